@@ -1,0 +1,192 @@
+"""The data that flows through one iteration, from problem to rollout.
+
+Shape letters, used in every name in this package:
+
+    P prompts   G responses per prompt   B = P*G rows, prompt-major
+    S prompt tokens   T response tokens   V vocabulary
+
+Letters written together mean flattened: row ``b`` answers prompt ``b // G``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Status = Literal["right", "wrong", "unparsed", "timeout", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A question with its gold answer and source, before templating.
+
+    ``verifier`` names the verifier that decides about responses to it; ``meta`` carries what that
+    verifier needs beyond the gold answer (Countdown: ``numbers`` and ``target``).
+    """
+
+    uid: str
+    question: str
+    answer: str
+    source: str
+    verifier: str = "math"
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A verifier's decision about one response.
+
+    ``value`` is 1.0 or 0.0. ``canonical`` is the key under which majority vote counts the answer;
+    ``None`` casts no vote. ``reason`` says in words why an answer lost. ``seconds`` is the time the
+    decision took.
+    """
+
+    value: float
+    status: Status
+    canonical: str | None
+    reason: str
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        assert 0.0 <= self.value <= 1.0, self.value
+        assert (self.value == 1.0) == (self.status == "right"), (self.value, self.status)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """One response as text, with the problem it answers and its verdict.
+
+    ``num_tokens`` counts response tokens including EOS. ``finished`` is false when the response
+    was cut at the token limit.
+    """
+
+    text: str
+    problem: Problem
+    verdict: Verdict
+    num_tokens: int
+    finished: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptBatch:
+    """The prompts of one iteration.
+
+    The first ``num_prompts`` (P) are rolled out; the rest are a reserve that dynamic sampling may
+    draw on. ``prompts`` holds token ids, one tuple a problem.
+    """
+
+    iteration: int
+    problems: tuple[Problem, ...]
+    prompts: tuple[tuple[int, ...], ...]
+    group_size: int
+    num_prompts: int
+
+    def __post_init__(self) -> None:
+        assert len(self.problems) == len(self.prompts), (len(self.problems), len(self.prompts))
+        assert 1 <= self.num_prompts <= len(self.problems), self.num_prompts
+        assert self.group_size >= 1, self.group_size
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> PromptBatch:
+        """Return itself: prompts are plain integers, the engine places them."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """What a rollout engine returns: response tokens and their log-probs as sampled.
+
+    ``mask_BT`` is true at the tokens of a response, EOS included, and false at the padding behind
+    it. ``logp_BT`` is log softmax(logits / temperature) at the sampled token, 0 in the padding.
+    ``finished_B`` is false where the token limit cut the response.
+    """
+
+    response_BT: Tensor
+    mask_BT: Tensor
+    logp_BT: Tensor
+    finished_B: Tensor
+
+    def __post_init__(self) -> None:
+        shape = self.response_BT.shape
+        assert self.response_BT.ndim == 2, shape
+        assert self.mask_BT.shape == shape and self.mask_BT.dtype == torch.bool
+        assert self.logp_BT.shape == shape and self.finished_B.shape == shape[:1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """P groups of G responses: tokens, log-probs, rewards and advantages.
+
+    ``prompts`` (P of them) and ``responses`` (B, prompt-major) are host data; tensors live on the
+    policy's device. ``reward_PG`` is the weighted sum of ``rewards``, each unweighted and by name.
+    ``advantage_B`` is one number a row.
+    """
+
+    iteration: int
+    group_size: int
+    prompts: tuple[tuple[int, ...], ...]
+    responses: tuple[Response, ...]
+    response_BT: Tensor
+    mask_BT: Tensor
+    logp_old_BT: Tensor
+    rewards: Mapping[str, Tensor]
+    reward_PG: Tensor
+    advantage_B: Tensor
+
+    def __post_init__(self) -> None:
+        num_rows = len(self.prompts) * self.group_size
+        shape = self.response_BT.shape
+        assert len(self.responses) == num_rows == shape[0], (len(self.responses), num_rows, shape)
+        assert self.mask_BT.shape == shape and self.mask_BT.dtype == torch.bool
+        assert self.logp_old_BT.shape == shape
+        assert self.reward_PG.shape == (len(self.prompts), self.group_size)
+        assert self.advantage_B.shape == (num_rows,)
+        assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())
+
+    @property
+    def num_prompts(self) -> int:
+        """P, the number of groups."""
+        return len(self.prompts)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The P problems, in order."""
+        return tuple(r.problem for r in self.responses[:: self.group_size])
+
+    def groups(self) -> list[tuple[Response, ...]]:
+        """The responses as P tuples of G."""
+        size = self.group_size
+        return [self.responses[p * size : (p + 1) * size] for p in range(self.num_prompts)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedRows:
+    """Rows of documents packed end to end for supervised training.
+
+    ``input_ids_RL`` holds R rows of L tokens; ``position_ids_RL`` restarts at 0 at each document,
+    which is how attention is kept within it; ``loss_mask_RL`` is true at the tokens whose
+    prediction counts. ``iteration`` is the index of the batch in the run.
+    """
+
+    iteration: int
+    input_ids_RL: Tensor
+    position_ids_RL: Tensor
+    loss_mask_RL: Tensor
+
+    def __post_init__(self) -> None:
+        shape = self.input_ids_RL.shape
+        assert self.input_ids_RL.ndim == 2, shape
+        assert self.position_ids_RL.shape == shape
+        assert self.loss_mask_RL.shape == shape and self.loss_mask_RL.dtype == torch.bool
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> PackedRows:
+        """Return a copy on ``device``."""
+        return PackedRows(
+            iteration=self.iteration,
+            input_ids_RL=self.input_ids_RL.to(device, non_blocking=non_blocking),
+            position_ids_RL=self.position_ids_RL.to(device, non_blocking=non_blocking),
+            loss_mask_RL=self.loss_mask_RL.to(device, non_blocking=non_blocking),
+        )

@@ -1,0 +1,23 @@
+"""What a verifier is: it decides whether a response answers its problem."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from r1lit.batches import Problem, Verdict
+
+
+class Verifier(ABC):
+    """Decides about responses. A verifier never raises on what a model wrote."""
+
+    @abstractmethod
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Decide about one response."""
+
+    def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
+        """Decide about many responses, in order; ``problems`` are aligned with ``responses``."""
+        return [self.verify(r, p) for r, p in zip(responses, problems, strict=True)]
+
+    def close(self) -> None:
+        """Release worker processes, if any."""
