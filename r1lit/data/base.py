@@ -1,0 +1,35 @@
+"""What a source is: it yields problems to roll out or documents to imitate."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from r1lit.batches import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One supervised example: a prompt as templated text, and the response to imitate.
+
+    An empty ``prompt`` means that the whole of ``response`` is text to model.
+    """
+
+    prompt: str
+    response: str
+
+
+class ProblemSource(ABC):
+    """Yields problems."""
+
+    @abstractmethod
+    def problems(self) -> list[Problem]:
+        """Return every problem, in an order that is the same on every call."""
+
+
+class DocumentSource(ABC):
+    """Yields documents."""
+
+    @abstractmethod
+    def documents(self) -> list[Document]:
+        """Return every document, in an order that is the same on every call."""
