@@ -1,0 +1,44 @@
+"""Replacing files and folders so that a kill at any moment leaves the old or the new, whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file beside ``path`` and rename it onto it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = beside(path)
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+def replace_path(new: Path, path: Path) -> None:
+    """Rename a finished file or folder ``new`` onto ``path``; both lie on one file system.
+
+    A folder cannot be renamed onto a filled one: the old one steps aside to ``.<name>.previous``
+    for a moment and is then deleted. A kill within that moment leaves it there, whole.
+    """
+    if not path.is_dir():
+        os.replace(new, path)
+        return
+    previous = path.with_name(f".{path.name}.previous")
+    shutil.rmtree(previous, ignore_errors=True)
+    os.replace(path, previous)
+    os.replace(new, path)
+    shutil.rmtree(previous)
+
+
+def beside(path: Path) -> Path:
+    """Return the temporary name in the folder of ``path``."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def remove(path: Path) -> None:
+    """Remove what an earlier kill may have left at ``path``."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

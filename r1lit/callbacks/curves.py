@@ -1,0 +1,194 @@
+"""The keeper of a run folder's numbers: every iteration, every evaluation, and their figure."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch import Callback
+from lightning.pytorch.trainer.states import TrainerFn
+
+from r1lit.callbacks import jsonl, keys
+from r1lit.callbacks.atomic import replace_file
+from r1lit.callbacks.figures import draw_curves
+from r1lit.callbacks.stage import finished_iterations, order_callbacks, rollout_of
+from r1lit.metrics.reflection import REFLECTION_WORDS
+
+
+class CurveWriter(Callback):
+    """Writes ``metrics.jsonl``, ``summary.json`` and ``curves.png`` to the run folder.
+
+    ``metrics.jsonl`` has one line a training iteration: ``iteration`` (0-based), ``seconds`` and
+    every logged training metric under its key. ``summary.json`` is a list of evaluations as
+    `evaluation_record` describes them; their ``iteration`` is the number of finished iterations.
+    Undefined values (NaN) are left out of lines and are null in evaluations. ``seconds`` is the
+    training time so far without evaluations, carried over resumes; work lost in a kill and done
+    again counts once.
+
+    The history survives a resume exactly: at iteration n, lines of iterations >= n and evaluations
+    after n are dropped before they are made again; a fresh run starts with empty files.
+
+    Args:
+        dirpath: The run folder.
+        cons_k: The k of cons@k in the evaluations; if fewer samples are drawn, their number, which
+            then names the key.
+        draw_every_n_iterations: How often to redraw between evaluations.
+    """
+
+    position = 1
+
+    def __init__(self, dirpath: str, cons_k: int = 16, draw_every_n_iterations: int = 10) -> None:
+        if cons_k < 1 or draw_every_n_iterations < 1:
+            raise ValueError(
+                f"cons_k={cons_k} and draw_every_n_iterations={draw_every_n_iterations} must be "
+                "at least 1"
+            )
+        self.dirpath = Path(dirpath)
+        self.cons_k = cons_k
+        self.draw_every_n_iterations = draw_every_n_iterations
+        self._iterations: list[jsonl.Record] = []
+        self._evaluations: list[jsonl.Record] = []
+        self._seconds = 0.0
+        self._clock: float | None = None
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Come after the callbacks whose numbers are kept."""
+        order_callbacks(trainer)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Load the history that stands, drop the rest and start the clock."""
+        resumed_at = finished_iterations(trainer, pl_module)
+        if trainer.is_global_zero:
+            self._iterations = jsonl.keep_only(
+                self.dirpath / "metrics.jsonl", lambda line: line["iteration"] < resumed_at
+            )
+            summary = self.dirpath / "summary.json"
+            old = json.loads(summary.read_text()) if summary.exists() and resumed_at else []
+            self._evaluations = [e for e in old if e["iteration"] <= resumed_at]
+            self._write_summary()
+        self._clock = time.monotonic()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Write the line of this iteration."""
+        rollout = rollout_of(outputs)
+        iteration = (
+            rollout.iteration
+            if rollout is not None
+            else finished_iterations(trainer, pl_module) - 1
+        )
+        metrics = finite(trainer.callback_metrics)
+        line = {"iteration": iteration, "seconds": round(self.seconds, 3)}
+        line.update({k: v for k, v in metrics.items() if not k.startswith(("val/", "test/"))})
+        if trainer.is_global_zero:
+            self._iterations.append(line)
+            jsonl.append(self.dirpath / "metrics.jsonl", [line])
+            if (iteration + 1) % self.draw_every_n_iterations == 0:
+                self._draw()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Stop the clock."""
+        self._seconds, self._clock = self.seconds, None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the evaluation, redraw and let the clock go on."""
+        if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
+            return
+        iteration = finished_iterations(trainer, pl_module)
+        metrics = finite(trainer.callback_metrics)
+        if trainer.is_global_zero and any(key.startswith("val/") for key in metrics):
+            record = evaluation_record(iteration, self.seconds, metrics, self.cons_k)
+            self._evaluations = [e for e in self._evaluations if e["iteration"] != iteration]
+            self._evaluations.append(record)
+            self._write_summary()
+            self._draw()
+        self._clock = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Training seconds so far, evaluations excluded, over all resumes."""
+        running = 0.0 if self._clock is None else time.monotonic() - self._clock
+        return self._seconds + running
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the clock."""
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Set the clock."""
+        self._seconds = state_dict["seconds"]
+
+    def _write_summary(self) -> None:
+        content = json.dumps(self._evaluations, indent=1) + "\n"
+        replace_file(self.dirpath / "summary.json", content.encode())
+
+    def _draw(self) -> None:
+        if any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations):
+            image = io.BytesIO()
+            draw_curves(self._evaluations, self._iterations).savefig(image, format="png")
+            replace_file(self.dirpath / "curves.png", image.getvalue())
+
+
+def finite(metrics: dict[str, Any]) -> dict[str, float]:
+    """Return the scalar metrics that are defined, with seven significant digits."""
+    values = {key: float(value) for key, value in metrics.items()}
+    return {key: float(f"{v:.7g}") for key, v in sorted(values.items()) if math.isfinite(v)}
+
+
+def evaluation_record(
+    iteration: int, seconds: float, metrics: dict[str, float], cons_k: int
+) -> jsonl.Record:
+    """Return one evaluation of ``summary.json`` from the metrics logged; what is missing is None.
+
+    ``reflection_words`` is per response by word, ``onset`` the training iteration at which each
+    word set in, ``loss`` the module's validation loss, if any.
+    """
+
+    def val(name: str) -> float | None:
+        return metrics.get(f"val/{name}")
+
+    def by(prefix: str) -> dict[str, float]:
+        return {
+            key.removeprefix(prefix): value
+            for key, value in metrics.items()
+            if key.startswith(prefix)
+        }
+
+    k = min(cons_k, int(val(keys.NUM_SAMPLES) or cons_k))
+    words = by(f"val/{keys.REFLECTION_WORD}")
+    return {
+        "iteration": iteration,
+        "seconds": round(seconds, 3),
+        "pass_at_1": val(keys.PASS_AT_1),
+        "pass_at_1_stderr": val(keys.PASS_AT_1_STDERR),
+        f"{keys.CONS_AT}{k}": val(f"{keys.CONS_AT}{k}"),
+        "pass_at_1_by_source": by(f"val/{keys.PASS_AT_1}/"),
+        "num_problems": _count(val(keys.NUM_PROBLEMS)),
+        "num_samples": _count(val(keys.NUM_SAMPLES)),
+        "response_length_tokens": val(keys.LENGTH_MEAN),
+        "response_length_right": val(keys.LENGTH_RIGHT),
+        "response_length_wrong": val(keys.LENGTH_WRONG),
+        "thinking_share": val(keys.THINKING_SHARE),
+        "truncated": val(keys.LENGTH_TRUNCATED),
+        "format": val(keys.REWARD_FORMAT),
+        "groups_mixed": val(keys.GROUPS_MIXED),
+        "reflection_words_per_response": val(keys.REFLECTION_PER_RESPONSE),
+        "reflection_words": {word: words[word] for word in REFLECTION_WORDS if word in words},
+        "onset": {w: int(i) for w, i in by(f"train/{keys.REFLECTION_ONSET}").items()},
+        "loss": val("loss"),
+    }
+
+
+def _count(value: float | None) -> int | None:
+    return None if value is None else int(value)

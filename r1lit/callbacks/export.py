@@ -1,0 +1,68 @@
+"""The policy as a Hugging Face directory, which is what stages hand over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch import Callback
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+
+from r1lit.callbacks.atomic import beside, remove, replace_path
+from r1lit.callbacks.stage import finished_iterations
+
+
+class ExportHuggingFace(Callback):
+    """Writes policy and tokenizer with ``save_pretrained`` to ``dirpath``, from rank 0.
+
+    At the end of the fit, and after every n-th iteration if asked; ``dirpath`` always holds the
+    newest export, whole: it is written beside and renamed.
+    """
+
+    def __init__(self, dirpath: str, every_n_iterations: int | None = None) -> None:
+        if every_n_iterations is not None and every_n_iterations < 1:
+            raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1, or null")
+        self.dirpath = Path(dirpath)
+        self.every_n_iterations = every_n_iterations
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Refuse strategies under which rank 0 does not hold the whole policy.
+
+        Raises:
+            ValueError: Under FSDP or model parallelism.
+        """
+        if isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy):
+            raise ValueError(
+                f"ExportHuggingFace cannot gather a policy sharded by "
+                f"{type(trainer.strategy).__name__}: export from a checkpoint on one device"
+            )
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Export after every n-th iteration."""
+        n = self.every_n_iterations
+        if n is not None and finished_iterations(trainer, pl_module) % n == 0:
+            self.export(trainer, pl_module)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Export the final policy."""
+        self.export(trainer, pl_module)
+
+    def export(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write ``pl_module.policy`` and ``pl_module.tokenizer`` to ``dirpath``."""
+        if trainer.is_global_zero:
+            temporary = beside(self.dirpath)
+            remove(temporary)
+            temporary.mkdir(parents=True)
+            module: Any = pl_module
+            module.policy.save_pretrained(temporary)
+            module.tokenizer.save_pretrained(temporary)
+            replace_path(temporary, self.dirpath)
+        trainer.strategy.barrier("ExportHuggingFace")

@@ -1,0 +1,142 @@
+"""The figure of a run: accuracy, length, reflection and the health of the rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from r1lit.callbacks import keys
+
+Record = dict[str, Any]
+Points = tuple[list[int], list[float]]
+
+# Okabe and Ito's palette: told apart with any colour vision.
+BLACK, ORANGE, SKY, GREEN = "#222222", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+NUM_WORDS = 3
+
+
+def draw_curves(evaluations: Sequence[Record], iterations: Sequence[Record]) -> Figure:
+    """Return a 2x2 figure from the records of ``summary.json`` and ``metrics.jsonl``.
+
+    Dots are evaluations, placed at the number of finished iterations; thin lines are training
+    rollouts. What was not recorded is left out. The figure belongs to no pyplot state.
+    """
+    figure = Figure(figsize=(11, 7.2), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    (accuracy, length), (reflection, health) = figure.subplots(2, 2)
+    _draw_accuracy(accuracy, evaluations)
+    _draw_length(length, evaluations, iterations)
+    _draw_reflection(reflection, evaluations, iterations)
+    _draw_health(health, evaluations, iterations)
+    last = max([0, *_x(evaluations), *(x + 1 for x in _x(iterations))])
+    for axes in (accuracy, length, reflection, health):
+        _finish(axes, last)
+    return figure
+
+
+def _draw_accuracy(axes: Axes, evaluations: Sequence[Record]) -> None:
+    axes.set(title="Accuracy on held-out problems", ylabel="share of problems solved")
+    x, y = _points(evaluations, lambda e: e.get("pass_at_1"))
+    _dots(axes, (x, y), BLUE, "pass@1 (± 1 s.e.)")
+    with_error = [e for e in evaluations if e.get("pass_at_1_stderr") is not None]
+    low = [e["pass_at_1"] - e["pass_at_1_stderr"] for e in with_error]
+    high = [e["pass_at_1"] + e["pass_at_1_stderr"] for e in with_error]
+    axes.fill_between(_x(with_error), low, high, color=BLUE, alpha=0.15, linewidth=0)
+    names = {name for e in evaluations for name in e if name.startswith(keys.CONS_AT)}
+    for name in sorted(names, key=lambda n: int(n.removeprefix(keys.CONS_AT)))[-1:]:
+        points = _points(evaluations, lambda e, name=name: e.get(name))  # type: ignore[misc]
+        _dots(axes, points, ORANGE, f"cons@{name.removeprefix(keys.CONS_AT)}", marker="s")
+
+
+def _draw_length(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
+    axes.set(title="Response length", ylabel="tokens per response")
+    _line(axes, iterations, keys.LENGTH_MEAN, BLACK, "training rollouts")
+    for name, color, label, marker in (
+        ("response_length_tokens", BLUE, "evaluation", "o"),
+        ("response_length_right", GREEN, "  right answers", "^"),
+        ("response_length_wrong", VERMILION, "  wrong answers", "v"),
+    ):
+        points = _points(evaluations, lambda e, name=name: e.get(name))  # type: ignore[misc]
+        _dots(axes, points, color, label, marker, 1.8 if marker == "o" else 0.9)
+
+
+def _draw_reflection(
+    axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]
+) -> None:
+    axes.set(title="Reflection words", ylabel="words per response")
+    _line(axes, iterations, keys.REFLECTION_PER_RESPONSE, BLACK, "all ten, training")
+    points = _points(evaluations, lambda e: e.get("reflection_words_per_response"))
+    _dots(axes, points, BLUE, "all ten, evaluation")
+    rates = [e["reflection_words"] for e in evaluations if e.get("reflection_words")]
+    most: dict[str, float] = {
+        word: max(rate.get(word, 0.0) for rate in rates) for word in (rates[-1] if rates else ())
+    }
+    top = [word for word in sorted(most, key=lambda w: -most[w])[:NUM_WORDS] if most[word] > 0]
+    for word, color in zip(top, (ORANGE, GREEN, PURPLE), strict=False):
+        points = _points(
+            evaluations,
+            lambda e, word=word: (e.get("reflection_words") or {}).get(word),  # type: ignore[misc]
+        )
+        _dots(axes, points, color, f"“{word}”", marker="s", width=1.2)
+
+
+def _draw_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
+    axes.set(title="Health of the rollouts", ylabel="share")
+    axes.set_ylim(-0.03, 1.03)
+    _line(axes, iterations, keys.GROUPS_MIXED, PURPLE, "groups mixed, training", 1.2)
+    points = _points(evaluations, lambda e: e.get("format"))
+    _dots(axes, points, BLUE, "well-formed, evaluation")
+    points = _points(evaluations, lambda e: e.get("truncated"))
+    _dots(axes, points, VERMILION, "truncated, evaluation", marker="v")
+
+
+def _finish(axes: Axes, last: int) -> None:
+    axes.set_xlabel("iteration")
+    axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title(axes.get_title(), loc="left", fontweight="bold", fontsize=12)
+    axes.set_title("")
+    axes.grid(True, color="#DDDDDD", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    handles, _ = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(fontsize=9, framealpha=0.85, edgecolor="none", loc="best")
+    else:
+        axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color="#888888")
+
+
+def _x(records: Sequence[Record]) -> list[int]:
+    return [record["iteration"] for record in records]
+
+
+def _points(records: Sequence[Record], value: Callable[[Record], float | None]) -> Points:
+    chosen = [(record["iteration"], value(record)) for record in records]
+    present = [(x, y) for x, y in chosen if y is not None]
+    return [x for x, _ in present], [y for _, y in present]
+
+
+def _dots(
+    axes: Axes, points: Points, color: str, label: str, marker: str = "o", width: float = 1.8
+) -> None:
+    if points[0]:
+        axes.plot(*points, color=color, label=label, marker=marker, markersize=4.5, linewidth=width)
+
+
+def _line(
+    axes: Axes,
+    iterations: Sequence[Record],
+    name: str,
+    color: str,
+    label: str,
+    width: float = 0.9,
+) -> None:
+    x, y = _points(iterations, lambda record: record.get(f"train/{name}"))
+    if x:
+        axes.plot(x, y, color=color, alpha=0.55, linewidth=width, label=label)

@@ -1,0 +1,60 @@
+"""R1 replaces the reference by the policy every 400 steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch import Callback
+
+from r1lit.callbacks.stage import finished_iterations
+
+
+class ReferenceRefresh(Callback):
+    """Calls ``pl_module.refresh_reference()`` after every n-th iteration (R1, Methods: 400).
+
+    A step of the paper is one rollout with its updates: an iteration here. The refresh comes before
+    the iteration's evaluation and checkpoint, so a checkpoint holds the reference that the next
+    iteration uses.
+    """
+
+    def __init__(self, every_n_iterations: int = 400) -> None:
+        if every_n_iterations < 1:
+            raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1")
+        self.every_n_iterations = every_n_iterations
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check that the module can refresh a reference.
+
+        Raises:
+            ValueError: If it has no ``refresh_reference``.
+        """
+        if stage == "fit" and not callable(getattr(pl_module, "refresh_reference", None)):
+            raise ValueError(
+                f"ReferenceRefresh needs a module with refresh_reference(); "
+                f"{type(pl_module).__name__} has none: remove the callback"
+            )
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Check that there is a reference, now that ``configure_model`` has run.
+
+        Raises:
+            ValueError: If the module's ``reference`` is None, as it is with beta = 0.
+        """
+        if getattr(pl_module, "reference", self) is None:
+            raise ValueError(
+                "ReferenceRefresh: the module holds no reference, because beta=0 leaves out the KL "
+                "term: remove the callback or set beta > 0"
+            )
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Refresh when the number of finished iterations is a multiple of n."""
+        if finished_iterations(trainer, pl_module) % self.every_n_iterations == 0:
+            pl_module.refresh_reference()  # type: ignore[operator]

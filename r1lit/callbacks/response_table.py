@@ -1,0 +1,146 @@
+"""Responses as text, to be read: a JSONL file and TensorBoard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch import Callback
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from r1lit.batches import Rollout
+from r1lit.callbacks import jsonl
+from r1lit.callbacks.stage import finished_iterations, rollout_of, stage_of
+
+
+class ResponseTable(Callback):
+    """Writes responses to ``<dirpath>/responses.jsonl`` and, as text, to TensorBoard.
+
+    One line a response: iteration, split (``train``, ``val``, ``test``), uid, source, question,
+    gold answer, response, rewards by name, the verdict's status, reason and canonical key,
+    num_tokens, finished. The iteration of a training response is that of its rollout; of an
+    evaluated one, the number of finished iterations.
+
+    A resumed run first drops the lines that it will write again. On several ranks, rank 0 writes
+    its own responses.
+
+    Args:
+        dirpath: The run folder.
+        every_n_iterations: Write training responses every this many iterations.
+        num_responses: How many responses of a training rollout; as many go to TensorBoard.
+        num_problems: How many problems of an evaluation, each with all its responses; None: all.
+    """
+
+    def __init__(
+        self,
+        dirpath: str,
+        every_n_iterations: int = 10,
+        num_responses: int = 8,
+        num_problems: int | None = None,
+    ) -> None:
+        if every_n_iterations < 1:
+            raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1")
+        self.path = Path(dirpath) / "responses.jsonl"
+        self.every_n_iterations = every_n_iterations
+        self.num_responses = num_responses
+        self.num_problems = num_problems
+        self._num_problems_written = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Drop what a killed run wrote past its checkpoint, or all before a fresh run."""
+        resumed_at = finished_iterations(trainer, pl_module)
+        if trainer.is_global_zero:
+            jsonl.keep_only(
+                self.path,
+                lambda line: (
+                    resumed_at > 0 and line["iteration"] < resumed_at + (line["split"] != "train")
+                ),
+            )
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Write the first responses of this rollout."""
+        rollout = rollout_of(outputs)
+        if rollout is not None and rollout.iteration % self.every_n_iterations == 0:
+            lines = records(rollout, rollout.iteration, "train", self.num_responses)
+            self._write(trainer, lines, first=True)
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start counting problems."""
+        self._num_problems_written = 0
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Write the responses of this batch."""
+        rollout = rollout_of(outputs)
+        if rollout is None or trainer.sanity_checking:
+            return
+        num_problems = rollout.num_prompts
+        if self.num_problems is not None:
+            num_problems = min(num_problems, self.num_problems - self._num_problems_written)
+        iteration = int(getattr(pl_module, "iteration", 0))
+        lines = records(rollout, iteration, stage_of(trainer), num_problems * rollout.group_size)
+        self._write(trainer, lines, first=self._num_problems_written == 0)
+        self._num_problems_written += num_problems
+
+    on_test_epoch_start = on_validation_epoch_start
+    on_test_batch_end = on_validation_batch_end
+
+    def _write(self, trainer: pl.Trainer, lines: list[jsonl.Record], first: bool) -> None:
+        if not lines or not trainer.is_global_zero:
+            return
+        jsonl.append(self.path, lines)
+        for logger in trainer.loggers if first else ():
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_text(
+                    f"{lines[0]['split']}/responses",
+                    "\n\n---\n\n".join(as_markdown(line) for line in lines[: self.num_responses]),
+                    lines[0]["iteration"],
+                )
+
+
+def records(rollout: Rollout, iteration: int, split: str, limit: int) -> list[jsonl.Record]:
+    """Return the first ``limit`` responses of a rollout as records."""
+    rewards_B = {name: reward.flatten().tolist() for name, reward in rollout.rewards.items()}
+    return [
+        {
+            "iteration": iteration,
+            "split": split,
+            "uid": response.problem.uid,
+            "source": response.problem.source,
+            "question": response.problem.question,
+            "answer": response.problem.answer,
+            "response": response.text,
+            "rewards": {name: reward_B[b] for name, reward_B in rewards_B.items()},
+            "status": response.verdict.status,
+            "reason": response.verdict.reason,
+            "canonical": response.verdict.canonical,
+            "num_tokens": response.num_tokens,
+            "finished": response.finished,
+        }
+        for b, response in enumerate(rollout.responses[: max(limit, 0)])
+    ]
+
+
+def as_markdown(record: jsonl.Record) -> str:
+    """Return a record as TensorBoard shows it: four-space blocks keep tags and line breaks."""
+    rewards = ", ".join(f"{name} {reward:g}" for name, reward in record["rewards"].items())
+    block = "\n".join("    " + line for line in record["response"].splitlines())
+    return (
+        f"**{record['question']}** (gold: {record['answer']})\n\n{block}\n\n"
+        f"{record['status']} · {rewards} · {record['num_tokens']} tokens"
+    )

@@ -1,0 +1,71 @@
+"""What every callback asks of the trainer: the stage, the rollout, the iteration, other ranks."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import lightning.pytorch as pl
+import torch.distributed
+from lightning.pytorch.callbacks import Checkpoint
+
+from r1lit.batches import Rollout
+
+T = TypeVar("T")
+
+
+def stage_of(trainer: pl.Trainer) -> str:
+    """Return the first part of a metric's key: ``train``, ``val`` or ``test``."""
+    if trainer.testing:
+        return "test"
+    return "val" if trainer.validating or trainer.sanity_checking else "train"
+
+
+def rollout_of(outputs: Any) -> Rollout | None:
+    """Return the rollout among a step's outputs, or None: supervised modules return none."""
+    return outputs.get("rollout") if isinstance(outputs, dict) else None
+
+
+def finished_iterations(trainer: pl.Trainer, pl_module: pl.LightningModule) -> int:
+    """Return the number of finished iterations: the module's counter, or the loop's without one."""
+    iteration = getattr(pl_module, "iteration", None)
+    if iteration is not None:
+        return int(iteration)
+    return trainer.fit_loop.epoch_loop.total_batch_idx + 1
+
+
+def gather(trainer: pl.Trainer, rows: list[T]) -> list[T]:
+    """Return the rows of all ranks, so that a mean over them is exact whatever each rank held."""
+    if trainer.world_size == 1:
+        return rows
+    rows_by_rank: list[list[T]] = [[] for _ in range(trainer.world_size)]
+    torch.distributed.all_gather_object(rows_by_rank, rows)
+    return [row for rank in rows_by_rank for row in rank]
+
+
+def log_iteration(pl_module: pl.LightningModule, values: dict[str, float], batch_size: int) -> None:
+    """Log values of one training iteration, the same on every rank.
+
+    Log a value that is undefined in this iteration as NaN: Lightning repeats the last value of a
+    training key that is left out.
+    """
+    pl_module.log_dict(values, on_step=True, on_epoch=False, batch_size=batch_size)
+
+
+def log_evaluation(
+    pl_module: pl.LightningModule, values: dict[str, float], batch_size: int
+) -> None:
+    """Log values of one evaluation at its epoch end, the same on every rank."""
+    pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=batch_size, sync_dist=True)
+
+
+def order_callbacks(trainer: pl.Trainer) -> None:
+    """Put callbacks that need the others' numbers behind them, whatever the order in the YAML.
+
+    A callback's ``position`` is 0 unless it says otherwise: 1 reads what others logged, 2 acts on
+    a trainer that all others have seen start. Checkpoints stay last. The list is replaced, not
+    sorted in place, because it is being iterated over when this is called in ``setup``.
+    """
+    trainer.callbacks = sorted(  # type: ignore[attr-defined]
+        trainer.callbacks,  # type: ignore[attr-defined]
+        key=lambda callback: (isinstance(callback, Checkpoint), getattr(callback, "position", 0)),
+    )
