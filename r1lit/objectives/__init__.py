@@ -1,0 +1,42 @@
+"""Objectives: what an update maximises, and how rewards become advantages.
+
+Each class is one paper's objective, picked in YAML by ``class_path: r1lit.objectives.GRPO``; each
+function is one numbered equation. ``docs/EQUATIONS.md`` is the index. Nothing here knows of models
+or of Lightning: tensors in, tensors out.
+"""
+
+from r1lit.objectives.advantages import (
+    AdvantageEstimator,
+    GroupCentered,
+    GroupNormalized,
+    LeaveOneOut,
+)
+from r1lit.objectives.base import Objective
+from r1lit.objectives.cispo import CISPO
+from r1lit.objectives.clipping import ClippedObjective
+from r1lit.objectives.dapo import DAPO
+from r1lit.objectives.dr_grpo import DrGRPO
+from r1lit.objectives.grpo import GRPO
+from r1lit.objectives.grpo_sequence import GRPOSequence
+from r1lit.objectives.gspo import GSPO
+from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
+
+__all__ = [
+    "CISPO",
+    "DAPO",
+    "GRPO",
+    "GSPO",
+    "KL_ESTIMATORS",
+    "AdvantageEstimator",
+    "ClippedObjective",
+    "DrGRPO",
+    "GRPOSequence",
+    "GroupCentered",
+    "GroupNormalized",
+    "KLName",
+    "LeaveOneOut",
+    "Objective",
+    "k1_BT",
+    "k2_BT",
+    "k3_BT",
+]

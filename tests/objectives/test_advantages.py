@@ -1,0 +1,88 @@
+import math
+
+import pytest
+import torch
+
+from r1lit.objectives import AdvantageEstimator, GroupCentered, GroupNormalized, LeaveOneOut
+
+ESTIMATORS = [GroupNormalized(), GroupNormalized(std="sample"), GroupCentered(), LeaveOneOut()]
+REWARD_PG = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.1, 0.1, 1.1, 0.1]], dtype=torch.float64)
+
+
+def test_population_std_and_its_epsilon():
+    # Group 0: mean 1/4, squares 9/16 + 3/16 = 12/16, over G = 4: 3/16. Group 1: mean 0.6, std 0.5.
+    std = math.sqrt(3 / 16)
+    expected = [
+        [0.75 / (std + 0.1), *[-0.25 / (std + 0.1)] * 3],
+        [0.5 / 0.6, -0.5 / 0.6, 0.5 / 0.6, -0.5 / 0.6],
+    ]
+    got = GroupNormalized(std_epsilon=0.1)(REWARD_PG)
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_population_is_the_default_and_gives_unit_root_mean_square():
+    got = GroupNormalized(std_epsilon=0.0)(REWARD_PG)
+    torch.testing.assert_close(got.square().mean(1), torch.ones(2, dtype=torch.float64))
+
+
+def test_sample_std():
+    # Group 0: over G - 1 = 3 the squares 12/16 give 1/4, whose root is 1/2.
+    got = GroupNormalized(std_epsilon=0.0, std="sample")(REWARD_PG)[0]
+    torch.testing.assert_close(got, torch.tensor([1.5, -0.5, -0.5, -0.5], dtype=torch.float64))
+
+
+def test_default_epsilon_is_1e_6():
+    # Rewards (1e-6, -1e-6): std 1e-6, so std + 1e-6 halves the advantage.
+    reward_PG = torch.tensor([[1e-6, -1e-6]], dtype=torch.float64)
+    expected = torch.tensor([[0.5, -0.5]], dtype=torch.float64)
+    torch.testing.assert_close(GroupNormalized()(reward_PG), expected)
+
+
+def test_centered():
+    expected = torch.tensor([[0.75, -0.25, -0.25, -0.25], [0.5, -0.5, 0.5, -0.5]]).double()
+    torch.testing.assert_close(GroupCentered()(REWARD_PG), expected)
+
+
+def test_leave_one_out():
+    # Group 1: 1.1 against (0.1 + 1.1 + 0.1) / 3 = 1.3 / 3, and 0.1 against 2.3 / 3.
+    high, low = 1.1 - 1.3 / 3, 0.1 - 2.3 / 3
+    expected = torch.tensor(
+        [[1.0, -1 / 3, -1 / 3, -1 / 3], [high, low, high, low]], dtype=torch.float64
+    )
+    torch.testing.assert_close(LeaveOneOut()(REWARD_PG), expected)
+
+
+def test_leave_one_out_is_centered_times_g_over_g_minus_1():
+    torch.testing.assert_close(LeaveOneOut()(REWARD_PG), GroupCentered()(REWARD_PG) * 4 / 3)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 1 / 3, -0.7])
+@pytest.mark.parametrize("group_size", [2, 3, 7, 16])
+def test_equal_rewards_give_exactly_zero(estimator: AdvantageEstimator, value, group_size):
+    # 0.1 summed and divided is not 0.1 in floats, so a plain r - mean would not do.
+    advantage_PG = estimator(torch.full((2, group_size), value))
+    assert torch.equal(advantage_PG, torch.zeros(2, group_size))
+
+
+def test_a_plain_mean_would_not_give_exactly_zero():
+    reward_PG = torch.full((1, 7), 0.1)
+    assert (reward_PG - reward_PG.mean(1, keepdim=True)).abs().max() > 0
+
+
+def test_an_equal_group_does_not_silence_its_neighbour():
+    got = GroupCentered()(torch.tensor([[1.0, 1.0], [1.0, 0.0]]))
+    assert got.tolist() == [[0.0, 0.0], [0.5, -0.5]]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+def test_a_group_of_one_is_refused_by_name(estimator):
+    with pytest.raises(ValueError, match="group_size=1"):
+        estimator(torch.zeros(3, 1))
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="std_epsilon=-1"):
+        GroupNormalized(std_epsilon=-1.0)
+    with pytest.raises(ValueError, match="std='both'"):
+        GroupNormalized(std="both")  # type: ignore[arg-type]

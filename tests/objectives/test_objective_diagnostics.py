@@ -1,0 +1,128 @@
+import math
+
+import pytest
+import torch
+
+from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, GRPOSequence
+from r1lit.objectives.diagnostics import (
+    approx_kl,
+    clip_fraction,
+    entropy_BT,
+    logp_mismatch,
+    masked_mean,
+    masked_sum,
+    reference_kl,
+)
+
+NAN = math.nan
+MASK_BT = torch.tensor([[True, True, True], [True, False, False]])
+OLD_BT = torch.tensor([[0.4, 0.4, 0.4], [0.4, NAN, NAN]], dtype=torch.float64).log()
+# Ratios 1.5, 0.5, 1.25 in row 0 (their product 0.9375) and 0.5 in row 1.
+LOGP_BT = torch.tensor([[0.6, 0.2, 0.5], [0.2, NAN, NAN]], dtype=torch.float64).log()
+
+
+def fraction(objective, *advantages: float) -> float:
+    return clip_fraction(
+        objective,
+        logp_BT=LOGP_BT,
+        logp_old_BT=OLD_BT,
+        advantage_B=torch.tensor(advantages, dtype=torch.float64),
+        mask_BT=MASK_BT,
+    ).item()
+
+
+@pytest.mark.parametrize(
+    ("objective", "advantages", "expected"),
+    [
+        (GRPO(), (1.0, -1.0), 3 / 4),  # 1.5 and 1.25 above with A > 0; 0.5 below with A < 0
+        (GRPO(), (-1.0, 1.0), 1 / 4),  # only the 0.5 of row 0
+        (GRPO(), (0.0, -1.0), 1 / 4),  # A = 0: nothing to change
+        (GRPO(epsilon=10.0), (1.0, -1.0), 0.0),
+        (DAPO(), (1.0, -1.0), 2 / 4),  # 1.25 is within 1.28
+        (GRPOSequence(epsilon=0.05), (-1.0, 1.0), 3 / 4),  # 0.9375 < 0.95: all three tokens
+        (GRPOSequence(epsilon=0.05), (1.0, -1.0), 1 / 4),
+        (GSPO(), (-1.0, -1.0), 1.0),
+        (CISPO(epsilon_high=0.28), (1.0, -1.0), 1 / 4),  # 1.5, whatever the sign
+        (CISPO(epsilon_high=0.28), (-1.0, 1.0), 1 / 4),
+        (CISPO(epsilon_high=0.28), (0.0, 1.0), 0.0),
+        (CISPO(epsilon_high=0.28, epsilon_low=0.2), (1.0, 1.0), 3 / 4),
+    ],
+)
+def test_clip_fraction_counts_where_the_clip_changes_the_surrogate(objective, advantages, expected):
+    assert fraction(objective, *advantages) == pytest.approx(expected, abs=1e-15)
+
+
+def test_clip_fraction_agrees_with_zero_gradients(batch):
+    # For the clipped surrogates a token is clipped exactly where its gradient vanishes.
+    for objective in (GRPO(), DAPO(), GRPOSequence(epsilon=0.2), GSPO()):
+        logp_BT = batch.logp_BT.clone().requires_grad_()
+        arguments = {
+            "logp_BT": logp_BT,
+            "logp_old_BT": batch.logp_old_BT,
+            "advantage_B": batch.advantage_B,
+            "mask_BT": batch.mask_BT,
+        }
+        objective.surrogate_BT(**arguments)[batch.mask_BT].sum().backward()
+        vanishing = (logp_BT.grad[batch.mask_BT] == 0).double().mean().item()
+        got = clip_fraction(objective, **arguments)
+        assert not got.requires_grad
+        assert 0 < got.item() == pytest.approx(vanishing)
+
+
+def test_ratios_as_each_objective_uses_them():
+    arguments = {"logp_BT": LOGP_BT, "logp_old_BT": OLD_BT, "mask_BT": MASK_BT}
+    tokens = [1.5, 0.5, 1.25, 0.5, 1.0, 1.0]
+    for objective, expected in [
+        (GRPO(), tokens),
+        (CISPO(), tokens),
+        (GRPOSequence(), [1.5 * 0.5 * 1.25] * 3 + [0.5] * 3),
+        (GSPO(), [(1.5 * 0.5 * 1.25) ** (1 / 3)] * 3 + [0.5] * 3),
+    ]:
+        assert objective.ratio_BT(**arguments).flatten().tolist() == pytest.approx(expected)
+
+
+def test_masked_sum_and_mean():
+    value_BT = torch.tensor([[1.0, 2.0, 6.0], [-5.0, NAN, NAN]], requires_grad=True)
+    assert masked_sum(value_BT, MASK_BT).item() == 4.0
+    assert masked_mean(value_BT, MASK_BT).item() == 1.0
+    assert not masked_mean(value_BT, MASK_BT).requires_grad
+    assert masked_mean(value_BT, torch.zeros_like(MASK_BT)).item() == 0.0
+
+
+def test_approx_kl_to_the_old_policy():
+    # k3 on the old policy's tokens: rho - 1 - log rho at 1.5, 0.5, 1.25, 0.5.
+    expected = sum(r - 1 - math.log(r) for r in (1.5, 0.5, 1.25, 0.5)) / 4
+    assert approx_kl(LOGP_BT, OLD_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
+
+
+def test_reference_kl_is_the_penalty_of_grpo():
+    # The other ratio: 1/rho - 1 + log rho.
+    expected = sum(1 / r - 1 + math.log(r) for r in (1.5, 0.5, 1.25, 0.5)) / 4
+    assert reference_kl(LOGP_BT, OLD_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
+
+
+def test_entropy():
+    probability_V = [0.5, 0.25, 0.25, 0.0]
+    logits_BTV = torch.tensor(probability_V).log().expand(2, 3, 4) + 40.0
+    expected = 0.5 * math.log(2) + 2 * 0.25 * math.log(4)
+    torch.testing.assert_close(entropy_BT(logits_BTV), torch.full((2, 3), expected))
+
+
+def test_entropy_of_bfloat16_logits_is_computed_wide():
+    logits_BTV = torch.zeros(1, 1, 1000, dtype=torch.bfloat16)
+    entropy = entropy_BT(logits_BTV)
+    assert entropy.dtype == torch.float32
+    assert entropy.item() == pytest.approx(math.log(1000), rel=1e-5)
+
+
+def test_logp_mismatch():
+    # Differences in logs of 1.5, 0.5, 1.25, 0.5.
+    logs = [abs(math.log(r)) for r in (1.5, 0.5, 1.25, 0.5)]
+    got = {k: v.item() for k, v in logp_mismatch(LOGP_BT, OLD_BT, MASK_BT).items()}
+    assert got == pytest.approx(
+        {
+            "max_abs": math.log(2),
+            "mean_abs": sum(logs) / 4,
+            "mean_ratio": (1.5 + 0.5 + 1.25 + 0.5) / 4,
+        }
+    )

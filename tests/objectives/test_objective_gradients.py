@@ -1,0 +1,104 @@
+"""Gradients against finite differences and the policy gradient, and who degenerates to whom."""
+
+import pytest
+import torch
+from objective_cases import FACTORIES, loss_and_grad
+
+from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GRPOSequence
+
+
+@pytest.mark.parametrize("kl", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("name", [n for n in FACTORIES if n != "CISPO"])
+def test_gradient_is_that_of_the_loss(name, kl, batch):
+    objective = FACTORIES[name](beta=0.3, kl=kl)
+    weight_BT = objective.token_weight_BT(
+        batch.mask_BT, num_rows=6, num_tokens=15, dtype=torch.float64
+    )
+
+    def loss(logp_BT):
+        return objective.loss(**{**vars(batch), "logp_BT": logp_BT}, weight_BT=weight_BT)
+
+    assert torch.autograd.gradcheck(loss, batch.logp_BT.clone().requires_grad_())
+
+
+def test_gradient_of_cispo_is_weight_times_advantage(batch):
+    # The surrogate holds a stop-gradient, so finite differences of its value do not apply.
+    _, grad_BT = loss_and_grad(CISPO(epsilon_low=0.2, epsilon_high=0.28), batch)
+    ratio_BT = (batch.logp_BT - batch.logp_old_BT).exp()
+    expected_BT = -ratio_BT.clamp(0.8, 1.28) * batch.advantage_B[:, None] / 15
+    expected_BT[~batch.mask_BT] = 0
+    torch.testing.assert_close(grad_BT, expected_BT, rtol=1e-13, atol=1e-16)
+    assert ((ratio_BT < 0.8) & batch.mask_BT).any() and ((ratio_BT > 1.28) & batch.mask_BT).any()
+
+
+LENGTH_B = [5, 3, 1, 4, 1, 2]  # row 4 is empty; any divisor does
+ON_POLICY = {
+    "GRPO": [1 / (6 * n) for n in LENGTH_B],
+    "GSPO": [1 / (6 * n) for n in LENGTH_B],
+    "GRPOSequence": [1 / 6] * 6,
+    "DrGRPO": [1 / (6 * 9)] * 6,
+    "DAPO": [1 / 15] * 6,
+    "CISPO": [1 / 15] * 6,
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_on_policy_gradient_is_the_policy_gradient(name, batch):
+    # Ratio 1, beta 0: dJ / dlogp is A times the weight of a token, for R1's print without 1/|o|.
+    here = batch.with_(logp_BT=batch.logp_old_BT)
+    _, grad_BT = loss_and_grad(FACTORIES[name](), here)
+    scale_B = torch.tensor(ON_POLICY[name], dtype=torch.float64)
+    expected_BT = -(scale_B * batch.advantage_B)[:, None] * batch.mask_BT
+    torch.testing.assert_close(grad_BT, expected_BT, rtol=1e-13, atol=1e-16)
+
+
+def same(left, right, batch):
+    """Both give the same loss and gradient, up to rounding."""
+    for a, b in zip(loss_and_grad(left, batch), loss_and_grad(right, batch), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
+
+
+def differ(left, right, batch):
+    return not torch.allclose(loss_and_grad(left, batch)[0], loss_and_grad(right, batch)[0])
+
+
+def first_tokens(batch, width):
+    """The rows that have ``width`` tokens or more, cut to exactly that many."""
+    rows = batch.mask_BT.sum(1) >= width
+    return type(batch)(
+        **{n: v[rows][:, :width] if v.ndim == 2 else v[rows] for n, v in vars(batch).items()}
+    )
+
+
+def test_one_token_responses_make_grpo_gspo_and_grpo_sequence_equal(batch):
+    ones = first_tokens(batch, 1)
+    same(GSPO(epsilon_low=0.2, epsilon_high=0.2), GRPO(), ones)
+    same(GRPOSequence(epsilon=0.2), GRPO(), ones)
+    assert differ(GSPO(epsilon_low=0.2, epsilon_high=0.2), GRPO(), batch)
+    assert differ(GRPOSequence(epsilon=0.2), GRPO(), batch)
+
+
+def test_equal_lengths_and_epsilons_make_dapo_grpo(batch):
+    threes = first_tokens(batch, 3)
+    assert len(threes.mask_BT) == 3 and threes.mask_BT.all()
+    same(DAPO(epsilon_low=0.2, epsilon_high=0.2, beta=0.1), GRPO(beta=0.1), threes)
+    assert differ(DAPO(epsilon_low=0.2, epsilon_high=0.2), GRPO(), batch)
+
+
+def test_responses_as_long_as_the_budget_make_dr_grpo_grpo(batch):
+    threes = first_tokens(batch, 3)
+    same(DrGRPO(max_tokens=3, beta=0.1), GRPO(beta=0.1), threes)
+    assert differ(DrGRPO(max_tokens=3), GRPO(), batch)
+
+
+def test_on_policy_r1_print_is_dr_grpo_times_the_budget(batch):
+    here = batch.with_(logp_BT=batch.logp_old_BT)
+    _, sequence_BT = loss_and_grad(GRPOSequence(), here)
+    _, dr_BT = loss_and_grad(DrGRPO(max_tokens=9), here)
+    torch.testing.assert_close(sequence_BT, 9 * dr_BT)
+
+
+def test_unclipped_cispo_has_the_gradient_of_dapo(batch):
+    _, cispo_BT = loss_and_grad(CISPO(epsilon_high=99.0), batch)
+    _, dapo_BT = loss_and_grad(DAPO(epsilon_low=99.0, epsilon_high=99.0), batch)
+    torch.testing.assert_close(cispo_BT, dapo_BT, rtol=1e-13, atol=1e-16)

@@ -1,0 +1,194 @@
+"""What every objective owes its caller: splits, padding, clips, and errors that name the key."""
+
+import math
+
+import pytest
+import torch
+from objective_cases import Minibatch, loss_and_grad
+
+from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GroupCentered, GRPOSequence
+
+SPLITS = [[[0, 1, 2], [3, 4, 5]], [[0], [1], [2], [3], [4], [5]], [[5, 0], [2, 4, 1, 3]]]
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+def test_any_split_into_micro_batches_sums_to_the_minibatch(make, batch, split):
+    objective = make(beta=0.05)
+    loss, grad_BT = loss_and_grad(objective, batch)
+    parts = [loss_and_grad(objective, batch[rows], totals=batch) for rows in split]
+    torch.testing.assert_close(sum(p[0] for p in parts), loss, rtol=1e-13, atol=1e-15)
+    for rows, (_, part_BT) in zip(split, parts, strict=True):
+        torch.testing.assert_close(part_BT, grad_BT[rows], rtol=1e-13, atol=1e-15)
+
+
+def test_mean_totals_per_rank_make_the_averaged_loss_global(make, batch):
+    # DDP averages over ranks; two ranks of 2 and 4 rows, whose mean totals are 3 rows, 15/2 tokens.
+    objective = make(beta=0.05)
+    losses = []
+    for rows in ([0, 1], [2, 3, 4, 5]):
+        part = batch[rows]
+        weight_BT = objective.token_weight_BT(
+            part.mask_BT,
+            num_rows=6 / 2,
+            num_tokens=batch.mask_BT.sum().item() / 2,
+            dtype=torch.float64,
+        )
+        losses.append(objective.loss(**vars(part), weight_BT=weight_BT))
+    torch.testing.assert_close(sum(losses) / 2, loss_and_grad(objective, batch)[0])
+
+
+@pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 1e30])
+def test_padding_may_hold_anything(make, batch, garbage):
+    objective = make(beta=0.05)
+    loss, grad_BT = loss_and_grad(objective, batch)
+    spoilt = batch.with_(
+        **{
+            name: torch.where(batch.mask_BT, getattr(batch, name), garbage)
+            for name in ("logp_BT", "logp_old_BT", "logp_ref_BT")
+        }
+    )
+    spoilt_loss, spoilt_grad_BT = loss_and_grad(objective, spoilt)
+    assert torch.equal(spoilt_loss, loss)
+    assert torch.equal(spoilt_grad_BT, grad_BT)
+    assert torch.equal(spoilt_grad_BT[~batch.mask_BT], torch.zeros(15).double())
+    assert (grad_BT[batch.mask_BT] != 0).sum() >= 4
+
+
+def test_each_piece_is_finite_in_padding_and_in_empty_rows(make, batch):
+    # Diagnostics call the pieces by themselves, so each hides the padding on its own.
+    objective, hidden_BT = make(), ~batch.mask_BT
+    arguments = {
+        "logp_BT": batch.logp_BT.masked_fill(hidden_BT, math.nan),
+        "logp_old_BT": batch.logp_old_BT.masked_fill(hidden_BT, math.nan),
+        "mask_BT": batch.mask_BT,
+    }
+    assert objective.ratio_BT(**arguments).isfinite().all()
+    arguments["advantage_B"] = batch.advantage_B
+    assert objective.surrogate_BT(**arguments).isfinite().all()
+    assert not objective.clip_acts_BT(**arguments)[hidden_BT].any()
+    weight_BT = objective.token_weight_BT(batch.mask_BT, num_rows=6, num_tokens=15)
+    assert (weight_BT[hidden_BT] == 0).all() and (weight_BT[batch.mask_BT] > 0).all()
+
+
+def test_a_weight_in_padding_is_not_seen(make, batch):
+    objective = make()
+    weight_BT = objective.token_weight_BT(
+        batch.mask_BT, num_rows=6, num_tokens=15, dtype=torch.float64
+    )
+    spoilt_BT = weight_BT.masked_fill(~batch.mask_BT, 7.0)
+    loss = objective.loss(**vars(batch), weight_BT=weight_BT)
+    assert torch.equal(objective.loss(**vars(batch), weight_BT=spoilt_BT), loss)
+
+
+def test_extra_padding_columns_change_nothing(make, batch):
+    objective = make(beta=0.05)
+    loss, grad_BT = loss_and_grad(objective, batch)
+    extra = {
+        name: torch.cat([getattr(batch, name), torch.full((6, 3), math.nan).double()], 1)
+        for name in ("logp_BT", "logp_old_BT", "logp_ref_BT")
+    }
+    mask_BT = torch.cat([batch.mask_BT, torch.zeros(6, 3, dtype=torch.bool)], 1)
+    wide_loss, wide_grad_BT = loss_and_grad(objective, batch.with_(**extra, mask_BT=mask_BT))
+    torch.testing.assert_close(wide_loss, loss, rtol=1e-14, atol=1e-16)
+    torch.testing.assert_close(wide_grad_BT[:, :5], grad_BT, rtol=1e-14, atol=1e-16)
+    assert torch.equal(wide_grad_BT[:, 5:], torch.zeros(6, 3).double())
+
+
+def test_an_empty_response_adds_nothing_but_its_row(make, batch):
+    objective = make(beta=0.05)
+    kept = batch[[0, 1, 2, 3, 5]]
+    with_empty = loss_and_grad(objective, batch)[0]
+    torch.testing.assert_close(loss_and_grad(objective, kept, totals=batch)[0], with_empty)
+
+
+def test_old_policy_and_reference_are_constants(make, batch):
+    old_BT = batch.logp_old_BT.clone().requires_grad_()
+    ref_BT = batch.logp_ref_BT.clone().requires_grad_()
+    objective = make(beta=0.05)
+    logp_BT = batch.logp_BT.clone().requires_grad_()
+    weight_BT = objective.token_weight_BT(batch.mask_BT, num_rows=6, num_tokens=15)
+    arguments = {**vars(batch), "logp_BT": logp_BT, "logp_old_BT": old_BT, "logp_ref_BT": ref_BT}
+    objective.loss(**arguments, weight_BT=weight_BT).backward()
+    assert logp_BT.grad is not None and old_BT.grad is None and ref_BT.grad is None
+
+
+def test_beta_without_a_reference_is_refused_by_name(make, batch):
+    weight_BT = make().token_weight_BT(batch.mask_BT, num_rows=6, num_tokens=15)
+    arguments = {**vars(batch), "logp_ref_BT": None, "weight_BT": weight_BT}
+    with pytest.raises(ValueError, match=r"beta=0\.1"):
+        make(beta=0.1).loss(**arguments)
+    assert make(beta=0.0).loss(**arguments).isfinite()
+
+
+def test_bad_arguments_are_named(make):
+    for beta in (-0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="beta="):
+            make(beta=beta)
+    with pytest.raises(ValueError, match="kl='k4'"):
+        make(kl="k4")
+
+
+@pytest.mark.parametrize(
+    ("build", "key"),
+    [
+        (lambda: GRPO(epsilon=-0.1), "epsilon=-0.1"),
+        (lambda: GRPOSequence(epsilon=-0.1), "epsilon=-0.1"),
+        (lambda: DrGRPO(max_tokens=4, epsilon=-0.1), "epsilon=-0.1"),
+        (lambda: DrGRPO(max_tokens=0), "max_tokens=0"),
+        (lambda: DAPO(epsilon_low=-0.1), "epsilon_low=-0.1"),
+        (lambda: DAPO(epsilon_high=-0.1), "epsilon_high=-0.1"),
+        (lambda: GSPO(epsilon_high=math.nan), "epsilon_high=nan"),
+        (lambda: CISPO(epsilon_low=-0.1), "epsilon_low=-0.1"),
+        (lambda: CISPO(epsilon_high=-0.1), "epsilon_high=-0.1"),
+    ],
+)
+def test_a_negative_clip_is_refused_by_name(build, key):
+    with pytest.raises(ValueError, match=f"^{key}"):
+        build()
+
+
+def one_token(log_ratio: float, advantage: float, dtype=torch.float64) -> Minibatch:
+    return Minibatch(
+        logp_BT=torch.tensor([[log_ratio]], dtype=dtype),
+        logp_old_BT=torch.zeros(1, 1, dtype=dtype),
+        logp_ref_BT=torch.zeros(1, 1, dtype=dtype),
+        advantage_B=torch.tensor([advantage], dtype=dtype),
+        mask_BT=torch.ones(1, 1, dtype=torch.bool),
+    )
+
+
+@pytest.mark.parametrize(
+    "objective", [GRPO(epsilon=10.0), GRPOSequence(), DrGRPO(max_tokens=1, epsilon=10.0)]
+)
+def test_epsilon_ten_caps_above_at_eleven_and_never_clips_below(objective):
+    # A > 0, ratio 20: capped at 11, no gradient. A > 0, ratio 10: free.
+    loss, grad_BT = loss_and_grad(objective, one_token(math.log(20), 2.0))
+    assert loss.item() == pytest.approx(-22.0) and grad_BT.item() == 0.0
+    loss, grad_BT = loss_and_grad(objective, one_token(math.log(10), 2.0))
+    assert loss.item() == pytest.approx(-20.0) and grad_BT.item() == pytest.approx(-20.0)
+    # A < 0: no ratio, however small, is clipped.
+    for ratio in (1e-12, 0.05, 0.5, 20.0):
+        loss, grad_BT = loss_and_grad(objective, one_token(math.log(ratio), -2.0))
+        assert loss.item() == pytest.approx(2 * ratio)
+        assert grad_BT.item() == pytest.approx(2 * ratio)
+
+
+@pytest.mark.parametrize("advantage", [1.0, 0.0])
+def test_a_ratio_beyond_float32_leaves_no_nan(make, advantage):
+    # exp(200) is infinite in float32; where the clip acts, or A is 0, it must not be met.
+    loss, grad_BT = loss_and_grad(make(), one_token(200.0, advantage, torch.float32))
+    assert loss.isfinite() and grad_BT.isfinite().all()
+
+
+def test_default_advantages_are_the_papers():
+    names = {
+        type(o).__name__: type(o.advantage).__name__
+        for o in (GRPO(), GRPOSequence(), DrGRPO(max_tokens=1), DAPO(), GSPO(), CISPO())
+    }
+    assert names.pop("DrGRPO") == "GroupCentered"
+    assert set(names.values()) == {"GroupNormalized"} and len(names) == 5
+
+
+def test_advantage_can_be_replaced(make):
+    advantage = GroupCentered()
+    assert make(advantage=advantage).advantage is advantage
