@@ -1,0 +1,67 @@
+"""Documents from tables: prompts and the responses to imitate, for supervised training."""
+
+from __future__ import annotations
+
+import re
+
+from r1lit.data.base import Document, DocumentSource
+from r1lit.data.tables import Row, Table
+from r1lit.templates import render
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+class TableDocuments(DocumentSource):
+    """Documents from the columns of a table, as ``TableProblems`` reads them.
+
+    ``prompt`` names the column that ``template`` is filled with (its default leaves the text as it
+    is); null makes documents that are all response. ``response`` names a column, or is a text with
+    columns in braces, such as ``<think>{thinking}</think>{output}``.
+
+    Prompt and response are tokenised apart, as they are in a rollout, so the response carries the
+    white space between the two.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str | None = None,
+        split: str = "train",
+        prompt: str | None = "prompt",
+        response: str = "response",
+        template: str = "plain",
+        skip: int = 0,
+        limit: int | None = None,
+    ) -> None:
+        render(template, "")
+        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.prompt = prompt
+        self.response = response
+        self.template = template
+
+    def documents(self) -> list[Document]:
+        """Return every document in the table's order.
+
+        Raises:
+            ValueError: naming the key, the column and the row that cannot be used.
+        """
+        responses = _PLACEHOLDER.findall(self.response) or [self.response]
+        columns = {"response": responses[0]}
+        columns.update({f"response {{{column}}}": column for column in responses[1:]})
+        if self.prompt is not None:
+            columns["prompt"] = self.prompt
+        return [self._document(row, n) for n, row in self.table.rows(columns)]
+
+    def _document(self, row: Row, n: int) -> Document:
+        def cell(column: str) -> str:
+            return self.table.text(row, n, "response", column)
+
+        response = (
+            _PLACEHOLDER.sub(lambda match: cell(match[1]), self.response)
+            if _PLACEHOLDER.search(self.response)
+            else cell(self.response)
+        )
+        if self.prompt is None:
+            return Document(prompt="", response=response)
+        text = self.table.text(row, n, "prompt", self.prompt)
+        return Document(prompt=render(self.template, text), response=response)

@@ -1,0 +1,37 @@
+"""Leaks: problems that are trained on and held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from r1lit.batches import Problem
+
+
+def _normal(question: str) -> str:
+    return " ".join(question.split())
+
+
+def refuse_leaks(train: Sequence[Problem], held_out: Sequence[Problem], key: str) -> None:
+    """Check that no held-out problem is trained on, by uid or by the words of its question.
+
+    White space does not count. ``key`` names the held-out problems in the configuration.
+
+    Raises:
+        ValueError: if one is, saying how many and naming the first.
+    """
+    uids = {problem.uid for problem in train}
+    questions = {_normal(problem.question): problem.uid for problem in train}
+    by_uid = [problem for problem in held_out if problem.uid in uids]
+    if by_uid:
+        raise ValueError(
+            f"leak: {len(by_uid)} of {len(held_out)} problems of data.{key} have the uid of a"
+            f" training problem, the first {by_uid[0].uid!r}; allow_overlap: true permits it"
+        )
+    by_text = [problem for problem in held_out if _normal(problem.question) in questions]
+    if by_text:
+        first = by_text[0]
+        raise ValueError(
+            f"leak: {len(by_text)} of {len(held_out)} problems of data.{key} ask a question that is"
+            f" trained on, the first {first.uid!r}, in training"
+            f" {questions[_normal(first.question)]!r}; allow_overlap: true permits it"
+        )

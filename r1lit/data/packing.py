@@ -1,0 +1,145 @@
+"""Packing: whole documents laid end to end in rows of one length, for supervised training.
+
+Shape letters: R rows, L tokens a row. ``loss_mask_RL[r, t]`` true means that token t is a target,
+predicted from token t - 1. The first token of a document never is, so no loss crosses documents,
+and padding never is. Positions restart at 0 with every document, and once more where the padding
+begins, which makes it a document of its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+
+from r1lit.batches import PackedRows
+from r1lit.data.prompts import EncodedDocument
+
+LossOn = Literal["response", "all"]
+TooLong = Literal["error", "truncate"]
+
+
+def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Assign documents to rows of ``capacity`` tokens: each goes where it leaves least room.
+
+    Best fit in the order given, the earlier row on a tie. No document is split. Any two rows
+    together hold more than ``capacity`` tokens, so fewer than half of all slots stay empty.
+
+    >>> pack([3, 5, 4, 2], capacity=7)
+    [[0, 2], [1, 3]]
+
+    Raises:
+        ValueError: if a document is longer than a row.
+    """
+    rows: list[list[int]] = []
+    open_rows: list[tuple[int, int]] = []
+    for index, length in enumerate(lengths):
+        if length > capacity:
+            raise ValueError(
+                f"row_length: {capacity} tokens are too few for document {index}, which has"
+                f" {length}; raise it or set too_long: truncate"
+            )
+        fits = bisect_left(open_rows, (length, -1))
+        if fits < len(open_rows):
+            room, row = open_rows.pop(fits)
+        else:
+            room, row = capacity, len(rows)
+            rows.append([])
+        rows[row].append(index)
+        if room > length:
+            insort(open_rows, (room - length, row))
+    return rows
+
+
+def truncate(documents: Sequence[EncodedDocument], row_length: int) -> list[EncodedDocument]:
+    """Cut documents to ``row_length`` tokens; what is cut off includes EOS.
+
+    Raises:
+        ValueError: if a prompt alone fills a row, which would leave nothing to learn.
+    """
+    for index, document in enumerate(documents):
+        if document.num_prompt_tokens >= row_length:
+            raise ValueError(
+                f"row_length: {row_length} tokens leave no room for a response in document"
+                f" {index}, whose prompt has {document.num_prompt_tokens}"
+            )
+    return [
+        document
+        if len(document) <= row_length
+        else EncodedDocument(
+            tokens=document.tokens[:row_length], num_prompt_tokens=document.num_prompt_tokens
+        )
+        for document in documents
+    ]
+
+
+def target_mask(document: EncodedDocument, loss_on: LossOn) -> np.ndarray:
+    """Return which tokens of a document are targets: its response, or everything.
+
+    Never its first token, for which there is nothing to predict it from.
+    """
+    mask = np.ones(len(document), dtype=bool)
+    if loss_on == "response":
+        mask[: document.num_prompt_tokens] = False
+    mask[0] = False
+    return mask
+
+
+def count_rows(
+    documents: Sequence[EncodedDocument],
+    rows: Sequence[Sequence[int]],
+    row_length: int,
+    loss_on: LossOn,
+) -> dict[str, int | float]:
+    """Return how many documents, tokens, targets and rows there are, and how full the rows are."""
+    num_tokens = sum(map(len, documents))
+    return {
+        "num_documents": len(documents),
+        "num_tokens": num_tokens,
+        "num_targets": sum(int(target_mask(d, loss_on).sum()) for d in documents),
+        "num_rows": len(rows),
+        "fill": num_tokens / (len(rows) * row_length),
+    }
+
+
+def build_rows(
+    documents: Sequence[EncodedDocument],
+    rows: Sequence[Sequence[int]],
+    *,
+    row_length: int,
+    pad_id: int,
+    loss_on: LossOn,
+    iteration: int = 0,
+) -> PackedRows:
+    """Lay out ``rows``, each a list of indices into ``documents``.
+
+    Documents of 3 and 2 tokens in a row of 7, the first with 2 prompt tokens, the second with 1::
+
+        input_ids   a b c d e . .
+        position    0 1 2 0 1 0 1
+        loss_mask   - - x - x - -     (loss_on="response")
+        loss_mask   - x x - x - -     (loss_on="all")
+    """
+    input_ids_RL = torch.full((len(rows), row_length), pad_id, dtype=torch.long)
+    position_ids_RL = torch.zeros((len(rows), row_length), dtype=torch.long)
+    loss_mask_RL = torch.zeros((len(rows), row_length), dtype=torch.bool)
+    for r, row in enumerate(rows):
+        start = 0
+        for index in row:
+            document = documents[index]
+            stop = start + len(document)
+            assert stop <= row_length, (stop, row_length)
+            input_ids_RL[r, start:stop] = torch.from_numpy(document.tokens.astype(np.int64))
+            position_ids_RL[r, start:stop] = torch.arange(len(document))
+            loss_mask_RL[r, start:stop] = torch.from_numpy(target_mask(document, loss_on))
+            start = stop
+        position_ids_RL[r, start:] = torch.arange(row_length - start)
+    return PackedRows(
+        iteration=iteration,
+        input_ids_RL=input_ids_RL,
+        position_ids_RL=position_ids_RL,
+        loss_mask_RL=loss_mask_RL,
+    )

@@ -1,0 +1,42 @@
+"""The batch plan in numbers: what a data module has read, and how it lays it out in batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from r1lit.data.packing import count_rows
+
+if TYPE_CHECKING:
+    from r1lit.data.datamodule import R1DataModule
+
+
+def describe(data: R1DataModule) -> dict[str, Any]:
+    """Return problems by source, P, G and the reserve, or documents, tokens, targets and rows.
+
+    ``train_fill`` is the fraction of the rows' slots that hold tokens of documents.
+    """
+    plan: dict[str, Any] = {"seed": data.seed, "template": data.template}
+    for split, problems in data.problems.items():
+        plan[f"num_{split}_problems"] = dict(Counter(p.source for p in problems))
+    for split, prompts in data.prompts.items():
+        plan[f"longest_{split}_prompt"] = max(map(len, prompts))
+    if "train" in data.problems:
+        plan |= {
+            "prompts_per_iteration": data.prompts_per_iteration,
+            "group_size": data.group_size,
+            "num_reserve_prompts": data.num_reserve_prompts,
+        }
+    for split, documents in data.documents.items():
+        counts = count_rows(documents, data.rows[split], data.row_length, data.loss_on)
+        plan |= {f"{split}_{key}": value for key, value in counts.items()}
+    if data.documents:
+        plan |= {
+            "row_length": data.row_length,
+            "rows_per_update": data.rows_per_update,
+            "loss_on": data.loss_on,
+            "num_truncated_documents": data.num_truncated,
+        }
+    if "train" in data.prompts or "train" in data.rows:
+        plan["num_iterations"] = len(data.train_dataloader())
+    return plan

@@ -1,0 +1,137 @@
+"""From text to token ids: the one place that decides how a prompt or a document begins.
+
+A document begins like every prompt (with BOS if the tokenizer adds one), because a model that
+never saw a first token come first treats it as noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from r1lit.data.base import Document
+from r1lit.templates import render
+
+CHAT = "chat"
+CHUNK = 1024
+PROGRESS_FROM = 5000
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedDocument:
+    """A document as token ids, prompt first, of which ``num_prompt_tokens`` are the prompt's."""
+
+    tokens: np.ndarray
+    num_prompt_tokens: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def prompt_text(tokenizer: PreTrainedTokenizerBase, template: str, question: str) -> str:
+    """Put ``question`` into ``template``; "chat" is the tokenizer's own chat template.
+
+    Raises:
+        ValueError: if there is no such template, or the tokenizer has no chat template.
+    """
+    if template != CHAT:
+        return render(template, question)
+    if not tokenizer.chat_template:
+        raise ValueError(
+            f"template: 'chat' needs a tokenizer with a chat template, which"
+            f" {tokenizer.name_or_path or type(tokenizer).__name__!r} has not; r1_zero needs none"
+        )
+    messages = [{"role": "user", "content": question}]
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert isinstance(text, str)
+    return text
+
+
+def encode_prompts(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """Return the token ids of templated prompts, special tokens as the tokenizer adds them.
+
+    Llama puts BOS in front and Qwen nothing. A BOS that the text already begins with (a chat
+    template writes it) is not doubled, and an EOS that the tokenizer appends is taken off: a
+    response is to follow.
+    """
+    if not texts:
+        return []
+    encoded = tokenizer(list(texts), verbose=False)["input_ids"]
+    probe = tokenizer("a")["input_ids"]
+    if probe[-1] == tokenizer.eos_token_id:
+        encoded = [ids[:-1] for ids in encoded]
+    bos = tokenizer.bos_token_id
+    if bos is not None and probe[0] == bos:
+        encoded = [ids[1:] if list(ids[:2]) == [bos, bos] else ids for ids in encoded]
+    return [tuple(ids) for ids in encoded]
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """Return the token ids of one templated prompt, as ``encode_prompts`` does."""
+    return encode_prompts(tokenizer, [text])[0]
+
+
+def refuse_longer(
+    prompts: Sequence[tuple[int, ...]], limit: int, split: str, limit_name: str
+) -> None:
+    """Check that no prompt has more than ``limit`` tokens.
+
+    Raises:
+        ValueError: saying how many have, and how long the longest is.
+    """
+    lengths = [len(prompt) for prompt in prompts]
+    num_longer = sum(length > limit for length in lengths)
+    if num_longer:
+        raise ValueError(
+            f"data.{split}: {num_longer} of {len(prompts)} prompts are longer than {limit} tokens"
+            f" ({limit_name}); the longest has {max(lengths)}"
+        )
+
+
+def encode_documents(
+    tokenizer: PreTrainedTokenizerBase, documents: Sequence[Document], show_progress: bool = True
+) -> list[EncodedDocument]:
+    """Return documents as prompt tokens, response tokens and EOS.
+
+    The two parts are tokenised apart, as they are in a rollout. A response that ends in EOS
+    already gets no second one. From 5,000 documents on, a progress bar is shown on stderr.
+    """
+    bar = tqdm(
+        total=len(documents),
+        desc="tokenising",
+        unit="doc",
+        disable=not show_progress or len(documents) < PROGRESS_FROM,
+    )
+    with bar:
+        encoded = []
+        for chunk in _chunks(documents):
+            encoded += _encode_chunk(tokenizer, chunk)
+            bar.update(len(chunk))
+    return encoded
+
+
+def _chunks(documents: Sequence[Document]) -> Iterator[Sequence[Document]]:
+    for start in range(0, len(documents), CHUNK):
+        yield documents[start : start + CHUNK]
+
+
+def _encode_chunk(
+    tokenizer: PreTrainedTokenizerBase, documents: Sequence[Document]
+) -> list[EncodedDocument]:
+    eos = tokenizer.eos_token_id
+    prompts = encode_prompts(tokenizer, [document.prompt for document in documents])
+    responses = tokenizer(
+        [document.response for document in documents], add_special_tokens=False, verbose=False
+    )["input_ids"]
+    encoded = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        end = [] if response and response[-1] == eos else [eos]
+        tokens = np.array([*prompt, *response, *end], dtype=np.int32)
+        encoded.append(EncodedDocument(tokens=tokens, num_prompt_tokens=len(prompt)))
+    return encoded

@@ -1,0 +1,236 @@
+"""Problems from tables: questions with gold answers, and Countdown from numbers and targets."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from r1lit.batches import Problem
+from r1lit.data.base import ProblemSource
+from r1lit.data.tables import Row, Table
+
+COUNTDOWN = (
+    "Using the numbers {numbers}, create an equation that equals {target}. Only +, -, * and /"
+    " are allowed, with parentheses where you need them, and every number is used exactly once."
+    " Answer with the expression alone, for example (1 + 2) / 3."
+)
+"""TinyZero's task in our words; its tags are left to the template."""
+
+
+def _uid(table: Table, n: int, *content: str) -> str:
+    """Name row ``n`` so that a reader finds it, and so that equal names mean equal content."""
+    digest = hashlib.blake2b("\x1f".join(content).encode(), digest_size=4).hexdigest()
+    return f"{table.stem}-{n}-{digest}"
+
+
+class TableProblems(ProblemSource):
+    r"""Problems from the columns of a table.
+
+    ``path`` is a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+    Hugging Face data set with its ``name`` and ``split``. ``question``, ``answer`` and ``uid`` are
+    column names; ``meta`` lists columns to keep in ``Problem.meta``. Rows are ``limit`` behind the
+    first ``skip``.
+
+    ``answer_pattern`` is a regular expression whose group 1 is the gold answer within the column;
+    then every ``answer_remove`` is taken out. GSM8K: ``####\s*(.+)`` and ``,``. A number in the
+    answer column is written out: 72.0 becomes "72". (Both are "" by default and not null: of a
+    ``str | None`` jsonargparse reads the text as YAML, to which ``####`` is a comment, thus null.)
+
+    A row without question or answer is an error unless ``drop_empty`` leaves it out. Every error
+    names the row, counted from 0 in the whole table.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str | None = None,
+        split: str = "train",
+        question: str = "question",
+        answer: str = "answer",
+        uid: str | None = None,
+        answer_pattern: str = "",
+        answer_remove: str = "",
+        source: str | None = None,
+        verifier: str = "math",
+        skip: int = 0,
+        limit: int | None = None,
+        meta: Sequence[str] = (),
+        drop_empty: bool = False,
+    ) -> None:
+        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.question = question
+        self.answer = answer
+        self.uid = uid
+        self.answer_pattern = _compiled(answer_pattern) if answer_pattern else None
+        self.answer_remove = answer_remove
+        self.source = source or self.table.stem
+        self.verifier = verifier
+        self.meta = tuple(meta)
+        self.drop_empty = drop_empty
+
+    def problems(self) -> list[Problem]:
+        """Return every problem in the table's order.
+
+        Raises:
+            ValueError: naming the key, the column and the row that cannot be used.
+        """
+        columns = {"question": self.question, "answer": self.answer}
+        if self.uid is not None:
+            columns["uid"] = self.uid
+        columns.update({f"meta.{i}": column for i, column in enumerate(self.meta)})
+        rows = self.table.rows(columns)
+        if self.drop_empty:
+            rows = [(n, row) for n, row in rows if not self._is_empty(row)]
+        problems = [self._problem(row, n) for n, row in rows]
+        if self.uid is not None:
+            _refuse_repeats(problems, self.table.path, self.uid)
+        return problems
+
+    def _is_empty(self, row: Row) -> bool:
+        return any(row.get(column) in (None, "") for column in (self.question, self.answer))
+
+    def _problem(self, row: Row, n: int) -> Problem:
+        question = self.table.text(row, n, "question", self.question)
+        answer = self._gold(row, n)
+        if self.uid is None:
+            uid = _uid(self.table, n, question, answer)
+        else:
+            uid = self.table.text_or_number(row, n, "uid", self.uid)
+        return Problem(
+            uid=uid,
+            question=question,
+            answer=answer,
+            source=self.source,
+            verifier=self.verifier,
+            meta={column: row.get(column) for column in self.meta},
+        )
+
+    def _gold(self, row: Row, n: int) -> str:
+        text = self.table.text_or_number(row, n, "answer", self.answer)
+        gold = text
+        if self.answer_pattern is not None:
+            match = self.answer_pattern.search(text)
+            if match is None:
+                raise ValueError(
+                    f"answer_pattern: {self.answer_pattern.pattern!r} does not match row {n} of"
+                    f" {self.table.path}, which holds {_short(text)!r}"
+                )
+            gold = match[1] or ""
+        if self.answer_remove:
+            gold = gold.replace(self.answer_remove, "")
+        if not gold.strip():
+            raise ValueError(
+                f"answer: nothing is left of row {n} of {self.table.path}, which holds"
+                f" {_short(text)!r}"
+            )
+        return gold.strip()
+
+
+class CountdownTable(ProblemSource):
+    """Countdown problems from a table of numbers and targets.
+
+    ``numbers`` names a column that holds a list of integers, or a text with integers in it.
+    ``target`` names a column, or is itself the target of every row (the Game of 24: 24).
+    ``wording`` is the question, with {numbers} and {target} in it. A table holds no solution, so
+    ``Problem.answer`` is the target: the verifier judges by ``meta``, not by the gold answer.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str | None = None,
+        split: str = "train",
+        numbers: str = "nums",
+        target: int | str = "target",
+        wording: str = COUNTDOWN,
+        source: str = "countdown",
+        skip: int = 0,
+        limit: int | None = None,
+    ) -> None:
+        for placeholder in ("{numbers}", "{target}"):
+            if placeholder not in wording:
+                raise ValueError(f"wording: {wording!r} does not hold {placeholder}")
+        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.numbers = numbers
+        self.target = target
+        self.wording = wording
+        self.source = source
+
+    def problems(self) -> list[Problem]:
+        """Return every problem in the table's order.
+
+        Raises:
+            ValueError: naming the row whose numbers or target are not integers.
+        """
+        columns = {"numbers": self.numbers}
+        if isinstance(self.target, str):
+            columns["target"] = self.target
+        return [self._problem(row, n) for n, row in self.table.rows(columns)]
+
+    def _problem(self, row: Row, n: int) -> Problem:
+        numbers = _integers(row.get(self.numbers))
+        if len(numbers) < 2:
+            raise ValueError(
+                f"numbers: row {n} of {self.table.path} holds {row.get(self.numbers)!r} in column"
+                f" {self.numbers!r}, where two integers or more are needed"
+            )
+        target = self.target
+        if isinstance(target, str):
+            found = _integers([row.get(target)])
+            if len(found) != 1:
+                raise ValueError(
+                    f"target: row {n} of {self.table.path} holds {row.get(target)!r} in column"
+                    f" {target!r}, where an integer is needed"
+                )
+            target = found[0]
+        shown = f"[{', '.join(map(str, numbers))}]"
+        question = self.wording.replace("{numbers}", shown).replace("{target}", str(target))
+        return Problem(
+            uid=_uid(self.table, n, question),
+            question=question,
+            answer=str(target),
+            source=self.source,
+            verifier="countdown",
+            meta={"numbers": numbers, "target": target},
+        )
+
+
+def _integers(value: Any) -> list[int]:
+    """Return the integers of a cell, or none at all if it holds anything else."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"[\[(]?\s*-?\d+(\s*[,\s]\s*-?\d+)*\s*[\])]?", value.strip()):
+            return []
+        return [int(text) for text in re.findall(r"-?\d+", value)]
+    if not isinstance(value, list | tuple):
+        return []
+    texts = [str(item) for item in value if not isinstance(item, bool)]
+    whole = [re.fullmatch(r"\s*(-?\d+)(?:\.0)?\s*", text) for text in texts]
+    if len(whole) < len(value) or not all(whole):
+        return []
+    return [int(match[1]) for match in whole if match]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(
+            f"answer_pattern: {pattern!r} is no regular expression: {error}"
+        ) from error
+    if compiled.groups < 1:
+        raise ValueError(f"answer_pattern: {pattern!r} has no group 1 to hold the gold answer")
+    return compiled
+
+
+def _refuse_repeats(problems: list[Problem], path: str, column: str) -> None:
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.uid in seen:
+            raise ValueError(f"uid: column {column!r} of {path} holds {problem.uid!r} twice")
+        seen.add(problem.uid)
+
+
+def _short(text: str, length: int = 80) -> str:
+    return text if len(text) <= length else f"…{text[-length:]}"

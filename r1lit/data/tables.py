@@ -1,0 +1,171 @@
+"""Tables of text: local JSONL, JSON, CSV and Parquet files, and Hugging Face data sets, as rows.
+
+Local files are read afresh on every call and value by value. (``datasets`` would infer one type a
+column: in a JSONL file with the answers "007" and 2 it turns the first into 7, and in a CSV file
+"0.50" into 0.5.) Hugging Face names go through ``datasets.load_dataset`` and its cache.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+Row = dict[str, Any]
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
+
+
+def read_rows(path: str, name: str | None = None, split: str = "train") -> list[Row]:
+    """Return every row of the table at ``path``, in its order.
+
+    ``path`` is a local file if it ends like one of ``SUFFIXES``, and otherwise what
+    ``datasets.load_dataset`` takes: a name on the Hub or a folder, with its ``name`` and ``split``.
+
+    Raises:
+        ValueError: if there is no such table, or if it cannot be read.
+    """
+    file = Path(path).expanduser()
+    if not file.name.endswith(SUFFIXES):
+        return _read_data_set(path, name, split)
+    if not file.is_file():
+        raise ValueError(f"path: there is no file {path!r}")
+    if file.suffix == ".parquet":
+        return _read_parquet(file)
+    opener = gzip.open if file.suffix == ".gz" else open
+    with opener(file, "rt", encoding="utf-8-sig", newline="") as stream:
+        assert not isinstance(stream, bytes)
+        if ".jsonl" in file.suffixes:
+            return _read_json_lines(stream, path)
+        if ".json" in file.suffixes:
+            return _read_json(stream, path)
+        return _read_csv(stream, path)
+
+
+def _read_json_lines(stream: TextIO, path: str) -> list[Row]:
+    rows = []
+    for number, line in enumerate(stream, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"path: line {number} of {path} is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"path: line {number} of {path} is not a JSON object")
+        rows.append(row)
+    return rows
+
+
+def _read_json(stream: TextIO, path: str) -> list[Row]:
+    try:
+        rows = json.load(stream)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"path: {path} is not JSON (one object a line is named .jsonl): {error}"
+        ) from error
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"path: {path} is not a JSON array of objects")
+    return rows
+
+
+def _read_csv(stream: TextIO, path: str) -> list[Row]:
+    rows = []
+    for n, row in enumerate(csv.DictReader(stream)):
+        if None in row or None in row.values():
+            raise ValueError(f"path: row {n} of {path} has not as many cells as there are columns")
+        rows.append(dict(row))
+    return rows
+
+
+def _read_parquet(file: Path) -> list[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.read_table(file).to_pylist()
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"path: {file} is not a Parquet file: {error}") from error
+
+
+def _read_data_set(path: str, name: str | None, split: str) -> list[Row]:
+    import datasets
+
+    try:
+        return datasets.load_dataset(path, name, split=split).to_list()
+    except (FileNotFoundError, ConnectionError, ValueError) as error:
+        raise ValueError(
+            f"path: {path!r} (name: {name}, split: {split}) is neither a local file that ends in"
+            f" one of {', '.join(SUFFIXES)} nor a data set that could be loaded: {error}"
+        ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The part of a table that a source reads: ``limit`` rows behind the first ``skip``."""
+
+    path: str
+    name: str | None = None
+    split: str = "train"
+    skip: int = 0
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.skip < 0:
+            raise ValueError(f"skip: {self.skip} is negative")
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit: {self.limit} is not positive; null means every row")
+
+    @property
+    def stem(self) -> str:
+        """The table's own name: the file's without its endings, or the last part of a Hub name."""
+        return Path(self.path).name.split(".")[0]
+
+    def rows(self, columns: Mapping[str, str]) -> list[tuple[int, Row]]:
+        """Return the rows with their numbers, counted from 0 in the whole table.
+
+        ``columns`` maps the configuration key to the column it names.
+
+        Raises:
+            ValueError: if nothing is left to read or a column does not exist.
+        """
+        everything = read_rows(self.path, self.name, self.split)
+        stop = None if self.limit is None else self.skip + self.limit
+        rows = list(enumerate(everything))[self.skip : stop]
+        if not rows:
+            raise ValueError(
+                f"path: {self.path} has {len(everything)} rows, of which skip: {self.skip} leaves"
+                " none"
+            )
+        exist = list(dict.fromkeys(column for _, row in rows for column in row))
+        for key, column in columns.items():
+            if column not in exist:
+                raise ValueError(
+                    f"{key}: {self.path} has no column {column!r}; it has {', '.join(exist)}"
+                )
+        return rows
+
+    def text(self, row: Row, n: int, key: str, column: str) -> str:
+        """Return a cell that must hold text.
+
+        Raises:
+            ValueError: if it holds something else, or nothing.
+        """
+        value = row.get(column)
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(
+                f"{key}: row {n} of {self.path} holds {value!r} in column {column!r}, where a text"
+                " that is not empty is needed"
+            )
+        return value
+
+    def text_or_number(self, row: Row, n: int, key: str, column: str) -> str:
+        """Return a cell that must hold text or a finite number; a whole number has no point."""
+        value = row.get(column)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return str(int(value)) if value == int(value) else repr(value)
+        return self.text(row, n, key, column)
