@@ -59,8 +59,8 @@ def _draw_length(axes: Axes, evaluations: Sequence[Record], iterations: Sequence
     _line(axes, iterations, keys.LENGTH_MEAN, BLACK, "training rollouts")
     for name, color, label, marker in (
         ("response_length_tokens", BLUE, "evaluation", "o"),
-        ("response_length_right", GREEN, "  right answers", "^"),
-        ("response_length_wrong", VERMILION, "  wrong answers", "v"),
+        ("response_length_right", GREEN, "right answers", "^"),
+        ("response_length_wrong", VERMILION, "wrong answers", "v"),
     ):
         points = _points(evaluations, lambda e, name=name: e.get(name))  # type: ignore[misc]
         _dots(axes, points, color, label, marker, 1.8 if marker == "o" else 0.9)
@@ -88,28 +88,38 @@ def _draw_reflection(
 
 def _draw_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
     axes.set(title="Health of the rollouts", ylabel="share")
-    axes.set_ylim(-0.03, 1.03)
-    _line(axes, iterations, keys.GROUPS_MIXED, PURPLE, "groups mixed, training", 1.2)
+    axes.set_ylim(top=1.03)
+    _line(axes, iterations, keys.GROUPS_MIXED, PURPLE, "mixed groups (training)", 1.2)
     points = _points(evaluations, lambda e: e.get("format"))
-    _dots(axes, points, BLUE, "well-formed, evaluation")
+    _dots(axes, points, BLUE, "well-formed")
     points = _points(evaluations, lambda e: e.get("truncated"))
-    _dots(axes, points, VERMILION, "truncated, evaluation", marker="v")
+    _dots(axes, points, VERMILION, "truncated", marker="v")
 
 
 def _finish(axes: Axes, last: int) -> None:
     axes.set_xlabel("iteration")
     axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
+    axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_title(axes.get_title(), loc="left", fontweight="bold", fontsize=12)
-    axes.set_title("")
     axes.grid(True, color="#DDDDDD", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     handles, _ = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(fontsize=9, framealpha=0.85, edgecolor="none", loc="best")
+    if handles:  # between title and axes, where it hides no curve
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(-0.02, 0.99),
+            ncols=2 if len(handles) == 4 else 3,
+            fontsize=9,
+            frameon=False,
+            columnspacing=1.2,
+            handlelength=1.6,
+        )
     else:
         axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color="#888888")
+    title = axes.get_title()
+    axes.set_title("")
+    axes.set_title(title, loc="left", fontweight="bold", fontsize=12, pad=40)
 
 
 def _x(records: Sequence[Record]) -> list[int]:

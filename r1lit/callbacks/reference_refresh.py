@@ -9,6 +9,11 @@ from lightning.pytorch import Callback
 
 from r1lit.callbacks.stage import finished_iterations
 
+_NO_REFERENCE = (
+    "ReferenceRefresh: the module holds no reference, because objective.beta=0 leaves out the KL "
+    "term: remove the callback or set beta > 0"
+)
+
 
 class ReferenceRefresh(Callback):
     """Calls ``pl_module.refresh_reference()`` after every n-th iteration (R1, Methods: 400).
@@ -24,28 +29,29 @@ class ReferenceRefresh(Callback):
         self.every_n_iterations = every_n_iterations
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check that the module can refresh a reference.
+        """Check that the module can refresh a reference, before a model is loaded.
 
         Raises:
-            ValueError: If it has no ``refresh_reference``.
+            ValueError: If it has no ``refresh_reference``, or if its objective has beta = 0.
         """
-        if stage == "fit" and not callable(getattr(pl_module, "refresh_reference", None)):
+        if stage != "fit":
+            return
+        if not callable(getattr(pl_module, "refresh_reference", None)):
             raise ValueError(
                 f"ReferenceRefresh needs a module with refresh_reference(); "
                 f"{type(pl_module).__name__} has none: remove the callback"
             )
+        if getattr(getattr(pl_module, "objective", None), "beta", None) == 0:
+            raise ValueError(_NO_REFERENCE)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check that there is a reference, now that ``configure_model`` has run.
 
         Raises:
-            ValueError: If the module's ``reference`` is None, as it is with beta = 0.
+            ValueError: If the module has no ``reference``.
         """
-        if getattr(pl_module, "reference", self) is None:
-            raise ValueError(
-                "ReferenceRefresh: the module holds no reference, because beta=0 leaves out the KL "
-                "term: remove the callback or set beta > 0"
-            )
+        if getattr(pl_module, "reference", None) is None:
+            raise ValueError(_NO_REFERENCE)
 
     def on_train_batch_end(
         self,

@@ -1,0 +1,275 @@
+"""What callbacks write to a run folder, and when they act."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_run import TinyModule, trainer_of
+
+from r1lit.callbacks import (
+    CurveWriter,
+    EvaluateFirst,
+    ExportHuggingFace,
+    GroupHealth,
+    MajorityVoteEvaluation,
+    ReferenceRefresh,
+    ReflectionWords,
+    ResponseLength,
+    ResponseTable,
+    jsonl,
+)
+from r1lit.callbacks.atomic import replace_path
+from r1lit.callbacks.curves import evaluation_record, finite
+from r1lit.callbacks.figures import draw_curves
+
+
+def test_jsonl_survives_a_torn_line_and_is_cut_back(tmp_path):
+    path = tmp_path / "new" / "x.jsonl"
+    jsonl.append(path, [{"iteration": 0, "text": "ä\nb\u2028c"}, {"iteration": 1}])
+    with path.open("a") as file:
+        file.write('{"iteration": 2, "te')
+    assert [r["iteration"] for r in jsonl.read(path)] == [0, 1]
+    assert jsonl.read(path)[0]["text"] == "ä\nb\u2028c"
+    assert jsonl.keep_only(path, lambda r: r["iteration"] < 1) == jsonl.read(path)
+    jsonl.append(path, [{"iteration": 9}])
+    assert [r["iteration"] for r in jsonl.read(path)] == [0, 9]
+    assert [p.name for p in path.parent.iterdir()] == ["x.jsonl"]
+
+
+def test_a_folder_replaces_a_folder_whole(tmp_path):
+    for name, file in (("old", "a"), ("new", "b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text(file)
+    replace_path(tmp_path / "new", tmp_path / "old")
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()] == ["old/b"]
+
+
+def full_run(folder: Path, num_train: int = 5, **named) -> pl.Trainer:
+    callbacks = [
+        CurveWriter(str(folder), **named),
+        EvaluateFirst(),
+        ReflectionWords(window=1, min_rate=0.01),
+        ResponseLength(),
+        MajorityVoteEvaluation(),
+        GroupHealth(),
+    ]
+    trainer = trainer_of(folder, callbacks)
+    trainer.fit(TinyModule(num_train=num_train))
+    return trainer
+
+
+def test_curve_writer_keeps_what_was_logged(tmp_path):
+    trainer = full_run(tmp_path)
+    logged = trainer.logger.by_step()
+    lines = jsonl.read(tmp_path / "metrics.jsonl")
+    assert [line["iteration"] for line in lines] == [0, 1, 2, 3, 4]
+    for line in lines:
+        names = set(line) - {"iteration", "seconds"}
+        assert "train/length/mean" in names and "train/groups/mixed" in names
+        assert not any(name.startswith("val/") for name in names)
+        for name in names:
+            assert line[name] == pytest.approx(logged[line["iteration"], name], rel=1e-6)
+    evaluations = json.loads((tmp_path / "summary.json").read_text())
+    assert [e["iteration"] for e in evaluations] == [0, 2, 4]
+    for evaluation, step in zip(evaluations, (0, 1, 3), strict=True):
+        assert evaluation["cons_at_4"] == pytest.approx(logged[step, "val/cons_at_4"], rel=1e-6)
+        assert evaluation["format"] == logged[step, "val/reward/format"] == 1.0
+        assert set(evaluation["pass_at_1_by_source"]) == {"countdown", "arithmetic"}
+        assert (evaluation["num_problems"], evaluation["num_samples"]) == (4, 4)
+    assert evaluations[0]["onset"] == {} and evaluations[-1]["onset"]["wait"] in range(1, 4)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cons_k_names_the_key(tmp_path):
+    full_run(tmp_path, num_train=2, cons_k=2)
+    evaluation = json.loads((tmp_path / "summary.json").read_text())[-1]
+    assert [key for key in evaluation if key.startswith("cons_at_")] == ["cons_at_2"]
+
+
+def test_seconds_leave_evaluations_out(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("r1lit.callbacks.curves.time.monotonic", lambda: now)
+
+    class Slow(TinyModule):
+        def training_step(self, batch, batch_idx):
+            nonlocal now
+            now += 10.0
+            return super().training_step(batch, batch_idx)
+
+        def validation_step(self, batch, batch_idx):
+            nonlocal now
+            now += 1000.0
+            return super().validation_step(batch, batch_idx)
+
+    callbacks = [CurveWriter(str(tmp_path)), EvaluateFirst(), MajorityVoteEvaluation()]
+    trainer_of(tmp_path, callbacks).fit(Slow(num_train=4))
+    lines = jsonl.read(tmp_path / "metrics.jsonl")
+    assert [line["seconds"] for line in lines] == [10, 20, 30, 40]
+    evaluations = json.loads((tmp_path / "summary.json").read_text())
+    assert [(e["iteration"], e["seconds"]) for e in evaluations] == [(0, 0), (2, 20), (4, 40)]
+
+
+def test_an_evaluation_has_every_key_whatever_was_logged():
+    empty = evaluation_record(3, 1.5, {}, cons_k=16)
+    named = "iteration pass_at_1 cons_at_16 response_length_tokens format seconds"
+    assert set(named.split()) | {"reflection_words_per_response"} <= set(empty)
+    assert empty["pass_at_1"] is None and empty["onset"] == {}
+    assert finite({"a": float("nan"), "b": torch.tensor(0.1)}) == {"b": 0.1}
+
+
+def test_the_figure_shows_every_series():
+    evaluations = [
+        evaluation_record(
+            i,
+            1.0,
+            {
+                "val/pass_at_1": 0.1 * i,
+                "val/pass_at_1_stderr": 0.01,
+                "val/cons_at_16": 0.2 * i,
+                "val/length/mean": 10.0 * i,
+                "val/length/right": 9.0 * i,
+                "val/reward/format": 1.0,
+                "val/length/truncated": 0.0,
+                "val/reflection/per_response": 0.5 * i,
+                "val/reflection/word/wait": 0.5 * i,
+                "val/reflection/word/but": 0.0,
+            },
+            16,
+        )
+        for i in range(4)
+    ]
+    iterations = [{"iteration": i, "train/length/mean": 1.0 + i} for i in range(3)]
+    axes = draw_curves(evaluations, iterations).axes
+    labels = [ax.get_legend_handles_labels()[1] for ax in axes]
+    assert labels[0] == ["pass@1 (± 1 s.e.)", "cons@16"]
+    assert labels[1] == ["training rollouts", "evaluation", "right answers"]
+    assert labels[2] == ["all ten, evaluation", "“wait”"]
+    assert labels[3] == ["well-formed", "truncated"]
+    assert axes[1].lines[0].get_ydata().tolist() == [1.0, 2.0, 3.0]
+    assert all(ax.get_xlabel() == "iteration" and ax.get_ylabel() for ax in axes)
+    assert len(draw_curves([], []).axes) == 4
+
+
+def test_evaluate_first_reaches_tensorboard_at_step_0_and_leaves_no_trace(tmp_path):
+    class States(pl.Callback):
+        """Notes the trainer's state at the first training batch."""
+
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            if batch_idx == 0:
+                self.noted = (trainer.training, pl_module.training, torch.is_grad_enabled())
+                self.progress = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.ready
+
+    states = States()
+    callbacks = [EvaluateFirst(), MajorityVoteEvaluation(), states]
+    trainer = trainer_of(tmp_path, callbacks, logger=TensorBoardLogger(tmp_path, name="tb"))
+    trainer.fit(TinyModule(num_train=4))
+    events = EventAccumulator(trainer.logger.log_dir).Reload()
+    assert [e.step for e in events.Scalars("val/pass_at_1")] == [0, 1, 3]
+    assert [e.step for e in events.Scalars("train/loss")] == [0, 1, 2, 3]
+    assert states.noted == (True, True, True)
+    assert states.progress == 0
+
+
+def test_evaluate_first_does_nothing_without_validation(tmp_path):
+    trainer = trainer_of(tmp_path, [EvaluateFirst()], limit_val_batches=0)
+    trainer.fit(TinyModule(num_train=2))
+    assert not any(key.startswith("val/") for _, key in trainer.logger.by_step())
+
+
+def test_response_table(tmp_path):
+    table = ResponseTable(str(tmp_path), every_n_iterations=2, num_responses=3, num_problems=3)
+    logger = TensorBoardLogger(tmp_path, name="tb")
+    trainer_of(tmp_path, [table], logger=logger).fit(TinyModule(num_train=4))
+    lines = jsonl.read(tmp_path / "responses.jsonl")
+    counts: dict[tuple[str, int], int] = {}
+    for line in lines:
+        key = (line["split"], line["iteration"])
+        counts[key] = counts.get(key, 0) + 1
+    assert counts == {("train", 0): 3, ("train", 2): 3, ("val", 2): 12, ("val", 4): 12}
+    first = lines[0]
+    assert first["uid"] == "train0-0" and first["source"] == "countdown"
+    assert first["question"] == "train0-0: 3 + 4 = ?" and first["answer"] == "7"
+    assert first["response"].startswith("<think> but")
+    assert first["rewards"] == {"accuracy": float(first["status"] == "right"), "format": 1.0}
+    assert first["canonical"] in ("7", "8") and first["finished"] in (True, False)
+    events = EventAccumulator(logger.log_dir).Reload()
+    assert [e.step for e in events.Tensors("train/responses/text_summary")] == [0, 2]
+    assert [e.step for e in events.Tensors("val/responses/text_summary")] == [2, 4]
+
+
+def test_reference_refresh_follows_the_interval(tmp_path):
+    trainer = trainer_of(tmp_path, [ReferenceRefresh(every_n_iterations=3)])
+    module = TinyModule(num_train=7)
+    trainer.fit(module)
+    kl = [v for (_, key), v in sorted(trainer.logger.by_step().items()) if "kl_reference" in key]
+    weights = [v for (_, key), v in sorted(trainer.logger.by_step().items()) if "loss" in key]
+    references = [0.5] * 3 + [weights[2]] * 3 + [weights[5]]
+    expected = [abs(w - r) for w, r in zip(weights, references, strict=True)]
+    assert kl == pytest.approx(expected, abs=1e-6)
+    assert float(module.reference) == pytest.approx(weights[5])
+
+
+def test_reference_refresh_says_what_is_missing(tmp_path):
+    class Without(TinyModule):
+        refresh_reference = None
+
+    class NoReference(TinyModule):
+        def __init__(self):
+            super().__init__()
+            self.reference = None
+
+    class NoPenalty(TinyModule):
+        class objective:
+            beta = 0.0
+
+    for module, message in (
+        (Without(), "has none"),
+        (NoReference(), "beta=0"),
+        (NoPenalty(), "beta=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            trainer_of(tmp_path, [ReferenceRefresh()]).fit(module)
+    with pytest.raises(ValueError, match="every_n_iterations=0"):
+        ReferenceRefresh(0)
+
+
+class Saved:
+    """Stands in for a policy or a tokenizer."""
+
+    def __init__(self, name: str, module: TinyModule) -> None:
+        self.name, self.module, self.fails_at = name, module, -1
+
+    def save_pretrained(self, path: Path) -> None:
+        (Path(path) / self.name).write_text(str(int(self.module.iteration)))
+        if int(self.module.iteration) == self.fails_at:
+            raise OSError("disk full")
+
+
+def exported(folder: Path, fails_at: int, **named) -> None:
+    module = TinyModule(num_train=5)
+    tokenizer = Saved("tokenizer", module)
+    tokenizer.fails_at = fails_at
+    module.policy, module.tokenizer = Saved("policy", module), tokenizer
+    trainer_of(folder, [ExportHuggingFace(str(folder / "hf" / "policy"), **named)]).fit(module)
+
+
+def test_export_at_the_end(tmp_path):
+    exported(tmp_path, fails_at=-1)
+    files = {p.name: p.read_text() for p in (tmp_path / "hf").rglob("*") if p.is_file()}
+    assert files == {"policy": "5", "tokenizer": "5"}
+
+
+def test_a_failed_export_leaves_the_last_good_one(tmp_path):
+    with pytest.raises(OSError, match="disk full"):
+        exported(tmp_path, fails_at=4, every_n_iterations=2)
+    target = tmp_path / "hf" / "policy"
+    assert {p.name: p.read_text() for p in target.iterdir()} == {"policy": "2", "tokenizer": "2"}
+    exported(tmp_path, fails_at=-1, every_n_iterations=2)  # what the failure left is no obstacle
+    assert {p.name: p.read_text() for p in target.iterdir()} == {"policy": "5", "tokenizer": "5"}
+    assert [p.name for p in target.parent.iterdir()] == ["policy"]

@@ -1,0 +1,54 @@
+"""The progress bar's line, in a log file and on a terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from tiny_run import TinyModule, trainer_of
+
+from r1lit.callbacks import MajorityVoteEvaluation, R1ProgressBar, ResponseLength
+from r1lit.callbacks.progress import as_clock
+
+
+def run(folder, refresh_rate: int = 1):
+    bar = R1ProgressBar(refresh_rate)
+    callbacks = [bar, MajorityVoteEvaluation(), ResponseLength()]
+    trainer = trainer_of(folder, callbacks, enable_progress_bar=True)
+    trainer.fit(TinyModule(num_train=5))
+    return trainer
+
+
+def test_a_plain_line_an_iteration_where_there_is_no_terminal(tmp_path, capsys):
+    trainer = run(tmp_path)
+    out = capsys.readouterr().out
+    lines = [line for line in out.splitlines() if line.startswith("iteration ")]
+    assert "\r" not in out and "\x1b" not in out
+    done = [line.split()[1] for line in lines]
+    assert done == ["1/5", "2/5", "2/5", "3/5", "4/5", "4/5", "5/5"]  # twice: after an evaluation
+    values = trainer.logger.by_step()
+    for line, step in ((lines[0], 0), (lines[-1], 4)):  # this iteration's numbers, not the last's
+        assert f"acc {values[step, 'train/reward/accuracy']:.2f}" in line
+        assert f"len {values[step, 'train/length/mean']:.0f}" in line
+        assert re.search(r"\d+:\d\d left$", line)
+    assert "val" not in lines[0]
+    assert f"val {values[1, 'val/pass_at_1']:.3f}" in lines[2]
+
+
+def test_refresh_rate_thins_the_lines(tmp_path, capsys):
+    run(tmp_path, refresh_rate=3)
+    out = capsys.readouterr().out
+    done = [line.split()[1] for line in out.splitlines() if line.startswith("iteration ")]
+    assert done == ["2/5", "3/5", "4/5", "5/5"]  # 2 and 4 after evaluations, 5 is the last
+
+
+def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    run(tmp_path)
+    out = capsys.readouterr().out
+    assert "\r" in out and "iteration 5/5  acc " in out and "left" in out
+    assert "Epoch" not in out.split("\r")[-1]
+
+
+def test_clock():
+    assert as_clock(0) == "0:00" and as_clock(59.6) == "1:00" and as_clock(7390) == "2:03:10"
