@@ -9,7 +9,7 @@ from r1lit.batches import Response
 
 
 class RewardFunction(ABC):
-    """Scores responses. ``weight`` multiplies its numbers in the sum that a policy is trained on."""
+    """Scores responses. ``weight`` multiplies its numbers in the sum a policy is trained on."""
 
     name: str
 

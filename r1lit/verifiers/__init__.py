@@ -1,0 +1,8 @@
+"""Verifiers: they decide whether a response answers its problem."""
+
+from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.countdown import CountdownVerifier
+from r1lit.verifiers.judge import Judge
+from r1lit.verifiers.mathematics import MathVerifier
+
+__all__ = ["CountdownVerifier", "Judge", "MathVerifier", "Verifier"]

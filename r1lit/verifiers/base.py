@@ -19,5 +19,5 @@ class Verifier(ABC):
         """Decide about many responses, in order; ``problems`` are aligned with ``responses``."""
         return [self.verify(r, p) for r, p in zip(responses, problems, strict=True)]
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release worker processes, if any."""

@@ -1,0 +1,171 @@
+"""Countdown: does an expression use each given number once and reach the target?
+
+The answer is an expression of whole numbers, ``+ - * /`` (or ``× ÷ · −``) and parentheses, such as
+``(3 + 5) * 7``; ``= 56`` may follow and must then be true. There is no unary minus, no power, no
+juxtaposition. Arithmetic is exact. Text is never evaluated as Python: this grammar is all there is,
+
+    sum = product (("+" | "-") product)*     product = atom (("*" | "/") atom)*
+    atom = digits | "(" sum ")"
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+
+from r1lit.batches import Problem, Status, Verdict
+from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.extract import extract_answer
+
+MAX_CHARACTERS = 200
+MAX_NESTING = 20
+_SPACE = " \t\n\r"
+_TOKEN = re.compile(rf"[{_SPACE}]*([0-9]+|[^{_SPACE}])")
+_LOOK_ALIKES = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"})
+
+
+class _Unparsed(Exception):
+    """The text is not in the grammar."""
+
+
+class _Expression:
+    """A recursive-descent reader: ``value`` is exact, ``numbers`` are those read, in order."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = [*_TOKEN.findall(text.translate(_LOOK_ALIKES).rstrip(_SPACE)), ""]
+        self._at = 0
+        self._nesting = 0
+        self.numbers: list[int] = []
+        self.value = self._sum()
+        self.claim = self._claim()
+
+    def _sum(self) -> Fraction:
+        value = self._product()
+        while (operation := self._tokens[self._at]) in ("+", "-"):
+            self._at += 1
+            right = self._product()
+            value = value + right if operation == "+" else value - right
+        return value
+
+    def _product(self) -> Fraction:
+        value = self._atom()
+        while (operation := self._tokens[self._at]) in ("*", "/"):
+            self._at += 1
+            right = self._atom()
+            value = value * right if operation == "*" else value / right
+        return value
+
+    def _atom(self) -> Fraction:
+        token = self._tokens[self._at]
+        self._at += 1
+        if "0" <= token[:1] <= "9":
+            self.numbers.append(int(token))
+            return Fraction(self.numbers[-1])
+        if token != "(":
+            raise _Unparsed(f"has {token!r} where a number should be" if token else "ends early")
+        self._nesting += 1
+        if self._nesting > MAX_NESTING:
+            raise _Unparsed(f"nests parentheses deeper than {MAX_NESTING}")
+        value = self._sum()
+        if self._tokens[self._at] != ")":
+            raise _Unparsed("has an unclosed parenthesis")
+        self._at += 1
+        self._nesting -= 1
+        return value
+
+    def _claim(self) -> int | None:
+        rest = self._tokens[self._at : -1]
+        if not rest:
+            return None
+        if rest[0] != "=":
+            raise _Unparsed(f"has {rest[0]!r} where an operation should be")
+        if len(rest) != 2 or not "0" <= rest[1][0] <= "9":
+            raise _Unparsed("has no single whole number after =")
+        return int(rest[1])
+
+
+class CountdownVerifier(Verifier):
+    """Decides about Countdown: ``problem.meta`` holds ``numbers`` and ``target``.
+
+    ``canonical`` is the value of an expression that uses the numbers rightly, so that different
+    expressions of equal value vote together; any other answer casts no vote.
+
+    >>> meta = {"numbers": [3, 5, 7], "target": 56}
+    >>> problem = Problem(uid="", question="", answer="", source="", meta=meta)
+    >>> CountdownVerifier().verify("<answer>(3 + 5) * 7</answer>", problem).value
+    1.0
+    >>> CountdownVerifier().verify("<answer>3 + 5 * 7</answer>", problem).reason
+    'equals 38, not 56'
+    """
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Decide about one response.
+
+        Raises:
+            ValueError: if ``problem.meta`` lacks ``numbers`` or ``target``.
+        """
+        start = time.perf_counter()
+        missing = {"numbers", "target"} - problem.meta.keys()
+        if missing:
+            raise ValueError(
+                f"meta: problem {problem.uid!r} has no {' and no '.join(sorted(missing))}, which"
+                " the countdown verifier needs"
+            )
+        status, canonical, reason = _decide(
+            extract_answer(response), problem.meta["numbers"], problem.meta["target"]
+        )
+        return Verdict(
+            value=float(status == "right"),
+            status=status,
+            canonical=canonical,
+            reason=reason,
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _decide(
+    answer: str | None, numbers: Sequence[int], target: int
+) -> tuple[Status, str | None, str]:
+    """Return status, canonical and reason."""
+    if answer is None:
+        return "unparsed", None, "no <answer>"
+    if len(answer) > MAX_CHARACTERS:
+        return "unparsed", None, f"is longer than {MAX_CHARACTERS} characters"
+    try:
+        expression = _Expression(answer)
+    except _Unparsed as error:
+        return "unparsed", None, str(error)
+    except ZeroDivisionError:
+        return "wrong", None, "divides by zero"
+    misuse = _misuse(expression.numbers, numbers)
+    if misuse:
+        return "wrong", None, misuse
+    if expression.claim is not None and expression.claim != expression.value:
+        return "wrong", None, f"equals {expression.value}, not {expression.claim} as it says"
+    canonical = str(expression.value)
+    if expression.value != target:
+        return "wrong", canonical, f"equals {canonical}, not {target}"
+    return "right", canonical, ""
+
+
+def _misuse(used: Sequence[int], given: Sequence[int]) -> str:
+    """Say how ``used`` differs from ``given`` as a multiset; empty when it does not."""
+    if sorted(used) == sorted(given):
+        return ""
+    used_times, given_times = Counter(used), Counter(given)
+    for number, times in used_times.items():
+        if number not in given_times:
+            return f"uses {number}, which is not given"
+        if times > given_times[number]:
+            return f"uses {number} {_times(times)}"
+    unused = next(n for n, times in given_times.items() if used_times[n] < times)
+    if unused not in used_times:
+        return f"does not use {unused}"
+    return f"uses {unused} only {_times(used_times[unused])}"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

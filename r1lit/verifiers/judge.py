@@ -1,0 +1,56 @@
+"""Deciding about responses to problems of several kinds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from r1lit.batches import Problem, Verdict
+from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.countdown import CountdownVerifier
+from r1lit.verifiers.mathematics import MathVerifier
+
+
+class Judge:
+    """Sends each response to the verifier that ``problem.verifier`` names.
+
+    ``verifiers`` replaces the default, which knows ``countdown`` and ``math``.
+    """
+
+    def __init__(self, verifiers: Mapping[str, Verifier] | None = None) -> None:
+        if verifiers is None:
+            verifiers = {"countdown": CountdownVerifier(), "math": MathVerifier()}
+        self.verifiers = dict(verifiers)
+
+    def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
+        """Return one verdict a text, in order, with one ``verify_batch`` call per verifier.
+
+        Raises:
+            ValueError: if the lengths differ, a problem names an unknown verifier, or a verifier
+                returns a wrong number of verdicts.
+        """
+        if len(texts) != len(problems):
+            raise ValueError(f"texts: {len(texts)} of them for {len(problems)} problems")
+        rows_of: dict[str, list[int]] = {}
+        for row, problem in enumerate(problems):
+            if problem.verifier not in self.verifiers:
+                raise ValueError(
+                    f"verifier: problem {problem.uid!r} names {problem.verifier!r}, which is none"
+                    f" of {sorted(self.verifiers)}"
+                )
+            rows_of.setdefault(problem.verifier, []).append(row)
+        by_row: dict[int, Verdict] = {}
+        for name, rows in rows_of.items():
+            verdicts = self.verifiers[name].verify_batch(
+                [texts[row] for row in rows], [problems[row] for row in rows]
+            )
+            if len(verdicts) != len(rows):
+                raise ValueError(
+                    f"verifier: {name!r} returned {len(verdicts)} verdicts for {len(rows)} texts"
+                )
+            by_row.update(zip(rows, verdicts, strict=True))
+        return [by_row[row] for row in range(len(texts))]
+
+    def close(self) -> None:
+        """Release the worker processes of every verifier."""
+        for verifier in self.verifiers.values():
+            verifier.close()

@@ -1,0 +1,166 @@
+r"""Mathematics: is an answer equal to the gold answer?
+
+Whole numbers are compared here. Everything else goes to math-verify, in worker processes that can
+be killed: its own time limit is ``signal.alarm``, which off the main thread raises or silently
+scores 0, and which cannot interrupt one long multiplication.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from r1lit.batches import Problem, Status, Verdict
+from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.extract import extract_answer, extract_boxed
+from r1lit.verifiers.pool import WorkerPool
+
+MAX_CHARACTERS = 400
+MAX_NESTING = 20
+_END = re.compile(r"\s*(?<!\\)[.,;]+$")
+_COMMA = re.compile(r"(?<=[0-9])(?:,\\!|\{,\})\s*(?=[0-9])")
+_DOLLARS = re.compile(r"^\$([^$]+)\$$")
+_INTEGER = re.compile(r"^(?:\\?\$ ?)?([-+]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)$", re.ASCII)
+_WITH_UNIT = re.compile(
+    r"^((?:\\?\$ ?)?[-+]?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.[0-9]+)?)((?: [A-Za-z]{2,})+)$"
+)
+_SCALE = re.compile(
+    r"\b(?:hundreds?|thousands?|[mbtr]+illions?|dozens?|hal(?:f|ves)|thirds?|fourths?|quarters?"
+    r"|fifths?|tenths?|percent|pct|squared|cubed|factorial|times|plus|minus|over|mod|or|and|to|pi)\b",
+    re.IGNORECASE,
+)
+
+
+class MathVerifier(Verifier):
+    r"""Decides about mathematics: ``problem.answer`` is the gold answer, in LaTeX or plain.
+
+    The answer taken is the last ``<answer>`` outside thinking, else the last ``\boxed{}`` outside
+    thinking. Words that follow a plain number are its unit and are dropped (``72 clips``), unless
+    they change its value (``5 million``). ``canonical`` names the value, so that ``1/2`` and
+    ``0.5`` vote together. An answer that takes longer than ``timeout_s`` has status ``timeout``;
+    one that ends its worker process (memory, a crash) has status ``error``.
+
+    >>> problem = Problem(uid="", question="", answer="1,080", source="")
+    >>> MathVerifier().verify("<answer> $1080$ </answer>", problem).status
+    'right'
+    """
+
+    def __init__(self, timeout_s: float = 5.0, num_workers: int = 2) -> None:
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
+        if num_workers < 1:
+            raise ValueError(f"num_workers: {num_workers} is not at least 1")
+        self.timeout_s = timeout_s
+        self.num_workers = num_workers
+        self.pool = WorkerPool(Path(__file__).with_name("worker.py"), num_workers, timeout_s)
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Decide about one response."""
+        return self.verify_batch([response], [problem])[0]
+
+    def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
+        """Decide about many responses, in order; an answer given twice is compared once.
+
+        A problem without a gold answer (MATH has them) gives status ``error``.
+
+        Raises:
+            RuntimeError: if the worker processes cannot start.
+        """
+        verdicts: dict[int, Verdict] = {}
+        rows_of: dict[tuple[str, str], list[int]] = {}
+        for row, (response, problem) in enumerate(zip(responses, problems, strict=True)):
+            start = time.perf_counter()
+            gold = tidy(problem.answer)
+            answer = find_answer(response)
+            verdict = _decide_here(answer, gold, start)
+            if verdict is not None:
+                verdicts[row] = verdict
+            else:
+                assert answer is not None
+                rows_of.setdefault((answer, gold), []).append(row)
+        requests = [{"answer": answer, "gold": gold} for answer, gold in rows_of]
+        replies = self.pool.run(requests) if requests else []
+        for rows, reply in zip(rows_of.values(), replies, strict=True):
+            right = reply.content["status"] == "right"
+            verdict = Verdict(value=float(right), seconds=reply.seconds, **reply.content)
+            verdicts.update(dict.fromkeys(rows, verdict))
+        return [verdicts[row] for row in range(len(responses))]
+
+    def close(self) -> None:
+        """Kill the worker processes; a later call starts new ones."""
+        self.pool.close()
+
+
+def find_answer(response: str) -> str | None:
+    r"""Return the answer of a response: the last ``<answer>``, else the last ``\boxed{}``.
+
+    >>> find_answer("<think> 70 + 2 </think> <answer> 72 clips </answer>")
+    '72'
+    """
+    answer = extract_answer(response)
+    if answer is None:
+        answer = extract_boxed(response)
+    if answer is None or len(answer) > MAX_CHARACTERS:
+        return answer
+    answer = tidy(answer)
+    match = _WITH_UNIT.match(answer)
+    return match.group(1) if match and not _SCALE.search(match.group(2)) else answer
+
+
+def tidy(text: str) -> str:
+    r"""Drop full stops and commas at the end, and LaTeX's ways to set a comma in a number.
+
+    >>> tidy(r" 11,\! 111. "), tidy(r"30^\circ.")
+    ('11111', '30^\\circ')
+    """
+    return _END.sub("", _COMMA.sub("", text.strip()))
+
+
+def whole_number(text: str) -> int | None:
+    r"""Read a plain whole number; commas between thousands and dollar signs are allowed.
+
+    >>> whole_number("$1,080"), whole_number("$7$"), whole_number("10,80")
+    (1080, 7, None)
+    """
+    dollars = _DOLLARS.match(text)
+    match = _INTEGER.match(dollars.group(1).strip() if dollars else text)
+    return int(match.group(1) + match.group(2).replace(",", "")) if match else None
+
+
+def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
+    """Decide without a worker process, or return ``None``."""
+    if not gold:
+        return _refused("error", "the problem has no gold answer", start)
+    if answer is None:
+        return _refused("unparsed", r"no <answer> and no \boxed{}", start)
+    if not answer:
+        return _refused("unparsed", "an empty answer", start)
+    if len(answer) > MAX_CHARACTERS:
+        return _refused("unparsed", f"is longer than {MAX_CHARACTERS} characters", start)
+    if _nesting(answer) > MAX_NESTING:  # the LaTeX parser is exponential in it
+        return _refused("unparsed", f"nests brackets deeper than {MAX_NESTING}", start)
+    number, gold_number = whole_number(answer), whole_number(gold)
+    if number is None or gold_number is None:
+        return None
+    right = number == gold_number
+    return Verdict(
+        value=float(right),
+        status="right" if right else "wrong",
+        canonical=str(number),
+        reason="" if right else f"{number} is not {gold_number}",
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _nesting(text: str) -> int:
+    """Return how many brackets of any kind are open at once."""
+    depths = accumulate(1 if c in "([{" else -1 if c in ")]}" else 0 for c in text)
+    return max(depths, default=0)
+
+
+def _refused(status: Status, reason: str, start: float) -> Verdict:
+    seconds = time.perf_counter() - start
+    return Verdict(value=0.0, status=status, canonical=None, reason=reason, seconds=seconds)

@@ -1,0 +1,100 @@
+from collections.abc import Sequence
+
+import pytest
+
+from r1lit.batches import Problem, Verdict
+from r1lit.verifiers import CountdownVerifier, Judge, Verifier
+
+
+def problem(uid: str, verifier: str, answer: str = "7") -> Problem:
+    meta = {"numbers": [3, 4], "target": 7} if verifier == "countdown" else {}
+    return Problem(uid=uid, question="", answer=answer, source="test", verifier=verifier, meta=meta)
+
+
+class Counting(CountdownVerifier):
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.closed = False
+
+    def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
+        self.batches.append(len(responses))
+        return super().verify_batch(responses, problems)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_every_response_goes_to_its_verifier_and_order_is_kept():
+    judge = Judge()
+    problems = [problem(str(i), "math" if i % 2 else "countdown") for i in range(6)]
+    answers = ["3 + 4", "7", "3 * 4", "7.0", "7", "8"]
+    verdicts = judge.verdicts([f"<answer>{a}</answer>" for a in answers], problems)
+    judge.close()
+    statuses = [v.status for v in verdicts]
+    assert statuses == ["right", "right", "wrong", "right", "wrong", "wrong"]
+    assert [v.canonical for v in verdicts] == ["7", "7", "12", "7", None, "8"]
+
+
+def test_one_batch_a_verifier():
+    one, other = Counting(), Counting()
+    judge = Judge({"one": one, "other": other})
+    meta = {"numbers": [1], "target": 1}
+    problems = [
+        Problem(uid="", question="", answer="", source="", verifier=name, meta=meta)
+        for name in ("one", "other", "one")
+    ]
+    judge.verdicts(["<answer>1</answer>"] * 3, problems)
+    assert (one.batches, other.batches) == ([2], [1])
+    judge.close()
+    assert one.closed and other.closed
+
+
+def test_an_unknown_verifier_is_named_before_anything_is_judged():
+    counting = Counting()
+    judge = Judge({"countdown": counting})
+    problems = [problem("a", "countdown"), problem("b", "chess")]
+    with pytest.raises(ValueError, match=r"'b' names 'chess', which is none of \['countdown'\]"):
+        judge.verdicts(["", ""], problems)
+    assert counting.batches == []
+
+
+def test_mistakes_in_length_are_told():
+    class Short(CountdownVerifier):
+        def verify_batch(
+            self, responses: Sequence[str], problems: Sequence[Problem]
+        ) -> list[Verdict]:
+            return super().verify_batch(responses, problems)[:-1]
+
+    with pytest.raises(ValueError, match="2 of them for 1 problems"):
+        Judge().verdicts(["", ""], [problem("a", "math")])
+    with pytest.raises(ValueError, match="'countdown' returned 0 verdicts for 1 texts"):
+        Judge({"countdown": Short()}).verdicts([""], [problem("a", "countdown")])
+
+
+def test_nothing_to_judge():
+    assert Judge().verdicts([], []) == []
+
+
+def test_verifiers_are_chosen_in_yaml(tmp_path):
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser()
+    parser.add_argument("--judge", type=Judge)
+    path = tmp_path / "judge.yaml"
+    path.write_text(
+        """
+judge:
+  class_path: r1lit.verifiers.Judge
+  init_args:
+    verifiers:
+      sums: {class_path: r1lit.verifiers.CountdownVerifier}
+      math:
+        class_path: r1lit.verifiers.MathVerifier
+        init_args: {timeout_s: 2.5, num_workers: 1}
+"""
+    )
+    parser.add_argument("-c", action="config")
+    judge = parser.instantiate_classes(parser.parse_args(["-c", str(path)])).judge
+    assert isinstance(judge.verifiers["sums"], CountdownVerifier)
+    assert (judge.verifiers["math"].timeout_s, judge.verifiers["math"].num_workers) == (2.5, 1)
+    assert all(isinstance(verifier, Verifier) for verifier in judge.verifiers.values())
