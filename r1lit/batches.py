@@ -76,7 +76,8 @@ class PromptBatch:
     """The prompts of one iteration.
 
     The first ``num_prompts`` (P) are rolled out; the rest are a reserve that dynamic sampling may
-    draw on. ``prompts`` holds token ids, one tuple a problem.
+    draw on. ``prompts`` holds token ids, one tuple a problem. ``positions`` are the problems'
+    places in the whole iteration, over all ranks; they name the samples of their groups.
     """
 
     iteration: int
@@ -84,11 +85,17 @@ class PromptBatch:
     prompts: tuple[tuple[int, ...], ...]
     group_size: int
     num_prompts: int
+    positions: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        assert len(self.problems) == len(self.prompts), (len(self.problems), len(self.prompts))
+        assert len(self.problems) == len(self.prompts) == len(self.positions)
         assert 1 <= self.num_prompts <= len(self.problems), self.num_prompts
         assert self.group_size >= 1, self.group_size
+
+    def samples(self, rows: range) -> list[int]:
+        """Return the sample indices of the groups of problems ``rows``, prompt-major."""
+        size = self.group_size
+        return [self.positions[p] * size + g for p in rows for g in range(size)]
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PromptBatch:
         """Return itself: prompts are plain integers, the engine places them."""

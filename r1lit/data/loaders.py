@@ -177,13 +177,16 @@ class PromptLoader(Loader[PromptBatch]):
         """Return this process's share of iteration ``i``."""
         indices = self.order.indices(i)
         split = len(indices) - self.num_reserve
-        mine = share(indices[:split], self.rank, self.world_size)
-        reserve = share(indices[split:], self.rank, self.world_size)
+        mine = share(range(split), self.rank, self.world_size)
+        reserve = share(range(split, len(indices)), self.rank, self.world_size)
+        # a batch of an evaluation continues the numbering of the one before it
+        first = indices[0] if isinstance(self.order, FixedOrder) else 0
         drawn = [*mine, *reserve]
         return PromptBatch(
             iteration=i,
-            problems=tuple(self.problems[j] for j in drawn),
-            prompts=tuple(self.prompts[j] for j in drawn),
+            problems=tuple(self.problems[indices[j]] for j in drawn),
+            prompts=tuple(self.prompts[indices[j]] for j in drawn),
+            positions=tuple(first + j for j in drawn),
             group_size=self.group_size,
             num_prompts=len(mine),
         )

@@ -1,0 +1,136 @@
+"""How the small world's people write down their work: searches, calculations, guesses.
+
+Everybody writes the same arithmetic; they differ in how long they keep at it. ``effort`` is the
+number of attempts or steps after which somebody gives up; ``None`` never does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from r1lit.data.world.chain import Chain, apply, results
+from r1lit.data.world.countdown import MAX_RESULT, Attempt, branches
+
+OPENINGS = ("", "", "Let me try. ", "Let me think. ", "I look for {target}. ")
+SWITCHES = (
+    ("", 0.36),
+    ("Wait, ", 0.22),
+    ("But ", 0.1),
+    ("However, ", 0.1),
+    ("Wrong. ", 0.12),
+    ("Let me retry: ", 0.1),
+)
+CHECKS = ("Let me verify: ", "Check: ")
+SLIPS = ("wait, mistake: ", "wait, an error: ")
+SLIP_RATE = 0.03
+NOTICE_RATE = 0.7
+CHECK_RATE = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What somebody wrote: ``thinking``, and the ``answer`` they settled on."""
+
+    thinking: str
+    answer: str
+
+
+def search(
+    numbers: tuple[int, ...], target: int, effort: int | None, rng: np.random.Generator
+) -> Work:
+    """Write a Countdown search: branch by branch until the target is met or effort is spent."""
+    order = rng.permutation(15).tolist()
+    plan = list(branches(numbers, order))
+    everything = [attempt for _, attempts in plan for attempt in attempts]
+    guess = everything[int(rng.integers(len(everything)))].expression
+    if effort == 0:
+        return Work(thinking=pick(rng, ("", "I guess.")), answer=guess)
+    text = pick(rng, OPENINGS).format(target=target)
+    tried = 0
+    for index, (first, attempts) in enumerate(plan):
+        text += (weighted(rng, SWITCHES) if index else pick(rng, ("", "Try "))) + f"{first}: "
+        for place, attempt in enumerate(attempts):
+            text += ", " * (place > 0) + str(attempt.second)
+            tried += 1
+            if attempt.second.result == target:
+                return Work(thinking=text + ", yes." + recheck(attempt, rng), answer=attempt.expression)
+            if tried == effort:
+                return Work(thinking=text + ", no. I give up.", answer=guess)
+        text += ", no. "
+    raise AssertionError((numbers, target))
+
+
+def recheck(attempt: Attempt, rng: np.random.Generator) -> str:
+    """Write the found attempt once more, sometimes."""
+    if rng.random() >= CHECK_RATE:
+        return ""
+    return f" {pick(rng, CHECKS)}{attempt.first}, {attempt.second}."
+
+
+def calculate(chain: Chain, effort: int | None, rng: np.random.Generator) -> Work:
+    """Write a chain's steps. Slips happen; most are noticed at once, checking finds the rest."""
+    value, steps = chain
+    guess = str(int(rng.integers(1, MAX_RESULT + 1)))
+    if effort == 0:
+        return Work(thinking=pick(rng, ("", "I guess.")), answer=guess)
+    text = pick(rng, ("", "", "Let me think. "))
+    for index, (operation, operand) in enumerate(steps):
+        text += ", " * (index > 0)
+        after = apply(value, operation, operand)
+        assert after is not None
+        wrong = after + int(rng.integers(1, 4)) * (1 if rng.random() < 0.5 else -1)
+        if rng.random() < SLIP_RATE and 1 <= wrong <= MAX_RESULT:
+            text += f"{value} {operation} {operand} = {wrong}, "
+            if rng.random() >= NOTICE_RATE and goes_on(wrong, steps[index + 1 :]):
+                value = wrong
+                text = text.removesuffix(", ")
+                continue
+            text += pick(rng, SLIPS)
+        text += f"{value} {operation} {operand} = {after}"
+        value = after
+        if index + 1 == effort and index + 1 < len(steps):
+            return Work(thinking=text + ". I give up.", answer=guess)
+    right = results(chain)[-1]
+    if rng.random() < CHECK_RATE:
+        line = ", ".join(calculation(chain))
+        text += f". {pick(rng, CHECKS)}{line}"
+        if value != right:
+            text += ", wait, I was wrong"
+        value = right
+    return Work(thinking=text + ".", answer=str(value))
+
+
+def goes_on(value: int, steps: tuple[tuple[str, int], ...]) -> bool:
+    """Say whether a wrong ``value`` lets every later step apply, so nobody notices."""
+    for operation, operand in steps:
+        after = apply(value, operation, operand)
+        if after is None:
+            return False
+        value = after
+    return True
+
+
+def calculation(chain: Chain) -> list[str]:
+    """Return every step of a chain, right and in words: ``7 + 5 = 12``."""
+    before = [chain[0], *results(chain)]
+    return [
+        f"{left} {operation} {operand} = {after}"
+        for left, (operation, operand), after in zip(before, chain[1], before[1:], strict=False)
+    ]
+
+
+def pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
+    """Draw one of ``options`` evenly."""
+    return options[int(rng.integers(len(options)))]
+
+
+def weighted(rng: np.random.Generator, options: tuple[tuple[str, float], ...]) -> str:
+    """Draw one of ``options`` by weight; the weights sum to 1."""
+    draw = rng.random()
+    for text, weight in options:
+        draw -= weight
+        if draw < 0:
+            return text
+    return options[-1][0]

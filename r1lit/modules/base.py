@@ -1,0 +1,164 @@
+"""What every module shares: a policy, its tokenizer, and one way to make an update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel
+
+from r1lit.policy import load_config, load_policy, load_tokenizer
+
+
+class PolicyModule(LightningModule):
+    """Holds a Hugging Face causal language model under manual optimisation.
+
+    Args:
+        policy: a Hugging Face directory, or a model's name on the hub.
+        optimizer: makes the optimiser from the policy's parameters.
+        lr_scheduler: makes the scheduler from the optimiser; stepped after every update.
+        from_scratch: take only architecture and tokenizer from ``policy``, with fresh weights.
+        dtype: of the weights; ``float32`` unless memory is short.
+        attention: Hugging Face attention implementation.
+        gradient_checkpointing: trade time for memory in the update.
+        micro_batch_size: rows per backward pass.
+        max_grad_norm: gradients are clipped to this norm; 0 leaves them.
+        seed: of fresh weights and of rollouts; the command line links it to ``seed_everything``.
+    """
+
+    iteration: Tensor
+    policy: PreTrainedModel
+
+    def __init__(
+        self,
+        policy: str,
+        optimizer: OptimizerCallable = torch.optim.AdamW,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        *,
+        from_scratch: bool = False,
+        dtype: str = "float32",
+        attention: str = "sdpa",
+        gradient_checkpointing: bool = False,
+        micro_batch_size: int = 16,
+        max_grad_norm: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        if micro_batch_size < 1:
+            raise ValueError(f"micro_batch_size: {micro_batch_size} is not at least 1")
+        if max_grad_norm < 0:
+            raise ValueError(f"max_grad_norm: {max_grad_norm} is negative; 0 switches clipping off")
+        self.policy_path = policy
+        self.policy_config = load_config(policy)
+        self.tokenizer = load_tokenizer(policy)
+        self.micro_batch_size = micro_batch_size
+        self.max_grad_norm = max_grad_norm
+        self.seed = seed
+        self._make_optimizer = optimizer
+        self._make_lr_scheduler = lr_scheduler
+        self._loading = {
+            "from_scratch": from_scratch,
+            "dtype": dtype,
+            "attention": attention,
+            "gradient_checkpointing": gradient_checkpointing,
+        }
+        self.register_buffer("iteration", torch.tensor(0))
+
+    def setup(self, stage: str) -> None:
+        """Refuse strategies and precisions under which updates or rollouts cannot work."""
+        if isinstance(self.trainer.strategy, FSDPStrategy | ModelParallelStrategy):
+            raise ValueError(
+                f"strategy: {type(self.trainer.strategy).__name__} shards the policy, which the"
+                " in-process rollout cannot decode with; use ddp"
+            )
+        if self.trainer.precision not in ("32-true", "bf16-mixed"):
+            raise ValueError(
+                f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights in"
+                " bfloat16 keep 32-true and set the model's dtype: bfloat16"
+            )
+
+    def configure_model(self) -> None:
+        """Load the policy, once."""
+        if hasattr(self, "policy"):
+            return
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            self.policy = load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
+
+    def configure_optimizers(self):
+        """Make the optimiser, and the scheduler if there is one."""
+        optimizer = self._make_optimizer(self.policy.parameters())
+        if self._make_lr_scheduler is None:
+            return optimizer
+        return [optimizer], [self._make_lr_scheduler(optimizer)]
+
+    def check_iteration(self, batch_iteration: int) -> None:
+        """Stop when batch and module disagree about where the run is: a wrong resume."""
+        if batch_iteration != int(self.iteration):
+            raise RuntimeError(
+                f"the data is at iteration {batch_iteration}, the module at {int(self.iteration)}:"
+                " this checkpoint and this data do not belong to the same run"
+            )
+
+    def make_update(self, losses: Sequence[Callable[[], Tensor]]) -> tuple[float, float]:
+        """Make one update: backward through every micro-batch's loss, clip, step.
+
+        The losses add up: each already carries its share of the minibatch. Gradients are
+        synchronised between ranks only with the last of them.
+
+        Returns:
+            The minibatch's loss, and its gradient norm before clipping.
+
+        Raises:
+            ValueError: if the loss or the gradient is not finite; no weight has changed then.
+        """
+        optimizer = self.optimizers()
+        assert not isinstance(optimizer, list)
+        optimizer.zero_grad()
+        total = 0.0
+        for index, loss_of in enumerate(losses):
+            with self._sync(last=index + 1 == len(losses)):
+                loss = loss_of()
+                total += self._finite(loss.detach().item(), f"loss of micro-batch {index}")
+                self.manual_backward(loss)
+        parameters = [p for p in self.policy.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        self._finite(norm.item(), "gradient norm")
+        if self.max_grad_norm:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
+        optimizer.step()
+        scheduler = self.lr_schedulers()
+        if scheduler is not None:
+            assert not isinstance(scheduler, list)
+            scheduler.step()
+        return total, norm.item()
+
+    def learning_rate(self) -> float:
+        """Return the learning rate of the next update."""
+        optimizer = self.optimizers()
+        assert not isinstance(optimizer, list)
+        return float(optimizer.param_groups[0]["lr"])
+
+    def _sync(self, *, last: bool):
+        model = self.trainer.strategy.model
+        if isinstance(self.trainer.strategy, DDPStrategy) and not last:
+            assert isinstance(model, DistributedDataParallel)
+            return model.no_sync()
+        return nullcontext()
+
+    def _finite(self, value: float, what: str) -> float:
+        if not math.isfinite(value):
+            raise ValueError(
+                f"the {what} is {value} at iteration {int(self.iteration)}; no update was made."
+                " The last checkpoint is intact: lower the learning rate or look at the rewards,"
+                " then resume from it"
+            )
+        return value

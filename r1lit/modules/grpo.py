@@ -1,0 +1,279 @@
+"""Group relative policy optimisation: R1's reinforcement learning, one iteration at a time.
+
+    rollout -> rewards -> advantages -> minibatch updates
+
+P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabulary
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from r1lit.batches import PromptBatch, Rollout
+from r1lit.modules.base import PolicyModule
+from r1lit.modules.collect import Clock, Collector, collect_mixed
+from r1lit.modules.plan import BatchPlan
+from r1lit.modules.watch import Watch
+from r1lit.objectives import AdvantageEstimator, Objective
+from r1lit.policy import context_length, response_logits
+from r1lit.rewards import RewardFunction
+from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
+from r1lit.seeding import permutation
+from r1lit.verifiers import Judge
+
+VALIDATION_STREAM = 1 << 32
+
+
+class GRPOModule(PolicyModule):
+    """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
+
+    The old policy is the policy that sampled: its log-probs are recorded with the tokens, and how
+    far the training forward is from them before the first update is logged as the mismatch. A
+    reference is kept only when ``objective.beta`` is above 0; it is part of the checkpoint.
+
+    Args:
+        policy: a Hugging Face directory, or a model's name on the hub.
+        objective: what is maximised, for example ``r1lit.objectives.GRPO``.
+        rewards: reward functions; their weighted sum is the reward.
+        sampling: how responses are drawn in training.
+        validation_sampling: how they are drawn in evaluation; as in training if left out.
+        rows_per_update: rows of a minibatch, over all ranks.
+        num_inner_epochs: passes over an iteration's rows.
+        dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
+            (``data.num_reserve_prompts``).
+        engine: draws responses.
+        judge: decides about them; Countdown and mathematics if left out.
+        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_size and the like.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        objective: Objective,
+        rewards: list[RewardFunction],
+        sampling: Sampling,
+        validation_sampling: Sampling | None = None,
+        rows_per_update: int = 64,
+        num_inner_epochs: int = 1,
+        dynamic_sampling: bool = False,
+        engine: RolloutEngine | None = None,
+        judge: Judge | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(policy, **options)
+        if rows_per_update < 1:
+            raise ValueError(f"rows_per_update: {rows_per_update} is not at least 1")
+        if num_inner_epochs < 1:
+            raise ValueError(f"num_inner_epochs: {num_inner_epochs} is not at least 1")
+        self.objective = objective
+        self.rewards = rewards
+        self.sampling = sampling
+        self.validation_sampling = validation_sampling or sampling
+        self.rows_per_update = rows_per_update
+        self.num_inner_epochs = num_inner_epochs
+        self.dynamic_sampling = dynamic_sampling
+        self.engine = engine or InProcessEngine()
+        self.judge = judge or Judge()
+
+    # set-up
+
+    def setup(self, stage: str) -> None:
+        """Check the batch plan and the context before anything is loaded."""
+        super().setup(stage)
+        data: Any = getattr(self.trainer, "datamodule", None)
+        if data is None:
+            return
+        if stage == "fit":
+            self.plan = BatchPlan(
+                num_prompts=data.prompts_per_iteration,
+                group_size=data.group_size,
+                rows_per_update=self.rows_per_update,
+                micro_batch_size=self.micro_batch_size,
+                num_inner_epochs=self.num_inner_epochs,
+                world_size=self.trainer.world_size,
+            )
+            smallest = self.objective.advantage.min_group_size
+            if data.group_size < smallest:
+                raise ValueError(
+                    f"group_size: {data.group_size} is below {smallest}, which"
+                    f" {type(self.objective.advantage).__name__} needs to compare responses"
+                )
+            if self.dynamic_sampling and not data.num_reserve_prompts:
+                raise ValueError(
+                    "num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw from; twice"
+                    f" prompts_per_iteration, {2 * data.prompts_per_iteration}, is usual"
+                )
+        self._check_context(data)
+
+    def _check_context(self, data: Any) -> None:
+        limit = context_length(self.policy_config)
+        longest = max((len(p) for prompts in data.prompts.values() for p in prompts), default=0)
+        for sampling in (self.sampling, self.validation_sampling):
+            if limit is not None and longest + sampling.max_tokens > limit:
+                raise ValueError(
+                    f"max_tokens: {sampling.max_tokens} after a prompt of {longest} tokens exceeds"
+                    f" the policy's context of {limit}; at most {limit - longest} fit"
+                )
+
+    def configure_model(self) -> None:
+        """Load the policy, and its reference if the objective penalises the distance to it."""
+        super().configure_model()
+        if self.objective.beta > 0 and not hasattr(self, "reference"):
+            self.reference = copy.deepcopy(self.policy).eval().requires_grad_(False)
+
+    def refresh_reference(self) -> None:
+        """Replace the reference by the policy, as R1 does every 400 steps."""
+        self.reference.load_state_dict(self.policy.state_dict())
+
+    def on_train_start(self) -> None:
+        """Print the batch plan."""
+        if self.trainer.is_global_zero and hasattr(self, "plan"):
+            self.plan.print(self.trainer.num_training_batches, self.sampling.max_tokens)
+
+    # one iteration
+
+    def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
+        """Run one iteration."""
+        self.check_iteration(batch.iteration)
+        clock = Clock()
+        collector = self._collector(self.sampling, self.seed, self.objective.advantage)
+
+        def collect(rows: range) -> Rollout:
+            return collector.collect(self.policy, batch, rows, clock)
+
+        if self.dynamic_sampling:
+            rollout, num_dropped = collect_mixed(collect, batch)
+        else:
+            rollout, num_dropped = collect(range(batch.num_prompts)), 0
+        started = time.perf_counter()
+        metrics = self._maximise(rollout)
+        metrics |= {
+            "train/reward": float(rollout.reward_PG.mean()),
+            "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
+            "train/num_tokens": float(rollout.mask_BT.sum()),
+            "train/num_groups_dropped": float(num_dropped),
+            "time/rollout_s": clock.rollout,
+            "time/judge_s": clock.judge,
+            "time/update_s": time.perf_counter() - started,
+        }
+        metrics |= {f"train/reward/{n}": float(r.mean()) for n, r in rollout.rewards.items()}
+        self.iteration += 1
+        self.log_dict(metrics, batch_size=len(rollout.responses), sync_dist=True)
+        return {"rollout": rollout}
+
+    def _maximise(self, rollout: Rollout) -> dict[str, float]:
+        """Make the iteration's updates; return what to log about them."""
+        watch = Watch(self.objective)
+        losses, norms = [], []
+        for index, rows_b in enumerate(self._minibatches(rollout)):
+            mask_bT = rollout.mask_BT[rows_b]
+            weight_bT = self.objective.token_weight_BT(
+                mask_bT, num_rows=len(rows_b), num_tokens=self._mean_over_ranks(mask_bT.sum())
+            )
+            # rows of like length share a micro-batch, so little of it is padding
+            by_length = mask_bT.sum(-1).argsort(descending=True, stable=True)
+            parts = by_length.split(self.micro_batch_size)
+            loss, norm = self.make_update(
+                [
+                    lambda p=part, first=index == 0: self._loss(
+                        rollout, rows_b[p], weight_bT[p], watch, first
+                    )
+                    for part in parts
+                ]
+            )
+            losses.append(loss)
+            norms.append(norm)
+        return {
+            "train/loss": sum(losses) / len(losses),
+            "train/grad_norm": sum(norms) / len(norms),
+            "train/learning_rate": self.learning_rate(),
+            **watch.metrics(),
+        }
+
+    def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
+        num_rows = len(rollout.responses)
+        size = self.rows_per_update // self.trainer.world_size
+        for epoch in range(self.num_inner_epochs):
+            order = permutation(num_rows, self.seed, "rows", rollout.iteration, epoch)
+            yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
+
+    def _loss(
+        self, rollout: Rollout, rows_b: Tensor, weight_bT: Tensor, watch: Watch, first: bool
+    ) -> Tensor:
+        """Return the loss of one micro-batch of rows, its share of the minibatch's."""
+        width = int(rollout.mask_BT[rows_b].sum(-1).max())
+        response_bT = rollout.response_BT[rows_b, :width]
+        prompts = [rollout.prompts[row // rollout.group_size] for row in rows_b.tolist()]
+        logits = response_logits(self.policy, prompts, response_bT, self.sampling.temperature)
+        arguments: dict[str, Tensor] = {
+            "logp_BT": logits.logp_BT(response_bT),
+            "logp_old_BT": rollout.logp_old_BT[rows_b, :width],
+            "advantage_B": rollout.advantage_B[rows_b],
+            "mask_BT": rollout.mask_BT[rows_b, :width],
+        }
+        logp_ref_bT = None
+        if self.objective.beta > 0:
+            with torch.no_grad():
+                logp_ref_bT = response_logits(
+                    self.reference, prompts, response_bT, self.sampling.temperature
+                ).logp_BT(response_bT)
+        watch.add(logits=logits, logp_ref_BT=logp_ref_bT, before_update=first, **arguments)
+        return self.objective.loss(
+            logp_ref_BT=logp_ref_bT, weight_BT=weight_bT[:, :width], **arguments
+        )
+
+    # evaluation
+
+    def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
+        """Roll out k responses to each held-out problem; callbacks judge what they mean."""
+        return self._evaluate(batch, "val")
+
+    def test_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
+        """Roll out k responses to each test problem."""
+        return self._evaluate(batch, "test")
+
+    def predict_step(self, batch: PromptBatch, batch_idx: int) -> Rollout:
+        """Roll out k responses to each problem, for rejection sampling."""
+        return self._roll_out(batch)
+
+    def _evaluate(self, batch: PromptBatch, stage: str) -> dict[str, Rollout]:
+        rollout = self._roll_out(batch)
+        metrics = {f"{stage}/reward": rollout.reward_PG.mean()}
+        metrics |= {f"{stage}/reward/{n}": r.mean() for n, r in rollout.rewards.items()}
+        self.log_dict(
+            metrics, on_epoch=True, batch_size=len(rollout.responses), sync_dist=True
+        )
+        return {"rollout": rollout}
+
+    def _roll_out(self, batch: PromptBatch) -> Rollout:
+        collector = self._collector(self.validation_sampling, self.seed + VALIDATION_STREAM, None)
+        rows = range(batch.num_prompts)
+        return collector.collect(self.policy, batch, rows, Clock(), int(self.iteration))
+
+    def _collector(
+        self, sampling: Sampling, seed: int, advantage: AdvantageEstimator | None
+    ) -> Collector:
+        return Collector(
+            engine=self.engine,
+            judge=self.judge,
+            rewards=self.rewards,
+            tokenizer=self.tokenizer,
+            sampling=sampling,
+            seed=seed,
+            advantage=advantage,
+        )
+
+    def _mean_over_ranks(self, count: Tensor) -> float:
+        if self.trainer.world_size == 1:
+            return float(count)
+        return float(self.trainer.strategy.reduce(count.float(), reduce_op="mean"))
+
+    def teardown(self, stage: str) -> None:
+        """Let the verifiers' worker processes go."""
+        self.judge.close()

@@ -1,0 +1,131 @@
+"""Loading tokenizers and policies: Hugging Face directories or names in, clear errors out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+
+def load_config(name_or_path: str) -> PretrainedConfig:
+    """Load a causal language model's configuration.
+
+    Raises:
+        ValueError: if there is no such model, or it is not a causal language model.
+    """
+    _check_directory(name_or_path)
+    try:
+        config = AutoConfig.from_pretrained(name_or_path)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"policy: {name_or_path!r} is neither a directory with a Hugging Face model nor a"
+            f" model that can be reached on the hub ({_first_line(error)})"
+        ) from error
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ValueError(
+            f"policy: {name_or_path!r} is a {config.model_type!r} model, not a causal language model"
+        )
+    declared = config.architectures or []
+    if declared and not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in declared):
+        raise ValueError(
+            f"policy: {name_or_path!r} holds {', '.join(declared)}, not a causal language model"
+        )
+    return config
+
+
+def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
+    """Load a tokenizer; one without a padding token pads with EOS, which every mask leaves out.
+
+    Raises:
+        ValueError: if there is none, or it has no EOS token.
+    """
+    _check_directory(name_or_path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"policy: no tokenizer can be loaded from {name_or_path!r} ({_first_line(error)})"
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise ValueError(
+            f"policy: the tokenizer of {name_or_path!r} has no EOS token, so no response could end;"
+            " set eos_token in its tokenizer_config.json"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_policy(
+    name_or_path: str,
+    *,
+    from_scratch: bool = False,
+    dtype: str = "float32",
+    attention: str = "sdpa",
+    gradient_checkpointing: bool = False,
+) -> PreTrainedModel:
+    """Load a policy in training mode, or make one with fresh weights of the same architecture.
+
+    ``from_pretrained`` leaves a model in evaluation mode and fills missing weights with noise;
+    here the first is undone and the second is an error.
+
+    Raises:
+        ValueError: if the model cannot be loaded or lacks weights.
+    """
+    config = load_config(name_or_path)
+    torch_dtype = getattr(torch, dtype, None)
+    if not isinstance(torch_dtype, torch.dtype):
+        raise ValueError(f"dtype: {dtype!r} is not a torch dtype; float32 or bfloat16 are usual")
+    if from_scratch:
+        policy = AutoModelForCausalLM.from_config(
+            config, dtype=torch_dtype, attn_implementation=attention
+        )
+    else:
+        try:
+            policy, info = AutoModelForCausalLM.from_pretrained(
+                name_or_path,
+                dtype=torch_dtype,
+                attn_implementation=attention,
+                output_loading_info=True,
+            )
+        except OSError as error:
+            raise ValueError(
+                f"policy: no weights can be loaded from {name_or_path!r} ({_first_line(error)})"
+            ) from error
+        if info["missing_keys"]:
+            missing = sorted(info["missing_keys"])
+            raise ValueError(
+                f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights,"
+                f" {missing[0]} the first"
+            )
+    if gradient_checkpointing:
+        policy.gradient_checkpointing_enable({"use_reentrant": False})
+    policy.train()
+    return policy
+
+
+def context_length(config: PretrainedConfig) -> int | None:
+    """Return the most tokens that a policy can attend over, where its configuration says so."""
+    return getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+
+
+def _check_directory(name_or_path: str) -> None:
+    path = Path(name_or_path)
+    looks_local = path.is_absolute() or name_or_path.startswith(".") or name_or_path.count("/") != 1
+    if looks_local and not path.is_dir():
+        raise ValueError(f"policy: the directory {name_or_path!r} does not exist")
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise ValueError(f"policy: the directory {name_or_path!r} holds no config.json")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0]

@@ -1,0 +1,34 @@
+"""What a rollout engine is: it turns prompts into groups of responses."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from r1lit.batches import Generation
+from r1lit.rollout.sampling import Sampling
+
+
+class RolloutEngine(ABC):
+    """Draws responses from a policy."""
+
+    @abstractmethod
+    def generate(
+        self,
+        policy: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        sampling: Sampling,
+        seed: int,
+        iteration: int,
+        samples: Sequence[int],
+    ) -> Generation:
+        """Draw ``group_size`` responses to each of P prompts: B = P * G rows, prompt-major.
+
+        Row ``b`` is sample ``samples[b]`` of its iteration. Its tokens are a function of
+        (seed, iteration, sample) and of its prompt, up to the rounding of logits.
+        """

@@ -1,0 +1,63 @@
+"""Taking rollouts apart by group and putting them together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from r1lit.batches import Rollout
+
+
+def mixed_groups(rollout: Rollout) -> list[int]:
+    """Return the groups whose rewards are not all equal: those that teach something."""
+    spread_P = rollout.reward_PG.amax(-1) - rollout.reward_PG.amin(-1)
+    return (spread_P > 0).nonzero().squeeze(-1).tolist()
+
+
+def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
+    """Return the rollout of some of the groups."""
+    size = rollout.group_size
+    rows = [p * size + g for p in groups for g in range(size)]
+    index_P = torch.tensor(list(groups), dtype=torch.long, device=rollout.reward_PG.device)
+    index_B = torch.tensor(rows, dtype=torch.long, device=rollout.response_BT.device)
+    return Rollout(
+        iteration=rollout.iteration,
+        group_size=size,
+        prompts=tuple(rollout.prompts[p] for p in groups),
+        responses=tuple(rollout.responses[b] for b in rows),
+        response_BT=rollout.response_BT[index_B],
+        mask_BT=rollout.mask_BT[index_B],
+        logp_old_BT=rollout.logp_old_BT[index_B],
+        rewards={name: reward[index_P] for name, reward in rollout.rewards.items()},
+        reward_PG=rollout.reward_PG[index_P],
+        advantage_B=rollout.advantage_B[index_B],
+    )
+
+
+def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
+    """Put rollouts of one iteration below each other, padded to the longest response."""
+    first = rollouts[0]
+    if len(rollouts) == 1:
+        return first
+    assert all(r.iteration == first.iteration for r in rollouts)
+    assert all(r.group_size == first.group_size for r in rollouts)
+    width = max(r.response_BT.shape[1] for r in rollouts)
+
+    def stack(field: Callable[[Rollout], Tensor]) -> Tensor:
+        parts = [field(r) for r in rollouts]
+        return torch.cat([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in parts])
+
+    return Rollout(
+        iteration=first.iteration,
+        group_size=first.group_size,
+        prompts=tuple(p for r in rollouts for p in r.prompts),
+        responses=tuple(x for r in rollouts for x in r.responses),
+        response_BT=stack(lambda r: r.response_BT),
+        mask_BT=stack(lambda r: r.mask_BT),
+        logp_old_BT=stack(lambda r: r.logp_old_BT),
+        rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
+        reward_PG=torch.cat([r.reward_PG for r in rollouts]),
+        advantage_B=torch.cat([r.advantage_B for r in rollouts]),
+    )

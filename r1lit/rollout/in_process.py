@@ -1,0 +1,209 @@
+"""The in-process rollout engine: any Hugging Face causal language model, where it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from r1lit.batches import Generation
+from r1lit.rollout.cache import make_cache
+from r1lit.rollout.engine import RolloutEngine
+from r1lit.rollout.randomness import Uniforms
+from r1lit.rollout.sampling import Sampling, choose
+
+COMPACT_BELOW = 0.8
+
+
+class InProcessEngine(RolloutEngine):
+    """Prefills each prompt once a group, expands its cache, and decodes all rows together.
+
+    Finished rows leave the batch once a fifth of it has finished. ``max_rows`` bounds how many
+    rows decode at a time (``None``: all of them); it changes memory, not tokens.
+    """
+
+    def __init__(self, max_rows: int | None = None) -> None:
+        if max_rows is not None and max_rows < 1:
+            raise ValueError(f"max_rows: {max_rows} is not at least 1")
+        self.max_rows = max_rows
+
+    @torch.no_grad()
+    def generate(
+        self,
+        policy: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        sampling: Sampling,
+        seed: int,
+        iteration: int,
+        samples: Sequence[int],
+    ) -> Generation:
+        """Draw responses; see ``RolloutEngine.generate``."""
+        share = len(prompts)
+        if self.max_rows is not None:
+            share = max(1, self.max_rows // group_size)
+        with evaluating(policy):
+            parts = [
+                self._decode(
+                    policy,
+                    tokenizer,
+                    prompts[start : start + share],
+                    group_size,
+                    sampling,
+                    seed,
+                    iteration,
+                    samples[start * group_size : (start + share) * group_size],
+                )
+                for start in range(0, len(prompts), share)
+            ]
+        return join(parts, pad=int(tokenizer.pad_token_id))
+
+    def _decode(
+        self,
+        policy: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[Sequence[int]],
+        group_size: int,
+        sampling: Sampling,
+        seed: int,
+        iteration: int,
+        samples: Sequence[int],
+    ) -> Generation:
+        device = policy.get_input_embeddings().weight.device
+        num_rows, limit = len(prompts) * group_size, sampling.max_tokens
+        assert len(samples) == num_rows, (len(samples), num_rows)
+        uniforms = Uniforms(seed, iteration, samples, device)
+        ended = _stopper(tokenizer, sampling)
+        response_BT = torch.full((num_rows, limit), int(tokenizer.pad_token_id), device=device)
+        logp_BT = torch.zeros(num_rows, limit, device=device)
+        length_B = torch.full((num_rows,), limit, device=device)
+        finished_B = torch.zeros(num_rows, dtype=torch.bool, device=device)
+
+        cache, logits_RV, seen_RL = prefill(policy, prompts, int(tokenizer.pad_token_id))
+        cache.batch_repeat_interleave(group_size)
+        logits_RV = logits_RV.repeat_interleave(group_size, 0)
+        seen_RL = seen_RL.repeat_interleave(group_size, 0)
+        position_R = seen_RL.sum(-1)
+        padded = not bool(seen_RL.all())
+        row_R = torch.arange(num_rows, device=device)  # which row each row of the batch is
+        for token in range(limit):
+            token_R, logp_R = choose(logits_RV, uniforms.at(token, row_R), sampling)
+            # a row that finished but has not left yet decodes on; nothing of it is kept
+            alive_R = ~finished_B[row_R]
+            kept = row_R[alive_R]
+            response_BT[kept, token] = token_R[alive_R]
+            logp_BT[kept, token] = logp_R[alive_R]
+            done = kept[ended(token_R[alive_R], response_BT, kept, token)]
+            finished_B[done] = True
+            length_B[done] = token + 1
+            alive_R = ~finished_B[row_R]
+            num_alive = int(alive_R.sum())
+            if num_alive == 0 or token + 1 == limit:
+                break
+            if num_alive < COMPACT_BELOW * len(row_R):
+                keep = alive_R.nonzero().squeeze(-1)
+                cache.batch_select_indices(keep)
+                row_R, token_R = row_R[keep], token_R[keep]
+                seen_RL, position_R = seen_RL[keep], position_R[keep]
+            if padded:
+                seen_RL = torch.cat([seen_RL, seen_RL.new_ones(len(row_R), 1)], -1)
+            logits_RV = policy(
+                input_ids=token_R[:, None],
+                position_ids=position_R[:, None],
+                attention_mask=seen_RL if padded else None,
+                past_key_values=cache,
+                use_cache=True,
+            ).logits[:, -1]
+            position_R = position_R + 1
+        width = int(length_B.max())
+        mask_BT = torch.arange(width, device=device) < length_B[:, None]
+        return Generation(
+            response_BT=response_BT[:, :width],
+            mask_BT=mask_BT,
+            logp_BT=logp_BT[:, :width],
+            finished_B=finished_B,
+        )
+
+
+def prefill(
+    policy: PreTrainedModel, prompts: Sequence[Sequence[int]], pad: int
+) -> tuple[DynamicCache, Tensor, Tensor]:
+    """Run the policy over prompts, padded on the left.
+
+    Returns:
+        The cache, the logits after each prompt (P, V), and which positions hold tokens (P, S).
+    """
+    device = policy.get_input_embeddings().weight.device
+    width = max(len(prompt) for prompt in prompts)
+    ids_PS = torch.full((len(prompts), width), pad, device=device)
+    seen_PS = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
+    for row, prompt in enumerate(prompts):
+        ids_PS[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
+        seen_PS[row, width - len(prompt) :] = 1
+    cache = make_cache(policy.config)
+    logits_PV = policy(
+        input_ids=ids_PS,
+        attention_mask=None if bool(seen_PS.all()) else seen_PS,
+        position_ids=(seen_PS.cumsum(-1) - 1).clamp(min=0),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits[:, -1]
+    return cache, logits_PV, seen_PS
+
+
+def join(parts: Sequence[Generation], pad: int) -> Generation:
+    """Put generations below each other, padded to the longest."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.response_BT.shape[1] for part in parts)
+
+    def stack(tensors: list[Tensor], value: float) -> Tensor:
+        padded = [
+            torch.nn.functional.pad(t, (0, width - t.shape[1]), value=value) for t in tensors
+        ]
+        return torch.cat(padded)
+
+    return Generation(
+        response_BT=stack([part.response_BT for part in parts], pad),
+        mask_BT=stack([part.mask_BT for part in parts], False),
+        logp_BT=stack([part.logp_BT for part in parts], 0.0),
+        finished_B=torch.cat([part.finished_B for part in parts]),
+    )
+
+
+@contextmanager
+def evaluating(policy: PreTrainedModel):
+    """Switch dropout off for the while, and leave the policy in the mode it was in."""
+    training = policy.training
+    policy.eval()
+    try:
+        yield
+    finally:
+        policy.train(training)
+
+
+def _stopper(
+    tokenizer: PreTrainedTokenizerBase, sampling: Sampling
+) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
+    """Return a function that says which rows end with the token they just got."""
+    eos = int(tokenizer.eos_token_id)
+    stop = tuple(sampling.stop)
+    # a stop string of n characters lies within the last n tokens, or n more when they are bytes
+    window = 2 * max((len(s.encode()) for s in stop), default=0)
+
+    def ended(token_R: Tensor, response_BT: Tensor, rows: Tensor, token: int) -> Tensor:
+        done_R = token_R == eos
+        if stop:
+            tails = response_BT[rows, max(0, token + 1 - window) : token + 1]
+            texts = tokenizer.batch_decode(tails, skip_special_tokens=False)
+            hits = [any(s in text for s in stop) for text in texts]
+            done_R = done_R | torch.tensor(hits, dtype=torch.bool, device=done_R.device)
+        return done_R
+
+    return ended
