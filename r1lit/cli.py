@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 
+from jsonargparse import ArgumentError
 from lightning.pytorch import LightningDataModule, LightningModule
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+QUIET = (
+    ".*args parameter is intended to run from within Python.*",  # tests and notebooks do
+    ".*does not have many workers.*",  # our loaders have none
+    r".*module\(s\) in eval mode at the start of training.*",  # the reference is meant to be
+    ".*isinstance.treespec, LeafSpec.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+)
+"""Warnings that are about Lightning or its libraries and mean nothing in these runs."""
+
+CHATTY = (
+    "lightning.pytorch.utilities.rank_zero",
+    "lightning.pytorch.trainer.connectors.checkpoint_connector",
+)
+"""Loggers that advertise, or repeat themselves at every evaluation."""
+
+NOISE = (
+    "Does not validate against any of the Union",
+    "Subtypes:",
+    "Errors:",
+    "Expected a <class 'NoneType'>",
+    "Given value",
+)
+"""Lines of the parser's report that name neither a key nor a fault."""
 
 
 class R1CLI(LightningCLI):
@@ -33,18 +60,52 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         ValueError: naming key, value and what would be right, on bad input.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    return R1CLI(
-        LightningModule,
-        LightningDataModule,
-        subclass_mode_model=True,
-        subclass_mode_data=True,
-        seed_everything_default=0,
-        auto_configure_optimizers=False,
-        save_config_kwargs={"overwrite": True},
-        args=list(args) if args is not None else None,
-    )
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message)
+    for name in CHATTY:
+        logger = logging.getLogger(name)
+        if _says_something not in logger.filters:
+            logger.addFilter(_says_something)
+    try:
+        return R1CLI(
+            LightningModule,
+            LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            save_config_kwargs={"overwrite": True},
+            parser_kwargs={"exit_on_error": False},
+            args=list(args) if args is not None else None,
+        )
+    except (ArgumentError, ValueError) as error:
+        if "\n" not in str(error) and isinstance(error, ValueError):
+            raise
+        raise ValueError(one_line(str(error))) from error
+
+
+def _says_something(record: logging.LogRecord) -> bool:
+    text = record.getMessage()
+    return not ("Tip:" in text or text.startswith("`weights_only` was not set"))
+
+
+def one_line(message: str) -> str:
+    r"""Shorten the parser's nested report to the keys on the way and what is wrong there.
+
+    >>> one_line('Parser key "model":\n  Errors:\n    - Option "rate" is not accepted')
+    'model: Option "rate" is not accepted'
+    """
+    parts: list[str] = []
+    for line in message.splitlines():
+        text = line.strip().removeprefix("- ")
+        if not text or text.startswith(NOISE):
+            continue
+        text = re.sub(
+            r"^(?:Parser key|Problem with given class_path) ['\"](.*?)['\"]:", r"\1:", text
+        )
+        if text not in parts:
+            parts.append(text)
+    return " ".join(parts)
 
 
 def run() -> None:

@@ -81,8 +81,8 @@ class PolicyModule(LightningModule):
             )
         if self.trainer.precision not in ("32-true", "bf16-mixed"):
             raise ValueError(
-                f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights in"
-                " bfloat16 keep 32-true and set the model's dtype: bfloat16"
+                f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
+                " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
             )
 
     def configure_model(self) -> None:

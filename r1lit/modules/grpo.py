@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -90,6 +91,12 @@ class GRPOModule(PolicyModule):
         if data is None:
             return
         if stage == "fit":
+            smallest = self.objective.advantage.min_group_size
+            if data.group_size < smallest:
+                raise ValueError(
+                    f"group_size: {data.group_size} is below {smallest}, which"
+                    f" {type(self.objective.advantage).__name__} needs to compare responses"
+                )
             self.plan = BatchPlan(
                 num_prompts=data.prompts_per_iteration,
                 group_size=data.group_size,
@@ -98,12 +105,6 @@ class GRPOModule(PolicyModule):
                 num_inner_epochs=self.num_inner_epochs,
                 world_size=self.trainer.world_size,
             )
-            smallest = self.objective.advantage.min_group_size
-            if data.group_size < smallest:
-                raise ValueError(
-                    f"group_size: {data.group_size} is below {smallest}, which"
-                    f" {type(self.objective.advantage).__name__} needs to compare responses"
-                )
             if self.dynamic_sampling and not data.num_reserve_prompts:
                 raise ValueError(
                     "num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw from; twice"
@@ -131,10 +132,11 @@ class GRPOModule(PolicyModule):
         """Replace the reference by the policy, as R1 does every 400 steps."""
         self.reference.load_state_dict(self.policy.state_dict())
 
-    def on_train_start(self) -> None:
+    def on_fit_start(self) -> None:
         """Print the batch plan."""
-        if self.trainer.is_global_zero and hasattr(self, "plan"):
-            self.plan.print(self.trainer.num_training_batches, self.sampling.max_tokens)
+        data: Any = getattr(self.trainer, "datamodule", None)
+        if self.trainer.is_global_zero and data is not None:
+            self.plan.print(len(data.train_dataloader()), self.sampling.max_tokens)
 
     # one iteration
 
@@ -181,8 +183,8 @@ class GRPOModule(PolicyModule):
             parts = by_length.split(self.micro_batch_size)
             loss, norm = self.make_update(
                 [
-                    lambda p=part, first=index == 0: self._loss(
-                        rollout, rows_b[p], weight_bT[p], watch, first
+                    partial(
+                        self._loss, rollout, rows_b[part], weight_bT[part], watch, first=index == 0
                     )
                     for part in parts
                 ]
@@ -204,7 +206,7 @@ class GRPOModule(PolicyModule):
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
     def _loss(
-        self, rollout: Rollout, rows_b: Tensor, weight_bT: Tensor, watch: Watch, first: bool
+        self, rollout: Rollout, rows_b: Tensor, weight_bT: Tensor, watch: Watch, *, first: bool
     ) -> Tensor:
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
         width = int(rollout.mask_BT[rows_b].sum(-1).max())
@@ -246,9 +248,7 @@ class GRPOModule(PolicyModule):
         rollout = self._roll_out(batch)
         metrics = {f"{stage}/reward": rollout.reward_PG.mean()}
         metrics |= {f"{stage}/reward/{n}": r.mean() for n, r in rollout.rewards.items()}
-        self.log_dict(
-            metrics, on_epoch=True, batch_size=len(rollout.responses), sync_dist=True
-        )
+        self.log_dict(metrics, on_epoch=True, batch_size=len(rollout.responses), sync_dist=True)
         return {"rollout": rollout}
 
     def _roll_out(self, batch: PromptBatch) -> Rollout:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +13,7 @@ class BatchPlan:
     """How many of what one iteration handles; rows are counted over all ranks.
 
     Raises:
-        ValueError: when a count does not divide the one above it.
+        ValueError: when a count is below 1 or does not divide the one above it.
     """
 
     num_prompts: int
@@ -24,6 +24,9 @@ class BatchPlan:
     world_size: int = 1
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(f"{field.name}: {getattr(self, field.name)} is not at least 1")
         if self.num_rows % self.rows_per_update:
             raise ValueError(
                 f"rows_per_update: {self.rows_per_update} does not divide {self.num_prompts}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ class SFTModule(PolicyModule):
         num_tokens = batch.loss_mask_RL.sum()
         starts = range(0, len(batch.input_ids_RL), self.micro_batch_size)
         loss, norm = self.make_update(
-            [lambda s=s: self.summed_loss(self._rows(batch, s)) / num_tokens for s in starts]
+            [partial(self._share_of_loss, batch, start, num_tokens) for start in starts]
         )
         self.iteration += 1
         self.log_dict(
@@ -56,11 +58,12 @@ class SFTModule(PolicyModule):
             reduction="sum",
         )
 
-    def _rows(self, batch: PackedRows, start: int) -> PackedRows:
+    def _share_of_loss(self, batch: PackedRows, start: int, num_tokens: Tensor) -> Tensor:
         rows = slice(start, start + self.micro_batch_size)
-        return PackedRows(
+        micro_batch = PackedRows(
             iteration=batch.iteration,
             input_ids_RL=batch.input_ids_RL[rows],
             position_ids_RL=batch.position_ids_RL[rows],
             loss_mask_RL=batch.loss_mask_RL[rows],
         )
+        return self.summed_loss(micro_batch) / num_tokens

@@ -35,7 +35,7 @@ class Watch:
         mask_BT: Tensor,
         before_update: bool,
     ) -> None:
-        """Add a micro-batch; the mismatch counts only ``before_update``, at the sampler's weights."""
+        """Add a micro-batch; the mismatch counts ``before_update`` only: the sampler's weights."""
         acts_BT = self.objective.clip_acts_BT(
             logp_BT=logp_BT, logp_old_BT=logp_old_BT, advantage_B=advantage_B, mask_BT=mask_BT
         )

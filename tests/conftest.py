@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import grpo_config, merge, save_policy
+
+from r1lit.cli import R1CLI, main
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a small random policy."""
+    return save_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture
+def fit(tmp_path: Path, policy: Path) -> Callable[..., R1CLI]:
+    """Run ``r1lit fit`` on the tiny GRPO configuration, changed."""
+
+    def run(name: str = "run", *changes: dict[str, Any], args: tuple[str, ...] = ()) -> R1CLI:
+        change: dict[str, Any] = {}
+        for part in changes:
+            change = merge(change, part)
+        config = grpo_config(tmp_path / name, policy, change)
+        return main(["fit", "-c", str(config), *args])
+
+    return run

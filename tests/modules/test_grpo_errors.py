@@ -1,0 +1,82 @@
+"""Bad input: one clear error each, naming the key, the value and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import data, grpo_config, model
+from transformers import AutoModelForCausalLM
+
+from r1lit.cli import main
+
+GRPO = "r1lit.objectives.GRPO"
+EMPTY = [{"class_path": "r1lit.data.world.WorldCountdown", "init_args": {"num_problems": 0}}]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (model(policy="no/such/directory"), "policy: the directory 'no/such/directory' does not"),
+        (model(rows_per_update=6), "rows_per_update: 6 does not divide 4 prompts x 4 responses"),
+        (model(micro_batch_size=3), "micro_batch_size: 3 does not divide the 8 rows"),
+        (data(group_size=1), "group_size: 1 is below 2"),
+        (model(sampling={"max_tokens": 400}), "max_tokens: 400 after a prompt of"),
+        (model(sampling={"temperature": -1.0}), "temperature: -1.0 is negative"),
+        (model(dynamic_sampling=True), "num_reserve_prompts: 0"),
+        (data(train=EMPTY), "num_problems: 0"),
+        (data(max_prompt_tokens=20), "max_prompt_tokens"),
+        (data(template="no question"), "template: 'no question'"),
+        ({"trainer": {"precision": "bf16-true"}}, "precision: 'bf16-true'"),
+        (
+            model(objective={"class_path": GRPO, "init_args": {"epsilon": -0.1}}),
+            "epsilon=-0.1: a clip must be 0 or above",
+        ),
+        (model(objective={"class_path": GRPO + "O"}), "no attribute 'GRPOO'"),
+        ({"trainer": {"max_epoch": 1}}, "does not accept option 'trainer.max_epoch'"),
+        (model(rewards=[]), "rewards"),
+    ],
+)
+def test_bad_values(tmp_path: Path, policy: Path, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=r"(?s).*") as error:
+        main(["fit", "-c", str(grpo_config(tmp_path / "run", policy, change))])
+    assert words in str(error.value)
+    assert "\n" not in str(error.value).strip()
+
+
+def test_unknown_key_is_named(tmp_path: Path, policy: Path) -> None:
+    config = grpo_config(tmp_path / "run", policy, model(rows_per_updat=8))
+    with pytest.raises(ValueError, match=r"^model: .* 'rows_per_updat' is not accepted$"):
+        main(["fit", "-c", str(config)])
+
+
+def test_non_finite_reward_stops_with_the_checkpoint_intact(fit, tmp_path: Path) -> None:
+    exploding = model(rewards=[{"class_path": "tiny.Exploding", "init_args": {"after": 3}}])
+    quiet = {"trainer": {"limit_val_batches": 0, "callbacks": [_checkpoint(tmp_path)]}}
+    with pytest.raises(ValueError, match="'exploding' returned nan at row 0"):
+        fit("run", exploding, quiet)
+    state = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=False)
+    assert int(state["state_dict"]["iteration"]) == 3
+
+
+def test_non_finite_loss_changes_no_weight(fit, tmp_path: Path, policy: Path) -> None:
+    cli = fit("run", {"trainer": {"limit_val_batches": 0, "callbacks": []}}, data(num_iterations=1))
+    module = cli.model
+    broken = tmp_path / "broken"
+    weights = AutoModelForCausalLM.from_pretrained(policy)
+    with torch.no_grad():
+        weights.lm_head.weight[5] = float("inf")
+    weights.save_pretrained(broken)
+    module.tokenizer.save_pretrained(broken)
+    with pytest.raises(ValueError, match=r"not finite|is nan|is inf") as error:
+        fit("second", model(policy=str(broken)), {"trainer": {"callbacks": []}})
+    assert "iteration 0" in str(error.value) or "policy" in str(error.value)
+
+
+def _checkpoint(tmp_path: Path) -> dict[str, Any]:
+    return {
+        "class_path": "r1lit.callbacks.IterationCheckpoint",
+        "init_args": {"dirpath": str(tmp_path / "checkpoints")},
+    }

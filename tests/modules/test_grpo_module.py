@@ -1,0 +1,137 @@
+"""GRPOModule through the command line, on a small random policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import data, model
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "grpo_iterations.json"
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def untimed(run: Path) -> list[dict[str, float]]:
+    return [
+        {k: v for k, v in line.items() if k != "seconds" and not k.startswith("time/")}
+        for line in metrics(run)
+    ]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "policy" / "model.safetensors")
+
+
+def test_a_run_leaves_everything_it_promises(fit, tmp_path: Path) -> None:
+    cli = fit("run")
+    run = tmp_path / "run"
+    for name in ("config.yaml", "metrics.jsonl", "responses.jsonl", "summary.json", "curves.png"):
+        assert (run / name).stat().st_size > 0, name
+    assert list(run.glob("events.out.tfevents.*"))
+    assert (run / "policy" / "tokenizer.json").is_file()
+    evaluations = json.loads((run / "summary.json").read_text())
+    assert [e["iteration"] for e in evaluations] == [0, 2, 4, 6]
+    assert int(cli.model.iteration) == 6 and cli.trainer.global_step == 12
+    assert [line["iteration"] for line in metrics(run)] == list(range(6))
+
+
+def test_learns_what_is_rewarded(fit, tmp_path: Path) -> None:
+    fit("run", data(num_iterations=16, train=[
+        {"class_path": "r1lit.data.world.WorldCountdown", "init_args": {"num_problems": 64}}
+    ]))  # fmt: skip
+    paid = [line["train/reward/digits"] for line in metrics(tmp_path / "run")]
+    assert sum(paid[-4:]) / 4 > 1.5 * sum(paid[:4]) / 4, paid
+
+
+def test_sampled_log_probs_are_those_of_the_training_forward(fit, tmp_path: Path) -> None:
+    fit("run", model(sampling={"temperature": 0.7, "max_tokens": 12}))
+    for line in metrics(tmp_path / "run"):
+        assert line["train/mismatch/max_abs"] < 1e-4
+        # the first of two updates is on-policy, the second is not: some distance, none of it wild
+        assert 0 < line["train/approx_kl_old"] < 1
+
+
+def test_micro_batches_do_not_change_the_run(fit, tmp_path: Path) -> None:
+    fit("one", model(micro_batch_size=8))
+    fit("four", model(micro_batch_size=2))
+    one, four = weights(tmp_path / "one"), weights(tmp_path / "four")
+    for name, value in one.items():
+        torch.testing.assert_close(value, four[name], rtol=1e-4, atol=1e-5)
+
+
+def test_seed_makes_the_run(fit, tmp_path: Path) -> None:
+    fit("a")
+    fit("b")
+    fit("c", {"seed_everything": 1})
+    a, b, c = (untimed(tmp_path / name) for name in "abc")
+    assert a == b
+    assert a != c
+    assert all(
+        torch.equal(v, weights(tmp_path / "b")[k]) for k, v in weights(tmp_path / "a").items()
+    )
+    texts = [(tmp_path / name / "responses.jsonl").read_text() for name in "abc"]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["GRPO", "GRPOSequence", "DrGRPO", "DAPO", "GSPO", "CISPO"],
+)
+def test_golden_iterations(fit, tmp_path: Path, objective: str) -> None:
+    """Exact floats of three iterations; regenerate by deleting the file's entry and rerunning."""
+    init_args = {"max_tokens": 8} if objective == "DrGRPO" else {}
+    change = {
+        "class_path": f"r1lit.objectives.{objective}",
+        "init_args": {"beta": 0.01, **init_args},
+    }
+    cli = fit("run", model(objective=change, seed=0), data(num_iterations=3))
+    del cli
+    keys = ("train/loss", "train/grad_norm", "train/reward", "train/kl_reference")
+    got = [[line[key] for key in keys] for line in metrics(tmp_path / "run")]
+    golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    if objective not in golden:
+        GOLDEN.write_text(json.dumps({**golden, objective: got}, indent=1) + "\n")
+        pytest.fail(f"{GOLDEN.name} had no entry for {objective}: written, look at it and rerun")
+    torch.testing.assert_close(
+        torch.tensor(got), torch.tensor(golden[objective]), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_reference_is_kept_and_refreshed(fit, tmp_path: Path) -> None:
+    refresh = {
+        "class_path": "r1lit.callbacks.ReferenceRefresh",
+        "init_args": {"every_n_iterations": 3},
+    }
+    beta = model(objective={"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.1}})
+    cli = fit("run", beta, args=("--trainer.callbacks+", json.dumps([refresh])))
+    distances = [line["train/kl_reference"] for line in metrics(tmp_path / "run")]
+    # right after a refresh only the iteration's own second update is away from the reference
+    assert distances[3] < distances[2]
+    for name, value in cli.model.policy.state_dict().items():
+        assert torch.equal(value, cli.model.reference.state_dict()[name])  # iteration 6 refreshed
+
+
+def test_dynamic_sampling_replaces_unmixed_groups(fit, tmp_path: Path) -> None:
+    """A policy that pays only for a rare token leaves most groups unmixed."""
+    rare = model(
+        dynamic_sampling=True,
+        rewards=[
+            {
+                "class_path": "r1lit.rewards.Overlong",
+                "init_args": {"max_tokens": 8, "buffer_tokens": 7},
+            }
+        ],
+    )
+    fit("with", rare, data(num_reserve_prompts=8, group_size=4))
+    fit("without", rare, model(dynamic_sampling=False), data(num_reserve_prompts=8, group_size=4))
+    with_, without = metrics(tmp_path / "with"), metrics(tmp_path / "without")
+    assert sum(line["train/num_groups_dropped"] for line in with_) > 0
+    assert all(line["train/num_groups_dropped"] == 0 for line in without)
+    spread = [sum(line["train/reward_std"] for line in lines) for lines in (with_, without)]
+    assert spread[0] > spread[1]

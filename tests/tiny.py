@@ -1,0 +1,164 @@
+"""A run of the real command line on a policy of a few thousand parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from r1lit.batches import Response
+from r1lit.rewards import RewardFunction
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class DigitShare(RewardFunction):
+    """Pays for digits: a reward that a random policy earns now and then."""
+
+    name = "digits"
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in responses]
+
+
+class Exploding(RewardFunction):
+    """Pays a number that is not finite from the call ``after`` on."""
+
+    name = "exploding"
+
+    def __init__(self, after: int, weight: float = 1.0) -> None:
+        super().__init__(weight)
+        self.after = after
+        self.calls = 0
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        self.calls += 1
+        bad = float("nan") if self.calls > self.after else 1.0
+        return [bad * (row % 2) for row in range(len(responses))]
+
+
+def save_policy(directory: Path, layers: int = 2, seed: int = 0) -> Path:
+    """Save a small random Llama with the mini tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "models" / "mini")
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.2,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``change`` merged in, mapping by mapping."""
+    merged = dict(base)
+    for key, value in change.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def callbacks(run: Path) -> list[dict[str, Any]]:
+    """Every callback of a run, writing to ``run``."""
+    return [
+        {"class_path": "r1lit.callbacks.EvaluateFirst"},
+        {"class_path": "r1lit.callbacks.ResponseLength"},
+        {"class_path": "r1lit.callbacks.MajorityVoteEvaluation"},
+        {"class_path": "r1lit.callbacks.ReflectionWords"},
+        {"class_path": "r1lit.callbacks.GroupHealth"},
+        {
+            "class_path": "r1lit.callbacks.ResponseTable",
+            "init_args": {"dirpath": str(run), "every_n_iterations": 1, "num_responses": 64},
+        },
+        {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": str(run)}},
+        {
+            "class_path": "r1lit.callbacks.IterationCheckpoint",
+            "init_args": {"dirpath": str(run / "checkpoints"), "every_n_iterations": 1},
+        },
+        {
+            "class_path": "r1lit.callbacks.ExportHuggingFace",
+            "init_args": {"dirpath": str(run / "policy")},
+        },
+        {"class_path": "r1lit.callbacks.R1ProgressBar"},
+    ]
+
+
+def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -> Path:
+    """Write the YAML of a GRPO run of 6 short iterations; return its path."""
+    world = "r1lit.data.world."
+    config: dict[str, Any] = {
+        "seed_everything": 0,
+        "model": {
+            "class_path": "r1lit.modules.GRPOModule",
+            "init_args": {
+                "policy": str(policy),
+                "objective": {"class_path": "r1lit.objectives.GRPO"},
+                "rewards": [{"class_path": "tiny.DigitShare"}],
+                "sampling": {"max_tokens": 8},
+                "rows_per_update": 8,
+                "micro_batch_size": 4,
+                "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}},
+            },
+        },
+        "data": {
+            "class_path": "r1lit.data.R1DataModule",
+            "init_args": {
+                "train": [
+                    {"class_path": world + "WorldCountdown", "init_args": {"num_problems": 12}},
+                    {"class_path": world + "WorldChain", "init_args": {"num_problems": 4}},
+                ],
+                "validation": [
+                    {
+                        "class_path": world + "WorldCountdown",
+                        "init_args": {"split": "held_out", "num_problems": 3},
+                    }
+                ],
+                "prompts_per_iteration": 4,
+                "group_size": 4,
+                "num_iterations": 6,
+                "validation_group_size": 4,
+            },
+        },
+        "trainer": {
+            "accelerator": "cpu",
+            "max_epochs": 1,
+            "num_sanity_val_steps": 0,
+            "val_check_interval": 2,
+            "log_every_n_steps": 1,
+            "enable_model_summary": False,
+            "default_root_dir": str(run),
+            "logger": {
+                "class_path": "lightning.pytorch.loggers.TensorBoardLogger",
+                "init_args": {"save_dir": str(run.parent), "name": run.name, "version": ""},
+            },
+            "callbacks": callbacks(run),
+        },
+    }
+    path = run.parent / f"{run.name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(merge(config, change or {})))
+    return path
+
+
+def model(**init_args: Any) -> dict[str, Any]:
+    """A change of the model's arguments."""
+    return {"model": {"init_args": init_args}}
+
+
+def data(**init_args: Any) -> dict[str, Any]:
+    """A change of the data's arguments."""
+    return {"data": {"init_args": init_args}}
