@@ -1,0 +1,57 @@
+# make help lists the targets. Override with make PYTHON=python3.12 or TORCH="torch==2.13.0 --index-url …".
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+AHA := runs/aha
+PRETRAIN := runs/pretrain
+
+.DEFAULT_GOAL := help
+.PHONY: help install aha aha-again clean-aha pretrain test test-slow lint clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+install: $(STAMP)  ## make .venv and install r1lit with its tools
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install $(TORCH)
+	$(BIN)/python -m pip install -e '.[dev]'
+	@touch $@
+
+aha: $(STAMP)  ## R1-Zero in miniature; goes on where an interrupted run stopped
+	@if [ -f $(AHA)/checkpoints/last.ckpt ]; then \
+	  echo "$(AHA) holds a checkpoint: going on from it (make aha-again starts over)"; \
+	fi
+	$(BIN)/r1lit fit -c configs/mini/r1_zero.yaml --ckpt_path last
+	@echo "Finished: $(AHA)/curves.png, $(AHA)/summary.json, $(AHA)/responses.jsonl (make aha-again starts over)"
+
+clean-aha:  ## remove the miniature's run folder
+	rm -rf $(AHA)
+
+aha-again: clean-aha  ## the miniature from the beginning
+	@$(MAKE) --no-print-directory aha
+
+pretrain: $(STAMP)  ## pretrain the miniature's base model again; resumable like aha
+	$(BIN)/r1lit fit -c configs/mini/pretrain.yaml --ckpt_path last
+	@echo "Finished: $(PRETRAIN)/policy"
+
+test: $(STAMP)  ## the tests, in under ten minutes
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(STAMP)  ## the tests that take minutes each
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)  ## ruff and mypy, as pre-commit runs them
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:  ## remove .venv and caches; runs/ stays
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache ./*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
