@@ -7,6 +7,7 @@ is for and by the counters it depends on, and is the same before and after a res
 from __future__ import annotations
 
 import hashlib
+import operator
 
 import numpy as np
 
@@ -20,7 +21,8 @@ def generator(seed: int, *counters: int | str) -> np.random.Generator:
     >>> bool(a.random() == b.random())
     True
     """
-    name = "\x1f".join([str(seed), *(f"{type(c).__name__}:{c}" for c in counters)])
+    named = (f"str:{c}" if isinstance(c, str) else f"int:{operator.index(c)}" for c in counters)
+    name = "\x1f".join([str(operator.index(seed)), *named])
     key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little")
     return np.random.Generator(np.random.Philox(key=key))
 

@@ -45,20 +45,18 @@ class InPlaceLayer(DynamicLayer):
             buffer[..., : old.shape[-2], :] = old
         return buffer
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Give every row ``repeats`` copies, next to each other."""
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Make the rows at ``beam_idx``, which may repeat or leave out some, the cache's rows."""
         self._buffers = None
-        super().batch_repeat_interleave(repeats)
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only the rows at ``indices``."""
-        self._buffers = None
-        super().batch_select_indices(indices)
+        super().reorder_cache(beam_idx)
 
 
 def make_cache(config: PretrainedConfig) -> DynamicCache:
     """Return an empty cache for a policy: in-place layers for full attention, the library's own
     for sliding windows and linear attention.
+
+    Change its rows with ``reorder_cache`` alone: the ``batch_…`` methods leave out the states of
+    linear attention.
     """
     cache = DynamicCache(config=config)
     cache.layers = [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -16,6 +17,7 @@ from r1lit.rollout.randomness import Uniforms
 from r1lit.rollout.sampling import Sampling, choose
 
 COMPACT_BELOW = 0.8
+NEEDED = ("position_ids", "past_key_values", "attention_mask", "logits_to_keep")
 
 
 class InProcessEngine(RolloutEngine):
@@ -43,25 +45,40 @@ class InProcessEngine(RolloutEngine):
         iteration: int,
         samples: Sequence[int],
     ) -> Generation:
-        """Draw responses; see ``RolloutEngine.generate``."""
-        share = len(prompts)
-        if self.max_rows is not None:
-            share = max(1, self.max_rows // group_size)
+        """Draw responses; see ``RolloutEngine.generate``.
+
+        Raises:
+            ValueError: if the policy's ``forward`` lacks what cached decoding needs.
+        """
+        assert len(samples) == len(prompts) * group_size, (len(samples), len(prompts), group_size)
+        check_decodable(policy)
+        parts, done = [], 0
         with evaluating(policy):
-            parts = [
-                self._decode(
-                    policy,
-                    tokenizer,
-                    prompts[start : start + share],
-                    group_size,
-                    sampling,
-                    seed,
-                    iteration,
-                    samples[start * group_size : (start + share) * group_size],
+            for chosen, size in self._shares(len(prompts), group_size):
+                rows = samples[done : done + len(chosen) * size]
+                done += len(rows)
+                parts.append(
+                    self._decode(
+                        policy,
+                        tokenizer,
+                        [prompts[p] for p in chosen],
+                        size,
+                        sampling,
+                        seed,
+                        iteration,
+                        rows,
+                    )
                 )
-                for start in range(0, len(prompts), share)
-            ]
         return join(parts, pad=int(tokenizer.pad_token_id))
+
+    def _shares(self, num_prompts: int, group_size: int) -> Iterator[tuple[range, int]]:
+        """Yield which prompts are decoded together, and how many rows of each; in row order."""
+        limit = num_prompts * group_size if self.max_rows is None else self.max_rows
+        together = max(1, limit // group_size)
+        for start in range(0, num_prompts, together):
+            for row in range(0, group_size, limit):
+                chosen = range(start, min(start + together, num_prompts))
+                yield chosen, min(limit, group_size - row)
 
     def _decode(
         self,
@@ -76,7 +93,6 @@ class InProcessEngine(RolloutEngine):
     ) -> Generation:
         device = policy.get_input_embeddings().weight.device
         num_rows, limit = len(prompts) * group_size, sampling.max_tokens
-        assert len(samples) == num_rows, (len(samples), num_rows)
         uniforms = Uniforms(seed, iteration, samples, device)
         ended = _stopper(tokenizer, sampling)
         response_BT = torch.full((num_rows, limit), int(tokenizer.pad_token_id), device=device)
@@ -85,9 +101,9 @@ class InProcessEngine(RolloutEngine):
         finished_B = torch.zeros(num_rows, dtype=torch.bool, device=device)
 
         cache, logits_RV, seen_RL = prefill(policy, prompts, int(tokenizer.pad_token_id))
-        cache.batch_repeat_interleave(group_size)
-        logits_RV = logits_RV.repeat_interleave(group_size, 0)
-        seen_RL = seen_RL.repeat_interleave(group_size, 0)
+        expand_R = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
+        cache.reorder_cache(expand_R)
+        logits_RV, seen_RL = logits_RV[expand_R], seen_RL[expand_R]
         position_R = seen_RL.sum(-1)
         padded = not bool(seen_RL.all())
         row_R = torch.arange(num_rows, device=device)  # which row each row of the batch is
@@ -107,7 +123,7 @@ class InProcessEngine(RolloutEngine):
                 break
             if num_alive < COMPACT_BELOW * len(row_R):
                 keep = alive_R.nonzero().squeeze(-1)
-                cache.batch_select_indices(keep)
+                cache.reorder_cache(keep)
                 row_R, token_R = row_R[keep], token_R[keep]
                 seen_RL, position_R = seen_RL[keep], position_R[keep]
             if padded:
@@ -127,6 +143,21 @@ class InProcessEngine(RolloutEngine):
             mask_BT=mask_BT,
             logp_BT=logp_BT[:, :width],
             finished_B=finished_B,
+        )
+
+
+def check_decodable(policy: PreTrainedModel) -> None:
+    """Check that the policy can be decoded from a cache, prompts padded on the left.
+
+    Raises:
+        ValueError: naming what its ``forward`` does not take.
+    """
+    taken = inspect.signature(policy.forward).parameters
+    lacking = [name for name in NEEDED if name not in taken]
+    if lacking:
+        raise ValueError(
+            f"policy: {type(policy).__name__} takes no {', '.join(lacking)}, which the in-process"
+            " rollout engine decodes with; a Llama- or Qwen-like policy does"
         )
 
 
@@ -178,14 +209,15 @@ def join(parts: Sequence[Generation], pad: int) -> Generation:
 
 
 @contextmanager
-def evaluating(policy: PreTrainedModel):
-    """Switch dropout off for the while, and leave the policy in the mode it was in."""
-    training = policy.training
+def evaluating(policy: PreTrainedModel) -> Iterator[None]:
+    """Switch dropout off for the while, and leave every part in the mode it was in."""
+    training = [module for module in policy.modules() if module.training]
     policy.eval()
     try:
         yield
     finally:
-        policy.train(training)
+        for module in training:
+            module.training = True
 
 
 def _stopper(

@@ -67,7 +67,7 @@ def _keep(logits_BV: Tensor, sampling: Sampling) -> Tensor:
         smallest_B1 = logits_BV.topk(sampling.top_k, dim=-1).values[:, -1:]
         logits_BV = logits_BV.masked_fill(logits_BV < smallest_B1, float("-inf"))
     if sampling.top_p < 1:
-        sorted_BV, order_BV = logits_BV.sort(-1, descending=True)
+        sorted_BV, order_BV = logits_BV.sort(stable=True, dim=-1, descending=True)
         probability_BV = sorted_BV.softmax(-1)
         drop_BV = probability_BV.cumsum(-1) - probability_BV >= sampling.top_p
         drop_BV = torch.zeros_like(drop_BV).scatter(-1, order_BV, drop_BV)

@@ -1,0 +1,128 @@
+"""How responses end: EOS, stop strings, the token limit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import EOS, PAD, VOCABULARY, Markov, make_tokenizer, says
+
+from r1lit.batches import Generation
+from r1lit.rollout import InProcessEngine, Sampling
+from r1lit.rollout.in_process import join
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer()
+
+
+def draw(policy, tokenizer, prompts, **sampling):
+    return InProcessEngine().generate(
+        policy,
+        tokenizer,
+        prompts,
+        group_size=1,
+        sampling=Sampling(**sampling),
+        seed=0,
+        iteration=0,
+        samples=range(len(prompts)),
+    )
+
+
+def said(tokenizer, generation: Generation, row: int = 0) -> str:
+    return tokenizer.decode(generation.response_BT[row][generation.mask_BT[row]])
+
+
+def spell(tokenizer, text: str) -> list[int]:
+    return tokenizer(text)["input_ids"]
+
+
+def test_eos_on_the_first_token(tokenizer):
+    generation = draw(says([10, EOS]), tokenizer, [[10]], max_tokens=5)
+    assert generation.response_BT.tolist() == [[EOS]]
+    assert generation.mask_BT.tolist() == [[True]]
+    assert generation.finished_B.tolist() == [True]
+
+
+def test_one_token_at_most(tokenizer):
+    generation = draw(says([10, 11, 12], [20, EOS]), tokenizer, [[10], [20]], max_tokens=1)
+    assert generation.response_BT.tolist() == [[11], [EOS]]
+    assert generation.mask_BT.all()
+    assert generation.finished_B.tolist() == [False, True]
+
+
+def test_the_limit_cuts_and_eos_at_the_limit_finishes(tokenizer):
+    policy = says([10, 11, 12, 13, EOS], [20, 21, 22, EOS], [30, EOS])
+    generation = draw(policy, tokenizer, [[10], [20], [30]], max_tokens=3)
+    assert generation.response_BT.tolist() == [[11, 12, 13], [21, 22, EOS], [EOS, PAD, PAD]]
+    assert generation.mask_BT.sum(-1).tolist() == [3, 3, 1]
+    assert generation.finished_B.tolist() == [False, True, True]
+    assert (generation.logp_BT[2, 1:] == 0).all()
+
+
+def test_a_batch_is_as_wide_as_its_longest_response(tokenizer):
+    generation = draw(says([10, 11, EOS], [20, EOS]), tokenizer, [[10], [20]], max_tokens=50)
+    assert generation.response_BT.shape == (2, 2)
+
+
+def test_a_padding_token_that_is_eos_is_told_from_padding(tokenizer):
+    tokenizer = make_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
+    generation = draw(says([10, 11, EOS], [20, EOS]), tokenizer, [[10], [20]], max_tokens=9)
+    assert generation.response_BT.tolist() == [[11, EOS], [EOS, EOS]]
+    assert generation.mask_BT.tolist() == [[True, True], [True, False]]
+
+
+@pytest.mark.parametrize("stop", ["</a>", "né", "日é", "🙂", "b"])
+def test_stop_strings_of_several_tokens_end_a_response_and_stay_in_it(tokenizer, stop):
+    # one token a byte: each of these strings takes several, and several bytes make one letter
+    text = "xyz" + stop
+    word = spell(tokenizer, text + "qw")
+    assert len(set(word)) == len(word)
+    generation = draw(says([5, *word]), tokenizer, [[5]], max_tokens=len(word), stop=["##", stop])
+    assert said(tokenizer, generation) == text
+    assert generation.finished_B.tolist() == [True]
+    assert int(generation.mask_BT.sum()) == len(spell(tokenizer, text))
+
+
+def test_a_stop_string_in_the_prompt_or_astride_it_does_not_count(tokenizer):
+    first, second = spell(tokenizer, "a")[0], spell(tokenizer, "b")[0]
+    third = spell(tokenizer, "c")[0]
+    policy = says([first, second, third, first])  # a b c a b c ...
+    generation = draw(policy, tokenizer, [[second, third, first]], max_tokens=9, stop=["ca", "ab"])
+    assert said(tokenizer, generation) == "bca"
+
+
+def test_stop_strings_end_each_row_by_itself(tokenizer):
+    one, two = spell(tokenizer, "ab;cd"), spell(tokenizer, "wxyz!")
+    policy = says([5, *one, 6], [7, *two, 8])
+    generation = draw(policy, tokenizer, [[5], [7]], max_tokens=5, stop=[";"])
+    assert [said(tokenizer, generation, row) for row in range(2)] == ["ab;", "wxyz!"]
+    assert generation.finished_B.tolist() == [True, False]
+
+
+def test_joining_pads_to_the_longest():
+    def part(num_rows: int, width: int) -> Generation:
+        return Generation(
+            response_BT=torch.full((num_rows, width), 7),
+            mask_BT=torch.ones(num_rows, width, dtype=torch.bool),
+            logp_BT=torch.full((num_rows, width), -1.0),
+            finished_B=torch.arange(num_rows) == 0,
+        )
+
+    both = join([part(2, 1), part(1, 3)], pad=PAD)
+    assert both.response_BT.tolist() == [[7, PAD, PAD], [7, PAD, PAD], [7, 7, 7]]
+    assert both.mask_BT.tolist() == [[True, False, False], [True, False, False], [True] * 3]
+    assert both.logp_BT.tolist() == [[-1, 0, 0], [-1, 0, 0], [-1, -1, -1]]
+    assert both.finished_B.tolist() == [True, False, True]
+    assert both.response_BT.dtype == torch.long and both.mask_BT.dtype == torch.bool
+
+
+def test_finished_rows_leave_the_batch(tokenizer):
+    logits_VV = torch.zeros(VOCABULARY, VOCABULARY)
+    logits_VV[:, EOS] = 5.0  # about 1 in 3 ends at each token
+    policy = Markov(logits_VV)
+    generation = draw(policy, tokenizer, [[10 + p] for p in range(40)], max_tokens=60)
+    decoded, alive = sum(policy.rows[1:]), int(generation.mask_BT.sum()) - 40
+    assert generation.finished_B.all()
+    assert decoded <= alive / 0.8 + 1, "at most a fifth of what is decoded is thrown away"
