@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from r1lit.data.base import Document, DocumentSource
-from r1lit.data.world.chain import draw_from, question as chain_question, results
+from r1lit.data.world.chain import draw_from, results
+from r1lit.data.world.chain import question as chain_question
 from r1lit.data.world.countdown import (
     MAX_NUMBER,
     MAX_RESULT,

@@ -79,23 +79,36 @@ def step(a: int, operation: str, b: int) -> Step | None:
     return Step(left=left, operation=operation, right=right, result=result)
 
 
-def branches(numbers: tuple[int, ...], order: list[int]) -> Iterator[tuple[Step, list[Attempt]]]:
-    """Yield every first step with the attempts that follow from it.
+@dataclass(frozen=True, kw_only=True)
+class SearchOrder:
+    """The order of a search: which pair comes first, and with which operation each pair starts.
 
-    ``order`` is a permutation of ``range(15)``: its first three ranks order the pairs, four for
-    each pair order the operations. Attempts within a branch always go + - * /. Equal numbers make
-    equal pairs; each is searched once.
+    A pair goes round + - * / from its start, so where a search stands tells what is still to try.
     """
-    pairs = sorted(enumerate(combinations(range(3), 2)), key=lambda item: order[item[0]])
+
+    pairs: tuple[int, ...] = (0, 1, 2)
+    starts: tuple[int, ...] = (0, 0, 0)
+
+
+def branches(
+    numbers: tuple[int, ...], order: SearchOrder | None = None
+) -> Iterator[tuple[Step, list[Attempt]]]:
+    """Yield every first step with the attempts that follow from it, which go + - * /.
+
+    Equal numbers make equal pairs; each is searched once.
+    """
+    order = order or SearchOrder()
+    places = list(combinations(range(3), 2))
     seen = set()
-    for index, (i, j) in pairs:
+    for index in order.pairs:
+        i, j = places[index]
         third = numbers[3 - i - j]
         pair = (max(numbers[i], numbers[j]), min(numbers[i], numbers[j]))
         if pair in seen:
             continue
         seen.add(pair)
-        ranks = order[3 + 4 * index : 7 + 4 * index]
-        for _, operation in sorted(zip(ranks, OPERATIONS, strict=True)):
+        for turn in range(4):
+            operation = OPERATIONS[(order.starts[index] + turn) % 4]
             first = step(pair[0], operation, pair[1])
             if first is None:
                 continue
@@ -109,7 +122,7 @@ def targets(numbers: tuple[int, ...]) -> list[int]:
     It is 10 to 99, not itself given, and reached by exactly one of at least 20 attempts: easy
     targets can be guessed, and what can be guessed needs no thinking.
     """
-    results = [a.second.result for _, tries in branches(numbers, list(range(15))) for a in tries]
+    results = [a.second.result for _, tries in branches(numbers) for a in tries]
     if len(results) < MIN_ATTEMPTS:
         return []
     counts = Counter(results)
@@ -143,7 +156,7 @@ def question(numbers: tuple[int, ...], target: int) -> str:
 
 def first_solution(numbers: tuple[int, ...], target: int) -> str:
     """Return the expression that the unshuffled search finds first."""
-    for _, attempts in branches(numbers, list(range(15))):
+    for _, attempts in branches(numbers):
         for attempt in attempts:
             if attempt.second.result == target:
                 return attempt.expression

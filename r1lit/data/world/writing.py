@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from r1lit.data.world.chain import Chain, apply, results
-from r1lit.data.world.countdown import MAX_RESULT, Attempt, branches
+from r1lit.data.world.countdown import MAX_RESULT, Attempt, SearchOrder, branches
 
 OPENINGS = ("", "", "Let me try. ", "Let me think. ", "I look for {target}. ")
 SWITCHES = (
@@ -41,7 +41,10 @@ def search(
     numbers: tuple[int, ...], target: int, effort: int | None, rng: np.random.Generator
 ) -> Work:
     """Write a Countdown search: branch by branch until the target is met or effort is spent."""
-    order = rng.permutation(15).tolist()
+    order = SearchOrder(
+        pairs=tuple(rng.permutation(3).tolist()),
+        starts=tuple(rng.choice((0, 2), size=3).tolist()),
+    )
     plan = list(branches(numbers, order))
     everything = [attempt for _, attempts in plan for attempt in attempts]
     guess = everything[int(rng.integers(len(everything)))].expression
@@ -55,10 +58,12 @@ def search(
             text += ", " * (place > 0) + str(attempt.second)
             tried += 1
             if attempt.second.result == target:
-                return Work(thinking=text + ", yes." + recheck(attempt, rng), answer=attempt.expression)
+                text += ", yes." + recheck(attempt, rng)
+                return Work(thinking=text, answer=attempt.expression)
+            text += f" < {target}" if attempt.second.result < target else f" > {target}"
             if tried == effort:
-                return Work(thinking=text + ", no. I give up.", answer=guess)
-        text += ", no. "
+                return Work(thinking=text + ". I give up.", answer=guess)
+        text += ". "
     raise AssertionError((numbers, target))
 
 

@@ -1,0 +1,49 @@
+"""The console script: help that helps, one line for bad input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import grpo_config, model
+
+from r1lit.cli import main, one_line
+
+
+def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -> None:
+    config = grpo_config(tmp_path / "run", policy, model(rows_per_update=7))
+    done = subprocess.run(
+        [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config)],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": ""},
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("r1lit: error: rows_per_update: 7")
+    assert "Traceback" not in done.stderr
+
+
+def test_help_explains_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--model.help", "r1lit.modules.GRPOModule"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for words in ("rows of a minibatch", "optimizer", "micro_batch_size", "rows per backward"):
+        assert words in text
+
+
+def test_one_line_keeps_keys_and_fault() -> None:
+    report = """Parser key "model":
+  Does not validate against any of the Union subtypes
+  Subtypes: [<class 'X'>, <class 'NoneType'>]
+  Errors:
+    - Problem with given class_path 'r1lit.modules.GRPOModule':
+        Option 'rate' is not accepted
+    - Expected a <class 'NoneType'>
+  Given value type: <class 'dict'>
+  Given value: {'a': 1}"""
+    wanted = "model: r1lit.modules.GRPOModule: Option 'rate' is not accepted"
+    assert one_line(report) == wanted
+    assert one_line("already one") == "already one"

@@ -1,0 +1,44 @@
+"""Two processes are one run: the same data, the same gradients, the same weights to rounding."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import ROOT, data, grpo_config, merge, model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["GRPO", "DAPO"])
+def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path, objective: str) -> None:
+    """Whole-batch updates, since ranks share rows out differently into smaller minibatches."""
+    change = merge(
+        model(
+            objective={"class_path": f"r1lit.objectives.{objective}"},
+            rows_per_update=16,
+            micro_batch_size=4,
+            optimizer={"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}},
+        ),
+        data(num_iterations=2, validation=None),
+    )
+    for name, devices in (("one", 1), ("two", 2)):
+        ranks = {"trainer": {"devices": devices, "strategy": "ddp" if devices > 1 else "auto"}}
+        config = grpo_config(tmp_path / name, policy, merge(change, ranks))
+        done = subprocess.run(
+            [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (load_file(tmp_path / n / "policy" / "model.safetensors") for n in ("one", "two"))
+    before = load_file(policy / "model.safetensors")
+    assert any(not torch.equal(one[name], before[name]) for name in one)
+    for name, value in one.items():
+        torch.testing.assert_close(value, two[name], rtol=1e-4, atol=1e-5)
