@@ -1,0 +1,92 @@
+"""The notebook runs from top to bottom on a run folder that the command line made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from nbclient import NotebookClient
+
+from r1lit.cli import main
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "notebooks/aha_moment.ipynb"
+
+
+def world(kind: str, split: str, num_problems: int) -> dict:
+    init_args = {"split": split, "num_problems": num_problems}
+    return {"class_path": f"r1lit.data.world.{kind}", "init_args": init_args}
+
+
+@pytest.fixture
+def run_folder(tmp_path, monkeypatch) -> Path:
+    """Two iterations of ``make aha`` on a model that knows nothing."""
+    monkeypatch.chdir(ROOT)
+    folder = tmp_path / "run"
+    config = yaml.safe_load((ROOT / "configs/mini/r1_zero.yaml").read_text())
+    config["model"]["init_args"] |= {
+        "from_scratch": True,
+        "sampling": {"max_tokens": 24},
+        "rows_per_update": 8,
+        "micro_batch_size": 8,
+    }
+    config["data"]["init_args"] |= {
+        "train": [world("WorldCountdown", "train", 4)],
+        "validation": [
+            world("WorldCountdown", "held_out", 2),
+            world("WorldChain", "held_out", 2),
+        ],
+        "prompts_per_iteration": 2,
+        "group_size": 4,
+        "num_iterations": 2,
+        "validation_group_size": 2,
+    }
+    keep = ("EvaluateFirst", "ResponseLength", "MajorityVoteEvaluation", "ReflectionWords")
+    config["trainer"] |= {
+        "default_root_dir": str(folder),
+        "val_check_interval": 1,
+        "logger": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "callbacks": [
+            *({"class_path": f"r1lit.callbacks.{name}"} for name in (*keep, "GroupHealth")),
+            *(
+                {"class_path": f"r1lit.callbacks.{name}", "init_args": {"dirpath": str(folder)}}
+                for name in ("ResponseTable", "CurveWriter")
+            ),
+        ],
+    }
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(config))
+    main(["fit", "-c", str(path)])
+    return folder
+
+
+def test_notebook_runs_on_a_run_folder(run_folder, monkeypatch):
+    monkeypatch.setenv("R1LIT_RUN", str(run_folder))
+    # the kernel imports r1lit from here, installed or not
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    client = NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}}
+    )
+    client.execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.output_type == "error"]
+    images = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(images) == 4
+    texts = [o.data["text/markdown"] for o in outputs if "text/markdown" in o.get("data", {})]
+    assert any("2 iterations" in text and "pass@1" in text for text in texts)
+    assert sum("reflection words.\n" in text for text in texts) == 3  # start, middle, end
+
+
+def test_notebook_is_committed_without_outputs_and_explained():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert len(notebook.cells) - len(code) >= 5
