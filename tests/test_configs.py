@@ -1,0 +1,254 @@
+"""Every shipped YAML is read by the real command line, and every recipe really runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny import ROOT, merge, save_policy
+
+from r1lit.cli import main
+
+CONFIGS = ROOT / "configs"
+SHIPPED = {str(p.relative_to(CONFIGS)) for p in CONFIGS.rglob("*.yaml")}
+DATA = ("gsm8k", "math", "countdown")
+HARDWARE = ("cpu", "one_gpu", "ddp")
+COMPOSITIONS = [
+    ("mini/r1_zero.yaml",),
+    ("mini/pretrain.yaml",),
+    *[(f"data/{name}.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml") for name in DATA],
+    *[("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml") for name in ("cpu", "ddp")],
+    *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
+]
+SWEEPS = [p for p in sorted(ROOT.glob("experiments/**/*.yaml")) if "base" in p.read_text()]
+
+
+def read(path: Path) -> dict[str, Any]:
+    return yaml.safe_load(path.read_text())
+
+
+def arguments(*paths: Path) -> list[str]:
+    return [word for path in paths for word in ("-c", str(path))]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *paths: Path) -> dict[str, Any]:
+    """Return the configuration that the command line makes of these files."""
+    with pytest.raises(SystemExit) as exit_:
+        main(["fit", *arguments(*paths), "--print_config"])
+    out, err = capsys.readouterr()
+    assert exit_.value.code in (0, None), err
+    return yaml.safe_load(out)
+
+
+def leaves(given: Any, where: str = "") -> dict[str, Any]:
+    """Return the scalars of nested mappings under dotted keys; lists are left whole."""
+    if not isinstance(given, dict):
+        return {where: given}
+    return {
+        k: v for key, value in given.items() for k, v in leaves(value, f"{where}.{key}").items()
+    }
+
+
+def test_every_shipped_file_is_in_a_composition():
+    assert {name for names in COMPOSITIONS for name in names} == SHIPPED
+
+
+@pytest.mark.parametrize("names", COMPOSITIONS, ids="+".join)
+def test_a_composition_is_read_and_merged_with_the_later_file_winning(capsys, names):
+    config = leaves(printed(capsys, *[CONFIGS / name for name in names]))
+    wanted: dict[str, Any] = {}
+    for name in names:
+        wanted = merge(wanted, read(CONFIGS / name))
+    wanted["data"]["init_args"].pop("seed", None)  # seed_everything is linked to it
+    for key, value in leaves(wanted).items():
+        if isinstance(value, list):
+            assert len(config[key]) == len(value), key
+        else:
+            assert config[key] == value, key
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_base_of_a_sweep_is_read(capsys, path):
+    assert "model" in printed(capsys, *[ROOT / name for name in read(path)["base"]])
+
+
+def test_r1_zero_holds_the_papers_numbers(capsys):
+    names = ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml")
+    config = printed(capsys, *[CONFIGS / name for name in names])
+    model, data = config["model"]["init_args"], config["data"]["init_args"]
+    assert data["group_size"] == 16
+    assert model["rows_per_update"] == 512
+    num_rows = data["prompts_per_iteration"] * data["group_size"]
+    assert num_rows == 8192 and num_rows // model["rows_per_update"] == 16
+    assert model["num_inner_epochs"] == 1
+    assert model["objective"]["init_args"]["beta"] == 0.001
+    assert model["optimizer"]["init_args"]["lr"] == 3e-6
+    assert model["sampling"]["temperature"] == 1.0
+    assert [r["init_args"]["weight"] for r in model["rewards"]] == [1.0, 1.0]
+    steps_per_iteration = 16
+    assert data["num_iterations"] * steps_per_iteration == 10_400
+    callbacks = {c["class_path"].split(".")[-1]: c for c in config["trainer"]["callbacks"]}
+    refresh = callbacks["ReferenceRefresh"]["init_args"]["every_n_iterations"]
+    assert refresh * steps_per_iteration == 400
+    # 512 rows divide among 8 ranks whose micro-batches they fill
+    assert model["rows_per_update"] % (8 * model["micro_batch_size"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"model": {"init_args": {"temprature": 1.0}}}, "temprature"),
+        ({"model": {"init_args": {"sampling": {"temprature": 1.0}}}}, "temprature"),
+        ({"data": {"init_args": {"promts_per_iteration": 2}}}, "promts_per_iteration"),
+        ({"trainer": {"max_epoch": 2}}, "max_epoch"),
+        ({"modle": {}}, "modle"),
+    ],
+)
+def test_an_unknown_key_is_an_error_that_names_it(capsys, tmp_path, change, key):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(change))
+    with pytest.raises((SystemExit, ValueError)) as error:
+        main(["fit", *arguments(CONFIGS / "mini" / "r1_zero.yaml", path), "--print_config"])
+    assert getattr(error.value, "code", 2) == 2
+    assert key in str(error.value) + capsys.readouterr().err
+
+
+# the recipes run
+
+WORLD = "r1lit.data.world."
+GRPO_CHANGE: dict[str, Any] = {
+    "model": {
+        "init_args": {
+            "sampling": {"max_tokens": 16},
+            "rows_per_update": 4,
+            "micro_batch_size": 2,
+        }
+    },
+    "data": {
+        "init_args": {
+            "train": [{"class_path": WORLD + "WorldCountdown", "init_args": {"num_problems": 8}}],
+            "validation": [
+                {
+                    "class_path": WORLD + "WorldCountdown",
+                    "init_args": {"split": "held_out", "num_problems": 2},
+                }
+            ],
+            "prompts_per_iteration": 2,
+            "group_size": 4,
+            "num_iterations": 2,
+            "validation_group_size": 2,
+        }
+    },
+    "trainer": {"val_check_interval": 1},
+}
+
+
+def moved(value: Any, folder: Path) -> Any:
+    """Return a configuration whose run folders lie in ``folder``."""
+    if isinstance(value, dict):
+        return {key: moved(v, folder) for key, v in value.items()}
+    if isinstance(value, list):
+        return [moved(v, folder) for v in value]
+    if isinstance(value, str) and (value == "runs" or value.startswith("runs/")):
+        return str(folder / value)
+    return value
+
+
+def run_small(
+    names: tuple[str, ...], change: dict[str, Any], folder: Path, *extra: str, iterations: int = 2
+) -> Path:
+    """Run a composition with ``change``; return its run folder."""
+    paths = [CONFIGS / name for name in names]
+    trainer: dict[str, Any] = {}
+    for path in paths:
+        trainer = merge(trainer, read(path).get("trainer", {}))
+    here = moved({k: trainer[k] for k in ("default_root_dir", "logger", "callbacks")}, folder)
+    change = merge({"trainer": {**here, "enable_model_summary": False}}, change)
+    small = folder / "small.yaml"
+    small.write_text(yaml.safe_dump(change))
+    cli = main(["fit", *arguments(*paths, small), *extra])
+    assert int(cli.model.iteration) == iterations
+    run = Path(here["default_root_dir"])
+    assert (run / "checkpoints" / "last.ckpt").is_file()
+    assert (run / "policy" / "model.safetensors").is_file()
+    assert (run / "config.yaml").is_file()
+    return run
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("mini/r1_zero.yaml",), ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml")],
+    ids="+".join,
+)
+def test_a_reinforcement_learning_recipe_runs(names, tmp_path):
+    policy = {"model": {"init_args": {"policy": str(save_policy(tmp_path / "tiny"))}}}
+    change = merge(GRPO_CHANGE, policy)
+    if names[0] != "mini/r1_zero.yaml":
+        evaluation = {"temperature": 0.6, "top_p": 0.95, "max_tokens": 16}
+        change = merge(change, {"model": {"init_args": {"validation_sampling": evaluation}}})
+    run = run_small(names, change, tmp_path)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == [0, 1]
+    assert ("train/kl_reference" in lines[0]) == (names[0] != "mini/r1_zero.yaml")  # beta > 0
+    assert [e["iteration"] for e in json.loads((run / "summary.json").read_text())] == [0, 1, 2]
+    assert (run / "curves.png").is_file() and (run / "responses.jsonl").is_file()
+
+
+def test_make_aha_may_be_called_again_and_again(tmp_path):
+    """``--ckpt_path last``: fresh without a checkpoint; nothing more once finished."""
+    names, resume = ("mini/r1_zero.yaml",), ("--ckpt_path", "last")
+    policy = {"model": {"init_args": {"policy": str(save_policy(tmp_path / "tiny"))}}}
+    change = merge(GRPO_CHANGE, policy)
+    with pytest.warns(UserWarning, match="no last checkpoint available"):
+        run = run_small(names, change, tmp_path, *resume)
+    files = ("metrics.jsonl", "responses.jsonl", "summary.json", "policy/model.safetensors")
+    before = [(run / name).read_bytes() for name in files]
+    run_small(names, change, tmp_path, *resume)
+    assert [(run / name).read_bytes() for name in files] == before
+
+
+def test_pretraining_runs(tmp_path):
+    corpus = {"class_path": WORLD + "WorldCorpus", "init_args": {"num_documents": 60, "seed": 0}}
+    held_out = {"class_path": WORLD + "WorldCorpus", "init_args": {"num_documents": 4, "seed": 1}}
+    change = {
+        "model": {
+            "init_args": {"policy": str(ROOT / "models" / "mini"), "micro_batch_size": 2},
+        },
+        "data": {
+            "init_args": {
+                "documents": [corpus],
+                "validation_documents": [held_out],
+                "rows_per_update": 4,
+                "num_iterations": 2,
+            }
+        },
+        "trainer": {"val_check_interval": 1},
+    }
+    run_small(("mini/pretrain.yaml",), change, tmp_path)
+
+
+def test_supervised_fine_tuning_runs(tmp_path):
+    table = tmp_path / "documents.jsonl"
+    documents = [{"prompt": f"{i} + 1?", "response": f" {i + 1}"} for i in range(8)]
+    table.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    source = {"class_path": "r1lit.data.TableDocuments", "init_args": {"path": str(table)}}
+    change = {
+        "model": {
+            "init_args": {"policy": str(save_policy(tmp_path / "tiny")), "micro_batch_size": 1}
+        },
+        "data": {
+            "init_args": {
+                "documents": [source],
+                "validation_documents": [source],
+                "row_length": 64,
+                "rows_per_update": 1,
+                "num_iterations": 1,
+            }
+        },
+    }
+    run = run_small(("data/jsonl.yaml", "sft.yaml", "hardware/cpu.yaml"), change, tmp_path)
+    losses = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["train/learning_rate"] < 5e-5 for line in losses] == [True, True]  # cosine
