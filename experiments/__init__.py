@@ -1,0 +1,1 @@
+"""Experiments: one folder a question, its sweep as data, and the two commands that run them."""

@@ -1,0 +1,167 @@
+"""Reports a sweep: a Markdown table into the experiment's README, and a figure beside it.
+
+    python -m experiments.report experiments/objectives/sweep.yaml
+
+Numbers are mean ± standard error over seeds: the sample standard deviation over the root of their
+number. All seeds are evaluated on the same problems, so this error is that of training anew, not
+that of drawing other problems. Only points finished under the present sweep file count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import math
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from experiments.sweep import read_sweep
+from r1lit.callbacks.atomic import replace_file
+from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from r1lit.callbacks.jsonl import Record
+
+START, END = "<!-- results -->", "<!-- /results -->"
+COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+MARKERS = "os^Dv*P"
+COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
+    ("pass@1 before", lambda r: r["evaluations"][0]["pass_at_1"], ".3f"),
+    ("pass@1 after", lambda r: r["final"]["pass_at_1"], ".3f"),
+    ("best pass@1", lambda r: r["best"]["pass_at_1"], ".3f"),
+    ("tokens per response", lambda r: r["final"]["response_length_tokens"], ".1f"),
+    ("reflection words per response", lambda r: r["final"]["reflection_words_per_response"], ".2f"),
+    ("well-formed", lambda r: r["final"]["format"], ".2f"),
+    ("training seconds", lambda r: r["seconds"], ".0f"),
+)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean and its standard error; None for the error of a single value.
+
+    >>> mean_and_error([0.2, 0.4])
+    (0.30000000000000004, 0.1)
+    """
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return statistics.fmean(values), error
+
+
+def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the results by variant, in the order of their first appearance."""
+    groups: dict[str, list[Record]] = {}
+    for result in results:
+        groups.setdefault(result["variant"], []).append(result)
+    return groups
+
+
+def as_table(results: Sequence[Record]) -> str:
+    """Return the Markdown table: a row a variant, mean ± standard error over its n seeds."""
+    lines = [
+        "| variant | n seeds | " + " | ".join(name for name, _, _ in COLUMNS) + " |",
+        "|---|---:|" + "---:|" * len(COLUMNS),
+    ]
+    for variant, group in by_variant(results).items():
+        cells = [_cell([value(result) for result in group], form) for _, value, form in COLUMNS]
+        lines.append(f"| {variant} | {len(group)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(values: Sequence[float | None], form: str) -> str:
+    present = [value for value in values if value is not None]
+    if not present:
+        return "–"
+    mean, error = mean_and_error(present)
+    return f"{mean:{form}}" if error is None else f"{mean:{form}} ± {error:{form}}"
+
+
+def draw(results: Sequence[Record]) -> Figure:
+    """Return the figure: accuracy and response length, a line a variant with its error band."""
+    figure = Figure(figsize=(11, 4.6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    accuracy, length = figure.subplots(1, 2)
+    for axes, key, title, label in (
+        (accuracy, "pass_at_1", "Accuracy on held-out problems", "pass@1"),
+        (length, "response_length_tokens", "Response length", "tokens per response"),
+    ):
+        for index, (variant, group) in enumerate(by_variant(results).items()):
+            color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+            _band(axes, group, key, variant, color, marker)
+        axes.set(xlabel="iteration", ylabel=label)
+        axes.set_title(title, loc="left", fontweight="bold", fontsize=12)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(True, color="#DDDDDD", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = accuracy.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return figure
+
+
+def _band(
+    axes: Axes, group: Sequence[Record], key: str, label: str, color: str, marker: str
+) -> None:
+    values: dict[int, list[float]] = {}
+    for result in group:
+        for evaluation in result["evaluations"]:
+            if evaluation[key] is not None:
+                values.setdefault(evaluation["iteration"], []).append(evaluation[key])
+    x = sorted(values)
+    points = [mean_and_error(values[iteration]) for iteration in x]
+    mean = [m for m, _ in points]
+    axes.plot(x, mean, color=color, marker=marker, markersize=4.5, linewidth=1.8, label=label)
+    low = [m - (error or 0.0) for m, error in points]
+    high = [m + (error or 0.0) for m, error in points]
+    axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
+
+
+def fill_in(readme: str, block: str) -> str:
+    """Return the README with the block between its markers.
+
+    Raises:
+        ValueError: if the markers are not there, once each and in order.
+    """
+    before, start, rest = readme.partition(START)
+    _, end, after = rest.partition(END)
+    if not (start and end):
+        raise ValueError(f"the README has no {START} … {END} to fill in")
+    return f"{before}{START}\n{block}\n{END}{after}"
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.report", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("sweep", type=Path, help="the sweep file; its README.md lies beside it")
+    path = parser.parse_args(args).sweep
+    try:
+        sweep = read_sweep(path)
+        results = sweep.results()
+        if not results:
+            raise ValueError(f"no point is finished: python -m experiments.sweep {path}")
+        readme = path.parent / "README.md"
+        num_points = len(sweep.points())
+        last = max(result["final"]["iteration"] for result in results)
+        note = (
+            f"After {last} iterations; mean ± standard error over seeds; {len(results)} of"
+            f" {num_points} runs finished."
+        )
+        block = f"{note}\n\n{as_table(results)}\n\n![curves](curves.png)"
+        text = fill_in(readme.read_text(), block)
+    except ValueError as error:
+        print(f"report: error: {error}", file=sys.stderr)
+        return 2
+    image = io.BytesIO()
+    draw(results).savefig(image, format="png")
+    replace_file(path.parent / "curves.png", image.getvalue())
+    replace_file(readme, text.encode())
+    print(as_table(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""The sweep really runs its points through the command line's main, once each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from tiny_sweep import ROOT, variant
+
+from experiments import sweep as sweep_module
+from experiments.compose import merge, move_run
+from experiments.sweep import in_subprocess, read_sweep, run_point, run_sweep
+from r1lit import cli
+from r1lit.callbacks import jsonl
+from r1lit.modules import GRPOModule
+from r1lit.objectives import GRPO
+
+
+class InProcess:
+    """Launches points in this process and remembers them."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, arguments, log):
+        self.calls.append(arguments)
+        try:
+            cli.main(arguments)
+        except RuntimeError as error:
+            log.write_text(str(error))
+            return 1
+        return 0
+
+    def folders(self):
+        return ["/".join(call[2].split("/")[-3:-1]) for call in self.calls]
+
+
+def files(folder):
+    """Every file but the event logs, with its time and content."""
+    return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
+
+
+def test_grid_times_seeds_runs_once_and_again_only_where_the_config_changed(sweep_file, tmp_path):
+    launch = InProcess()
+    assert run_sweep(read_sweep(sweep_file()), launch=launch) == []
+    assert launch.folders() == ["grpo/seed-0", "dr/seed-0", "grpo/seed-1", "dr/seed-1"]
+    results = jsonl.read(tmp_path / "out/results.jsonl")
+    assert [(r["variant"], r["seed"]) for r in results] == [
+        ("grpo", 0),
+        ("grpo", 1),
+        ("dr", 0),
+        ("dr", 1),
+    ]
+    for result in results:
+        assert [e["iteration"] for e in result["evaluations"]] == [0, 1, 2]
+        assert result["final"] == result["evaluations"][-1]
+        assert result["seconds"] == result["final"]["seconds"] > 0
+        folder = tmp_path / "out" / result["variant"] / f"seed-{result['seed']}"
+        assert len(jsonl.read(folder / "metrics.jsonl")) == 2
+        # everything that a run writes is in its folder, the logger's part too
+        for name in ("config.yaml", "responses.jsonl", "checkpoints/last.ckpt", "policy"):
+            assert (folder / name).exists(), name
+        assert list(folder.glob("events.out.tfevents*"))
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        assert config["seed_everything"] == config["model"]["init_args"]["seed"] == result["seed"]
+
+    # again: nothing runs, no file changes
+    before = files(tmp_path / "out")
+    again = InProcess()
+    assert run_sweep(read_sweep(sweep_file()), launch=again) == []
+    assert again.calls == []
+    assert files(tmp_path / "out") == before
+
+    # one variant's config changes: only its points run, afresh, under the one seed asked for
+    changed = {"objective": {"grpo": {}, "dr": variant("DrGRPO", max_tokens=9)}}
+    last = InProcess()
+    assert run_sweep(read_sweep(sweep_file(grid=changed)), seeds=[0], launch=last) == []
+    assert last.folders() == ["dr/seed-0"]
+    assert "--ckpt_path" not in last.calls[0]
+    new = jsonl.read(tmp_path / "out/results.jsonl")
+    assert new[:2] == results[:2]
+    assert [(r["variant"], r["seed"]) for r in new[2:]] == [("dr", 0)]  # dr 1 is out of date
+    assert new[2]["digest"] != results[2]["digest"]
+
+
+def test_an_interrupted_point_resumes_and_a_failed_one_stops_nothing(
+    sweep_file, tmp_path, monkeypatch
+):
+    step = GRPOModule.training_step
+
+    def killed(module, batch, batch_idx):
+        if isinstance(module.objective, GRPO) and batch.iteration == 1:
+            raise RuntimeError("killed")
+        return step(module, batch, batch_idx)
+
+    sweep = read_sweep(sweep_file(seeds=[0]))
+    with monkeypatch.context() as patch:
+        patch.setattr(GRPOModule, "training_step", killed)
+        failed = run_sweep(sweep, launch=InProcess())
+    assert [(p.variant, p.seed, p.state) for p in failed] == [("grpo", 0, "interrupted")]
+    assert [r["variant"] for r in jsonl.read(tmp_path / "out/results.jsonl")] == ["dr"]
+
+    launch = InProcess()
+    assert run_sweep(sweep, launch=launch) == []
+    assert launch.folders() == ["grpo/seed-0"]
+    assert launch.calls[0][-2:] == ["--ckpt_path", "last"]
+    [grpo, _] = jsonl.read(tmp_path / "out/results.jsonl")
+    assert [e["iteration"] for e in grpo["evaluations"]] == [0, 1, 2]
+    iterations = jsonl.read(tmp_path / "out/grpo/seed-0/metrics.jsonl")
+    assert [line["iteration"] for line in iterations] == [0, 1]
+
+
+def test_a_subprocess_calls_main_and_keeps_its_output(sweep_file, tmp_path):
+    log = tmp_path / "log.txt"
+    assert in_subprocess(["fit", "--no_such_option", "1"], log) != 0
+    assert "no_such_option" in log.read_text()
+
+
+def test_an_interrupted_point_of_another_config_starts_afresh(sweep_file):
+    point = read_sweep(sweep_file()).point("grpo", 0)
+    checkpoint = point.folder / "checkpoints/last.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    (point.folder / "point.yaml").write_text(point.text)
+    assert point.state == "interrupted"
+    (point.folder / "point.yaml").write_text("another: config\n")
+    assert point.state == "new"
+    calls = []
+    assert run_point(point, lambda arguments, log: calls.append(arguments) or 1) is None
+    assert calls == [["fit", "-c", str(point.folder / "point.yaml")]]
+    assert not checkpoint.exists()
+
+
+def test_axes_multiply(sweep_file):
+    grid = {
+        "objective": {"grpo": {}, "dr": variant("DrGRPO", max_tokens=8)},
+        "clip": {"tight": {"model": {"init_args": {"max_grad_norm": 0.1}}}, "loose": None},
+    }
+    sweep = read_sweep(sweep_file(grid=grid))
+    assert list(sweep.variants) == ["grpo+tight", "grpo+loose", "dr+tight", "dr+loose"]
+    init_args = sweep.point("dr+tight", 1).config["model"]["init_args"]
+    assert init_args["max_grad_norm"] == 0.1
+    # another class_path brings its own arguments only
+    assert init_args["objective"] == {
+        "class_path": "r1lit.objectives.DrGRPO",
+        "init_args": {"max_tokens": 8},
+    }
+    assert len({point.digest for point in sweep.points()}) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"sead": [0]}, "unknown key 'sead'"),
+        ({"grid": {}}, "grid is empty"),
+        ({"grid": {"objective": {}}}, "grid.objective is empty"),
+        ({"grid": {"objective": {"a/b": {}}}}, "'a/b' cannot name a folder"),
+        ({"seeds": []}, "seeds is empty"),
+        ({"seeds": ["0"]}, "seeds: "),
+        ({"base": ["no/such.yaml"]}, "no config 'no/such.yaml'"),
+    ],
+)
+def test_a_wrong_sweep_file_is_an_error_that_names_the_key(sweep_file, changes, says, capsys):
+    path = sweep_file(**changes)
+    with pytest.raises(ValueError, match=says):
+        read_sweep(path)
+    assert sweep_module.main([str(path)]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_moving_a_run_moves_every_path_and_the_logger():
+    keeper = {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": "runs/aha"}}
+    config = {
+        "model": {"init_args": {"policy": "runs/aha-base/policy"}},
+        "trainer": {
+            "default_root_dir": "runs/aha",
+            "logger": {"init_args": {"save_dir": "runs", "name": "aha", "version": ""}},
+            "callbacks": [keeper, {"class_path": "X", "init_args": {"dirpath": "runs/aha/x"}}],
+        },
+    }
+    moved = move_run(config, ROOT / "new")
+    text = json.dumps(moved)
+    assert moved["model"] == config["model"]  # a folder whose name only starts alike stays
+    assert moved["trainer"]["logger"]["init_args"] == {
+        "save_dir": str(ROOT),
+        "name": "new",
+        "version": "",
+    }
+    assert '"runs/aha"' not in text and text.count(str(ROOT / "new")) == 3
+    with pytest.raises(ValueError, match="default_root_dir"):
+        move_run({"trainer": {}}, ROOT / "new")
+    with pytest.raises(ValueError, match="CurveWriter"):
+        move_run({"trainer": {"default_root_dir": "runs/aha"}}, ROOT / "new")
+
+
+def test_merging_changes_neither_side():
+    base = {"a": {"x": [1]}, "class_path": "A"}
+    fragment = {"a": {"x+": [2]}}
+    assert merge(base, fragment) == {"a": {"x": [1, 2]}, "class_path": "A"}
+    assert (base, fragment) == ({"a": {"x": [1]}, "class_path": "A"}, {"a": {"x+": [2]}})
+
+
+def test_every_point_of_every_shipped_sweep_is_a_valid_config(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(ROOT)
+    paths = sorted((ROOT / "experiments").glob("*/sweep.yaml"))
+    assert paths
+    for path in paths:
+        sweep = read_sweep(path)
+        for point in sweep.points(sweep.seeds[:1]):
+            config = tmp_path / "point.yaml"
+            config.write_text(point.text)
+            with pytest.raises(SystemExit) as stop:
+                cli.main(["fit", "-c", str(config), "--print_config"])
+            assert stop.value.code in (0, None), point.variant
+            printed = yaml.safe_load(capsys.readouterr().out)
+            assert printed["trainer"]["default_root_dir"] == str(point.folder)
+            init_args = printed["model"]["init_args"]
+            if init_args["objective"]["class_path"].endswith("DrGRPO"):
+                budget = init_args["objective"]["init_args"]["max_tokens"]
+                assert budget == init_args["sampling"]["max_tokens"]

@@ -1,0 +1,44 @@
+"""A sweep small enough to run: a model that knows nothing, eight tokens a response."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+TINY = {
+    "model": {
+        "init_args": {
+            "from_scratch": True,
+            "sampling": {"max_tokens": 8},
+            "rows_per_update": 8,
+            "micro_batch_size": 8,
+        }
+    },
+    "data": {
+        "init_args": {
+            "train": [
+                {
+                    "class_path": "r1lit.data.world.WorldCountdown",
+                    "init_args": {"split": "train", "num_problems": 4},
+                }
+            ],
+            "validation": [
+                {
+                    "class_path": "r1lit.data.world.WorldCountdown",
+                    "init_args": {"split": "held_out", "num_problems": 2},
+                }
+            ],
+            "prompts_per_iteration": 2,
+            "group_size": 4,
+            "num_iterations": 2,
+            "validation_group_size": 2,
+        }
+    },
+    "trainer": {"val_check_interval": 1, "enable_model_summary": False},
+}
+
+
+def variant(class_path: str, **init_args: object) -> dict:
+    objective = {"class_path": f"r1lit.objectives.{class_path}", "init_args": init_args}
+    return {"model": {"init_args": {"objective": objective}}}
