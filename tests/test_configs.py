@@ -104,7 +104,7 @@ def test_r1_zero_holds_the_papers_numbers(capsys):
         ({"model": {"init_args": {"sampling": {"temprature": 1.0}}}}, "temprature"),
         ({"data": {"init_args": {"promts_per_iteration": 2}}}, "promts_per_iteration"),
         ({"trainer": {"max_epoch": 2}}, "max_epoch"),
-        ({"modle": {}}, "modle"),
+        ({"modle": {"init_args": {"policy": "models/mini"}}}, "modle"),
     ],
 )
 def test_an_unknown_key_is_an_error_that_names_it(capsys, tmp_path, change, key):
