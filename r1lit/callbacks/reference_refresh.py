@@ -1,4 +1,4 @@
-"""R1 replaces the reference by the policy every 400 steps."""
+"""R1 replaces the reference by the policy every 400 updates."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NO_REFERENCE = (
 
 
 class ReferenceRefresh(Callback):
-    """Calls ``pl_module.refresh_reference()`` after every n-th iteration (R1, Methods: 400).
+    """Calls ``pl_module.refresh_reference()`` after every n-th iteration.
 
-    A step of the paper is one rollout with its updates: an iteration here. The refresh comes before
-    the iteration's evaluation and checkpoint, so a checkpoint holds the reference that the next
-    iteration uses.
+    R1 refreshes every 400 steps (Methods). Its step is one update on 512 responses and a rollout
+    makes 16 of them, so that is 25 iterations. The refresh comes before the iteration's evaluation
+    and checkpoint, so a checkpoint holds the reference that the next iteration uses.
     """
 
-    def __init__(self, every_n_iterations: int = 400) -> None:
+    def __init__(self, every_n_iterations: int = 25) -> None:
         if every_n_iterations < 1:
             raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1")
         self.every_n_iterations = every_n_iterations

@@ -129,7 +129,7 @@ class GRPOModule(PolicyModule):
             self.reference = copy.deepcopy(self.policy).eval().requires_grad_(False)
 
     def refresh_reference(self) -> None:
-        """Replace the reference by the policy, as R1 does every 400 steps."""
+        """Replace the reference by the policy, as R1 does every 400 updates."""
         self.reference.load_state_dict(self.policy.state_dict())
 
     def on_fit_start(self) -> None:

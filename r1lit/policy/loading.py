@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -14,6 +15,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
 
 def load_config(name_or_path: str) -> PretrainedConfig:
@@ -32,7 +35,13 @@ def load_config(name_or_path: str) -> PretrainedConfig:
         ) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ValueError(
-            f"policy: {name_or_path!r} is a {config.model_type!r} model, not a causal language model"
+            f"policy: {name_or_path!r} is a {config.model_type!r} model, not a causal language"
+            " model"
+        )
+    if type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
+        raise ValueError(
+            f"policy: {name_or_path!r} is a {config.model_type!r} model that sees what is to come"
+            " (is_decoder is false), not a causal language model"
         )
     declared = config.architectures or []
     if declared and not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in declared):
@@ -49,6 +58,10 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
         ValueError: if there is none, or it has no EOS token.
     """
     _check_directory(name_or_path)
+    path = Path(name_or_path)
+    if path.is_dir() and not any(any(path.glob(kind)) for kind in TOKENIZER_FILES):
+        # AutoTokenizer would make an empty one
+        raise ValueError(f"policy: the directory {name_or_path!r} holds no tokenizer")
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_path)
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -79,16 +92,21 @@ def load_policy(
     here the first is undone and the second is an error.
 
     Raises:
-        ValueError: if the model cannot be loaded or lacks weights.
+        ValueError: if the model cannot be loaded, lacks weights, or has not that ``attention``.
     """
     config = load_config(name_or_path)
     torch_dtype = getattr(torch, dtype, None)
     if not isinstance(torch_dtype, torch.dtype):
         raise ValueError(f"dtype: {dtype!r} is not a torch dtype; float32 or bfloat16 are usual")
+    if not torch_dtype.is_floating_point:
+        raise ValueError(f"dtype: {dtype!r} holds no fractions; float32 or bfloat16 are usual")
     if from_scratch:
-        policy = AutoModelForCausalLM.from_config(
-            config, dtype=torch_dtype, attn_implementation=attention
-        )
+        try:
+            policy = AutoModelForCausalLM.from_config(
+                config, dtype=torch_dtype, attn_implementation=attention
+            )
+        except (ImportError, ValueError) as error:
+            raise ValueError(_cannot_make(name_or_path, attention, error)) from error
     else:
         try:
             policy, info = AutoModelForCausalLM.from_pretrained(
@@ -101,6 +119,8 @@ def load_policy(
             raise ValueError(
                 f"policy: no weights can be loaded from {name_or_path!r} ({_first_line(error)})"
             ) from error
+        except (ImportError, RuntimeError, ValueError) as error:
+            raise ValueError(_cannot_make(name_or_path, attention, error)) from error
         if info["missing_keys"]:
             missing = sorted(info["missing_keys"])
             raise ValueError(
@@ -125,6 +145,13 @@ def _check_directory(name_or_path: str) -> None:
         raise ValueError(f"policy: the directory {name_or_path!r} does not exist")
     if path.is_dir() and not (path / "config.json").is_file():
         raise ValueError(f"policy: the directory {name_or_path!r} holds no config.json")
+
+
+def _cannot_make(name_or_path: str, attention: str, error: BaseException) -> str:
+    return (
+        f"policy: {name_or_path!r} cannot be made with attention: {attention!r}"
+        f" ({_first_line(error).split('. ')[0]}); eager works with every architecture"
+    )
 
 
 def _first_line(error: BaseException) -> str:

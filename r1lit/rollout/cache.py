@@ -52,11 +52,10 @@ class InPlaceLayer(DynamicLayer):
 
 
 def make_cache(config: PretrainedConfig) -> DynamicCache:
-    """Return an empty cache for a policy: in-place layers for full attention, the library's own
-    for sliding windows and linear attention.
+    """Return an empty cache for a policy, with in-place layers for full attention.
 
-    Change its rows with ``reorder_cache`` alone: the ``batch_…`` methods leave out the states of
-    linear attention.
+    Sliding windows and linear attention keep the library's own layers. Change the cache's rows
+    with ``reorder_cache`` alone: the ``batch_…`` methods leave out the states of linear attention.
     """
     cache = DynamicCache(config=config)
     cache.layers = [

@@ -1,15 +1,11 @@
-"""docs/METRICS.md lists what the callbacks log: no key less, no key more.
-
-To cover another module, run it with `all_callbacks` and call `assert_documented` with the keys its
-logger saw; `owned_by("GRPOModule")` gives the patterns that a GRPO run must show.
-"""
+"""docs/METRICS.md lists what the callbacks log: no key less, no key more."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import lightning.pytorch as pl
+from metrics_page import STAGES, assert_documented, documented, normalise, owned_by
 from tiny_run import SOURCES, TinyModule, trainer_of
 
 from r1lit.callbacks import (
@@ -18,45 +14,6 @@ from r1lit.callbacks import (
     ReflectionWords,
     ResponseLength,
 )
-from r1lit.metrics import REFLECTION_WORDS
-
-PAGE = Path(__file__).parents[2] / "docs" / "METRICS.md"
-STAGES = ("train", "val", "test")
-
-
-def documented() -> dict[str, str]:
-    """Return each key pattern of the page's tables with the last cell of its row, its owner."""
-    owners = {}
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        key = re.fullmatch(r"`((?:<stage>|train|val|test|time)/\S+)`", cells[0])
-        if key and len(cells) == 5:
-            owners[key[1]] = cells[4]
-    return owners
-
-
-def owned_by(name: str) -> set[str]:
-    return {pattern for pattern, owner in documented().items() if name in owner.split(", ")}
-
-
-def normalise(key: str) -> str:
-    """Return the pattern that a logged key is an instance of, or the key itself."""
-    stage, _, name = key.partition("/")
-    words = "|".join(REFLECTION_WORDS)
-    pattern = re.sub(r"^(pass|cons)_at_\d+$", r"\1_at_<k>", name)
-    pattern = re.sub(rf"^reflection/(word|onset)/({words})$", r"reflection/\1/<word>", pattern)
-    pattern = re.sub(r"^(groups/\w+|pass_at_1)/.+$", r"\1/<source>", pattern)
-    pattern = re.sub(r"^reward/[^/]+$", "reward/<name>", pattern)
-    for candidate in (name, pattern):
-        for prefix in (stage, "<stage>"):
-            if f"{prefix}/{candidate}" in documented():
-                return f"{prefix}/{candidate}"
-    return key
-
-
-def assert_documented(logged: set[str]) -> None:
-    unknown = {key for key in logged if normalise(key) not in documented()}
-    assert not unknown, f"logged but not in docs/METRICS.md: {sorted(unknown)}"
 
 
 def all_callbacks() -> list[pl.Callback]:

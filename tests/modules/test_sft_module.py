@@ -86,9 +86,7 @@ def test_learns_its_documents(tmp_path: Path, policy: Path, documents: Path) -> 
     assert (tmp_path / "run" / "policy" / "tokenizer.json").is_file()
 
 
-def test_micro_batches_do_not_change_the_run(
-    tmp_path: Path, policy: Path, documents: Path
-) -> None:
+def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, documents: Path) -> None:
     main(["fit", "-c", str(sft(tmp_path / "one", policy, documents, micro_batch_size=4))])
     main(["fit", "-c", str(sft(tmp_path / "four", policy, documents, micro_batch_size=1))])
     one, four = (load_file(tmp_path / n / "policy" / "model.safetensors") for n in ("one", "four"))
