@@ -23,7 +23,9 @@ def batch(**changes) -> PromptBatch:
 def rollout(**changes) -> Rollout:
     verdict = Verdict(value=1.0, status="right", canonical="1", reason="")
     responses = tuple(
-        Response(text=f"{b}", problem=PROBLEMS[b // 2], verdict=verdict, num_tokens=1, finished=True)
+        Response(
+            text=f"{b}", problem=PROBLEMS[b // 2], verdict=verdict, num_tokens=1, finished=True
+        )
         for b in range(6)
     )
     fields = {
@@ -52,7 +54,8 @@ def test_prompt_batches_that_cannot_be(wrong):
 def test_groups_and_problems_are_prompt_major():
     made = rollout()
     assert made.num_prompts == 3
-    assert [[r.text for r in group] for group in made.groups()] == [["0", "1"], ["2", "3"], ["4", "5"]]
+    texts = [[r.text for r in group] for group in made.groups()]
+    assert texts == [["0", "1"], ["2", "3"], ["4", "5"]]
     assert made.problems == PROBLEMS
 
 
@@ -81,8 +84,8 @@ def test_verdicts_that_cannot_be(value, status):
 
 
 def test_generations_that_cannot_be():
-    fields = {"response_BT": torch.ones(2, 3), "mask_BT": torch.ones(2, 3, dtype=torch.bool),
-              "logp_BT": torch.zeros(2, 3), "finished_B": torch.ones(2, dtype=torch.bool)}  # fmt: skip
+    fields = {"response_BT": torch.ones(2, 3), "mask_BT": torch.ones(2, 3) > 0,
+              "logp_BT": torch.zeros(2, 3), "finished_B": torch.ones(2) > 0}  # fmt: skip
     Generation(**fields)
     for name in ("response_BT", "mask_BT", "logp_BT", "finished_B"):
         with pytest.raises(AssertionError):

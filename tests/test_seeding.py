@@ -18,7 +18,8 @@ def test_streams_stay_what_they_are():
 
 
 @pytest.mark.parametrize(
-    "name", [(2, "a", 2), (1, "b", 2), (1, "a", 3), (1, "a"), (1, "a", 2, 0), (1, "a", "2"), (1, 2, "a")]
+    "name",
+    [(2, "a", 2), (1, "b", 2), (1, "a", 3), (1, "a"), (1, "a", 2, 0), (1, "a", "2"), (1, 2, "a")],
 )  # fmt: skip
 def test_another_name_is_another_stream(name):
     assert generator(*name).random() != generator(1, "a", 2).random()

@@ -1,10 +1,11 @@
-"""Small random models of real architectures, a Markov chain that speaks their language, a tokenizer.
+"""Small random models of real architectures, a Markov chain, and a tokenizer of bytes.
 
 Weights are large, so that next-token distributions are far from uniform.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
@@ -119,7 +120,7 @@ def says(*words: list[int]) -> Markov:
     """A Markov chain that certainly says each word after its first token, then goes in circles."""
     logits_VV = torch.zeros(VOCABULARY, VOCABULARY)
     for word in words:
-        for last, following in zip(word, word[1:], strict=False):
+        for last, following in pairwise(word):
             assert not logits_VV[last].any(), "a token may have only one successor"
             logits_VV[last, following] = 100.0
     return Markov(logits_VV)

@@ -108,7 +108,7 @@ def test_uniform_numbers_depend_on_the_sample_alone():
         numbers_B = both.at(token, torch.tensor([0, 1]))
         assert numbers_B[1] == alone.at(token, torch.tensor([0]))[0]
         assert numbers_B[0] != numbers_B[1]
-        assert numbers_B.dtype == torch.float64 and (0 <= numbers_B).all() and (numbers_B < 1).all()
+        assert numbers_B.dtype == torch.float64 and (numbers_B >= 0).all() and (numbers_B < 1).all()
 
 
 def test_uniform_numbers_do_not_repeat_from_block_to_block():

@@ -1,0 +1,130 @@
+"""Loading errors are one line, name the policy, and say what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import configurations, make_policy, make_tokenizer
+from transformers import BertConfig, BertForMaskedLM, LlamaModel, T5Config
+
+from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    make_policy("llama").save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    return tmp_path
+
+
+def refusal(call, *args, **kwargs) -> str:
+    with pytest.raises(ValueError) as caught:
+        call(*args, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 500
+    return message
+
+
+def test_what_was_saved_comes_back_in_training_mode(saved):
+    policy = load_policy(str(saved))
+    assert policy.training and policy.dtype == torch.float32
+    ids = torch.tensor([[1, 5, 9]])
+    assert torch.equal(policy.eval()(ids).logits, make_policy("llama")(ids).logits)
+    assert load_policy(str(saved), dtype="bfloat16").dtype == torch.bfloat16
+    assert load_tokenizer(str(saved)).eos_token == "<eos>"
+
+
+def test_from_scratch_takes_the_architecture_alone(saved):
+    (saved / "model.safetensors").unlink()
+    torch.manual_seed(1)
+    policy = load_policy(str(saved), from_scratch=True)
+    assert policy.training and policy.config.hidden_size == 32
+    assert not torch.equal(policy.lm_head.weight, make_policy("llama").lm_head.weight)
+
+
+def test_gradient_checkpointing_can_be_had(saved):
+    assert load_policy(str(saved), gradient_checkpointing=True).is_gradient_checkpointing
+    assert not load_policy(str(saved)).is_gradient_checkpointing
+
+
+def test_no_directory(tmp_path):
+    for call in (load_config, load_tokenizer, load_policy):
+        assert "does not exist" in refusal(call, str(tmp_path / "absent"))
+        assert "does not exist" in refusal(call, "./absent")
+        assert "config.json" in refusal(call, str(tmp_path))
+
+
+@pytest.mark.parametrize("config", [T5Config(), BertConfig(), BertConfig(is_decoder=False)])
+def test_no_causal_language_model(config, tmp_path):
+    config.save_pretrained(tmp_path)
+    message = refusal(load_config, str(tmp_path))
+    assert "not a causal language model" in message and config.model_type in message
+
+
+def test_a_model_without_or_with_another_head(tmp_path):
+    LlamaModel(configurations()["llama"]).save_pretrained(tmp_path)
+    assert "LlamaModel" in refusal(load_config, str(tmp_path))
+    small = BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    BertForMaskedLM(small).save_pretrained(tmp_path)
+    assert "not a causal language model" in refusal(load_config, str(tmp_path))
+
+
+def test_no_tokenizer(tmp_path):
+    make_policy("gpt2").save_pretrained(tmp_path)
+    assert "holds no tokenizer" in refusal(load_tokenizer, str(tmp_path))
+
+
+def test_no_eos(saved):
+    path = saved / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    del settings["eos_token"]
+    path.write_text(json.dumps(settings))
+    assert "no EOS token" in refusal(load_tokenizer, str(saved))
+
+
+def test_no_padding_token(saved):
+    tokenizer = make_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(saved)
+    assert load_tokenizer(str(saved)).pad_token_id == tokenizer.eos_token_id
+
+
+def test_no_weights(saved):
+    (saved / "model.safetensors").unlink()
+    assert "no weights" in refusal(load_policy, str(saved))
+
+
+def test_missing_weights(saved):
+    weights = load_file(saved / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, saved / "model.safetensors", metadata={"format": "pt"})
+    message = refusal(load_policy, str(saved))
+    assert "lacks 1 of" in message and "layers.1.mlp.up_proj" in message
+
+
+def test_weights_of_another_shape(saved):
+    weights = load_file(saved / "model.safetensors")
+    weights["lm_head.weight"] = weights["lm_head.weight"][:-1].clone()
+    save_file(weights, saved / "model.safetensors", metadata={"format": "pt"})
+    refusal(load_policy, str(saved))
+
+
+@pytest.mark.parametrize("dtype", ["float31", "int8", "nn"])
+def test_no_dtype(saved, dtype):
+    assert f"dtype: '{dtype}'" in refusal(load_policy, str(saved), dtype=dtype)
+
+
+@pytest.mark.parametrize("from_scratch", [True, False])
+def test_attention_that_an_architecture_has_not(tmp_path, from_scratch):
+    make_policy("gemma2").save_pretrained(tmp_path)
+    message = refusal(load_policy, str(tmp_path), from_scratch=from_scratch)
+    assert "attention: 'sdpa'" in message and "eager" in message
+    load_policy(str(tmp_path), from_scratch=from_scratch, attention="eager")
+
+
+def test_context_length():
+    assert {context_length(config) for config in configurations().values()} == {512}

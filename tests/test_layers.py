@@ -1,0 +1,86 @@
+"""The picture of the package, as a test: imports run strictly downward."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1] / "r1lit"
+FILES = sorted(ROOT.rglob("*.py"))
+
+LAYERS = (
+    {"cli"},
+    {"modules", "callbacks"},
+    {"policy", "rollout", "data"},
+    {"verifiers", "rewards", "metrics"},
+    {"objectives"},
+    {"batches", "templates", "seeding"},
+)
+HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
+WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}
+WORDS_AND_EQUATIONS = {"objectives", "batches", "templates", "seeding"}
+HOMELESS = {"utils", "util", "helpers", "common", "core", "misc"}
+
+
+def room(path: Path) -> str:
+    """The first name below the package: ``rollout`` of ``r1lit/rollout/cache.py``."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(source: str) -> set[str]:
+    """Every module that ``source`` imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports name the whole path"
+            assert node.module
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def rooms_of(names: set[str]) -> set[str]:
+    """The rooms of this package among imported names."""
+    return {name.split(".")[1] for name in names if name.startswith("r1lit.")}
+
+
+def may_import(here: str, there: str) -> bool:
+    return here == there or HEIGHT[here] < HEIGHT[there]
+
+
+def test_every_file_has_a_room():
+    assert {room(path) for path in FILES} - {"__init__"} == set(HEIGHT)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_downward(path):
+    names = imported(path.read_text())
+    here = room(path)
+    if here == "__init__":
+        assert not rooms_of(names)
+        return
+    upward = {there for there in rooms_of(names) if not may_import(here, there)}
+    assert not upward, f"{here} imports {upward}"
+    packages = {name.split(".")[0] for name in names}
+    if here not in WITH_LIGHTNING:
+        assert not packages & {"lightning", "pytorch_lightning"}
+    if here in WORDS_AND_EQUATIONS:
+        assert not packages & {"transformers", "tokenizers", "datasets", "rich", "matplotlib"}
+
+
+def test_the_picture_can_be_violated():
+    assert may_import("modules", "rollout") and may_import("rollout", "rollout")
+    assert not may_import("rollout", "modules")
+    assert not may_import("modules", "callbacks") and not may_import("callbacks", "modules")
+    assert not may_import("policy", "rollout") and not may_import("verifiers", "rewards")
+    assert rooms_of(imported("def f():\n from r1lit import cli, data\n import r1lit.policy")) \
+        == {"cli", "data", "policy"}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_are_short_and_have_a_home(path):
+    assert len(path.read_text().splitlines()) <= 310  # "about 300"
+    assert not {part.removesuffix(".py") for part in path.relative_to(ROOT).parts} & HOMELESS
