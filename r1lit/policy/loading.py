@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -109,7 +110,7 @@ def load_policy(
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
     else:
         try:
-            policy, info = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 name_or_path,
                 dtype=torch_dtype,
                 attn_implementation=attention,
@@ -121,6 +122,7 @@ def load_policy(
             ) from error
         except (ImportError, RuntimeError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
+        policy, info = loaded
         if info["missing_keys"]:
             missing = sorted(info["missing_keys"])
             raise ValueError(

@@ -26,6 +26,7 @@ class InPlaceLayer(DynamicLayer):
         """Append keys and values ``[rows, heads, tokens, size]``; return all of them."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None and self.values is not None
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if self._buffers is None or end > self._buffers[0].shape[-2]:
@@ -45,7 +46,7 @@ class InPlaceLayer(DynamicLayer):
             buffer[..., : old.shape[-2], :] = old
         return buffer
 
-    def reorder_cache(self, beam_idx: Tensor) -> None:
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Make the rows at ``beam_idx``, which may repeat or leave out some, the cache's rows."""
         self._buffers = None
         super().reorder_cache(beam_idx)

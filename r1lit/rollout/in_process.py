@@ -91,7 +91,7 @@ class InProcessEngine(RolloutEngine):
         iteration: int,
         samples: Sequence[int],
     ) -> Generation:
-        device = policy.get_input_embeddings().weight.device
+        device = next(policy.parameters()).device
         num_rows, limit = len(prompts) * group_size, sampling.max_tokens
         uniforms = Uniforms(seed, iteration, samples, device)
         ended = _stopper(tokenizer, sampling)
@@ -102,7 +102,7 @@ class InProcessEngine(RolloutEngine):
 
         cache, logits_RV, seen_RL = prefill(policy, prompts, int(tokenizer.pad_token_id))
         expand_R = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-        cache.reorder_cache(expand_R)
+        cache.reorder_cache(expand_R)  # type: ignore[arg-type]
         logits_RV, seen_RL = logits_RV[expand_R], seen_RL[expand_R]
         position_R = seen_RL.sum(-1)
         padded = not bool(seen_RL.all())
@@ -123,7 +123,7 @@ class InProcessEngine(RolloutEngine):
                 break
             if num_alive < COMPACT_BELOW * len(row_R):
                 keep = alive_R.nonzero().squeeze(-1)
-                cache.reorder_cache(keep)
+                cache.reorder_cache(keep)  # type: ignore[arg-type]
                 row_R, token_R = row_R[keep], token_R[keep]
                 seen_RL, position_R = seen_RL[keep], position_R[keep]
             if padded:
@@ -169,7 +169,7 @@ def prefill(
     Returns:
         The cache, the logits after each prompt (P, V), and which positions hold tokens (P, S).
     """
-    device = policy.get_input_embeddings().weight.device
+    device = next(policy.parameters()).device
     width = max(len(prompt) for prompt in prompts)
     ids_PS = torch.full((len(prompts), width), pad, device=device)
     seen_PS = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
