@@ -116,14 +116,14 @@ def branches(
             yield first, [Attempt(first=first, second=s) for s in seconds if s is not None]
 
 
-def targets(numbers: tuple[int, ...]) -> list[int]:
+def targets(numbers: tuple[int, ...], min_attempts: int = MIN_ATTEMPTS) -> list[int]:
     """Return every target that may be asked of ``numbers``.
 
-    It is 10 to 99, not itself given, and reached by exactly one of at least 20 attempts: easy
+    It is 10 to 99, not itself given, and reached by exactly one of at least ``min_attempts``: easy
     targets can be guessed, and what can be guessed needs no thinking.
     """
     results = [a.second.result for _, tries in branches(numbers) for a in tries]
-    if len(results) < MIN_ATTEMPTS:
+    if len(results) < min_attempts:
         return []
     counts = Counter(results)
     return sorted(
@@ -164,10 +164,24 @@ def first_solution(numbers: tuple[int, ...], target: int) -> str:
 
 
 class WorldCountdown(ProblemSource):
-    """Countdown problems of the small world, ``num_problems`` of one split, drawn by ``seed``."""
+    """Countdown problems of the small world, ``num_problems`` of one split, drawn by ``seed``.
 
-    def __init__(self, split: Split = "train", num_problems: int = 1024, seed: int = 0) -> None:
+    ``min_attempts`` sets how hard they are: how many attempts a search may have to go through.
+    """
+
+    def __init__(
+        self,
+        split: Split = "train",
+        num_problems: int = 512,
+        seed: int = 0,
+        min_attempts: int = MIN_ATTEMPTS,
+    ) -> None:
+        if min_attempts < MIN_ATTEMPTS:
+            raise ValueError(
+                f"min_attempts: {min_attempts} is below {MIN_ATTEMPTS}, the least of this world"
+            )
         self.split = split
+        self.min_attempts = min_attempts
         self.num_problems = num_problems
         self.seed = seed
 
@@ -177,11 +191,11 @@ class WorldCountdown(ProblemSource):
         Raises:
             ValueError: if the split holds fewer than ``num_problems``.
         """
-        pool = [(n, t) for n in number_sets(self.split) for t in targets(n)]
+        pool = [(n, t) for n in number_sets(self.split) for t in targets(n, self.min_attempts)]
         if not 1 <= self.num_problems <= len(pool):
             raise ValueError(
                 f"num_problems: {self.num_problems} is not between 1 and {len(pool)}, the number of"
-                f" Countdown problems in split {self.split!r}"
+                f" Countdown problems with min_attempts {self.min_attempts} in split {self.split!r}"
             )
         order = permutation(len(pool), self.seed, "countdown", self.split)[: self.num_problems]
         return [self._problem(*pool[i]) for i in order]
