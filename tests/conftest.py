@@ -13,7 +13,7 @@ from r1lit.cli import R1CLI, main
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a small random policy."""
-    return save_policy(tmp_path_factory.mktemp("policy"))
+    return save_policy(tmp_path_factory.mktemp("policy"), seed=3)
 
 
 @pytest.fixture

@@ -16,8 +16,22 @@ class SFTModule(PolicyModule):
 
     One ``training_step`` is one iteration is one update, over all of the batch's rows in
     micro-batches. The loss is the mean over the batch's target tokens, however they are split.
-    Documents of a row do not see each other (``position_ids_RL`` restarts at each).
+    Documents of a row do not see each other (``position_ids_RL`` restarts at each), which softmax
+    attention respects and recurrent layers would not.
     """
+
+    def setup(self, stage: str) -> None:
+        """Refuse policies in whose layers packed documents would run into each other."""
+        super().setup(stage)
+        kinds = set(
+            getattr(self.policy_config.get_text_config(decoder=True), "layer_types", None) or ()
+        )
+        leaking = sorted(kind for kind in kinds if "attention" not in kind or "linear" in kind)
+        if leaking:
+            raise ValueError(
+                f"policy: {self.policy_path!r} has {', '.join(leaking)} layers, in which packed"
+                " documents would run into each other; softmax attention keeps them apart"
+            )
 
     def training_step(self, batch: PackedRows, batch_idx: int) -> dict[str, Tensor]:
         """Make one update."""

@@ -142,7 +142,7 @@ def context_length(config: PretrainedConfig) -> int | None:
 
 def _check_directory(name_or_path: str) -> None:
     path = Path(name_or_path)
-    looks_local = path.is_absolute() or name_or_path.startswith(".") or name_or_path.count("/") != 1
+    looks_local = path.is_absolute() or name_or_path.startswith(".") or name_or_path.count("/") > 1
     if looks_local and not path.is_dir():
         raise ValueError(f"policy: the directory {name_or_path!r} does not exist")
     if path.is_dir() and not (path / "config.json").is_file():

@@ -195,9 +195,7 @@ def join(parts: Sequence[Generation], pad: int) -> Generation:
     width = max(part.response_BT.shape[1] for part in parts)
 
     def stack(tensors: list[Tensor], value: float) -> Tensor:
-        padded = [
-            torch.nn.functional.pad(t, (0, width - t.shape[1]), value=value) for t in tensors
-        ]
+        padded = [torch.nn.functional.pad(t, (0, width - t.shape[1]), value=value) for t in tensors]
         return torch.cat(padded)
 
     return Generation(

@@ -97,7 +97,7 @@ def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, docum
 def test_resumed_is_the_same_run(tmp_path: Path, policy: Path, documents: Path) -> None:
     whole, part = (sft(tmp_path / n, policy, documents) for n in ("whole", "part"))
     main(["fit", "-c", str(whole)])
-    main(["fit", "-c", str(part), "--trainer.limit_train_batches", "10"])
+    main(["fit", "-c", str(part), "--trainer.max_steps", "10"])
     main(["fit", "-c", str(part), "--ckpt_path", "last"])
     assert losses(tmp_path / "whole") == losses(tmp_path / "part")
 

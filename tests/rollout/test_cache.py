@@ -21,9 +21,7 @@ def test_it_holds_what_the_dynamic_layer_holds(prompt):
 
     def append(rows: int, tokens: int) -> None:
         keys, values = states(rows, tokens), states(rows, tokens, size=3)
-        for got, wanted in zip(
-            ours.update(keys, values), theirs.update(keys, values), strict=True
-        ):
+        for got, wanted in zip(ours.update(keys, values), theirs.update(keys, values), strict=True):
             assert torch.equal(got, wanted)
         assert ours.get_seq_length() == theirs.get_seq_length()
         assert ours.get_mask_sizes(1) == theirs.get_mask_sizes(1)

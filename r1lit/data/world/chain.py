@@ -1,6 +1,6 @@
 """Chains of operations: an answer that is bought by serial work and cannot be guessed.
 
-``Start with 7. Add 5, times 3, minus 8.`` Every intermediate result is a whole number of 1 to 99,
+``Start with 7, plus 5, times 3, minus 8.`` Every intermediate result is a whole number of 1 to 99,
 so each step is one fact of Countdown's table; no shortcut skips a step.
 """
 
@@ -10,7 +10,14 @@ import numpy as np
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
-from r1lit.data.world.countdown import MAX_NUMBER, MAX_RESULT, OPERATIONS, SPLIT_SEED, Split
+from r1lit.data.world.countdown import (
+    MAX_NUMBER,
+    MAX_RESULT,
+    OPERATIONS,
+    SPLIT_SEED,
+    Split,
+    check_split,
+)
 from r1lit.seeding import generator
 
 MIN_STEPS, MAX_STEPS = 4, 8
@@ -90,6 +97,7 @@ class WorldChain(ProblemSource):
     def __init__(self, split: Split = "train", num_problems: int = 256, seed: int = 0) -> None:
         if num_problems < 1:
             raise ValueError(f"num_problems: {num_problems} is not at least 1")
+        check_split(split)
         self.split = split
         self.num_problems = num_problems
         self.seed = seed

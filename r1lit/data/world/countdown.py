@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
-from typing import Literal
+from typing import Literal, get_args
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
@@ -126,9 +126,13 @@ def targets(numbers: tuple[int, ...], min_attempts: int = MIN_ATTEMPTS) -> list[
     if len(results) < min_attempts:
         return []
     counts = Counter(results)
-    return sorted(
-        t for t, n in counts.items() if n == 1 and t >= MIN_TARGET and t not in numbers
-    )
+    return sorted(t for t, n in counts.items() if n == 1 and t >= MIN_TARGET and t not in numbers)
+
+
+def check_split(split: str) -> None:
+    """Raise a ``ValueError`` that names ``split`` unless there is one of that name."""
+    if split not in get_args(Split):
+        raise ValueError(f"split: {split!r} is not one of {', '.join(get_args(Split))}")
 
 
 def number_sets(split: Split) -> list[tuple[int, ...]]:
@@ -180,6 +184,7 @@ class WorldCountdown(ProblemSource):
             raise ValueError(
                 f"min_attempts: {min_attempts} is below {MIN_ATTEMPTS}, the least of this world"
             )
+        check_split(split)
         self.split = split
         self.min_attempts = min_attempts
         self.num_problems = num_problems
