@@ -20,7 +20,7 @@ from r1lit.seeding import generator, permutation
 MAX_NUMBER = 20
 MAX_RESULT = 99
 MIN_TARGET = 10
-MIN_ATTEMPTS = 20
+MIN_ATTEMPTS, MAX_ATTEMPTS = 20, 46
 OPERATIONS = "+-*/"
 
 Split = Literal["corpus", "train", "held_out"]
@@ -116,14 +116,16 @@ def branches(
             yield first, [Attempt(first=first, second=s) for s in seconds if s is not None]
 
 
-def targets(numbers: tuple[int, ...], min_attempts: int = MIN_ATTEMPTS) -> list[int]:
+def targets(
+    numbers: tuple[int, ...], min_attempts: int = MIN_ATTEMPTS, max_attempts: int = MAX_ATTEMPTS
+) -> list[int]:
     """Return every target that may be asked of ``numbers``.
 
-    It is 10 to 99, not itself given, and reached by exactly one of at least ``min_attempts``: easy
-    targets can be guessed, and what can be guessed needs no thinking.
+    It is 10 to 99, not itself given, and reached by exactly one of ``min_attempts`` to
+    ``max_attempts``: easy targets can be guessed, and what can be guessed needs no thinking.
     """
     results = [a.second.result for _, tries in branches(numbers) for a in tries]
-    if len(results) < min_attempts:
+    if not min_attempts <= len(results) <= max_attempts:
         return []
     counts = Counter(results)
     return sorted(t for t, n in counts.items() if n == 1 and t >= MIN_TARGET and t not in numbers)
@@ -170,7 +172,8 @@ def first_solution(numbers: tuple[int, ...], target: int) -> str:
 class WorldCountdown(ProblemSource):
     """Countdown problems of the small world, ``num_problems`` of one split, drawn by ``seed``.
 
-    ``min_attempts`` sets how hard they are: how many attempts a search may have to go through.
+    ``min_attempts`` and ``max_attempts`` set how hard they are: how many attempts a search may have
+    to go through.
     """
 
     def __init__(
@@ -179,6 +182,7 @@ class WorldCountdown(ProblemSource):
         num_problems: int = 512,
         seed: int = 0,
         min_attempts: int = MIN_ATTEMPTS,
+        max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         if min_attempts < MIN_ATTEMPTS:
             raise ValueError(
@@ -187,6 +191,7 @@ class WorldCountdown(ProblemSource):
         check_split(split)
         self.split = split
         self.min_attempts = min_attempts
+        self.max_attempts = max_attempts
         self.num_problems = num_problems
         self.seed = seed
 
@@ -196,14 +201,18 @@ class WorldCountdown(ProblemSource):
         Raises:
             ValueError: if the split holds fewer than ``num_problems``.
         """
-        pool = [(n, t) for n in number_sets(self.split) for t in targets(n, self.min_attempts)]
+        pool = [(n, t) for n in number_sets(self.split) for t in self._targets(n)]
         if not 1 <= self.num_problems <= len(pool):
             raise ValueError(
                 f"num_problems: {self.num_problems} is not between 1 and {len(pool)}, the number of"
-                f" Countdown problems with min_attempts {self.min_attempts} in split {self.split!r}"
+                f" Countdown problems with {self.min_attempts} to {self.max_attempts} attempts in"
+                f" split {self.split!r}"
             )
         order = permutation(len(pool), self.seed, "countdown", self.split)[: self.num_problems]
         return [self._problem(*pool[i]) for i in order]
+
+    def _targets(self, numbers: tuple[int, ...]) -> list[int]:
+        return targets(numbers, self.min_attempts, self.max_attempts)
 
     def _problem(self, numbers: tuple[int, ...], target: int) -> Problem:
         shuffle = generator(self.seed, "shuffle", *numbers, target).permutation(3)
