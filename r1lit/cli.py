@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Sequence
 
 from jsonargparse import ArgumentError
-from lightning.pytorch import LightningDataModule, LightningModule
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 QUIET = (
     ".*args parameter is intended to run from within Python.*",  # tests and notebooks do
@@ -36,6 +37,15 @@ NOISE = (
     "Given value",
 )
 """Lines of the parser's report that name neither a key nor a fault."""
+
+
+class SaveFitConfig(SaveConfigCallback):
+    """Saves the configuration of a training run, and leaves it alone when it is evaluated."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Save when fitting."""
+        if stage == "fit":
+            super().setup(trainer, pl_module, stage)
 
 
 class R1CLI(LightningCLI):
@@ -74,11 +84,12 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             subclass_mode_data=True,
             seed_everything_default=0,
             auto_configure_optimizers=False,
+            save_config_callback=SaveFitConfig,
             save_config_kwargs={"overwrite": True},
             parser_kwargs={"exit_on_error": False},
             args=list(args) if args is not None else None,
         )
-    except (ArgumentError, ValueError) as error:
+    except (ArgumentError, MisconfigurationException, FileNotFoundError, ValueError) as error:
         if "\n" not in str(error) and isinstance(error, ValueError):
             raise
         raise ValueError(one_line(str(error))) from error

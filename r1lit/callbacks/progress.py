@@ -60,10 +60,9 @@ class R1ProgressBar(TQDMProgressBar):
         bar.bar_format = "{bar:20} {desc}"
         return bar
 
-    def on_train_start(self, *arguments: Any) -> None:
-        """Start the clock."""
-        super().on_train_start(*arguments)
-        trainer = arguments[0]
+    def on_train_epoch_start(self, trainer: pl.Trainer, *arguments: Any) -> None:
+        """Start the clock, now that an evaluation before the first iteration is over."""
+        super().on_train_epoch_start(trainer, *arguments)
         self._started = time.monotonic()
         self._first = self._iteration = trainer.fit_loop.epoch_loop.batch_progress.current.ready
 

@@ -103,9 +103,9 @@ class PolicyModule(LightningModule):
     def check_iteration(self, batch_iteration: int) -> None:
         """Stop when batch and module disagree about where the run is: a wrong resume."""
         if batch_iteration != int(self.iteration):
-            raise RuntimeError(
-                f"the data is at iteration {batch_iteration}, the module at {int(self.iteration)}:"
-                " this checkpoint and this data do not belong to the same run"
+            raise ValueError(
+                f"ckpt_path: the data is at iteration {batch_iteration}, the module at"
+                f" {int(self.iteration)}: checkpoint and data do not belong to the same run"
             )
 
     def make_update(self, losses: Sequence[Callable[[], Tensor]]) -> tuple[float, float]:
@@ -118,7 +118,7 @@ class PolicyModule(LightningModule):
             The minibatch's loss, and its gradient norm before clipping.
 
         Raises:
-            ValueError: if the loss or the gradient is not finite; no weight has changed then.
+            ValueError: if the loss or the gradient is not finite; this update is not made then.
         """
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
@@ -127,11 +127,13 @@ class PolicyModule(LightningModule):
         for index, loss_of in enumerate(losses):
             with self._sync(last=index + 1 == len(losses)):
                 loss = loss_of()
-                total += self._finite(loss.detach().item(), f"loss of micro-batch {index}")
+                total += loss.detach().item()
                 self.manual_backward(loss)
         parameters = [p for p in self.policy.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        self._finite(norm.item(), "gradient norm")
+        # the gradient is the same on all ranks, so they stop together
+        self._refuse_non_finite("gradient norm", norm.item())
+        self._refuse_non_finite("loss", total)
         if self.max_grad_norm:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
         optimizer.step()
@@ -154,11 +156,19 @@ class PolicyModule(LightningModule):
             return model.no_sync()
         return nullcontext()
 
-    def _finite(self, value: float, what: str) -> float:
-        if not math.isfinite(value):
-            raise ValueError(
-                f"the {what} is {value} at iteration {int(self.iteration)}; no update was made."
-                " The last checkpoint is intact: lower the learning rate or look at the rewards,"
-                " then resume from it"
-            )
-        return value
+    def mean_over_ranks(self, count: Tensor) -> float:
+        """Return the mean over ranks; gradients are averaged, so normalisers must be too."""
+        if self.trainer.world_size == 1:
+            return float(count)
+        return float(self.trainer.strategy.reduce(count.float(), reduce_op="mean"))
+
+    def _refuse_non_finite(self, what: str, value: float) -> None:
+        if math.isfinite(value):
+            return
+        saved = getattr(self.trainer.checkpoint_callback, "last_model_path", "")
+        resume = f"resume from {saved}, which is intact" if saved else "no checkpoint was written"
+        raise ValueError(
+            f"the {what} is {value} at iteration {int(self.iteration)}, update"
+            f" {self.trainer.global_step}, which was not made; {resume}. A lower learning rate or"
+            " a look at the rewards may help"
+        )

@@ -59,6 +59,11 @@ class Collector:
             iteration=iteration,
             samples=batch.samples(rows),
         )
+        if not bool(generation.logp_BT.isfinite().all()):
+            raise ValueError(
+                f"the policy's log-probs are not finite in the rollout of iteration {iteration}:"
+                " its weights are broken; resume from the last checkpoint, with less learning rate"
+            )
         judged = time.perf_counter()
         responses = self._respond(generation, batch, rows)
         rewards, total = score(self.rewards, responses)

@@ -23,7 +23,7 @@ from r1lit.modules.plan import BatchPlan
 from r1lit.modules.watch import Watch
 from r1lit.objectives import AdvantageEstimator, Objective
 from r1lit.policy import context_length, response_logits
-from r1lit.rewards import RewardFunction
+from r1lit.rewards import RewardFunction, check_rewards
 from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
 from r1lit.seeding import permutation
 from r1lit.verifiers import Judge
@@ -72,6 +72,7 @@ class GRPOModule(PolicyModule):
             raise ValueError(f"rows_per_update: {rows_per_update} is not at least 1")
         if num_inner_epochs < 1:
             raise ValueError(f"num_inner_epochs: {num_inner_epochs} is not at least 1")
+        check_rewards(rewards)
         self.objective = objective
         self.rewards = rewards
         self.sampling = sampling
@@ -110,12 +111,13 @@ class GRPOModule(PolicyModule):
                     "num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw from; twice"
                     f" prompts_per_iteration, {2 * data.prompts_per_iteration}, is usual"
                 )
-        self._check_context(data)
+        self._check_context(data, stage)
 
-    def _check_context(self, data: Any) -> None:
+    def _check_context(self, data: Any, stage: str) -> None:
         limit = context_length(self.policy_config)
         longest = max((len(p) for prompts in data.prompts.values() for p in prompts), default=0)
-        for sampling in (self.sampling, self.validation_sampling):
+        training = [self.sampling] if stage == "fit" else []
+        for sampling in (*training, self.validation_sampling):
             if limit is not None and longest + sampling.max_tokens > limit:
                 raise ValueError(
                     f"max_tokens: {sampling.max_tokens} after a prompt of {longest} tokens exceeds"
@@ -176,7 +178,7 @@ class GRPOModule(PolicyModule):
         for index, rows_b in enumerate(self._minibatches(rollout)):
             mask_bT = rollout.mask_BT[rows_b]
             weight_bT = self.objective.token_weight_BT(
-                mask_bT, num_rows=len(rows_b), num_tokens=self._mean_over_ranks(mask_bT.sum())
+                mask_bT, num_rows=len(rows_b), num_tokens=self.mean_over_ranks(mask_bT.sum())
             )
             # rows of like length share a micro-batch, so little of it is padding
             by_length = mask_bT.sum(-1).argsort(descending=True, stable=True)
@@ -268,11 +270,6 @@ class GRPOModule(PolicyModule):
             seed=seed,
             advantage=advantage,
         )
-
-    def _mean_over_ranks(self, count: Tensor) -> float:
-        if self.trainer.world_size == 1:
-            return float(count)
-        return float(self.trainer.strategy.reduce(count.float(), reduce_op="mean"))
 
     def teardown(self, stage: str) -> None:
         """Let the verifiers' worker processes go."""

@@ -82,7 +82,7 @@ class BatchPlan:
             (self.num_inner_epochs, "passes over the rows (num_inner_epochs)"),
             (self.updates_per_iteration, "updates"),
             (self.world_size, "ranks"),
-            (num_iterations, "iterations in the run"),
+            (num_iterations, "iterations an epoch"),
         ):
             table.add_row(str(count), what)
         Console().print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -23,6 +24,11 @@ class SFTModule(PolicyModule):
     def setup(self, stage: str) -> None:
         """Refuse policies in whose layers packed documents would run into each other."""
         super().setup(stage)
+        if self._loading["attention"] not in ("sdpa", "eager"):
+            raise ValueError(
+                f"attention: {self._loading['attention']!r} would let packed documents see each"
+                " other; sdpa and eager keep them apart"
+            )
         kinds = set(
             getattr(self.policy_config.get_text_config(decoder=True), "layer_types", None) or ()
         )
@@ -36,29 +42,28 @@ class SFTModule(PolicyModule):
     def training_step(self, batch: PackedRows, batch_idx: int) -> dict[str, Tensor]:
         """Make one update."""
         self.check_iteration(batch.iteration)
-        num_tokens = batch.loss_mask_RL.sum()
-        starts = range(0, len(batch.input_ids_RL), self.micro_batch_size)
+        num_tokens = self.mean_over_ranks(batch.loss_mask_RL.sum())
         loss, norm = self.make_update(
-            [partial(self._share_of_loss, batch, start, num_tokens) for start in starts]
+            [partial(self._share_of_loss, rows, num_tokens) for rows in self._micro_batches(batch)]
         )
         self.iteration += 1
         self.log_dict(
             {
                 "train/loss": loss,
                 "train/grad_norm": norm,
-                "train/num_tokens": float(num_tokens),
+                "train/num_tokens": num_tokens,
                 "train/learning_rate": self.learning_rate(),
             },
-            prog_bar=False,
             batch_size=1,
+            sync_dist=True,
         )
         return {"loss": torch.tensor(loss)}
 
     def validation_step(self, batch: PackedRows, batch_idx: int) -> None:
         """Measure the loss of held-out rows."""
         num_tokens = int(batch.loss_mask_RL.sum())
-        loss = self.summed_loss(batch) / num_tokens
-        self.log("val/loss", loss, batch_size=num_tokens, sync_dist=True)
+        loss = sum(float(self.summed_loss(rows)) for rows in self._micro_batches(batch))
+        self.log("val/loss", loss / num_tokens, batch_size=num_tokens, sync_dist=True)
 
     def summed_loss(self, rows: PackedRows) -> Tensor:
         """Return the cross-entropy summed over the rows' target tokens."""
@@ -72,12 +77,15 @@ class SFTModule(PolicyModule):
             reduction="sum",
         )
 
-    def _share_of_loss(self, batch: PackedRows, start: int, num_tokens: Tensor) -> Tensor:
-        rows = slice(start, start + self.micro_batch_size)
-        micro_batch = PackedRows(
-            iteration=batch.iteration,
-            input_ids_RL=batch.input_ids_RL[rows],
-            position_ids_RL=batch.position_ids_RL[rows],
-            loss_mask_RL=batch.loss_mask_RL[rows],
-        )
-        return self.summed_loss(micro_batch) / num_tokens
+    def _share_of_loss(self, rows: PackedRows, num_tokens: float) -> Tensor:
+        return self.summed_loss(rows) / num_tokens
+
+    def _micro_batches(self, batch: PackedRows) -> Iterator[PackedRows]:
+        for start in range(0, len(batch.input_ids_RL), self.micro_batch_size):
+            rows = slice(start, start + self.micro_batch_size)
+            yield PackedRows(
+                iteration=batch.iteration,
+                input_ids_RL=batch.input_ids_RL[rows],
+                position_ids_RL=batch.position_ids_RL[rows],
+                loss_mask_RL=batch.loss_mask_RL[rows],
+            )

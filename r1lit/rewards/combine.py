@@ -21,19 +21,32 @@ def score(
         ValueError: if there is no function, two share a name, a weight is not finite, or one
             returns ``None``, a wrong number of rewards, or a reward that is not a finite number.
     """
-    if not functions:
-        raise ValueError("rewards: at least one reward function is needed")
+    check_rewards(functions)
     rewards: dict[str, list[float]] = {}
     total = [0.0] * len(responses)
     for function in functions:
         name = function.name
-        if name in rewards:
-            raise ValueError(f"rewards: two reward functions are named {name!r}")
-        if not math.isfinite(function.weight):
-            raise ValueError(f"weight: that of reward function {name!r} is {function.weight}")
         rewards[name] = _checked(name, function(responses), len(responses))
         total = [t + function.weight * r for t, r in zip(total, rewards[name], strict=True)]
     return rewards, total
+
+
+def check_rewards(functions: Sequence[RewardFunction]) -> None:
+    """Check that reward functions can be added up, before anything is rolled out.
+
+    Raises:
+        ValueError: if there is none, two share a name, or a weight is not finite.
+    """
+    if not functions:
+        raise ValueError("rewards: at least one reward function is needed")
+    names = [function.name for function in functions]
+    for function in functions:
+        if names.count(function.name) > 1:
+            raise ValueError(f"rewards: two reward functions are named {function.name!r}")
+        if not math.isfinite(function.weight):
+            raise ValueError(
+                f"weight: that of reward function {function.name!r} is {function.weight}"
+            )
 
 
 def _checked(name: str, values: Sequence[float] | None, num_responses: int) -> list[float]:

@@ -50,6 +50,7 @@ def sft(run: Path, policy: Path, documents: Path, **model: Any) -> Path:
         },
         "trainer": {
             "accelerator": "cpu",
+            "default_root_dir": str(run),
             "max_epochs": 1,
             "num_sanity_val_steps": 0,
             "enable_model_summary": False,
