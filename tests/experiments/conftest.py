@@ -26,7 +26,7 @@ def sweep_file(tmp_path, monkeypatch):
         base.write_text(re.sub(r"(every_n_iterations): \d+", r"\1: 1", shipped))
         content = {
             "base": [str(base), str(tiny)],
-            "grid": {"objective": {"grpo": {}, "dr": variant("DrGRPO", max_tokens=8)}},
+            "grid": {"objective": {"grpo": variant("GRPO"), "dr": variant("DrGRPO", max_tokens=8)}},
             "seeds": [0, 1],
             "output": str(tmp_path / "out"),
         }

@@ -73,7 +73,7 @@ def test_grid_times_seeds_runs_once_and_again_only_where_the_config_changed(swee
     assert files(tmp_path / "out") == before
 
     # one variant's config changes: only its points run, afresh, under the one seed asked for
-    changed = {"objective": {"grpo": {}, "dr": variant("DrGRPO", max_tokens=9)}}
+    changed = {"objective": {"grpo": variant("GRPO"), "dr": variant("DrGRPO", max_tokens=9)}}
     last = InProcess()
     assert run_sweep(read_sweep(sweep_file(grid=changed)), seeds=[0], launch=last) == []
     assert last.folders() == ["dr/seed-0"]
@@ -134,7 +134,7 @@ def test_an_interrupted_point_of_another_config_starts_afresh(sweep_file):
 
 def test_axes_multiply(sweep_file):
     grid = {
-        "objective": {"grpo": {}, "dr": variant("DrGRPO", max_tokens=8)},
+        "objective": {"grpo": variant("GRPO"), "dr": variant("DAPO", epsilon_low=0.1)},
         "clip": {"tight": {"model": {"init_args": {"max_grad_norm": 0.1}}}, "loose": None},
     }
     sweep = read_sweep(sweep_file(grid=grid))
@@ -143,8 +143,8 @@ def test_axes_multiply(sweep_file):
     assert init_args["max_grad_norm"] == 0.1
     # another class_path brings its own arguments only
     assert init_args["objective"] == {
-        "class_path": "r1lit.objectives.DrGRPO",
-        "init_args": {"max_tokens": 8},
+        "class_path": "r1lit.objectives.DAPO",
+        "init_args": {"epsilon_low": 0.1},
     }
     assert len({point.digest for point in sweep.points()}) == 8
 
