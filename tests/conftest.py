@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny import grpo_config, merge, save_policy
 
 from r1lit.cli import R1CLI, main
+
+torch.set_num_threads(1)  # tiny tensors: a second thread only waits
 
 
 @pytest.fixture(scope="session")
