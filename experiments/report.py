@@ -26,19 +26,25 @@ from experiments.sweep import read_sweep
 from r1lit.callbacks.atomic import replace_file
 from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from r1lit.callbacks.jsonl import Record
+from r1lit.callbacks.keys import CONS_AT
 
 START, END = "<!-- results -->", "<!-- /results -->"
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = "os^Dv*P"
 COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
-    ("pass@1 before", lambda r: r["evaluations"][0]["pass_at_1"], ".3f"),
-    ("pass@1 after", lambda r: r["final"]["pass_at_1"], ".3f"),
-    ("best pass@1", lambda r: r["best"]["pass_at_1"], ".3f"),
-    ("tokens per response", lambda r: r["final"]["response_length_tokens"], ".1f"),
-    ("reflection words per response", lambda r: r["final"]["reflection_words_per_response"], ".2f"),
-    ("well-formed", lambda r: r["final"]["format"], ".2f"),
-    ("training seconds", lambda r: r["seconds"], ".0f"),
+    ("pass@1", lambda e: e["pass_at_1"], ".3f"),
+    ("cons@k", lambda e: cons_at_most(e), ".3f"),
+    ("tokens per response", lambda e: e["response_length_tokens"], ".0f"),
+    ("reflection words per response", lambda e: e["reflection_words_per_response"], ".2f"),
+    ("well-formed", lambda e: e["format"], ".3f"),
 )
+"""What the table says of the first and of the last evaluation: heading, value, format."""
+
+
+def cons_at_most(evaluation: Record) -> float | None:
+    """Return cons@k for the largest k of an evaluation."""
+    ks = [int(key.removeprefix(CONS_AT)) for key in evaluation if key.startswith(CONS_AT)]
+    return evaluation[f"{CONS_AT}{max(ks)}"] if ks else None
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -60,23 +66,33 @@ def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def as_table(results: Sequence[Record]) -> str:
-    """Return the Markdown table: a row a variant, mean ± standard error over its n seeds."""
-    lines = [
-        "| variant | n seeds | " + " | ".join(name for name, _, _ in COLUMNS) + " |",
-        "|---|---:|" + "---:|" * len(COLUMNS),
-    ]
+    """Return the Markdown table: a row a variant, mean ± standard error over its n seeds.
+
+    ``0.20 → 0.50 ± 0.03`` is the mean before the first iteration, then that after the last.
+    """
+    names = ["variant", "n seeds", *(name for name, _, _ in COLUMNS), "best pass@1"]
+    names += ["training seconds"]
+    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
     for variant, group in by_variant(results).items():
-        cells = [_cell([value(result) for result in group], form) for _, value, form in COLUMNS]
-        lines.append(f"| {variant} | {len(group)} | " + " | ".join(cells) + " |")
+        cells = [variant, str(len(group))]
+        for _, value, form in COLUMNS:
+            before = _cell([value(r["evaluations"][0]) for r in group], form, error=False)
+            after = _cell([value(r["final"]) for r in group], form)
+            cells.append(f"{before} → {after}")
+        cells.append(_cell([r["best"]["pass_at_1"] for r in group], ".3f"))
+        cells.append(_cell([r["seconds"] for r in group], ".0f"))
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(values: Sequence[float | None], form: str) -> str:
+def _cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:
     present = [value for value in values if value is not None]
     if not present:
         return "–"
-    mean, error = mean_and_error(present)
-    return f"{mean:{form}}" if error is None else f"{mean:{form}} ± {error:{form}}"
+    mean, deviation = mean_and_error(present)
+    if deviation is None or not error:
+        return f"{mean:{form}}"
+    return f"{mean:{form}} ± {deviation:{form}}"
 
 
 def draw(results: Sequence[Record]) -> Figure:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from tiny import grpo_config, merge, save_policy
 
 from r1lit.cli import R1CLI, main
 
-torch.set_num_threads(1)  # tiny tensors: a second thread only waits
+# Tiny tensors: a second thread only waits. Child processes too: sums round by number of threads
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,8 @@ class IterationCheckpoint(ModelCheckpoint):
     Lightning's own ``ModelCheckpoint`` saves before the validation due at the same batch; a run
     killed between the two never makes that evaluation, because a resumed loop fast-forwards past
     it. It also counts optimiser updates. This one counts iterations, and when an evaluation is due
-    it saves at the end of it. An evaluation before the first iteration is not saved.
+    it saves at the end of it. An evaluation before the first iteration is not saved. A run that
+    begins anew renames an old ``last.ckpt`` to ``previous.ckpt``.
 
     A checkpoint is written beside its place and renamed (Lightning writes to the system's temporary
     folder and may copy from there, so a kill can tear the file it replaces).
@@ -61,6 +62,15 @@ class IterationCheckpoint(ModelCheckpoint):
     def state_key(self) -> str:
         """The key of this callback's state in a checkpoint."""
         return type(self).__qualname__
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it."""
+        super().on_train_start(trainer, pl_module)
+        if trainer.ckpt_path is None and trainer.is_global_zero and not _is_trial(trainer):
+            old = self._last_path()
+            if old.exists():
+                remove(old.with_stem("previous"))
+                os.replace(old, old.with_stem("previous"))
 
     def on_train_batch_end(
         self,
@@ -102,8 +112,7 @@ class IterationCheckpoint(ModelCheckpoint):
         """Save nothing more: the last iteration did."""
 
     def _save(self, trainer: pl.Trainer, num_finished: int) -> None:
-        assert self.dirpath is not None
-        last = Path(self.dirpath) / f"{self.CHECKPOINT_NAME_LAST}{self.FILE_EXTENSION}"
+        last = self._last_path()
         temporary = beside(last)
         self.last_model_path = str(last)
         if trainer.is_global_zero:
@@ -120,6 +129,10 @@ class IterationCheckpoint(ModelCheckpoint):
         trainer.strategy.barrier("IterationCheckpoint: renamed")
         self._last_global_step_saved = trainer.global_step
         self._last_checkpoint_saved = str(last)
+
+    def _last_path(self) -> Path:
+        assert self.dirpath is not None
+        return Path(self.dirpath) / f"{self.CHECKPOINT_NAME_LAST}{self.FILE_EXTENSION}"
 
 
 def _is_trial(trainer: pl.Trainer) -> bool:

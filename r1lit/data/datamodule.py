@@ -230,8 +230,7 @@ class R1DataModule(LightningDataModule):
     def _context(self) -> int | None:
         """Return the longest sequence the model takes, if it says."""
         assert self.trainer is not None
-        config = getattr(self.trainer.lightning_module, "policy_config", None)
-        return getattr(config, "max_position_embeddings", None)
+        return getattr(self.trainer.lightning_module, "context_length", None)
 
     def _read_problems(self, split: str) -> None:
         sources = self.problem_sources.get(split)

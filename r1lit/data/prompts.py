@@ -72,11 +72,6 @@ def encode_prompts(
     return [tuple(ids) for ids in encoded]
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Return the token ids of one templated prompt, as ``encode_prompts`` does."""
-    return encode_prompts(tokenizer, [text])[0]
-
-
 def refuse_longer(
     prompts: Sequence[tuple[int, ...]], limit: int, split: str, limit_name: str
 ) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
-from r1lit.policy import load_config, load_policy, load_tokenizer
+from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 
 
 class PolicyModule(LightningModule):
@@ -84,6 +84,11 @@ class PolicyModule(LightningModule):
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
                 " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
             )
+
+    @property
+    def context_length(self) -> int | None:
+        """The most tokens the policy attends over, if it says."""
+        return context_length(self.policy_config)
 
     def configure_model(self) -> None:
         """Load the policy, once."""

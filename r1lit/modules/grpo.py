@@ -22,11 +22,11 @@ from r1lit.modules.collect import Clock, Collector, collect_mixed
 from r1lit.modules.plan import BatchPlan
 from r1lit.modules.watch import Watch
 from r1lit.objectives import AdvantageEstimator, Objective
-from r1lit.policy import context_length, response_logits
+from r1lit.policy import response_logits
 from r1lit.rewards import RewardFunction, check_rewards
 from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
 from r1lit.seeding import permutation
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Judge, check_golds
 
 VALIDATION_STREAM = 1 << 32
 
@@ -112,9 +112,11 @@ class GRPOModule(PolicyModule):
                     f" prompts_per_iteration, {2 * data.prompts_per_iteration}, is usual"
                 )
         self._check_context(data, stage)
+        for split, problems in data.problems.items():
+            check_golds(self.judge, problems, f"data.{split}")
 
     def _check_context(self, data: Any, stage: str) -> None:
-        limit = context_length(self.policy_config)
+        limit = self.context_length
         longest = max((len(p) for prompts in data.prompts.values() for p in prompts), default=0)
         training = [self.sampling] if stage == "fit" else []
         for sampling in (*training, self.validation_sampling):
@@ -138,7 +140,7 @@ class GRPOModule(PolicyModule):
         """Print the batch plan."""
         data: Any = getattr(self.trainer, "datamodule", None)
         if self.trainer.is_global_zero and data is not None:
-            self.plan.print(len(data.train_dataloader()), self.sampling.max_tokens)
+            self.plan.print(data.describe(), self.sampling.max_tokens)
 
     # one iteration
 

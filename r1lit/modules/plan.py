@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -68,13 +69,13 @@ class BatchPlan:
         """Backward passes in one update on one rank."""
         return self.rows_per_rank // self.micro_batch_size
 
-    def print(self, num_iterations: float, max_tokens: int) -> None:
-        """Print the plan as one small table."""
-        table = Table(title="Batch plan of one iteration", title_justify="left", show_header=False)
-        table.add_column(justify="right")
-        table.add_column()
-        for count, what in (
-            (self.num_prompts, "prompts"),
+    def print(self, data: dict[str, Any], max_tokens: int) -> None:
+        """Print the plan as one small table; ``data`` is what the data module says of itself."""
+        problems = data["num_train_problems"]
+        asked = f"prompts, of {sum(problems.values()):,} problems: {listed(problems)}"
+        print_table(
+            "Batch plan of one iteration",
+            (self.num_prompts, asked),
             (self.group_size, "responses to each (group_size)"),
             (self.num_rows, f"rows, of up to {max_tokens} tokens"),
             (self.num_minibatches, f"minibatches of {self.rows_per_update} rows"),
@@ -82,7 +83,42 @@ class BatchPlan:
             (self.num_inner_epochs, "passes over the rows (num_inner_epochs)"),
             (self.updates_per_iteration, "updates"),
             (self.world_size, "ranks"),
-            (num_iterations, "iterations an epoch"),
-        ):
-            table.add_row(str(count), what)
-        Console().print(table)
+            (data["num_iterations"], "iterations an epoch"),
+        )
+
+
+def print_supervised_plan(data: dict[str, Any], micro_batch_size: int) -> None:
+    """Print how documents become rows and rows become updates."""
+    print_table(
+        "Batch plan of one iteration",
+        (data["train_num_documents"], "documents in the training set"),
+        (data["num_truncated_documents"], "of all documents cut off at row_length"),
+        (data["train_num_tokens"], f"tokens, {data['train_num_targets']} of them targets"),
+        (
+            data["train_num_rows"],
+            f"rows of {data['row_length']} tokens, {data['train_fill']:.0%} filled",
+        ),
+        (data["rows_per_update"], "rows in an iteration, over all ranks"),
+        (-(-data["rows_per_update"] // micro_batch_size), f"micro-batches of {micro_batch_size}"),
+        (1, "update"),
+        (data["num_iterations"], "iterations an epoch"),
+    )
+
+
+def print_table(title: str, *lines: tuple[int, str]) -> None:
+    """Print counts and what they count."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    for count, what in lines:
+        table.add_row(f"{count:,}", what)
+    Console().print(table)
+
+
+def listed(counts: dict[str, int]) -> str:
+    """Write counts out.
+
+    >>> listed({"countdown": 131, "chain": 60})
+    '131 countdown, 60 chain'
+    """
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())

@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 
 from r1lit.objectives import Objective
-from r1lit.objectives.diagnostics import entropy_BT, logp_mismatch, masked_sum
-from r1lit.objectives.kl import k3_BT
-from r1lit.objectives.masking import hide_padding
+from r1lit.objectives.diagnostics import (
+    approx_kl_BT,
+    entropy_BT,
+    logp_mismatch,
+    masked_sum,
+    reference_kl_BT,
+)
 from r1lit.policy import ResponseLogits
 
 
@@ -39,13 +43,11 @@ class Watch:
         acts_BT = self.objective.clip_acts_BT(
             logp_BT=logp_BT, logp_old_BT=logp_old_BT, advantage_B=advantage_B, mask_BT=mask_BT
         )
-        logp_BT, logp_old_BT = hide_padding(logp_BT, mask_BT), hide_padding(logp_old_BT, mask_BT)
         self._count("clip_fraction", acts_BT.float(), mask_BT)
-        self._count("approx_kl_old", k3_BT(logp_old_BT, logp_BT), mask_BT)
+        self._count("approx_kl_old", approx_kl_BT(logp_BT, logp_old_BT, mask_BT), mask_BT)
         self._count("entropy", entropy_BT(logits.logits_BTV), mask_BT)
         if logp_ref_BT is not None:
-            logp_ref_BT = hide_padding(logp_ref_BT, mask_BT)
-            self._count("kl_reference", k3_BT(logp_BT, logp_ref_BT), mask_BT)
+            self._count("kl_reference", reference_kl_BT(logp_BT, logp_ref_BT, mask_BT), mask_BT)
         if before_update:
             self._count("mismatch/mean_abs", (logp_BT - logp_old_BT).abs(), mask_BT)
             largest = float(logp_mismatch(logp_BT, logp_old_BT, mask_BT)["max_abs"])

@@ -2,7 +2,8 @@
 
     B rows (responses)   T response tokens   V vocabulary
 
-Functions of the objective's own arguments. Means are over the tokens where ``mask_BT`` is true:
+Functions of the objective's own arguments; where a clip acts, the objective itself says
+(``Objective.clip_acts_BT``). Means are over the tokens where ``mask_BT`` is true:
 means of micro-batches do not average into the mean of their minibatch unless they hold equally
 many, so pass the whole minibatch, or add up ``masked_sum`` and divide once. No tokens give 0.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from r1lit.objectives.base import Objective
 from r1lit.objectives.kl import k3_BT
 from r1lit.objectives.masking import hide_padding
 
@@ -30,40 +30,21 @@ def masked_mean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def clip_fraction(
-    objective: Objective,
-    *,
-    logp_BT: Tensor,
-    logp_old_BT: Tensor,
-    advantage_B: Tensor,
-    mask_BT: Tensor,
-) -> Tensor:
-    """Return the share of tokens where the clip changes the surrogate.
+def approx_kl_BT(logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Return KL(old policy || policy) in nats, by k3 on the old policy's own tokens.
 
-    Not the share of ratios outside the interval: one on the harmless side (A > 0 and rho below
-    1 - eps) is not clipped. Objectives that clip a response whole count all of its tokens.
-    """
-    acts_BT = objective.clip_acts_BT(
-        logp_BT=logp_BT, logp_old_BT=logp_old_BT, advantage_B=advantage_B, mask_BT=mask_BT
-    )
-    return masked_mean(acts_BT.to(logp_BT.dtype), mask_BT)
-
-
-@torch.no_grad()
-def approx_kl(logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return KL(old policy || policy) in nats a token, by k3 on the old policy's own tokens.
-
-    Unbiased and never negative, since these tokens *are* samples of the first of the two.
+    Its mean is unbiased and never negative, since these tokens *are* samples of the first of the
+    two. Padding is 0.
     """
     logp_BT, logp_old_BT = hide_padding(logp_BT, mask_BT), hide_padding(logp_old_BT, mask_BT)
-    return masked_mean(k3_BT(logp_old_BT, logp_BT), mask_BT)
+    return k3_BT(logp_old_BT, logp_BT)
 
 
 @torch.no_grad()
-def reference_kl(logp_BT: Tensor, logp_ref_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return the D_KL of GRPO, KL(policy || reference) by k3, in nats a token."""
+def reference_kl_BT(logp_BT: Tensor, logp_ref_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Return the D_KL of GRPO, KL(policy || reference) by k3, in nats. Padding is 0."""
     logp_BT, logp_ref_BT = hide_padding(logp_BT, mask_BT), hide_padding(logp_ref_BT, mask_BT)
-    return masked_mean(k3_BT(logp_BT, logp_ref_BT), mask_BT)
+    return k3_BT(logp_BT, logp_ref_BT)
 
 
 @torch.no_grad()

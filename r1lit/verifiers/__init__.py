@@ -2,7 +2,8 @@
 
 from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.countdown import CountdownVerifier
+from r1lit.verifiers.golds import check_golds
 from r1lit.verifiers.judge import Judge
 from r1lit.verifiers.mathematics import MathVerifier
 
-__all__ = ["CountdownVerifier", "Judge", "MathVerifier", "Verifier"]
+__all__ = ["CountdownVerifier", "Judge", "MathVerifier", "Verifier", "check_golds"]

@@ -11,6 +11,9 @@ from r1lit.batches import Problem, Verdict
 class Verifier(ABC):
     """Decides about responses. A verifier never raises on what a model wrote."""
 
+    needs_answer = True
+    """Whether ``problem.answer`` decides; where it does not, it need not pass."""
+
     @abstractmethod
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""

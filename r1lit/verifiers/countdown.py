@@ -101,6 +101,8 @@ class CountdownVerifier(Verifier):
     'equals 38, not 56'
     """
 
+    needs_answer = False
+
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response.
 

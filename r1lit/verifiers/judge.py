@@ -32,11 +32,7 @@ class Judge:
             raise ValueError(f"texts: {len(texts)} of them for {len(problems)} problems")
         rows_of: dict[str, list[int]] = {}
         for row, problem in enumerate(problems):
-            if problem.verifier not in self.verifiers:
-                raise ValueError(
-                    f"verifier: problem {problem.uid!r} names {problem.verifier!r}, which is none"
-                    f" of {sorted(self.verifiers)}"
-                )
+            self.verifier_of(problem)
             rows_of.setdefault(problem.verifier, []).append(row)
         by_row: dict[int, Verdict] = {}
         for name, rows in rows_of.items():
@@ -49,6 +45,19 @@ class Judge:
                 )
             by_row.update(zip(rows, verdicts, strict=True))
         return [by_row[row] for row in range(len(texts))]
+
+    def verifier_of(self, problem: Problem) -> Verifier:
+        """Return the verifier that ``problem`` names.
+
+        Raises:
+            ValueError: if there is none of that name.
+        """
+        if problem.verifier not in self.verifiers:
+            raise ValueError(
+                f"verifier: problem {problem.uid!r} names {problem.verifier!r}, which is none of"
+                f" {sorted(self.verifiers)}"
+            )
+        return self.verifiers[problem.verifier]
 
     def close(self) -> None:
         """Release the worker processes of every verifier."""

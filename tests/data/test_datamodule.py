@@ -8,15 +8,15 @@ from trainer_doubles import ListDocuments, ListProblems, Recorder, make_trainer,
 
 from r1lit.batches import PackedRows, PromptBatch
 from r1lit.data import Document, R1DataModule, TableProblems
-from r1lit.data.prompts import encode_prompt
+from r1lit.data.prompts import encode_prompts
 from r1lit.templates import render
 
 WORDS = [Document(prompt="p" * (i % 3), response="r" * (1 + i)) for i in range(12)]
 
 
-def setup(data, tokenizer, stage="fit", policy_config=None, **trainer):
+def setup(data, tokenizer, stage="fit", context_length=None, **trainer):
     """Set up as Lightning does, without a trainer's cost."""
-    module = Recorder(tokenizer, policy_config)
+    module = Recorder(tokenizer, context_length)
     data.trainer = SimpleNamespace(lightning_module=module, is_global_zero=True, **trainer)
     data.setup(stage)
     return data
@@ -42,7 +42,7 @@ def test_a_fit_on_problems(tokenizer):
         assert (batch.num_prompts, len(batch.prompts), batch.group_size) == (4, 6, 3)
         for problem, prompt in zip(batch.problems, batch.prompts, strict=True):
             text = render("question_answer", problem.question)
-            assert prompt == encode_prompt(tokenizer, text)
+            assert prompt == encode_prompts(tokenizer, [text])[0]
     sanity, *validated = module.validated
     assert [p.uid for b in validated for p in b.problems] == [f"v{i}" for i in range(5)]
     assert [(b.iteration, b.group_size) for b in validated] == [(0, 2), (1, 2)]
@@ -185,9 +185,8 @@ def test_what_cannot_go_together_is_named(options, message):
     ],
 )
 def test_what_cannot_be_used_is_named(tokenizer, options, stage, message):
-    config = SimpleNamespace(max_position_embeddings=11)
     with pytest.raises(ValueError, match=message):
-        setup(R1DataModule(**options), tokenizer, stage, config)
+        setup(R1DataModule(**options), tokenizer, stage, 11)
 
 
 def test_truncation_when_asked_for(tokenizer):

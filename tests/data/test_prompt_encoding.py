@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from r1lit.data.base import Document
-from r1lit.data.prompts import encode_documents, encode_prompt, encode_prompts, prompt_text
+from r1lit.data.prompts import encode_documents, encode_prompts, prompt_text
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -17,19 +17,19 @@ def test_a_prompt_gets_what_the_tokenizer_adds_but_no_eos(make_tokenizer):
     both = make_tokenizer(bos=True, append_eos=True)
     ab = ids(plain, "ab")
     assert both("ab")["input_ids"] == [BOS, *ab, EOS]
-    assert encode_prompt(plain, "ab") == ab
-    assert encode_prompt(bos, "ab") == (BOS, *ab)
-    assert encode_prompt(both, "ab") == (BOS, *ab)
+    assert encode_prompts(plain, ["ab"])[0] == ab
+    assert encode_prompts(bos, ["ab"])[0] == (BOS, *ab)
+    assert encode_prompts(both, ["ab"])[0] == (BOS, *ab)
     assert encode_prompts(both, ["a", "", "ab"]) == [(BOS, ab[0]), (BOS,), (BOS, *ab)]
     assert encode_prompts(both, []) == []
 
 
 def test_a_bos_in_the_text_is_not_doubled(bos_tokenizer):
-    assert encode_prompt(bos_tokenizer, "<bos>ab") == encode_prompt(bos_tokenizer, "ab")
+    assert encode_prompts(bos_tokenizer, ["<bos>ab"])[0] == encode_prompts(bos_tokenizer, ["ab"])[0]
 
 
 def test_an_eos_in_the_text_stays_where_the_tokenizer_adds_none(tokenizer):
-    assert encode_prompt(tokenizer, "a<eos>") == (*ids(tokenizer, "a"), EOS)
+    assert encode_prompts(tokenizer, ["a<eos>"])[0] == (*ids(tokenizer, "a"), EOS)
 
 
 def test_a_document_is_prompt_response_eos_and_begins_like_a_prompt(bos_tokenizer):
@@ -77,7 +77,7 @@ def test_the_chat_template_is_the_tokenizers(make_tokenizer):
     )
     text = prompt_text(tokenizer, "chat", "hi")
     assert text == "<bos>[user] hi\n[assistant]"
-    assert encode_prompt(tokenizer, text) == (BOS, *ids(tokenizer, "[user] hi\n[assistant]"))
+    assert encode_prompts(tokenizer, [text])[0] == (BOS, *ids(tokenizer, "[user] hi\n[assistant]"))
 
 
 def test_other_templates_are_rendered(tokenizer):

@@ -35,11 +35,11 @@ def numbered(count, prefix="u", words="question"):
 class Recorder(LightningModule):
     """Writes down the batches it is given, and makes one optimiser step for each."""
 
-    def __init__(self, tokenizer, policy_config=None):
+    def __init__(self, tokenizer, context_length=None):
         super().__init__()
         self.automatic_optimization = False
         self.tokenizer = tokenizer
-        self.policy_config = policy_config
+        self.context_length = context_length
         self.layer = torch.nn.Linear(1, 1)
         self.seen, self.validated, self.tested, self.predicted = [], [], [], []
 

@@ -18,6 +18,8 @@ def result(variant, seed, accuracy, length):
             "iteration": 4 * i,
             "seconds": 10.0 * i,
             "pass_at_1": a,
+            "cons_at_4": 0.5 + a / 2,
+            "cons_at_16": 1 - a / 2,
             "response_length_tokens": n,
             "reflection_words_per_response": 0.5,
             "format": None,
@@ -54,39 +56,43 @@ def test_table():
     # lengths 70, 80, 120: mean 90, variance (400 + 100 + 900) / 2 = 700, error sqrt(700 / 3)
     # best 0.4, 0.5, 0.7: mean 0.5333, variance 0.046667 / 2, error sqrt(0.023333 / 3) = 0.0882
     header, _, grpo, dapo = as_table(RESULTS).splitlines()
-    assert [cell.strip() for cell in header.split("|")[1:-1]] == [
+    assert cells(header) == [
         "variant",
         "n seeds",
-        "pass@1 before",
-        "pass@1 after",
-        "best pass@1",
+        "pass@1",
+        "cons@k",
         "tokens per response",
         "reflection words per response",
         "well-formed",
+        "best pass@1",
         "training seconds",
     ]
-    assert [cell.strip() for cell in grpo.split("|")[1:-1]] == [
+    assert cells(grpo) == [
         "grpo",
         "3",
-        "0.100 ± 0.000",
-        "0.500 ± 0.115",
+        "0.100 → 0.500 ± 0.115",
+        "0.950 → 0.750 ± 0.058",  # the largest k
+        "50 → 90 ± 15",
+        "0.50 → 0.50 ± 0.00",
+        "– → –",
         "0.533 ± 0.088",
-        "90.0 ± 15.3",
-        "0.50 ± 0.00",
-        "–",
         "20 ± 0",
     ]
-    assert [cell.strip() for cell in dapo.split("|")[1:-1]] == [
+    assert cells(dapo) == [
         "dapo",
         "1",
-        "0.100",
+        "0.100 → 0.300",
+        "0.950 → 0.850",
+        "50 → 70",
+        "0.50 → 0.50",
+        "– → –",
         "0.300",
-        "0.300",
-        "70.0",
-        "0.50",
-        "–",
         "20",
     ]
+
+
+def cells(row):
+    return [cell.strip() for cell in row.split("|")[1:-1]]
 
 
 def test_curves_are_means_over_seeds_with_their_error():
@@ -125,5 +131,8 @@ def test_the_command_writes_table_and_figure(sweep_file, tmp_path, capsys):
     assert report.main([str(path)]) == 0
     text = readme.read_text()
     assert "1 of 4 runs finished" in text
-    assert "| grpo | 1 | 0.100 | 0.300 | 0.400 | 70.0 | 0.50 | – | 20 |" in text
+    assert (
+        "| grpo | 1 | 0.100 → 0.300 | 0.950 → 0.850 | 50 → 70 | 0.50 → 0.50 | – → – | 0.400 | 20 |"
+        in text
+    )
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

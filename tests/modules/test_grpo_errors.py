@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM
 from r1lit.cli import main
 
 GRPO = "r1lit.objectives.GRPO"
+QUICK = ["--data.init_args.num_iterations", "1", "--trainer.limit_val_batches", "0"]
 EMPTY = [{"class_path": "r1lit.data.world.WorldCountdown", "init_args": {"num_problems": 0}}]
 
 
@@ -44,6 +46,19 @@ def test_bad_values(tmp_path: Path, policy: Path, change: dict[str, Any], words:
         main(["fit", "-c", str(grpo_config(tmp_path / "run", policy, change))])
     assert words in str(error.value)
     assert "\n" not in str(error.value).strip()
+
+
+def test_a_wrongly_mapped_answer_column_is_named(tmp_path: Path, policy: Path) -> None:
+    table = tmp_path / "sums.jsonl"
+    solution = "Two and two are found by counting on from two, twice, and so we arrive at 4."
+    table.write_text(json.dumps({"question": "2 + 2?", "solution": solution, "answer": "4"}))
+    train = {"class_path": "r1lit.data.TableProblems", "init_args": {"path": str(table)}}
+    right = data(train=[train] * 4, validation=None, allow_overlap=True)
+    main(["fit", "-c", str(grpo_config(tmp_path / "right", policy, right)), *QUICK])
+    train["init_args"]["answer"] = "solution"
+    config = grpo_config(tmp_path / "wrong", policy, right)
+    with pytest.raises(ValueError, match=r"^data.train: none of 4 gold answers of source 'sums'"):
+        main(["fit", "-c", str(config)])
 
 
 def test_unknown_key_is_named(tmp_path: Path, policy: Path) -> None:

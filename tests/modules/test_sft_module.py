@@ -79,8 +79,9 @@ def losses(run: Path) -> list[float]:
     return [json.loads(line)["train/loss"] for line in lines]
 
 
-def test_learns_its_documents(tmp_path: Path, policy: Path, documents: Path) -> None:
+def test_learns_its_documents(tmp_path: Path, policy: Path, documents: Path, capsys) -> None:
     main(["fit", "-c", str(sft(tmp_path / "run", policy, documents))])
+    assert "30 │ documents in the training set" in capsys.readouterr().out
     seen = losses(tmp_path / "run")
     assert len(seen) == 30
     assert seen[-1] < 0.5 * seen[0], seen
@@ -110,3 +111,8 @@ def test_from_scratch_reads_no_weights(tmp_path: Path, policy: Path, documents: 
     a, b, c = (losses(tmp_path / name) for name in "abc")
     assert a == b
     assert a != c
+
+
+def test_micro_batches_must_come_out_even(tmp_path: Path, policy: Path, documents: Path) -> None:
+    with pytest.raises(ValueError, match="micro_batch_size: 3 does not divide the 4 rows"):
+        main(["fit", "-c", str(sft(tmp_path / "run", policy, documents, micro_batch_size=3))])

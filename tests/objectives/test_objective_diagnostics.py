@@ -5,13 +5,12 @@ import torch
 
 from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, GRPOSequence
 from r1lit.objectives.diagnostics import (
-    approx_kl,
-    clip_fraction,
+    approx_kl_BT,
     entropy_BT,
     logp_mismatch,
     masked_mean,
     masked_sum,
-    reference_kl,
+    reference_kl_BT,
 )
 
 NAN = math.nan
@@ -19,6 +18,11 @@ MASK_BT = torch.tensor([[True, True, True], [True, False, False]])
 OLD_BT = torch.tensor([[0.4, 0.4, 0.4], [0.4, NAN, NAN]], dtype=torch.float64).log()
 # Ratios 1.5, 0.5, 1.25 in row 0 (their product 0.9375) and 0.5 in row 1.
 LOGP_BT = torch.tensor([[0.6, 0.2, 0.5], [0.2, NAN, NAN]], dtype=torch.float64).log()
+
+
+def clip_fraction(objective, *, mask_BT, **arguments):
+    acts_BT = objective.clip_acts_BT(mask_BT=mask_BT, **arguments)
+    return masked_mean(acts_BT.double(), mask_BT)
 
 
 def fraction(objective, *advantages: float) -> float:
@@ -92,13 +96,15 @@ def test_masked_sum_and_mean():
 def test_approx_kl_to_the_old_policy():
     # k3 on the old policy's tokens: rho - 1 - log rho at 1.5, 0.5, 1.25, 0.5.
     expected = sum(r - 1 - math.log(r) for r in (1.5, 0.5, 1.25, 0.5)) / 4
-    assert approx_kl(LOGP_BT, OLD_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
+    kl_BT = approx_kl_BT(LOGP_BT, OLD_BT, MASK_BT)
+    assert masked_mean(kl_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
 
 
 def test_reference_kl_is_the_penalty_of_grpo():
     # The other ratio: 1/rho - 1 + log rho.
     expected = sum(1 / r - 1 + math.log(r) for r in (1.5, 0.5, 1.25, 0.5)) / 4
-    assert reference_kl(LOGP_BT, OLD_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
+    kl_BT = reference_kl_BT(LOGP_BT, OLD_BT, MASK_BT)
+    assert masked_mean(kl_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
 
 
 def test_entropy():

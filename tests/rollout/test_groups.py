@@ -153,5 +153,7 @@ def test_plans_that_do_not_come_out_even_are_refused(change, message):
 
 
 def test_a_plan_prints(capsys):
-    BatchPlan(**PLAN).print(num_iterations=10, max_tokens=64)
+    data = {"num_train_problems": {"countdown": 1200, "chain": 60}, "num_iterations": 10}
+    BatchPlan(**PLAN).print(data, max_tokens=64)
     assert "24" in (printed := capsys.readouterr().out) and "minibatches of 12 rows" in printed
+    assert "prompts, of 1,260 problems: 1,200 countdown, 60 chain" in printed

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers import CountdownVerifier, Judge, Verifier
+from r1lit.verifiers import CountdownVerifier, Judge, Verifier, check_golds
 
 
 def problem(uid: str, verifier: str, answer: str = "7") -> Problem:
@@ -69,6 +69,21 @@ def test_mistakes_in_length_are_told():
         Judge().verdicts(["", ""], [problem("a", "math")])
     with pytest.raises(ValueError, match="'countdown' returned 0 verdicts for 1 texts"):
         Judge({"countdown": Short()}).verdicts([""], [problem("a", "countdown")])
+
+
+def test_golds_that_are_no_answers_are_told():
+    judge = Judge()
+    good = [problem(str(i), "math", str(i)) for i in range(20)]
+    prose = "They are two, and two more come along, so that there are four of them at the end: 4"
+    check_golds(judge, [*good[:8], problem("x", "math", prose)], "data.train")
+    check_golds(judge, [problem("c", "countdown", prose)], "data.train")
+    check_golds(judge, [], "data.train")
+    message = r"data.test: none of 1 gold answers of source 'test' .* 'math'; that of 'x' is 'They"
+    with pytest.raises(ValueError, match=message):
+        check_golds(judge, [problem("x", "math", prose)], "data.test")
+    with pytest.raises(ValueError, match="'b' names 'chess'"):
+        check_golds(judge, [problem("b", "chess")], "data.train")
+    judge.close()
 
 
 def test_nothing_to_judge():

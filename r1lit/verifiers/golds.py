@@ -1,0 +1,55 @@
+"""Do gold answers look like answers? A wrongly mapped column shows here, not in rewards of 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from r1lit.batches import Problem
+from r1lit.verifiers.judge import Judge
+
+SAMPLE = 8
+MAX_WORDS = 12
+"""A gold answer in more words is a solution. MATH's longest has 6, in ``\\text{...}``."""
+
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+
+
+def check_golds(judge: Judge, problems: Sequence[Problem], key: str) -> None:
+    """Check that some gold answer of every source is one that its verifier can find right.
+
+    A few evenly spaced ones are looked at. One that fails among others that pass is the data's
+    affair; all of them fail only if the wrong text was taken for the answer.
+
+    Args:
+        judge: decides.
+        problems: of one split; those whose verifier does not go by the answer are left out.
+        key: what the error calls them, ``data.train``.
+
+    Raises:
+        ValueError: naming the source, an answer, and what may be wrong.
+    """
+    by_source: dict[str, list[Problem]] = {}
+    for problem in problems:
+        if judge.verifier_of(problem).needs_answer:
+            by_source.setdefault(problem.source, []).append(problem)
+    for source, own in by_source.items():
+        sample = own[:: -(-len(own) // SAMPLE)]
+        texts = [f"<answer> {problem.answer} </answer>" for problem in sample]
+        verdicts = judge.verdicts(texts, sample)
+        fine = [
+            verdict.status == "right" and len(_WORD.findall(problem.answer)) <= MAX_WORDS
+            for verdict, problem in zip(verdicts, sample, strict=True)
+        ]
+        if not any(fine):
+            problem = sample[0]
+            raise ValueError(
+                f"{key}: none of {len(sample)} gold answers of source {source!r} looks like an"
+                f" answer to the verifier {problem.verifier!r}; that of {problem.uid!r} is"
+                f" {_short(problem.answer)!r}. Does answer name the right column, and does the"
+                " answer need an answer_pattern to be found in it?"
+            )
+
+
+def _short(text: str, length: int = 60) -> str:
+    return text if len(text) <= length else text[:length] + "…"
