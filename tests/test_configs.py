@@ -23,7 +23,7 @@ COMPOSITIONS = [
     *[("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml") for name in ("cpu", "ddp")],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
 ]
-SWEEPS = [p for p in sorted(ROOT.glob("experiments/**/*.yaml")) if "base" in p.read_text()]
+SWEEPS = sorted(ROOT.glob("experiments/*/sweep.yaml"))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def test_a_reinforcement_learning_recipe_runs(names, tmp_path):
     run = run_small(names, change, tmp_path)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [0, 1]
-    assert ("train/kl_reference" in lines[0]) == (names[0] != "mini/r1_zero.yaml")  # beta > 0
+    assert "train/kl_reference" in lines[0]  # beta > 0
     assert [e["iteration"] for e in json.loads((run / "summary.json").read_text())] == [0, 1, 2]
     assert (run / "curves.png").is_file() and (run / "responses.jsonl").is_file()
 

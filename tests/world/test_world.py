@@ -45,7 +45,7 @@ def everything(split) -> list[Problem]:
 
 def test_splits_share_no_numbers_and_leave_none_out():
     sets = [set(number_sets(split)) for split in SPLITS]
-    assert sum(map(len, sets)) == len(set.union(*sets)) == 1540
+    assert sum(map(len, sets)) == len(set.union(*sets)) == 364
     assert all(list(n) == sorted(n) for n in set.union(*sets))
 
 
@@ -72,7 +72,7 @@ def test_chains_of_the_corpus_belong_to_it(texts):
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_countdown_answer_passes_its_verifier(split):
     problems = everything(split)
-    assert len({p.uid for p in problems}) == len(problems) > 900
+    assert len({p.uid for p in problems}) == len(problems) > 300
     texts = [f"<think> x </think> <answer> {p.answer} </answer>" for p in problems]
     verdicts = CountdownVerifier().verify_batch(texts, problems)
     assert all(verdict.value == 1.0 for verdict in verdicts)

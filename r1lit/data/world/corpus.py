@@ -25,15 +25,19 @@ from r1lit.data.world.writing import Work, calculate, pick, search
 from r1lit.seeding import generator
 from r1lit.templates import render
 
-PAGES = (("template", 0.32), ("forum", 0.48), ("quiz", 0.06), ("textbook", 0.04), ("table", 0.1))
+PAGES = (("template", 0.4), ("forum", 0.38), ("quiz", 0.05), ("textbook", 0.04), ("table", 0.13))
 CHAIN_SHARE = 0.25
-TAGGED_SHARE = 0.95
-FACTS_PER_TABLE = 12
+TAGGED_SHARE = 0.97
+THREAD_SHARE = 0.4
+FACTS_PER_TABLE = 24
+
+Pool = list[tuple[tuple[int, ...], int]]
+"""Countdown problems: numbers and target."""
 
 # (smallest effort, largest effort, share): 0 answers without thinking, None never gives up
 EFFORTS = {
-    ("template", "countdown"): ((0, 0, 0.2), (1, 3, 0.4), (4, 10, 0.16), (None, None, 0.24)),
-    ("template", "chain"): ((0, 0, 0.3), (1, 3, 0.36), (None, None, 0.34)),
+    ("template", "countdown"): ((0, 0, 0.22), (1, 3, 0.44), (4, 10, 0.12), (None, None, 0.22)),
+    ("template", "chain"): ((0, 0, 0.3), (1, 3, 0.4), (None, None, 0.3)),
     ("forum", "countdown"): ((1, 3, 0.1), (4, 10, 0.1), (None, None, 0.8)),
     ("forum", "chain"): ((1, 3, 0.2), (None, None, 0.8)),
 }
@@ -54,11 +58,20 @@ class WorldCorpus(DocumentSource):
         return [page(generator(self.seed, "page", i), pool) for i in range(self.num_documents)]
 
 
-def page(rng: np.random.Generator, pool: list[tuple[tuple[int, ...], int]]) -> Document:
-    """Write one page about a Countdown problem of ``pool`` or a chain of the corpus split."""
+def page(rng: np.random.Generator, pool: Pool) -> Document:
+    """Write one page about Countdown problems of ``pool`` or chains of the corpus split."""
     kind = draw_share(rng, PAGES)
     if kind == "table":
         return Document(prompt="", response=table(rng))
+    if kind == "forum" and rng.random() < THREAD_SHARE:
+        # A second search far from the page's beginning, with another problem's numbers before it
+        first, second = problem_page(kind, rng, pool), problem_page(kind, rng, pool)
+        return Document(prompt="", response=f"{first.response}\n{second.response}")
+    return problem_page(kind, rng, pool)
+
+
+def problem_page(kind: str, rng: np.random.Generator, pool: Pool) -> Document:
+    """Write a page of ``kind`` about one problem."""
     family = "chain" if rng.random() < CHAIN_SHARE else "countdown"
     effort = None if kind in ("quiz", "textbook") else draw_effort(rng, kind, family)
     if family == "chain":

@@ -1,6 +1,6 @@
 """Countdown with three numbers: problems, and the search that solves them.
 
-A problem gives three numbers of 1 to 20 and a target. Every intermediate result is a whole number
+A problem gives three numbers of 1 to 12 and a target. Every intermediate result is a whole number
 of 1 to 99, so all of its arithmetic fits in one table that a small model can learn by heart. What
 it cannot learn by heart is which of some thirty attempts reaches the target: that is searched for.
 """
@@ -17,7 +17,7 @@ from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.seeding import generator, permutation
 
-MAX_NUMBER = 20
+MAX_NUMBER = 12
 MAX_RESULT = 99
 MIN_TARGET = 10
 MIN_ATTEMPTS, MAX_ATTEMPTS = 20, 46

@@ -24,8 +24,8 @@ SWITCHES = (
 )
 CHECKS = ("Let me verify: ", "Check: ")
 SLIPS = ("wait, mistake: ", "wait, an error: ")
-SLIP_RATE = 0.03
-NOTICE_RATE = 0.7
+SLIP_RATE = 0.02
+NOTICE_RATE = 0.8
 CHECK_RATE = 0.3
 
 
