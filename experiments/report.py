@@ -96,13 +96,14 @@ def _cell(values: Sequence[float | None], form: str, *, error: bool = True) -> s
 
 
 def draw(results: Sequence[Record]) -> Figure:
-    """Return the figure: accuracy and response length, a line a variant with its error band."""
-    figure = Figure(figsize=(11, 4.6), dpi=120, layout="constrained")
+    """Return the figure: accuracy, length and reflection, a line a variant with its error band."""
+    figure = Figure(figsize=(14, 4.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    accuracy, length = figure.subplots(1, 2)
+    accuracy, length, reflection = figure.subplots(1, 3)
     for axes, key, title, label in (
         (accuracy, "pass_at_1", "Accuracy on held-out problems", "pass@1"),
         (length, "response_length_tokens", "Response length", "tokens per response"),
+        (reflection, "reflection_words_per_response", "Reflection words", "words per response"),
     ):
         for index, (variant, group) in enumerate(by_variant(results).items()):
             color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]

@@ -96,11 +96,12 @@ def cells(row):
 
 
 def test_curves_are_means_over_seeds_with_their_error():
-    accuracy, length = draw(RESULTS).axes
+    accuracy, length, reflection = draw(RESULTS).axes
     assert [line.get_label() for line in accuracy.lines] == ["grpo", "dapo"]
     assert list(accuracy.lines[0].get_xdata()) == [0, 4, 8]
     assert list(accuracy.lines[0].get_ydata()) == pytest.approx([0.1, 0.4, 0.5])
     assert list(length.lines[0].get_ydata()) == pytest.approx([50, 70, 90])
+    assert list(reflection.lines[1].get_ydata()) == pytest.approx([0.5, 0.5, 0.5])
     band = accuracy.collections[0].get_paths()[0].vertices
     at_end = band[band[:, 0] == 8][:, 1]
     error = math.sqrt(0.04 / 3)
