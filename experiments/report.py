@@ -50,8 +50,8 @@ def cons_at_most(evaluation: Record) -> float | None:
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     """Return the mean and its standard error; None for the error of a single value.
 
-    >>> mean_and_error([0.2, 0.4])
-    (0.30000000000000004, 0.1)
+    >>> mean_and_error([0.25, 0.75])
+    (0.5, 0.25)
     """
     error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return statistics.fmean(values), error

@@ -12,7 +12,10 @@ class Verifier(ABC):
     """Decides about responses. A verifier never raises on what a model wrote."""
 
     needs_answer = True
-    """Whether ``problem.answer`` decides; where it does not, it need not pass."""
+    """Whether ``problem.answer`` decides. A verifier that goes by ``problem.meta`` says False."""
+
+    max_words: float = float("inf")
+    """Words a gold answer may have; more show that another text was taken for it."""
 
     @abstractmethod
     def verify(self, response: str, problem: Problem) -> Verdict:

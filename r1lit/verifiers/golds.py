@@ -9,8 +9,6 @@ from r1lit.batches import Problem
 from r1lit.verifiers.judge import Judge
 
 SAMPLE = 8
-MAX_WORDS = 12
-"""A gold answer in more words is a solution. MATH's longest has 6, in ``\\text{...}``."""
 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
@@ -38,8 +36,8 @@ def check_golds(judge: Judge, problems: Sequence[Problem], key: str) -> None:
         texts = [f"<answer> {problem.answer} </answer>" for problem in sample]
         verdicts = judge.verdicts(texts, sample)
         fine = [
-            verdict.status == "right" and len(_WORD.findall(problem.answer)) <= MAX_WORDS
-            for verdict, problem in zip(verdicts, sample, strict=True)
+            verdict.status == "right" and num_words(p.answer) <= judge.verifier_of(p).max_words
+            for verdict, p in zip(verdicts, sample, strict=True)
         ]
         if not any(fine):
             problem = sample[0]
@@ -49,6 +47,15 @@ def check_golds(judge: Judge, problems: Sequence[Problem], key: str) -> None:
                 f" {_short(problem.answer)!r}. Does answer name the right column, and does the"
                 " answer need an answer_pattern to be found in it?"
             )
+
+
+def num_words(text: str) -> int:
+    r"""Count words; LaTeX's commands and single letters are none.
+
+    >>> num_words(r"\frac{1}{2} \text{ of } x"), num_words("So 4 are left.")
+    (1, 3)
+    """
+    return len(_WORD.findall(text))
 
 
 def _short(text: str, length: int = 60) -> str:

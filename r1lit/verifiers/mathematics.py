@@ -48,6 +48,8 @@ class MathVerifier(Verifier):
     'right'
     """
 
+    max_words = 8.0  # gold answers of GSM8K and MATH have 3 at most, solutions dozens
+
     def __init__(self, timeout_s: float = 5.0, num_workers: int = 2) -> None:
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
