@@ -17,11 +17,15 @@ skipped as long as the config stays the same and made afresh when it changes. Th
 config, not of the weights that it names: after retraining a base, delete the output folder. An
 interrupted point goes on from its last checkpoint. ``<output>/results.jsonl`` gathers the results
 of all points that are finished under the present sweep file.
+
+Start the command once more while it runs, and the two share the points: whoever makes a point holds
+a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import itertools
 import json
@@ -30,7 +34,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,6 +180,20 @@ def in_subprocess(arguments: list[str], log: Path) -> int:
         ).returncode
 
 
+@contextmanager
+def claimed(point: Point) -> Iterator[bool]:
+    """Hold the lock on a point; False while another process holds it. A killed one lets go."""
+    lock = point.folder.with_name(f".{point.folder.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
 def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | None:
     """Make or finish a point and return its result; None if it failed."""
     arguments = ["fit", "-c", str(point.folder / "point.yaml")]
@@ -216,13 +235,18 @@ def run_sweep(
     ) as bar:
         for index, point in enumerate(todo):
             bar.set_description(f"{point.variant} seed {point.seed}")
-            result = run_point(point, launch)
-            if result is None:
+            with claimed(point) as free:
+                result = point.result()
+                if free and result is None:
+                    result = run_point(point, launch)
+            if result is not None:
+                outcome = f"pass@1 {result['final']['pass_at_1']:.3f}"
+                _gather(sweep)
+            elif free:
                 failed.append(point)
                 outcome = f"FAILED, see {point.folder / 'log.txt'}"
             else:
-                outcome = f"pass@1 {result['final']['pass_at_1']:.3f}"
-                _gather(sweep)
+                outcome = "left to another process"
             bar.update()
             left = (time.monotonic() - started) / (index + 1) * (len(todo) - index - 1)
             tqdm.write(

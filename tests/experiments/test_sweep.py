@@ -10,7 +10,7 @@ from tiny_sweep import ROOT, variant
 
 from experiments import sweep as sweep_module
 from experiments.compose import merge, move_run
-from experiments.sweep import in_subprocess, read_sweep, run_point, run_sweep
+from experiments.sweep import claimed, in_subprocess, read_sweep, run_point, run_sweep
 from r1lit import cli
 from r1lit.callbacks import jsonl
 from r1lit.modules import GRPOModule
@@ -109,6 +109,26 @@ def test_an_interrupted_point_resumes_and_a_failed_one_stops_nothing(
     assert [e["iteration"] for e in grpo["evaluations"]] == [0, 1, 2]
     iterations = jsonl.read(tmp_path / "out/grpo/seed-0/metrics.jsonl")
     assert [line["iteration"] for line in iterations] == [0, 1]
+
+
+def test_two_processes_share_the_points(sweep_file):
+    sweep = read_sweep(sweep_file(seeds=[0]))
+    launch = InProcess()
+    with claimed(sweep.point("grpo", 0)) as free:  # as another process would
+        assert free
+        assert run_sweep(sweep, launch=launch) == []
+    assert launch.folders() == ["dr/seed-0"]
+
+    (sweep.point("dr", 0).folder / "result.json").unlink()
+    launch = InProcess()
+
+    def meanwhile(arguments, log):
+        run_point(sweep.point("dr", 0), InProcess())
+        return launch(arguments, log)
+
+    assert run_sweep(sweep, launch=meanwhile) == []
+    assert launch.folders() == ["grpo/seed-0"]
+    assert len(sweep.results()) == 2
 
 
 def test_a_subprocess_calls_main_and_keeps_its_output(sweep_file, tmp_path):
