@@ -40,7 +40,7 @@ class R1ProgressBar(TQDMProgressBar):
     def __init__(self, refresh_rate: int = 1) -> None:
         super().__init__(refresh_rate=refresh_rate)
         self._plain = not sys.stdout.isatty()
-        self._started = 0.0
+        self._started: float | None = None
         self._first = 0
         self._iteration = 0
 
@@ -61,10 +61,18 @@ class R1ProgressBar(TQDMProgressBar):
         return bar
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *arguments: Any) -> None:
-        """Start the clock, now that an evaluation before the first iteration is over."""
+        """Stop the clock until the epoch's first iteration."""
         super().on_train_epoch_start(trainer, *arguments)
-        self._started = time.monotonic()
-        self._first = self._iteration = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        self._started = None
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Start the clock at this process's first iteration, which after a resume is no epoch's."""
+        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
+        if self._started is None:
+            self._started = time.monotonic()
+            self._first = batch_idx
 
     def on_train_batch_end(
         self,
@@ -104,7 +112,7 @@ class R1ProgressBar(TQDMProgressBar):
             if key in metrics and math.isfinite(float(metrics[key])):
                 parts.append(f"{label} {form.format(float(metrics[key]))}")
         num_made = self._iteration - self._first
-        if num_made > 0 and not math.isinf(total):
+        if self._started is not None and num_made > 0 and not math.isinf(total):
             each = (time.monotonic() - self._started) / num_made
             parts.append(f"{as_clock(each * (total - self._iteration))} left")
         return "  ".join(parts)

@@ -7,7 +7,12 @@ import sys
 
 from tiny_run import TinyModule, trainer_of
 
-from r1lit.callbacks import MajorityVoteEvaluation, R1ProgressBar, ResponseLength
+from r1lit.callbacks import (
+    IterationCheckpoint,
+    MajorityVoteEvaluation,
+    R1ProgressBar,
+    ResponseLength,
+)
 from r1lit.callbacks.progress import as_clock
 
 
@@ -40,6 +45,22 @@ def test_refresh_rate_thins_the_lines(tmp_path, capsys):
     out = capsys.readouterr().out
     done = [line.split()[1] for line in out.splitlines() if line.startswith("iteration ")]
     assert done == ["2/5", "3/5", "4/5", "5/5"]  # 2 and 4 after evaluations, 5 is the last
+
+
+def test_the_time_left_after_a_resume_counts_from_the_resume(tmp_path, capsys):
+    trainer = trainer_of(tmp_path, [IterationCheckpoint()], max_steps=3)
+    trainer.fit(TinyModule(num_train=5))
+    capsys.readouterr()
+    trainer = trainer_of(tmp_path, [R1ProgressBar(), ResponseLength()], enable_progress_bar=True)
+    trainer.fit(TinyModule(num_train=5), ckpt_path=find(tmp_path))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("iteration")]
+    assert [line.split()[1] for line in lines] == ["3/5", "4/5", "4/5", "5/5"]
+    assert all(re.search(r"  0:0\d left$", line) for line in lines), lines
+
+
+def find(folder):
+    [checkpoint] = folder.rglob("last.ckpt")
+    return checkpoint
 
 
 def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch):
