@@ -82,5 +82,5 @@ def test_the_picture_can_be_violated():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_are_short_and_have_a_home(path):
-    assert len(path.read_text().splitlines()) <= 310  # "about 300"
+    assert len(path.read_text().splitlines()) <= 300
     assert not {part.removesuffix(".py") for part in path.relative_to(ROOT).parts} & HOMELESS

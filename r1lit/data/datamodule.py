@@ -12,19 +12,13 @@ from lightning.pytorch import LightningDataModule
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem
-from r1lit.data.base import Document, DocumentSource, ProblemSource
+from r1lit.data.base import DocumentSource, ProblemSource
 from r1lit.data.leaks import refuse_leaks
 from r1lit.data.loaders import FixedOrder, Order, PromptLoader, RowLoader, ShuffledOrder
-from r1lit.data.packing import LossOn, TooLong, pack, truncate
+from r1lit.data.packing import LossOn, TooLong
 from r1lit.data.plan import describe
-from r1lit.data.prompts import (
-    EncodedDocument,
-    encode_documents,
-    encode_prompts,
-    prompt_text,
-    refuse_longer,
-)
-from r1lit.seeding import permutation
+from r1lit.data.prompts import EncodedDocument, encode_prompts, prompt_text, refuse_longer
+from r1lit.data.supervised import pack_documents
 
 _POSITIVE = (
     "prompts_per_iteration",
@@ -256,26 +250,20 @@ class R1DataModule(LightningDataModule):
         sources = self.document_sources.get(split)
         if not sources or split in self.rows:
             return
-        texts: list[Document] = [d for source in sources for d in source.documents()]
+        texts = [document for source in sources for document in source.documents()]
         if not texts:
             raise ValueError(f"data: the document sources of {split} yield no documents")
-        tokenizer = self._tokenizer()
-        show_progress = self.trainer is not None and self.trainer.is_global_zero
-        documents = encode_documents(tokenizer, texts, show_progress)
-        if self.too_long == "truncate":
-            self.num_truncated += sum(len(d) > self.row_length for d in documents)
-            documents = truncate(documents, self.row_length)
-        if split == "train":
-            order = permutation(len(documents), self.seed, "pack")
-            documents = [documents[i] for i in order]
-        self.rows[split] = pack([len(d) for d in documents], self.row_length)
-        self.documents[split] = documents
-        context, longest = self._context(), max(map(len, documents))
-        if context is not None and longest > context:
-            raise ValueError(
-                f"data.row_length: {self.row_length} lets in a document of {longest} tokens, but"
-                f" the model's max_position_embeddings is {context}"
-            )
+        packed = pack_documents(
+            texts,
+            self._tokenizer(),
+            row_length=self.row_length,
+            too_long=self.too_long,
+            context=self._context(),
+            shuffle_seed=self.seed if split == "train" else None,
+            show_progress=self.trainer is not None and self.trainer.is_global_zero,
+        )
+        self.documents[split], self.rows[split] = packed.documents, packed.rows
+        self.num_truncated += packed.num_truncated
 
     def _held_out_loader(self, split: str) -> PromptLoader:
         size = len(self.problems[split])
