@@ -31,20 +31,22 @@ from r1lit.callbacks.keys import CONS_AT
 START, END = "<!-- results -->", "<!-- /results -->"
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = "os^Dv*P"
-COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
-    ("pass@1", lambda e: e["pass_at_1"], ".3f"),
-    ("cons@k", lambda e: cons_at_most(e), ".3f"),
-    ("tokens per response", lambda e: e["response_length_tokens"], ".0f"),
-    ("reflection words per response", lambda e: e["reflection_words_per_response"], ".2f"),
-    ("well-formed", lambda e: e["format"], ".3f"),
-)
-"""What the table says of the first and of the last evaluation: heading, value, format."""
 
 
 def cons_at_most(evaluation: Record) -> float | None:
     """Return cons@k for the largest k of an evaluation."""
     ks = [int(key.removeprefix(CONS_AT)) for key in evaluation if key.startswith(CONS_AT)]
     return evaluation[f"{CONS_AT}{max(ks)}"] if ks else None
+
+
+COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
+    ("pass@1", lambda e: e["pass_at_1"], ".3f"),
+    ("cons@k", cons_at_most, ".3f"),
+    ("tokens per response", lambda e: e["response_length_tokens"], ".0f"),
+    ("reflection words per response", lambda e: e["reflection_words_per_response"], ".2f"),
+    ("well-formed", lambda e: e["format"], ".3f"),
+)
+"""What the table says of the first and of the last evaluation: heading, value, format."""
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

@@ -69,8 +69,7 @@ class IterationCheckpoint(ModelCheckpoint):
         if trainer.ckpt_path is None and trainer.is_global_zero and not _is_trial(trainer):
             old = self._last_path()
             if old.exists():
-                remove(old.with_stem("previous"))
-                os.replace(old, old.with_stem("previous"))
+                replace_path(old, old.with_stem("previous"))
 
     def on_train_batch_end(
         self,

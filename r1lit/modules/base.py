@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -84,6 +85,11 @@ class PolicyModule(LightningModule):
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
                 " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
             )
+
+    @property
+    def data(self) -> Any:
+        """The trainer's data module, or None where loaders were given without one."""
+        return getattr(self.trainer, "datamodule", None)
 
     @property
     def context_length(self) -> int | None:

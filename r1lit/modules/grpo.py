@@ -88,7 +88,7 @@ class GRPOModule(PolicyModule):
     def setup(self, stage: str) -> None:
         """Check the batch plan and the context before anything is loaded."""
         super().setup(stage)
-        data: Any = getattr(self.trainer, "datamodule", None)
+        data = self.data
         if data is None:
             return
         if stage == "fit":
@@ -138,9 +138,8 @@ class GRPOModule(PolicyModule):
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""
-        data: Any = getattr(self.trainer, "datamodule", None)
-        if self.trainer.is_global_zero and data is not None:
-            self.plan.print(data.describe(), self.sampling.max_tokens)
+        if self.trainer.is_global_zero and self.data is not None:
+            self.plan.print(self.data.describe(), self.sampling.max_tokens)
 
     # one iteration
 

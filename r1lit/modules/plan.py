@@ -33,16 +33,7 @@ class BatchPlan:
                 f"rows_per_update: {self.rows_per_update} does not divide {self.num_prompts}"
                 f" prompts x {self.group_size} responses = {self.num_rows} rows"
             )
-        if self.rows_per_update % self.world_size:
-            raise ValueError(
-                f"rows_per_update: {self.rows_per_update} does not divide among"
-                f" {self.world_size} ranks"
-            )
-        if self.rows_per_rank % self.micro_batch_size:
-            raise ValueError(
-                f"micro_batch_size: {self.micro_batch_size} does not divide the"
-                f" {self.rows_per_rank} rows of an update on each rank"
-            )
+        check_update(self.rows_per_update, self.micro_batch_size, self.world_size)
 
     @property
     def num_rows(self) -> int:
@@ -87,6 +78,24 @@ class BatchPlan:
         )
 
 
+def check_update(rows_per_update: int, micro_batch_size: int, world_size: int) -> None:
+    """Check that an update's rows come out even over ranks and over micro-batches.
+
+    Raises:
+        ValueError: naming the count that does not divide.
+    """
+    if rows_per_update % world_size:
+        raise ValueError(
+            f"rows_per_update: {rows_per_update} does not divide among {world_size} ranks"
+        )
+    rows_per_rank = rows_per_update // world_size
+    if rows_per_rank % micro_batch_size:
+        raise ValueError(
+            f"micro_batch_size: {micro_batch_size} does not divide the {rows_per_rank} rows of an"
+            " update on each rank"
+        )
+
+
 def print_supervised_plan(data: dict[str, Any], micro_batch_size: int) -> None:
     """Print how documents become rows and rows become updates."""
     print_table(
@@ -99,7 +108,7 @@ def print_supervised_plan(data: dict[str, Any], micro_batch_size: int) -> None:
             f"rows of {data['row_length']} tokens, {data['train_fill']:.0%} filled",
         ),
         (data["rows_per_update"], "rows in an iteration, over all ranks"),
-        (-(-data["rows_per_update"] // micro_batch_size), f"micro-batches of {micro_batch_size}"),
+        (data["rows_per_update"] // micro_batch_size, f"micro-batches of {micro_batch_size}"),
         (1, "update"),
         (data["num_iterations"], "iterations an epoch"),
     )

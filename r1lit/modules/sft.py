@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.plan import print_supervised_plan
+from r1lit.modules.plan import check_update, print_supervised_plan
 
 
 class SFTModule(PolicyModule):
@@ -41,20 +40,13 @@ class SFTModule(PolicyModule):
                 " documents would run into each other; softmax attention keeps them apart"
             )
 
-        data: Any = getattr(self.trainer, "datamodule", None)
-        if stage == "fit" and data is not None:
-            rows_per_rank = data.rows_per_update // self.trainer.world_size
-            if rows_per_rank % self.micro_batch_size:
-                raise ValueError(
-                    f"micro_batch_size: {self.micro_batch_size} does not divide the"
-                    f" {rows_per_rank} rows of an update on each rank"
-                )
+        if stage == "fit" and self.data is not None:
+            check_update(self.data.rows_per_update, self.micro_batch_size, self.trainer.world_size)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""
-        data: Any = getattr(self.trainer, "datamodule", None)
-        if self.trainer.is_global_zero and data is not None:
-            print_supervised_plan(data.describe(), self.micro_batch_size)
+        if self.trainer.is_global_zero and self.data is not None:
+            print_supervised_plan(self.data.describe(), self.micro_batch_size)
 
     def training_step(self, batch: PackedRows, batch_idx: int) -> dict[str, Tensor]:
         """Make one update."""

@@ -51,16 +51,12 @@ def test_the_time_left_after_a_resume_counts_from_the_resume(tmp_path, capsys):
     trainer = trainer_of(tmp_path, [IterationCheckpoint()], max_steps=3)
     trainer.fit(TinyModule(num_train=5))
     capsys.readouterr()
+    [checkpoint] = tmp_path.rglob("last.ckpt")
     trainer = trainer_of(tmp_path, [R1ProgressBar(), ResponseLength()], enable_progress_bar=True)
-    trainer.fit(TinyModule(num_train=5), ckpt_path=find(tmp_path))
+    trainer.fit(TinyModule(num_train=5), ckpt_path=checkpoint)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("iteration")]
     assert [line.split()[1] for line in lines] == ["3/5", "4/5", "4/5", "5/5"]
     assert all(re.search(r"  0:0\d left$", line) for line in lines), lines
-
-
-def find(folder):
-    [checkpoint] = folder.rglob("last.ckpt")
-    return checkpoint
 
 
 def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch):
