@@ -17,6 +17,7 @@ from r1lit.rollout.randomness import Uniforms
 from r1lit.rollout.sampling import Sampling, choose
 
 COMPACT_BELOW = 0.8
+Stopper = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 NEEDED = ("position_ids", "past_key_values", "attention_mask", "logits_to_keep")
 
 
@@ -94,7 +95,7 @@ class InProcessEngine(RolloutEngine):
         device = next(policy.parameters()).device
         num_rows, limit = len(prompts) * group_size, sampling.max_tokens
         uniforms = Uniforms(seed, iteration, samples, device)
-        ended = _stopper(tokenizer, sampling)
+        ended = self.stopper(tokenizer, sampling, samples)
         response_BT = torch.full((num_rows, limit), int(tokenizer.pad_token_id), device=device)
         logp_BT = torch.zeros(num_rows, limit, device=device)
         length_B = torch.full((num_rows,), limit, device=device)
@@ -144,6 +145,30 @@ class InProcessEngine(RolloutEngine):
             logp_BT=logp_BT[:, :width],
             finished_B=finished_B,
         )
+
+    def stopper(
+        self, tokenizer: PreTrainedTokenizerBase, sampling: Sampling, samples: Sequence[int]
+    ) -> Stopper:
+        """Return the function that says which rows end with the token they just got.
+
+        It is called with the rows' tokens, all responses so far, the rows' indices and the token's;
+        row ``r`` is the one named ``samples[r]``. A subclass may end rows by another rule.
+        """
+        eos = int(tokenizer.eos_token_id)
+        stop = tuple(sampling.stop)
+        # a stop string of n characters lies within the last n tokens, or n more when they are bytes
+        window = 2 * max((len(s.encode()) for s in stop), default=0)
+
+        def ended(token_R: Tensor, response_BT: Tensor, rows: Tensor, token: int) -> Tensor:
+            done_R = token_R == eos
+            if stop:
+                tails = response_BT[rows, max(0, token + 1 - window) : token + 1]
+                texts = tokenizer.batch_decode(tails, skip_special_tokens=False)
+                hits = [any(s in text for s in stop) for text in texts]
+                done_R = done_R | torch.tensor(hits, dtype=torch.bool, device=done_R.device)
+            return done_R
+
+        return ended
 
 
 def check_decodable(policy: PreTrainedModel) -> None:
@@ -216,24 +241,3 @@ def evaluating(policy: PreTrainedModel) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _stopper(
-    tokenizer: PreTrainedTokenizerBase, sampling: Sampling
-) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
-    """Return a function that says which rows end with the token they just got."""
-    eos = int(tokenizer.eos_token_id)
-    stop = tuple(sampling.stop)
-    # a stop string of n characters lies within the last n tokens, or n more when they are bytes
-    window = 2 * max((len(s.encode()) for s in stop), default=0)
-
-    def ended(token_R: Tensor, response_BT: Tensor, rows: Tensor, token: int) -> Tensor:
-        done_R = token_R == eos
-        if stop:
-            tails = response_BT[rows, max(0, token + 1 - window) : token + 1]
-            texts = tokenizer.batch_decode(tails, skip_special_tokens=False)
-            hits = [any(s in text for s in stop) for text in texts]
-            done_R = done_R | torch.tensor(hits, dtype=torch.bool, device=done_R.device)
-        return done_R
-
-    return ended
