@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import os
+
+# Before torch is imported: compiling takes longer than these runs. tests/rollout/test_compiled.py
+# compiles in a process of its own
+os.environ["TORCH_COMPILE_DISABLE"] = "1"
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

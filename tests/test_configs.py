@@ -93,8 +93,9 @@ def test_r1_zero_holds_the_papers_numbers(capsys):
     callbacks = {c["class_path"].split(".")[-1]: c for c in config["trainer"]["callbacks"]}
     refresh = callbacks["ReferenceRefresh"]["init_args"]["every_n_iterations"]
     assert refresh * steps_per_iteration == 400
-    # 512 rows divide among 8 ranks whose micro-batches they fill
-    assert model["rows_per_update"] % (8 * model["micro_batch_size"]) == 0
+    assert model["rows_per_update"] % 8 == 0  # ranks
+    longest_row = data["max_prompt_tokens"] + model["sampling"]["max_tokens"]
+    assert model["micro_batch_tokens"] >= longest_row
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ GRPO_CHANGE: dict[str, Any] = {
         "init_args": {
             "sampling": {"max_tokens": 16},
             "rows_per_update": 4,
-            "micro_batch_size": 2,
+            "micro_batch_tokens": 256,
         }
     },
     "data": {
@@ -215,7 +216,7 @@ def test_pretraining_runs(tmp_path):
     held_out = {"class_path": WORLD + "WorldCorpus", "init_args": {"num_documents": 4, "seed": 1}}
     change = {
         "model": {
-            "init_args": {"policy": str(ROOT / "models" / "mini"), "micro_batch_size": 2},
+            "init_args": {"policy": str(ROOT / "models" / "mini"), "micro_batch_tokens": 1280},
         },
         "data": {
             "init_args": {
@@ -237,7 +238,7 @@ def test_supervised_fine_tuning_runs(tmp_path):
     source = {"class_path": "r1lit.data.TableDocuments", "init_args": {"path": str(table)}}
     change = {
         "model": {
-            "init_args": {"policy": str(save_policy(tmp_path / "tiny")), "micro_batch_size": 1}
+            "init_args": {"policy": str(save_policy(tmp_path / "tiny")), "micro_batch_tokens": 64}
         },
         "data": {
             "init_args": {

@@ -13,10 +13,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = (
     {"cli"},
     {"modules", "callbacks"},
-    {"policy", "rollout", "data"},
+    {"rollout", "data"},
+    {"policy"},
     {"verifiers", "rewards", "metrics"},
     {"objectives"},
-    {"batches", "templates", "seeding"},
+    {"batches", "templates", "seeding", "allocator"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -117,7 +117,7 @@ def small(tmp_path: Path, policy: Path) -> list[str]:
                 ],
                 "sampling": {"max_tokens": 12},
                 "rows_per_update": 4,
-                "micro_batch_size": 2,
+                "micro_batch_tokens": 1024,
                 "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.001}},
             },
         },

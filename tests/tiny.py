@@ -25,6 +25,15 @@ class DigitShare(RewardFunction):
         return [sum(c.isdigit() for c in r.text) / max(1, len(r.text)) for r in responses]
 
 
+class ManyDigits(RewardFunction):
+    """Pays for responses with at least two digits, which few groups have both with and without."""
+
+    name = "many"
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        return [float(sum(c.isdigit() for c in r.text) > 1) for r in responses]
+
+
 class Exploding(RewardFunction):
     """Pays a number that is not finite from the call ``after`` on."""
 
@@ -110,7 +119,7 @@ def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -
                 "rewards": [{"class_path": "tiny.DigitShare"}],
                 "sampling": {"max_tokens": 8},
                 "rows_per_update": 8,
-                "micro_batch_size": 4,
+                "micro_batch_tokens": 256,
                 "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}},
             },
         },

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
+from r1lit.allocator import keep_freed_memory
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 
 
@@ -29,7 +30,8 @@ class PolicyModule(LightningModule):
         dtype: of the weights; ``float32`` unless memory is short.
         attention: Hugging Face attention implementation.
         gradient_checkpointing: trade time for memory in the update.
-        micro_batch_size: rows per backward pass.
+        micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
+            of its own.
         max_grad_norm: gradients are clipped to this norm; 0 leaves them.
         seed: of fresh weights and of rollouts; the command line links it to ``seed_everything``.
     """
@@ -47,20 +49,20 @@ class PolicyModule(LightningModule):
         dtype: str = "float32",
         attention: str = "sdpa",
         gradient_checkpointing: bool = False,
-        micro_batch_size: int = 16,
+        micro_batch_tokens: int = 8192,
         max_grad_norm: float = 1.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        if micro_batch_size < 1:
-            raise ValueError(f"micro_batch_size: {micro_batch_size} is not at least 1")
+        if micro_batch_tokens < 1:
+            raise ValueError(f"micro_batch_tokens: {micro_batch_tokens} is not at least 1")
         if max_grad_norm < 0:
             raise ValueError(f"max_grad_norm: {max_grad_norm} is negative; 0 switches clipping off")
         self.policy_path = policy
         self.policy_config = load_config(policy)
         self.tokenizer = load_tokenizer(policy)
-        self.micro_batch_size = micro_batch_size
+        self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
         self.seed = seed
         self._make_optimizer = optimizer
@@ -85,6 +87,8 @@ class PolicyModule(LightningModule):
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
                 " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
             )
+        if self.trainer.strategy.root_device.type == "cpu":
+            keep_freed_memory()
 
     @property
     def data(self) -> Any:

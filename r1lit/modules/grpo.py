@@ -14,21 +14,24 @@ from functools import partial
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.collect import Clock, Collector, collect_mixed
+from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.plan import BatchPlan
 from r1lit.modules.watch import Watch
 from r1lit.objectives import AdvantageEstimator, Objective
-from r1lit.policy import response_logits
+from r1lit.policy import is_packed, response_logp
 from r1lit.rewards import RewardFunction, check_rewards
 from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
 from r1lit.seeding import permutation
 from r1lit.verifiers import Judge, check_golds
 
 VALIDATION_STREAM = 1 << 32
+LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
 
 
 class GRPOModule(PolicyModule):
@@ -50,7 +53,7 @@ class GRPOModule(PolicyModule):
             (``data.num_reserve_prompts``).
         engine: draws responses.
         judge: decides about them; Countdown and mathematics if left out.
-        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_size and the like.
+        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class GRPOModule(PolicyModule):
                 num_prompts=data.prompts_per_iteration,
                 group_size=data.group_size,
                 rows_per_update=self.rows_per_update,
-                micro_batch_size=self.micro_batch_size,
+                micro_batch_tokens=self.micro_batch_tokens,
                 num_inner_epochs=self.num_inner_epochs,
                 world_size=self.trainer.world_size,
             )
@@ -158,6 +161,12 @@ class GRPOModule(PolicyModule):
             rollout, num_dropped = collect(range(batch.num_prompts)), 0
         started = time.perf_counter()
         metrics = self._maximise(rollout)
+        if metrics["train/mismatch/mean_abs"] > LARGE_MISMATCH:
+            rank_zero_warn(
+                f"train/mismatch/mean_abs is above {LARGE_MISMATCH}: the log-probs of the rollout,"
+                " which stand for the old policy, are not those of the training forward; set the"
+                " trainer's precision or the model's dtype higher"
+            )
         metrics |= {
             "train/reward": float(rollout.reward_PG.mean()),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
@@ -181,15 +190,18 @@ class GRPOModule(PolicyModule):
             weight_bT = self.objective.token_weight_BT(
                 mask_bT, num_rows=len(rows_b), num_tokens=self.mean_over_ranks(mask_bT.sum())
             )
-            # rows of like length share a micro-batch, so little of it is padding
-            by_length = mask_bT.sum(-1).argsort(descending=True, stable=True)
-            parts = by_length.split(self.micro_batch_size)
             loss, norm = self.make_update(
                 [
                     partial(
                         self._loss, rollout, rows_b[part], weight_bT[part], watch, first=index == 0
                     )
-                    for part in parts
+                    for part in micro_batches(
+                        rollout,
+                        rows_b,
+                        self.micro_batch_tokens,
+                        packed=is_packed(self.policy),
+                        skip=self.objective.skips_zero_advantage(),
+                    )
                 ]
             )
             losses.append(loss)
@@ -213,22 +225,27 @@ class GRPOModule(PolicyModule):
     ) -> Tensor:
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
         width = int(rollout.mask_BT[rows_b].sum(-1).max())
-        response_bT = rollout.response_BT[rows_b, :width]
         prompts = [rollout.prompts[row // rollout.group_size] for row in rows_b.tolist()]
-        logits = response_logits(self.policy, prompts, response_bT, self.sampling.temperature)
+        responses = (
+            prompts,
+            rollout.response_BT[rows_b, :width],
+            rollout.mask_BT[rows_b, :width],
+            self.sampling.temperature,
+        )
+        said = response_logp(self.policy, *responses)
+        logp_ref_bT = None
+        if self.objective.beta > 0:
+            with torch.no_grad():
+                logp_ref_bT = response_logp(self.reference, *responses).logp_BT
         arguments: dict[str, Tensor] = {
-            "logp_BT": logits.logp_BT(response_bT),
+            "logp_BT": said.logp_BT,
             "logp_old_BT": rollout.logp_old_BT[rows_b, :width],
             "advantage_B": rollout.advantage_B[rows_b],
             "mask_BT": rollout.mask_BT[rows_b, :width],
         }
-        logp_ref_bT = None
-        if self.objective.beta > 0:
-            with torch.no_grad():
-                logp_ref_bT = response_logits(
-                    self.reference, prompts, response_bT, self.sampling.temperature
-                ).logp_BT(response_bT)
-        watch.add(logits=logits, logp_ref_BT=logp_ref_bT, before_update=first, **arguments)
+        watch.add(
+            entropy_BT=said.entropy_BT, logp_ref_BT=logp_ref_bT, before_update=first, **arguments
+        )
         return self.objective.loss(
             logp_ref_BT=logp_ref_bT, weight_BT=weight_bT[:, :width], **arguments
         )

@@ -20,7 +20,7 @@ class BatchPlan:
     num_prompts: int
     group_size: int
     rows_per_update: int
-    micro_batch_size: int
+    micro_batch_tokens: int
     num_inner_epochs: int
     world_size: int = 1
 
@@ -33,7 +33,7 @@ class BatchPlan:
                 f"rows_per_update: {self.rows_per_update} does not divide {self.num_prompts}"
                 f" prompts x {self.group_size} responses = {self.num_rows} rows"
             )
-        check_update(self.rows_per_update, self.micro_batch_size, self.world_size)
+        check_update(self.rows_per_update, self.world_size)
 
     @property
     def num_rows(self) -> int:
@@ -55,11 +55,6 @@ class BatchPlan:
         """Optimiser steps in one iteration."""
         return self.num_minibatches * self.num_inner_epochs
 
-    @property
-    def num_micro_batches(self) -> int:
-        """Backward passes in one update on one rank."""
-        return self.rows_per_rank // self.micro_batch_size
-
     def print(self, data: dict[str, Any], max_tokens: int) -> None:
         """Print the plan as one small table; ``data`` is what the data module says of itself."""
         problems = data["num_train_problems"]
@@ -70,7 +65,7 @@ class BatchPlan:
             (self.group_size, "responses to each (group_size)"),
             (self.num_rows, f"rows, of up to {max_tokens} tokens"),
             (self.num_minibatches, f"minibatches of {self.rows_per_update} rows"),
-            (self.num_micro_batches, f"micro-batches of {self.micro_batch_size} rows in each"),
+            (self.micro_batch_tokens, "tokens in a micro-batch, at most"),
             (self.num_inner_epochs, "passes over the rows (num_inner_epochs)"),
             (self.updates_per_iteration, "updates"),
             (self.world_size, "ranks"),
@@ -78,8 +73,8 @@ class BatchPlan:
         )
 
 
-def check_update(rows_per_update: int, micro_batch_size: int, world_size: int) -> None:
-    """Check that an update's rows come out even over ranks and over micro-batches.
+def check_update(rows_per_update: int, world_size: int) -> None:
+    """Check that an update's rows come out even over ranks.
 
     Raises:
         ValueError: naming the count that does not divide.
@@ -88,15 +83,9 @@ def check_update(rows_per_update: int, micro_batch_size: int, world_size: int) -
         raise ValueError(
             f"rows_per_update: {rows_per_update} does not divide among {world_size} ranks"
         )
-    rows_per_rank = rows_per_update // world_size
-    if rows_per_rank % micro_batch_size:
-        raise ValueError(
-            f"micro_batch_size: {micro_batch_size} does not divide the {rows_per_rank} rows of an"
-            " update on each rank"
-        )
 
 
-def print_supervised_plan(data: dict[str, Any], micro_batch_size: int) -> None:
+def print_supervised_plan(data: dict[str, Any], micro_batch_tokens: int) -> None:
     """Print how documents become rows and rows become updates."""
     print_table(
         "Batch plan of one iteration",
@@ -108,7 +97,7 @@ def print_supervised_plan(data: dict[str, Any], micro_batch_size: int) -> None:
             f"rows of {data['row_length']} tokens, {data['train_fill']:.0%} filled",
         ),
         (data["rows_per_update"], "rows in an iteration, over all ranks"),
-        (data["rows_per_update"] // micro_batch_size, f"micro-batches of {micro_batch_size}"),
+        (micro_batch_tokens, "tokens in a micro-batch, at most"),
         (1, "update"),
         (data["num_iterations"], "iterations an epoch"),
     )

@@ -11,6 +11,7 @@ from torch import Tensor
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.plan import check_update, print_supervised_plan
+from r1lit.policy import document_logp
 
 
 class SFTModule(PolicyModule):
@@ -41,12 +42,12 @@ class SFTModule(PolicyModule):
             )
 
         if stage == "fit" and self.data is not None:
-            check_update(self.data.rows_per_update, self.micro_batch_size, self.trainer.world_size)
+            check_update(self.data.rows_per_update, self.trainer.world_size)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""
         if self.trainer.is_global_zero and self.data is not None:
-            print_supervised_plan(self.data.describe(), self.micro_batch_size)
+            print_supervised_plan(self.data.describe(), self.micro_batch_tokens)
 
     def training_step(self, batch: PackedRows, batch_idx: int) -> dict[str, Tensor]:
         """Make one update."""
@@ -76,22 +77,18 @@ class SFTModule(PolicyModule):
 
     def summed_loss(self, rows: PackedRows) -> Tensor:
         """Return the cross-entropy summed over the rows' target tokens."""
-        logits_RLV = self.policy(
-            input_ids=rows.input_ids_RL, position_ids=rows.position_ids_RL, use_cache=False
-        ).logits
-        target_RL = rows.loss_mask_RL[:, 1:]
-        return torch.nn.functional.cross_entropy(
-            logits_RLV[:, :-1][target_RL].float(),
-            rows.input_ids_RL[:, 1:][target_RL],
-            reduction="sum",
-        )
+        return -document_logp(
+            self.policy, rows.input_ids_RL, rows.position_ids_RL, rows.loss_mask_RL
+        ).sum()
 
     def _share_of_loss(self, rows: PackedRows, num_tokens: float) -> Tensor:
         return self.summed_loss(rows) / num_tokens
 
     def _micro_batches(self, batch: PackedRows) -> Iterator[PackedRows]:
-        for start in range(0, len(batch.input_ids_RL), self.micro_batch_size):
-            rows = slice(start, start + self.micro_batch_size)
+        num_rows, row_length = batch.input_ids_RL.shape
+        size = max(1, self.micro_batch_tokens // row_length)
+        for start in range(0, num_rows, size):
+            rows = slice(start, start + size)
             yield PackedRows(
                 iteration=batch.iteration,
                 input_ids_RL=batch.input_ids_RL[rows],

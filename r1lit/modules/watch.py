@@ -10,12 +10,10 @@ from torch import Tensor
 from r1lit.objectives import Objective
 from r1lit.objectives.diagnostics import (
     approx_kl_BT,
-    entropy_BT,
     logp_mismatch,
     masked_sum,
     reference_kl_BT,
 )
-from r1lit.policy import ResponseLogits
 
 
 class Watch:
@@ -31,8 +29,8 @@ class Watch:
     def add(
         self,
         *,
-        logits: ResponseLogits,
         logp_BT: Tensor,
+        entropy_BT: Tensor,
         logp_old_BT: Tensor,
         logp_ref_BT: Tensor | None,
         advantage_B: Tensor,
@@ -45,7 +43,7 @@ class Watch:
         )
         self._count("clip_fraction", acts_BT.float(), mask_BT)
         self._count("approx_kl_old", approx_kl_BT(logp_BT, logp_old_BT, mask_BT), mask_BT)
-        self._count("entropy", entropy_BT(logits.logits_BTV), mask_BT)
+        self._count("entropy", entropy_BT, mask_BT)
         if logp_ref_BT is not None:
             self._count("kl_reference", reference_kl_BT(logp_BT, logp_ref_BT, mask_BT), mask_BT)
         if before_update:

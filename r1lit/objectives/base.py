@@ -90,6 +90,26 @@ class Objective(ABC):
         """Return the ratio pi_theta / pi_old as this objective uses it, for diagnostics."""
         return self.log_ratio_BT(logp_BT=logp_BT, logp_old_BT=logp_old_BT, mask_BT=mask_BT).exp()
 
+    def skips_zero_advantage(self) -> bool:
+        """Return whether a row of advantage 0 has loss 0 and gradient 0, so it can be left out.
+
+        True of every objective here when ``beta`` is 0. Tried on two tokens, since a subclass may
+        add a term of its own.
+        """
+        if self.beta > 0:
+            return False
+        with torch.enable_grad():
+            logp_BT = torch.tensor([[-0.5, -2.0]], requires_grad=True)
+            surrogate_BT = self.surrogate_BT(
+                logp_BT=logp_BT,
+                logp_old_BT=torch.tensor([[-1.0, -1.0]]),
+                advantage_B=torch.zeros(1),
+                mask_BT=torch.ones(1, 2, dtype=torch.bool),
+            )
+            (gradient_BT,) = torch.autograd.grad(surrogate_BT.sum(), logp_BT, allow_unused=True)
+        still = gradient_BT is None or not bool(gradient_BT.any())
+        return still and not bool(surrogate_BT.any())
+
     def loss(
         self,
         *,

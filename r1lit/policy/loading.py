@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+
+from r1lit.policy.support import enable_packed
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
@@ -128,6 +131,14 @@ def load_policy(
             raise ValueError(
                 f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights,"
                 f" {missing[0]} the first"
+            )
+    if attention == "sdpa":
+        reason = enable_packed(policy)
+        if reason is not None:
+            warnings.warn(
+                f"policy: {type(policy).__name__} is trained on padded rows, which is slower than"
+                f" packed tokens: {reason}",
+                stacklevel=2,
             )
     if gradient_checkpointing:
         policy.gradient_checkpointing_enable({"use_reentrant": False})

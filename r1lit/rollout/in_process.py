@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation
-from r1lit.rollout.cache import make_cache
+from r1lit.policy import is_packed
+from r1lit.rollout.compiled import Compiled
+from r1lit.rollout.decoding import CachedDecoding, Decoding
 from r1lit.rollout.engine import RolloutEngine
 from r1lit.rollout.randomness import Uniforms
 from r1lit.rollout.sampling import Sampling, choose
+from r1lit.rollout.shared_prompts import (
+    Decoder,
+    SharedPromptDecoding,
+    at_least_two,
+    compute_dtype,
+    run_layer,
+    why_not_shared,
+)
 
 COMPACT_BELOW = 0.8
 Stopper = Callable[[Tensor, Tensor, Tensor, int], Tensor]
@@ -22,16 +34,27 @@ NEEDED = ("position_ids", "past_key_values", "attention_mask", "logits_to_keep")
 
 
 class InProcessEngine(RolloutEngine):
-    """Prefills each prompt once a group, expands its cache, and decodes all rows together.
+    """Prefills each prompt once a group, and decodes all rows together.
 
-    Finished rows leave the batch once a fifth of it has finished. ``max_rows`` bounds how many
-    rows decode at a time (``None``: all of them); it changes memory, not tokens.
+    A group's prompt is kept once and read once a step, all in the dtype that training computes in
+    (bfloat16 under ``precision: bf16-mixed``), where the policy can attend so; otherwise rows
+    decode with Hugging Face's own caches. Finished rows leave the batch once a fifth of it has
+    finished.
+
+    Args:
+        max_rows: how many rows decode at a time (None: all of them); memory depends on it, tokens
+            do not.
+        compile: whether to compile decoder layers with ``torch.compile``. The first rollout on a
+            machine then takes some 20 s longer, and all others are faster.
     """
 
-    def __init__(self, max_rows: int | None = None) -> None:
+    def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
         if max_rows is not None and max_rows < 1:
             raise ValueError(f"max_rows: {max_rows} is not at least 1")
         self.max_rows = max_rows
+        self._run_layer = Compiled(run_layer) if compile else run_layer
+        self._choose = Compiled(choose) if compile else choose
+        self._shares_prompts: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
     @torch.no_grad()
     def generate(
@@ -55,12 +78,13 @@ class InProcessEngine(RolloutEngine):
         check_decodable(policy)
         parts, done = [], 0
         with evaluating(policy):
+            decoder = self._decoder(policy)
             for chosen, size in self._shares(len(prompts), group_size):
                 rows = samples[done : done + len(chosen) * size]
                 done += len(rows)
                 parts.append(
                     self._decode(
-                        policy,
+                        decoder or policy,
                         tokenizer,
                         [prompts[p] for p in chosen],
                         size,
@@ -81,9 +105,26 @@ class InProcessEngine(RolloutEngine):
                 chosen = range(start, min(start + together, num_prompts))
                 yield chosen, min(limit, group_size - row)
 
+    def _decoder(self, policy: PreTrainedModel) -> Decoder | None:
+        """Return the policy made ready to decode over shared prompts, or None if it cannot be."""
+        if not is_packed(policy):
+            return None
+        if policy not in self._shares_prompts:
+            reason = why_not_shared(policy)
+            self._shares_prompts[policy] = reason is None
+            if reason is not None:
+                warnings.warn(
+                    f"policy: {type(policy).__name__} decodes with Hugging Face's caches, which is"
+                    f" slower than over shared prompts: {reason}",
+                    stacklevel=2,
+                )
+        if not self._shares_prompts[policy]:
+            return None
+        return Decoder(policy, compute_dtype(policy), self._run_layer)
+
     def _decode(
         self,
-        policy: PreTrainedModel,
+        policy: PreTrainedModel | Decoder,
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[Sequence[int]],
         group_size: int,
@@ -92,24 +133,24 @@ class InProcessEngine(RolloutEngine):
         iteration: int,
         samples: Sequence[int],
     ) -> Generation:
-        device = next(policy.parameters()).device
+        pad = int(tokenizer.pad_token_id)
+        decoding: Decoding
+        if isinstance(policy, Decoder):
+            decoding = SharedPromptDecoding(policy, prompts, group_size)
+        else:
+            decoding = CachedDecoding(policy, prompts, group_size, pad)
+        logits_RV = decoding.first_logits_RV
+        device = logits_RV.device
         num_rows, limit = len(prompts) * group_size, sampling.max_tokens
         uniforms = Uniforms(seed, iteration, samples, device)
         ended = self.stopper(tokenizer, sampling, samples)
-        response_BT = torch.full((num_rows, limit), int(tokenizer.pad_token_id), device=device)
+        response_BT = torch.full((num_rows, limit), pad, device=device)
         logp_BT = torch.zeros(num_rows, limit, device=device)
         length_B = torch.full((num_rows,), limit, device=device)
         finished_B = torch.zeros(num_rows, dtype=torch.bool, device=device)
-
-        cache, logits_RV, seen_RL = prefill(policy, prompts, int(tokenizer.pad_token_id))
-        expand_R = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-        cache.reorder_cache(expand_R)  # type: ignore[arg-type]
-        logits_RV, seen_RL = logits_RV[expand_R], seen_RL[expand_R]
-        position_R = seen_RL.sum(-1)
-        padded = not bool(seen_RL.all())
         row_R = torch.arange(num_rows, device=device)  # which row each row of the batch is
         for token in range(limit):
-            token_R, logp_R = choose(logits_RV, uniforms.at(token, row_R), sampling)
+            token_R, logp_R = self._choose(logits_RV, uniforms.at(token, row_R), sampling)
             # a row that finished but has not left yet decodes on; nothing of it is kept
             alive_R = ~finished_B[row_R]
             kept = row_R[alive_R]
@@ -123,20 +164,10 @@ class InProcessEngine(RolloutEngine):
             if num_alive == 0 or token + 1 == limit:
                 break
             if num_alive < COMPACT_BELOW * len(row_R):
-                keep = alive_R.nonzero().squeeze(-1)
-                cache.reorder_cache(keep)  # type: ignore[arg-type]
+                keep = at_least_two(alive_R.nonzero().squeeze(-1), len(row_R))
+                decoding.keep(keep)
                 row_R, token_R = row_R[keep], token_R[keep]
-                seen_RL, position_R = seen_RL[keep], position_R[keep]
-            if padded:
-                seen_RL = torch.cat([seen_RL, seen_RL.new_ones(len(row_R), 1)], -1)
-            logits_RV = policy(
-                input_ids=token_R[:, None],
-                position_ids=position_R[:, None],
-                attention_mask=seen_RL if padded else None,
-                past_key_values=cache,
-                use_cache=True,
-            ).logits[:, -1]
-            position_R = position_R + 1
+            logits_RV = decoding.step(token_R)
         width = int(length_B.max())
         mask_BT = torch.arange(width, device=device) < length_B[:, None]
         return Generation(
@@ -184,33 +215,6 @@ def check_decodable(policy: PreTrainedModel) -> None:
             f"policy: {type(policy).__name__} takes no {', '.join(lacking)}, which the in-process"
             " rollout engine decodes with; a Llama- or Qwen-like policy does"
         )
-
-
-def prefill(
-    policy: PreTrainedModel, prompts: Sequence[Sequence[int]], pad: int
-) -> tuple[DynamicCache, Tensor, Tensor]:
-    """Run the policy over prompts, padded on the left.
-
-    Returns:
-        The cache, the logits after each prompt (P, V), and which positions hold tokens (P, S).
-    """
-    device = next(policy.parameters()).device
-    width = max(len(prompt) for prompt in prompts)
-    ids_PS = torch.full((len(prompts), width), pad, device=device)
-    seen_PS = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
-    for row, prompt in enumerate(prompts):
-        ids_PS[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
-        seen_PS[row, width - len(prompt) :] = 1
-    cache = make_cache(policy.config)
-    logits_PV = policy(
-        input_ids=ids_PS,
-        attention_mask=None if bool(seen_PS.all()) else seen_PS,
-        position_ids=(seen_PS.cumsum(-1) - 1).clamp(min=0),
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    ).logits[:, -1]
-    return cache, logits_PV, seen_PS
 
 
 def join(parts: Sequence[Generation], pad: int) -> Generation:

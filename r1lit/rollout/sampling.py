@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+BLOCK = 256  # tokens of the vocabulary whose probabilities are added up at once
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -52,13 +54,36 @@ def choose(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling) -> tuple[Te
     else:
         if sampling.temperature != 1:
             logits_BV = logits_BV / sampling.temperature
-        kept_BV = _keep(logits_BV, sampling)
-        cdf_BV = kept_BV.double().softmax(-1).cumsum(-1)
-        point_B1 = (uniform_B * cdf_BV[:, -1])[:, None]
-        token_B = torch.searchsorted(cdf_BV, point_B1, right=True).squeeze(-1)
-        token_B = token_B.clamp(max=logits_BV.shape[-1] - 1)
+        token_B = _invert(_keep(logits_BV, sampling), uniform_B)
     logp_B = logits_BV.gather(-1, token_B[:, None]).squeeze(-1) - logits_BV.logsumexp(-1)
     return token_B, logp_B
+
+
+def _invert(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """Return the first token at which the distribution function exceeds ``uniform_B``.
+
+    First the block of tokens, then the token within it: only sums of blocks and one block a row
+    are added up in float64, and no vocabulary is sorted.
+    """
+    rows, vocabulary = logits_BV.shape
+    weight_BV = (logits_BV - logits_BV.amax(-1, keepdim=True)).exp()
+    num_blocks = -(-vocabulary // BLOCK)
+    weight_BNK = torch.nn.functional.pad(weight_BV, (0, num_blocks * BLOCK - vocabulary)).view(
+        rows, num_blocks, BLOCK
+    )
+    below_BN = weight_BNK.sum(-1).double().cumsum(-1)
+    point_B1 = uniform_B[:, None] * below_BN[:, -1:]
+    block_B1 = _first_above(below_BN, point_B1)
+    rest_B1 = point_B1 - below_BN.gather(-1, (block_B1 - 1).clamp(min=0)) * (block_B1 > 0)
+    within_BK = weight_BNK.gather(1, block_B1[..., None].expand(-1, 1, BLOCK)).squeeze(1)
+    token_B1 = _first_above(within_BK.double().cumsum(-1), rest_B1)
+    return (block_B1 * BLOCK + token_B1).squeeze(-1)
+
+
+def _first_above(below_BN: Tensor, point_B1: Tensor) -> Tensor:
+    """Return the index of the first sum above ``point_B1``, or of the last that adds anything."""
+    last_B1 = (below_BN < below_BN[:, -1:]).sum(-1, keepdim=True)
+    return torch.minimum((below_BN <= point_B1).sum(-1, keepdim=True), last_B1)
 
 
 def _keep(logits_BV: Tensor, sampling: Sampling) -> Tensor:

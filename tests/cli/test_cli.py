@@ -30,7 +30,7 @@ def test_help_explains_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
         main(["fit", "--model.help", "r1lit.modules.GRPOModule"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for words in ("rows of a minibatch", "optimizer", "micro_batch_size", "rows per backward"):
+    for words in ("rows of a minibatch", "optimizer", "micro_batch_tokens", "tokens per backward"):
         assert words in text
 
 

@@ -12,7 +12,7 @@ TINY = {
             "from_scratch": True,
             "sampling": {"max_tokens": 8},
             "rows_per_update": 8,
-            "micro_batch_size": 8,
+            "micro_batch_tokens": 1024,
         }
     },
     "data": {

@@ -21,7 +21,7 @@ def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path, objectiv
         model(
             objective={"class_path": f"r1lit.objectives.{objective}"},
             rows_per_update=16,
-            micro_batch_size=4,
+            micro_batch_tokens=256,
             optimizer={"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}},
         ),
         data(num_iterations=2, validation=None),

@@ -23,7 +23,7 @@ EMPTY = [{"class_path": "r1lit.data.world.WorldCountdown", "init_args": {"num_pr
     [
         (model(policy="no/such/directory"), "policy: the directory 'no/such/directory' does not"),
         (model(rows_per_update=6), "rows_per_update: 6 does not divide 4 prompts x 4 responses"),
-        (model(micro_batch_size=3), "micro_batch_size: 3 does not divide the 8 rows"),
+        (model(micro_batch_tokens=0), "micro_batch_tokens: 0 is not at least 1"),
         (data(group_size=1), "group_size: 1 is below 2"),
         (model(sampling={"max_tokens": 400}), "max_tokens: 400 after a prompt of"),
         (model(sampling={"temperature": -1.0}), "temperature: -1.0 is negative"),

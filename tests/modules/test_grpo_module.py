@@ -10,9 +10,16 @@ import torch
 from safetensors.torch import load_file
 from tiny import data, model
 
+from r1lit.objectives import Objective
+from r1lit.policy import response_logp
+
 NOVAL = {
     "trainer": {"limit_val_batches": 0, "val_check_interval": 1},
     "data": {"init_args": {"num_iterations": 1}},
+}
+RARE = {
+    "class_path": "r1lit.rewards.Overlong",
+    "init_args": {"max_tokens": 8, "buffer_tokens": 7},
 }
 GOLDEN = Path(__file__).parents[1] / "golden" / "grpo_iterations.json"
 
@@ -26,6 +33,19 @@ def untimed(run: Path) -> list[dict[str, float]]:
         {k: v for k, v in line.items() if k != "seconds" and not k.startswith("time/")}
         for line in metrics(run)
     ]
+
+
+def watch_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of rows of every forward pass of an update."""
+    rows: list[int] = []
+
+    def watched(policy, prompts, *args):
+        if torch.is_grad_enabled():
+            rows.append(len(prompts))
+        return response_logp(policy, prompts, *args)
+
+    monkeypatch.setattr("r1lit.modules.grpo.response_logp", watched)
+    return rows
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -61,13 +81,70 @@ def test_sampled_log_probs_are_those_of_the_training_forward(fit, tmp_path: Path
         assert 0 < line["train/approx_kl_old"] < 1
 
 
-def test_micro_batches_do_not_change_the_update(fit, tmp_path: Path) -> None:
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])  # packed tokens, padded rows
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_micro_batches_do_not_change_the_update(fit, tmp_path, monkeypatch, attention, beta):
+    trained = watch_rows(monkeypatch)
     sgd = model(optimizer={"class_path": "torch.optim.SGD", "init_args": {"lr": 1.0}})
-    fit("one", sgd, model(micro_batch_size=8), NOVAL)
-    fit("four", sgd, model(micro_batch_size=2), NOVAL)
-    one, four = weights(tmp_path / "one"), weights(tmp_path / "four")
-    for name, value in one.items():
-        torch.testing.assert_close(value, four[name], rtol=1e-4, atol=1e-6)
+    objective = {"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": beta}}
+    passes = []
+    for name, budget in (("all", 100_000), ("some", 250), ("one", 1)):
+        split = model(micro_batch_tokens=budget, attention=attention, objective=objective)
+        fit(name, sgd, split, NOVAL)
+        passes.append(len(trained))
+        trained.clear()
+    assert passes[0] < passes[1] < passes[2], passes
+    whole = untimed(tmp_path / "all")[0]
+    for name in ("some", "one"):
+        for key, value in untimed(tmp_path / name)[0].items():
+            assert value == pytest.approx(whole[key], rel=1e-4, abs=1e-5), key
+        for key, value in weights(tmp_path / "all").items():
+            torch.testing.assert_close(value, weights(tmp_path / name)[key], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["GRPO", "GRPOSequence", "DrGRPO", "DAPO", "GSPO", "CISPO"])
+def test_rows_without_advantage_are_left_out_and_the_update_is_the_same(
+    fit, tmp_path, monkeypatch, objective
+):
+    """A reward that is earned seldom leaves most groups without an advantage."""
+    init_args = {"max_tokens": 8} if objective == "DrGRPO" else {}
+    change = model(
+        objective={"class_path": f"r1lit.objectives.{objective}", "init_args": init_args},
+        optimizer={"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
+        rewards=[{"class_path": "tiny.ManyDigits"}],
+    )
+    trained = watch_rows(monkeypatch)
+    fit("some", change, NOVAL)
+    num_some = sum(trained)
+    trained.clear()
+    monkeypatch.setattr(Objective, "skips_zero_advantage", lambda self: False)
+    fit("all", change, NOVAL)
+    assert num_some < sum(trained) == 16
+    some, every = (untimed(tmp_path / name)[0] for name in ("some", "all"))
+    for key in ("train/loss", "train/grad_norm", "train/reward", "train/num_tokens"):
+        assert some[key] == pytest.approx(every[key], rel=1e-5, abs=1e-7), key
+    assert some["train/grad_norm"] > 0.01
+    assert some["train/entropy"] != pytest.approx(every["train/entropy"], rel=1e-5)
+    for key, value in weights(tmp_path / "all").items():
+        torch.testing.assert_close(weights(tmp_path / "some")[key], value, rtol=1e-5, atol=1e-7)
+
+
+def test_an_iteration_that_teaches_nothing_makes_its_updates_all_the_same(
+    fit, tmp_path, policy, monkeypatch
+):
+    trained = watch_rows(monkeypatch)
+    never = model(
+        rewards=[{"class_path": "r1lit.rewards.Format"}],
+        optimizer={"class_path": "torch.optim.SGD", "init_args": {"lr": 1.0, "weight_decay": 0.0}},
+    )
+    cli = fit("run", never, NOVAL)
+    assert trained == [1, 1], "a row an update: ranks synchronise in a backward pass"
+    assert cli.trainer.global_step == 2
+    (line,) = untimed(tmp_path / "run")
+    assert line["train/loss"] == line["train/grad_norm"] == line["train/reward_std"] == 0
+    assert line["train/entropy"] > 0
+    before = load_file(policy / "model.safetensors")
+    assert all(torch.equal(v, before[k]) for k, v in weights(tmp_path / "run").items())
 
 
 def test_seed_makes_the_run(fit, tmp_path: Path) -> None:
@@ -126,12 +203,7 @@ def test_dynamic_sampling_replaces_unmixed_groups(fit, tmp_path: Path) -> None:
     """A policy that pays only for a rare token leaves most groups unmixed."""
     rare = model(
         dynamic_sampling=True,
-        rewards=[
-            {
-                "class_path": "r1lit.rewards.Overlong",
-                "init_args": {"max_tokens": 8, "buffer_tokens": 7},
-            }
-        ],
+        rewards=[RARE],
     )
     fit("with", rare, data(num_reserve_prompts=8, group_size=4))
     fit("without", rare, model(dynamic_sampling=False), data(num_reserve_prompts=8, group_size=4))

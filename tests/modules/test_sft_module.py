@@ -29,7 +29,7 @@ def sft(run: Path, policy: Path, documents: Path, **model: Any) -> Path:
             "class_path": "r1lit.modules.SFTModule",
             "init_args": {
                 "policy": str(policy),
-                "micro_batch_size": 4,
+                "micro_batch_tokens": 256,
                 "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}},
                 **model,
             },
@@ -89,8 +89,8 @@ def test_learns_its_documents(tmp_path: Path, policy: Path, documents: Path, cap
 
 
 def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, documents: Path) -> None:
-    main(["fit", "-c", str(sft(tmp_path / "one", policy, documents, micro_batch_size=4))])
-    main(["fit", "-c", str(sft(tmp_path / "four", policy, documents, micro_batch_size=1))])
+    main(["fit", "-c", str(sft(tmp_path / "one", policy, documents, micro_batch_tokens=256))])
+    main(["fit", "-c", str(sft(tmp_path / "four", policy, documents, micro_batch_tokens=64))])
     one, four = (load_file(tmp_path / n / "policy" / "model.safetensors") for n in ("one", "four"))
     for name, value in one.items():
         torch.testing.assert_close(value, four[name], rtol=1e-3, atol=1e-4)
@@ -113,6 +113,8 @@ def test_from_scratch_reads_no_weights(tmp_path: Path, policy: Path, documents: 
     assert a != c
 
 
-def test_micro_batches_must_come_out_even(tmp_path: Path, policy: Path, documents: Path) -> None:
-    with pytest.raises(ValueError, match="micro_batch_size: 3 does not divide the 4 rows"):
-        main(["fit", "-c", str(sft(tmp_path / "run", policy, documents, micro_batch_size=3))])
+def test_a_micro_batch_holds_at_least_a_token(
+    tmp_path: Path, policy: Path, documents: Path
+) -> None:
+    with pytest.raises(ValueError, match="micro_batch_tokens: 0 is not at least 1"):
+        main(["fit", "-c", str(sft(tmp_path / "run", policy, documents, micro_batch_tokens=0))])

@@ -31,7 +31,7 @@ def run_folder(tmp_path, monkeypatch) -> Path:
         "from_scratch": True,
         "sampling": {"max_tokens": 24},
         "rows_per_update": 8,
-        "micro_batch_size": 8,
+        "micro_batch_tokens": 1024,
     }
     config["data"]["init_args"] |= {
         "train": [world("WorldCountdown", "train", 4)],

@@ -192,3 +192,16 @@ def test_default_advantages_are_the_papers():
 def test_advantage_can_be_replaced(make):
     advantage = GroupCentered()
     assert make(advantage=advantage).advantage is advantage
+
+
+class WithBonus(GRPO):
+    """Adds a term of its own that does not depend on the advantage."""
+
+    def surrogate_BT(self, *, logp_BT, **arguments):
+        return super().surrogate_BT(logp_BT=logp_BT, **arguments) - 0.1 * logp_BT
+
+
+def test_rows_without_advantage_may_be_left_out_unless_something_else_pays(make):
+    assert make().skips_zero_advantage()
+    assert not make(beta=0.01).skips_zero_advantage()
+    assert not WithBonus().skips_zero_advantage()

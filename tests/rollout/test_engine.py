@@ -8,18 +8,29 @@ from tiny_models import ARCHITECTURES, EOS, PAD, VOCABULARY, Markov, make_policy
 from transformers import BloomConfig, BloomForCausalLM, MambaConfig, MambaForCausalLM
 
 from r1lit.batches import Generation
-from r1lit.policy import response_logits
+from r1lit.policy import response_logp
+from r1lit.policy.logprobs import padded_logits
+from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling
 from r1lit.rollout.randomness import Uniforms
 from r1lit.rollout.sampling import choose
+from r1lit.rollout.shared_prompts import why_not_shared
 
 PROMPTS = [[1, 50, 60, 70, 80, 90, 100, 110], [1, 51], [1, *range(8, 21)], [1, 200, 7]]
 SEED, ITERATION = 3, 5
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+SHARED = ("llama", "qwen2", "qwen3", "gpt2", "olmo2")
+
+
+@pytest.fixture(scope="module", params=[*ARCHITECTURES, *(f"{name}-shared" for name in SHARED)])
 def policy(request):
-    return make_policy(request.param)
+    """With Hugging Face's caches, and over shared prompts where the architecture allows it."""
+    policy = make_policy(request.param.removesuffix("-shared"))
+    if request.param.endswith("-shared"):
+        assert enable_packed(policy) is None
+        assert why_not_shared(policy) is None
+    return policy
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +74,9 @@ def plainly(policy, prompt: list[int], sample: int, sampling: Sampling) -> list[
 def test_sampled_logp_is_that_of_the_training_forward(policy, tokenizer, temperature):
     generation = draw(policy, tokenizer, PROMPTS, 2, temperature=temperature)
     rows = [prompt for prompt in PROMPTS for _ in range(2)]
-    with torch.no_grad():
-        logits = response_logits(policy, rows, generation.response_BT, temperature)
-    logp_BT = logits.logp_BT(generation.response_BT)
     mask_BT = generation.mask_BT
+    with torch.no_grad():
+        logp_BT = response_logp(policy, rows, generation.response_BT, mask_BT, temperature).logp_BT
     assert (logp_BT - generation.logp_BT)[mask_BT].abs().max() < 1e-4
     assert generation.logp_BT[mask_BT].std() > 0.3, "a near uniform policy would prove nothing"
 
@@ -120,11 +130,11 @@ def test_seed_iteration_and_sample_each_change_the_tokens(tokenizer):
 
 def test_greedy_is_argmax_and_its_logp_is_at_temperature_1(policy, tokenizer):
     generation = draw(policy, tokenizer, PROMPTS, 1, temperature=0.0, max_tokens=6)
+    response_BT, mask_BT = generation.response_BT, generation.mask_BT
     with torch.no_grad():
-        logits = response_logits(policy, PROMPTS, generation.response_BT, 0.0)
-    mask_BT = generation.mask_BT
-    assert torch.equal(logits.logits_BTV.argmax(-1)[mask_BT], generation.response_BT[mask_BT])
-    logp_BT = logits.logp_BT(generation.response_BT)
+        logits_BTV = padded_logits(policy, PROMPTS, response_BT)
+        logp_BT = response_logp(policy, PROMPTS, response_BT, mask_BT, 0.0).logp_BT
+    assert torch.equal(logits_BTV.argmax(-1)[mask_BT], response_BT[mask_BT])
     assert (logp_BT - generation.logp_BT)[mask_BT].abs().max() < 1e-4
 
 
@@ -135,9 +145,9 @@ def test_bfloat16_agrees_to_its_own_rounding(name, tokenizer):
     assert generation.logp_BT.dtype == torch.float32
     rows = [prompt for prompt in PROMPTS for _ in range(2)]
     with torch.no_grad():
-        logp_BT = response_logits(policy, rows, generation.response_BT, 1.0).logp_BT(
-            generation.response_BT
-        )
+        logp_BT = response_logp(
+            policy, rows, generation.response_BT, generation.mask_BT, 1.0
+        ).logp_BT
     difference = (logp_BT - generation.logp_BT)[generation.mask_BT].abs()
     assert difference.mean() < 0.05
     assert difference.max() < 0.5

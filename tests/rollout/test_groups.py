@@ -128,14 +128,14 @@ def test_no_group_is_mixed():
     assert sample_dynamically("--", 2) == ([0, 1], 0, [range(0, 2)])
 
 
-PLAN = {"num_prompts": 6, "group_size": 4, "rows_per_update": 12, "micro_batch_size": 3,
+PLAN = {"num_prompts": 6, "group_size": 4, "rows_per_update": 12, "micro_batch_tokens": 512,
         "num_inner_epochs": 2, "world_size": 2}  # fmt: skip
 
 
 def test_a_plan_counts():
     plan = BatchPlan(**PLAN)
     assert (plan.num_rows, plan.num_minibatches, plan.updates_per_iteration) == (24, 2, 4)
-    assert (plan.rows_per_rank, plan.num_micro_batches) == (6, 2)
+    assert plan.rows_per_rank == 6
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,6 @@ def test_a_plan_counts():
     [
         ({"rows_per_update": 10}, "rows_per_update: 10 does not divide 6 prompts x 4"),
         ({"world_size": 5}, "rows_per_update: 12 does not divide among 5 ranks"),
-        ({"micro_batch_size": 4}, "micro_batch_size: 4 does not divide the 6 rows"),
         *(({name: 0}, f"{name}: 0 is not at least 1") for name in PLAN),
     ],
 )
@@ -156,4 +155,5 @@ def test_a_plan_prints(capsys):
     data = {"num_train_problems": {"countdown": 1200, "chain": 60}, "num_iterations": 10}
     BatchPlan(**PLAN).print(data, max_tokens=64)
     assert "24" in (printed := capsys.readouterr().out) and "minibatches of 12 rows" in printed
+    assert "512 │ tokens in a micro-batch, at most" in printed
     assert "prompts, of 1,260 problems: 1,200 countdown, 60 chain" in printed

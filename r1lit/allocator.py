@@ -1,0 +1,34 @@
+"""Keeping freed memory for the next tensor, on CPUs under glibc."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+# of malloc.h
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+LARGEST_INT = 2**31 - 1
+GROW_BY = 64 << 20
+
+
+def keep_freed_memory() -> bool:
+    """Let malloc hold on to what is freed; return whether it will.
+
+    As it comes, glibc maps fresh pages for every large tensor and gives them back when it is freed;
+    clearing those pages can take longer than computing what goes into them. The peak stays as it
+    is: memory is only not returned in between. Harmless to call again.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # another C library, such as musl
+        return False
+    return all(
+        mallopt(parameter, value) == 1
+        for parameter, value in (
+            (M_MMAP_MAX, 0),
+            (M_TRIM_THRESHOLD, LARGEST_INT),
+            (M_TOP_PAD, GROW_BY),
+        )
+    )

@@ -1,0 +1,92 @@
+"""Micro-batches: as many rows in one backward pass as a number of tokens allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from r1lit.batches import Rollout
+
+# attention lays a shared prompt out for each row, which takes this part of the memory that a
+# token of its own would
+PROMPT_COPIES = 8
+
+
+def micro_batches(
+    rollout: Rollout, rows_b: Tensor, max_tokens: int, *, packed: bool, skip: bool
+) -> list[Tensor]:
+    """Split a minibatch of rows of a rollout; see ``split_rows``.
+
+    Args:
+        rollout: of the iteration.
+        rows_b: the minibatch.
+        max_tokens: of a micro-batch.
+        packed: whether rows are computed packed.
+        skip: leave out rows of advantage 0, whose loss and gradient are exactly 0.
+
+    Returns:
+        Indices into ``rows_b`` of each micro-batch.
+    """
+    chosen = torch.arange(len(rows_b), device=rows_b.device)
+    if skip:
+        moving = rollout.advantage_B[rows_b] != 0
+        # one row at least: ranks synchronise their gradients in a backward pass
+        chosen = chosen[moving] if bool(moving.any()) else chosen[:1]
+    rows = rows_b[chosen].tolist()
+    groups = [row // rollout.group_size for row in rows]
+    parts = split_rows(
+        groups,
+        [len(rollout.prompts[group]) for group in groups],
+        [rollout.responses[row].num_tokens for row in rows],
+        max_tokens,
+        packed=packed,
+    )
+    return [chosen[torch.tensor(part, device=chosen.device)] for part in parts]
+
+
+def split_rows(
+    groups: Sequence[int],
+    prompt_lengths: Sequence[int],
+    response_lengths: Sequence[int],
+    max_tokens: int,
+    *,
+    packed: bool,
+) -> list[list[int]]:
+    """Split rows into micro-batches of at most ``max_tokens`` tokens, and of at least one row.
+
+    Packed, rows of one group stay together; their prompt counts once, and an eighth for each
+    further row. Otherwise rows of like
+    length stay together, longest first, and each counts as long as the longest.
+
+    >>> split_rows([0, 1, 0], [2, 2, 2], [3, 1, 1], max_tokens=5, packed=True)
+    [[0, 2], [1]]
+    >>> split_rows([0, 1, 0], [2, 2, 2], [3, 1, 1], max_tokens=6, packed=False)
+    [[0], [1, 2]]
+
+    Returns:
+        Indices of the rows of each micro-batch.
+    """
+    if packed:
+        order = sorted(range(len(groups)), key=lambda row: groups[row])
+    else:
+        lengths = [p + r for p, r in zip(prompt_lengths, response_lengths, strict=True)]
+        order = sorted(range(len(groups)), key=lambda row: -lengths[row])
+    parts: list[list[int]] = []
+    taken = 0
+    for row in order:
+        if packed:
+            # the last token of a response predicts nothing and is not computed
+            shared = bool(parts) and groups[parts[-1][-1]] == groups[row]
+            tokens = response_lengths[row] - 1
+            tokens += prompt_lengths[row] // (PROMPT_COPIES if shared else 1)
+        else:
+            tokens = lengths[parts[-1][0]] if parts else lengths[row]
+        if not parts or taken + tokens > max_tokens:
+            parts.append([])
+            taken = 0
+            tokens = prompt_lengths[row] + response_lengths[row] - packed
+        parts[-1].append(row)
+        taken += tokens
+    return parts

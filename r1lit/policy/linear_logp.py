@@ -1,0 +1,89 @@
+"""Log-probs straight from hidden states: logits of all tokens never exist at once.
+
+K predicted tokens   D hidden size   V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
+
+
+class LinearLogp(torch.autograd.Function):
+    """log softmax(hidden @ weight.T / temperature) at the targets, and the entropy beside it.
+
+    Logits are made for as many tokens at a time as keep them within ``LOGITS_AT_ONCE`` numbers,
+    and made again in the backward pass. The products run in the dtype of ``hidden_KD``, what
+    comes after in float32.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probs (K) and entropies (K); the entropies carry no gradient."""
+        ctx.temperature = temperature
+        cast_VD = weight_VD.to(hidden_KD.dtype)
+        logp_K, entropy_K, normaliser_K = (
+            torch.empty(len(hidden_KD), device=hidden_KD.device) for _ in range(3)
+        )
+        for part in _parts(hidden_KD, weight_VD):
+            logits_kV = _logits(hidden_KD[part], cast_VD, temperature)
+            chosen_k = logits_kV.gather(-1, target_K[part, None]).squeeze(-1)
+            normaliser_k1 = logits_kV.logsumexp(-1, keepdim=True)
+            probability_kV = (logits_kV - normaliser_k1).exp_()
+            # a logit of -inf has probability 0 and adds 0
+            expected_k = torch.linalg.vecdot(probability_kV, logits_kV.nan_to_num_(neginf=0.0))
+            normaliser_K[part] = normaliser_k1.squeeze(-1)
+            logp_K[part] = chosen_k - normaliser_K[part]
+            entropy_K[part] = normaliser_K[part] - expected_k
+        ctx.save_for_backward(hidden_KD, weight_VD, target_K, normaliser_K)
+        ctx.mark_non_differentiable(entropy_K)
+        return logp_K, entropy_K
+
+    @staticmethod
+    def backward(ctx: Any, grad_K: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Make the logits again: d logp / d logits = (onehot - softmax) / temperature."""
+        hidden_KD, weight_VD, target_K, normaliser_K = ctx.saved_tensors
+        cast_VD = weight_VD.to(hidden_KD.dtype)
+        grad_hidden_KD = torch.empty_like(hidden_KD)
+        grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
+        for part in _parts(hidden_KD, weight_VD):
+            logits_kV = _logits(hidden_KD[part], cast_VD, ctx.temperature)
+            grad_k1 = grad_K[part, None].float() / ctx.temperature
+            grad_kV = logits_kV.sub_(normaliser_K[part, None]).exp_().mul_(-grad_k1)
+            grad_kV.scatter_add_(-1, target_K[part, None], grad_k1)
+            grad_kV = grad_kV.to(hidden_KD.dtype)
+            torch.mm(grad_kV, cast_VD, out=grad_hidden_KD[part])
+            grad_weight_VD += grad_kV.T @ hidden_KD[part]
+        return grad_hidden_KD, grad_weight_VD.to(weight_VD.dtype), None, None
+
+
+def linear_logp(
+    hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Return float32 log-probs of the targets and entropies, each (K); see ``LinearLogp``.
+
+    A temperature of 0 (greedy sampling) counts as 1.
+    """
+    device = hidden_KD.device.type
+    if torch.is_autocast_enabled(device):
+        hidden_KD = hidden_KD.to(torch.get_autocast_dtype(device))
+    return LinearLogp.apply(hidden_KD, weight_VD, target_K, temperature or 1.0)
+
+
+def _parts(hidden_KD: Tensor, weight_VD: Tensor) -> Iterator[slice]:
+    at_once = LOGITS_AT_ONCE.get(hidden_KD.device.type, LOGITS_AT_ONCE["cuda"])
+    size = max(16, at_once // len(weight_VD))
+    for start in range(0, len(hidden_KD), size):
+        yield slice(start, start + size)
+
+
+def _logits(hidden_kD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
+    logits_kV = (hidden_kD @ weight_VD.T).float()
+    return logits_kV if temperature == 1.0 else logits_kV / temperature

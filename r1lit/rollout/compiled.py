@@ -1,0 +1,41 @@
+"""Compiling with what the machine has, and doing without where it has too little."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx.experimental._config as shapes
+from torch._dynamo.exc import TorchDynamoException
+from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler
+
+FAILURES = (TorchDynamoException, InductorError, CppCompileError, InvalidCxxCompiler)
+
+
+class Compiled:
+    """A function compiled by ``torch.compile`` for sizes of any number.
+
+    Where compilation fails, for want of a C++ compiler for example, the function runs as it is
+    from then on, after one warning. Its arguments are then handed to it again.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._call = torch.compile(function, dynamic=True)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Call the function."""
+        try:
+            # sizes that happen to be equal in the first call are no reason to compile again
+            with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+                return self._call(*args, **options)
+        except FAILURES as error:
+            warnings.warn(
+                f"{self._function.__name__} runs uncompiled, which is slower: torch.compile failed"
+                f" with {type(error).__name__} ({str(error).strip().splitlines()[0]})",
+                stacklevel=2,
+            )
+            self._call = self._function
+            return self._call(*args, **options)

@@ -1,0 +1,227 @@
+"""Decoding over shared prompts: a group's prompt is kept once, and read once a step.
+
+P prompts   R rows   S prompt tokens   T own tokens   V vocabulary
+L layers   K key-value heads   D head size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from r1lit.policy.cached_attention import CachedLayer
+from r1lit.rollout.decoding import Decoding
+from r1lit.rollout.packed_linear import for_decoding
+
+BLOCK = 64  # own tokens by which caches grow
+
+
+class Decoder:
+    """A policy made ready to decode: weights in the compute dtype, layers compiled if asked for.
+
+    It holds the weights of one moment; make a new one after an update.
+
+    Args:
+        policy: one that attends over packed tokens (``r1lit.policy.is_packed``).
+        dtype: of products and caches.
+        run_layer: calls a decoder layer with its arguments, compiled or not.
+    """
+
+    def __init__(
+        self, policy: PreTrainedModel, dtype: torch.dtype, run_layer: Callable[..., Any]
+    ) -> None:
+        self.dtype = dtype
+        self.model = for_decoding(policy, dtype)
+        layers = _layers(self.model.get_decoder())
+        for index, layer in enumerate(layers):
+            layers._modules[str(index)] = _CachedLayerCall(layer, index, run_layer)
+
+    def __call__(self, ids: Tensor, positions: Tensor, **attention: Any) -> Tensor:
+        """Return the logits of ids [rows, tokens] at positions, all of them."""
+        unused_mask = torch.empty(1, 1, 1, 1, device=ids.device)  # 4-D: no mask is made
+        with torch.autocast(ids.device.type, enabled=False):
+            output = self.model(
+                input_ids=ids,
+                position_ids=positions,
+                attention_mask=unused_mask,
+                use_cache=False,
+                **attention,
+            )
+        return output.logits
+
+
+class SharedPromptDecoding(Decoding):
+    """Prefills each prompt once, padded on the right, and keeps it once.
+
+    A row's own past begins with the prompt's last token, so that it is never empty.
+    """
+
+    def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], group_size: int) -> None:
+        self.decoder = decoder
+        device = next(decoder.model.parameters()).device
+        length_P = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        width = max(2, int(length_P.max()))
+        ids_PS = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
+        for row, prompt in enumerate(prompts):
+            ids_PS[row, : len(prompt)] = torch.tensor(prompt, device=device)
+        step_S = torch.arange(width, device=device)
+        prefilled: list[tuple[Tensor, Tensor]] = []
+        last_P = length_P - 1
+        ends, which_P = last_P.unique(return_inverse=True)
+        logits_PEV = decoder(
+            ids_PS, step_S.expand_as(ids_PS), prompt_cache=prefilled, logits_to_keep=ends
+        )
+        self.prompt_R = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
+        self.position_R = length_P[self.prompt_R]
+        row_P = torch.arange(len(prompts), device=device)
+        self.first_logits_RV = logits_PEV[row_P, which_P][self.prompt_R]
+        self.prompts_L = [
+            (_no_view(key.float()), _no_view(value.float())) for key, value in prefilled
+        ]
+        bias_PS = torch.where(step_S < last_P[:, None], 0.0, -torch.inf)
+        self.bias_P11S = _no_view(bias_PS[:, None, None])
+        last_L = [(key[row_P, :, last_P], value[row_P, :, last_P]) for key, value in prefilled]
+        self.own_L = [
+            tuple(_grown(x[self.prompt_R].unsqueeze(2).to(decoder.dtype)) for x in layer)
+            for layer in last_L
+        ]
+        self.num_own = 1
+        self._take_places()
+
+    def step(self, token_R: Tensor) -> Tensor:
+        """Append one token to each row; return the logits of the next."""
+        self.num_own += 1
+        # always room to spare: a cache filled to the end has other strides
+        if self.num_own == self.own_L[0][0].shape[2]:
+            self.own_L = [tuple(_grown(x) for x in layer) for layer in self.own_L]
+        last = torch.tensor([self.num_own - 1], device=token_R.device)
+        cached = [
+            CachedLayer(
+                prompt_key=prompt_key,
+                prompt_value=prompt_value,
+                prompt_bias=self.bias_P11S,
+                own_key=own_key[:, :, : self.num_own],
+                own_value=own_value[:, :, : self.num_own],
+                last=last,
+                row_PG=self.row_PG,
+                place_R=self.place_R,
+            )
+            for (prompt_key, prompt_value), (own_key, own_value) in zip(
+                self.prompts_L, self.own_L, strict=True
+            )
+        ]
+        logits_R1V = self.decoder(token_R[:, None], self.position_R[:, None], cached=cached)
+        self.position_R = self.position_R + 1
+        return logits_R1V[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these, and the prompts that no row is left of."""
+        kept = at_least_two(self.prompt_R[rows].unique(), len(self.bias_P11S))
+        self.prompt_R = torch.searchsorted(kept, self.prompt_R[rows])
+        self.position_R = self.position_R[rows]
+        self.own_L = [tuple(x[rows] for x in layer) for layer in self.own_L]
+        if len(kept) < len(self.bias_P11S):
+            self.bias_P11S = self.bias_P11S[kept]
+            self.prompts_L = [(key[kept], value[kept]) for key, value in self.prompts_L]
+        self._take_places()
+
+    def _take_places(self) -> None:
+        """Give each row a place beside the others of its prompt."""
+        count_P = self.prompt_R.bincount(minlength=len(self.bias_P11S))
+        most = max(2, int(count_P.max()))
+        first_P = count_P.cumsum(0) - count_P
+        within_R = torch.arange(len(self.prompt_R), device=count_P.device) - first_P[self.prompt_R]
+        self.place_R = self.prompt_R * most + within_R
+        self.row_PG = torch.zeros(len(count_P) * most, dtype=torch.long, device=count_P.device)
+        self.row_PG[self.place_R] = torch.arange(len(self.prompt_R), device=count_P.device)
+
+
+def at_least_two(chosen: Tensor, count: int) -> Tensor:
+    """Return ascending indices below ``count``, with one more if there is only one.
+
+    ``torch.compile`` compiles once for a size of 1 and once for all others.
+    """
+    if len(chosen) != 1 or count < 2:
+        return chosen
+    return torch.stack([chosen[0], (chosen[0] + 1) % count]).sort().values
+
+
+class _CachedLayerCall(nn.Module):
+    """Hands a decoder layer its own part of the caches."""
+
+    def __init__(self, layer: nn.Module, index: int, run_layer: Callable[..., Any]) -> None:
+        super().__init__()
+        self.layer = layer
+        self.index = index
+        self.run_layer = run_layer
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.layer, name)
+
+    def forward(
+        self, *args: Any, cached: Sequence[CachedLayer] | None = None, **options: Any
+    ) -> Any:
+        """Run the layer."""
+        if cached is None:
+            return self.layer(*args, **options)
+        return self.run_layer(self.layer, *args, cached=cached[self.index], **options)
+
+
+def run_layer(layer: nn.Module, *args: Any, **options: Any) -> Any:
+    """Call a layer: the function that is compiled, once for all layers."""
+    return layer(*args, **options)
+
+
+def compute_dtype(policy: PreTrainedModel) -> torch.dtype:
+    """Return the dtype of training's products: that of autocast, or else of the weights."""
+    device = policy.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else policy.dtype
+
+
+@torch.no_grad()
+def why_not_shared(policy: PreTrainedModel) -> str | None:
+    """Try whether decoding over shared prompts gives the policy's own logits.
+
+    Returns:
+        None if it does, otherwise what went wrong.
+    """
+    prompts, tokens = ((5, 6, 7, 8), (9, 10)), (11, 12)
+    rows = [torch.tensor([[*prompt, *tokens]], device=policy.device) for prompt in prompts]
+    expected_RV = torch.cat([policy(input_ids=row, use_cache=False).logits[:, -1] for row in rows])
+    try:
+        decoder = Decoder(policy, compute_dtype(policy), run_layer)
+        decoding = SharedPromptDecoding(decoder, prompts, group_size=2)
+        for token in tokens:
+            logits_RV = decoding.step(torch.full((4,), token, device=policy.device))
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        return f"{type(error).__name__} ({str(error).strip().splitlines()[0]})"
+    difference = logits_RV[::2].float().log_softmax(-1) - expected_RV.float().log_softmax(-1)
+    tolerance = 1e-3 if compute_dtype(policy) in (torch.float32, torch.float64) else 0.1
+    return None if float(difference.abs().mean()) < tolerance else "its log-probs would change"
+
+
+def _layers(decoder: nn.Module) -> nn.ModuleList:
+    """Return the decoder's list of layers."""
+    lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
+    if len(lists) != 1:
+        raise ValueError(f"{type(decoder).__name__} has {len(lists)} lists of layers, not one")
+    return lists[0]
+
+
+def _no_view(x: Tensor) -> Tensor:
+    """Return a copy: ``torch.compile`` would compile once for views and once for others."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _grown(own_RKTD: Tensor) -> Tensor:
+    rows, heads, tokens, size = own_RKTD.shape
+    room = own_RKTD.new_empty(rows, heads, (tokens // BLOCK + 1) * BLOCK, size)
+    room[:, :, :tokens] = own_RKTD
+    return room

@@ -1,0 +1,88 @@
+"""torch.compile in the rollout, in a process of its own: the other tests run without it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+
+COMPARE = """
+import torch
+from torch._dynamo.utils import counters
+from tiny_models import make_policy, make_tokenizer
+from r1lit.policy.support import enable_packed
+from r1lit.rollout import InProcessEngine, Sampling
+
+policy, tokenizer = make_policy("qwen3"), make_tokenizer()
+assert enable_packed(policy) is None
+with torch.no_grad():  # EOS made likely: rows end at different times, and then whole prompts
+    policy.get_output_embeddings().weight[2] += 0.6
+prompts = [[1, 50, 60, 70], [1, 51], [1, 9, 8, 7, 66]]
+
+def draw(compile, seed):
+    return InProcessEngine(compile=compile).generate(
+        policy, tokenizer, prompts, group_size=4, sampling=Sampling(max_tokens=90),
+        seed=seed, iteration=0, samples=range(12),
+    )
+
+plain, compiled = draw(False, 0), draw(True, 0)
+assert plain.mask_BT.sum(-1).unique().numel() > 4, "rows were meant to end at different times"
+assert torch.equal(plain.response_BT, compiled.response_BT)
+difference = (plain.logp_BT - compiled.logp_BT)[plain.mask_BT].abs().max()
+assert difference < 1e-3, difference
+draw(True, 1)
+print("graphs", counters["stats"]["unique_graphs"])
+"""
+
+NO_COMPILER = """
+import warnings
+import torch
+from tiny_models import make_policy, make_tokenizer
+from r1lit.policy.support import enable_packed
+from r1lit.rollout import InProcessEngine, Sampling
+
+policy = make_policy("llama")
+assert enable_packed(policy) is None
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    InProcessEngine().generate(
+        policy, make_tokenizer(), [[1, 50, 60]], group_size=2, sampling=Sampling(max_tokens=5),
+        seed=0, iteration=0, samples=range(2),
+    )
+for warning in caught:
+    print(warning.message)
+"""
+
+
+def run(script: str, **environment: str) -> str:
+    kept = {k: v for k, v in os.environ.items() if k != "TORCH_COMPILE_DISABLE"}
+    finished = subprocess.run(
+        [sys.executable, "-c", script],
+        env=kept | {"PYTHONPATH": str(TESTS)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return finished.stdout
+
+
+@pytest.mark.slow
+def test_compiled_layers_draw_the_same_tokens_and_are_compiled_once():
+    # one graph of the layer and one of the choice, whatever rows and prompts are left
+    assert run(COMPARE).split() == ["graphs", "2"]
+
+
+def test_without_a_compiler_the_rollout_runs_uncompiled_and_says_so(tmp_path: Path):
+    printed = run(
+        NO_COMPILER,
+        PATH="/nowhere",
+        CXX="/nowhere/g++",
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path),
+    )
+    assert "runs uncompiled" in printed
