@@ -12,6 +12,7 @@ from transformers.masking_utils import sdpa_mask
 
 from r1lit.policy.cached_attention import CachedLayer, attend_cached
 from r1lit.policy.packed import FromRows, PackedTokens, ToRows
+from r1lit.policy.short_attention import attend_short, suits_short
 
 ATTENTION = "r1lit"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")
@@ -64,8 +65,8 @@ def attend(
     asked = [name for name in UNSUPPORTED if options.get(name) is not None]
     if asked:
         raise UnsupportedAttentionError(", ".join(asked))
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if cached is not None:
-        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         return attend_cached(query, key, value, cached, scaling), None
     if packed is None:
         assert prompt_cache is not None
@@ -74,27 +75,34 @@ def attend(
         return sdpa_attention_forward(
             module, query, key.to(value.dtype), value, None, scaling=scaling, is_causal=True
         )
-    query_FHD, key_FHD, value_FHD = (_to_rows(x, packed) for x in (query, key, value))
+    device = value.device.type
+    if torch.is_autocast_enabled(device):
+        value = value.to(torch.get_autocast_dtype(device))
+    rows_FHD = [_to_rows(x, packed) for x in (query, key, value)]
     outputs, start = [], 0
     for rows, width in packed.bucket_shapes:
         places = slice(start, start + rows * width)
         start = places.stop
-        q, k, v = (
-            x_FHD[places].unflatten(0, (rows, width)).transpose(1, 2)
-            for x_FHD in (query_FHD, key_FHD, value_FHD)
-        )
-        output, _ = sdpa_attention_forward(
-            module, q, k, v, None, dropout=dropout, scaling=scaling, is_causal=True
-        )
+        q, k, v = (x[places].unflatten(0, (rows, width)).transpose(1, 2) for x in rows_FHD)
+        if suits_short(q, v, width, dropout):
+            output = attend_short(q, k, v, scaling)
+        else:
+            output, _ = sdpa_attention_forward(
+                module,
+                q.to(v.dtype),
+                k.to(v.dtype),
+                v,
+                None,
+                dropout=dropout,
+                scaling=scaling,
+                is_causal=True,
+            )
         outputs.append(output.flatten(0, 1).flatten(1))
     output_NE = FromRows.apply(torch.cat(outputs), packed)
     return output_NE.view(1, len(packed), query.shape[1], -1), None
 
 
 def _to_rows(states: Tensor, packed: PackedTokens) -> Tensor:
-    device = states.device.type
-    if torch.is_autocast_enabled(device):
-        states = states.to(torch.get_autocast_dtype(device))
     _, heads, num_tokens, size = states.shape
     flat_NE = states[0].transpose(0, 1).reshape(num_tokens, heads * size)
     return ToRows.apply(flat_NE, packed).view(-1, heads, size)

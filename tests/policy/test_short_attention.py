@@ -1,0 +1,52 @@
+"""Plain attention over short rows, beside PyTorch's own in float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from r1lit.policy.short_attention import LONGEST, attend_short, suits_short
+
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+def draw(heads: int, key_heads: int, tokens: int, size: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(3, heads, tokens, size), *[(3, key_heads, tokens, size)] * 2]
+    query, key, value = (torch.randn(shape, generator=generator) for shape in shapes)
+    value = value.bfloat16()
+    return [x.requires_grad_() for x in (2 * query, key, value)]
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (6, 2), (3, 1)])
+@pytest.mark.parametrize("tokens", [1, 2, 37])
+def test_values_and_gradients_are_those_of_float32_attention(heads, key_heads, tokens):
+    query, key, value = draw(heads, key_heads, tokens, size=16)
+    out = attend_short(query, key, value, 0.3)
+    expected = sdpa(query, key, value.float(), is_causal=True, scale=0.3, enable_gqa=True)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected.transpose(1, 2), rtol=0.02, atol=0.02)
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+    found = torch.autograd.grad(out, (query, key, value), upstream.bfloat16())
+    wanted = torch.autograd.grad(expected, (query, key, value), upstream.transpose(1, 2))
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.dtype == theirs.dtype
+        error = (mine.float() - theirs.float()).norm() / theirs.float().norm().clamp(min=1e-6)
+        assert error < 0.02 or (mine.float() - theirs.float()).abs().max() < 1e-3
+
+
+def test_no_token_sees_a_later_one():
+    query, key, value = (x.detach() for x in draw(4, 2, 20, 8))
+    before = attend_short(query, key, value, 0.3)
+    key[:, :, 12:], value[:, :, 12:] = 7.0, -3.0
+    after = attend_short(query, key, value, 0.3)
+    assert torch.equal(before[:, :12], after[:, :12])
+    assert not torch.equal(before[:, 12:], after[:, 12:])
+
+
+def test_only_short_rows_in_bfloat16_without_dropout():
+    query, _, value = draw(4, 4, 2, 8)
+    assert suits_short(query, value, LONGEST, 0.0)
+    assert not suits_short(query, value, LONGEST + 1, 0.0)
+    assert not suits_short(query, value, 2, 0.1)
+    assert not suits_short(query, value.float(), 2, 0.0)
