@@ -13,7 +13,10 @@ def sft_135m(context: Context) -> list[Entry]:
     """Documents as long as R1's chains, 135M."""
     work = sizes.sft_work("135M", context.folder, tiny=context.tiny)
     with (
-        Worker("benchmarks.ours_sft:run_updates", work=work) as ours,
+        # a row a backward pass, as TRL's best: two such models have to fit into 24 GiB
+        Worker(
+            "benchmarks.ours_sft:run_updates", work=work, micro_batch_tokens=work.row_length
+        ) as ours,
         Worker("benchmarks.trl_sft:run_updates", work=work, **peers.TRL_SFT) as theirs,
     ):
         comparison = context.alternate(ours, theirs, most=3)

@@ -11,11 +11,12 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
-from r1lit.allocator import keep_freed_memory
+from r1lit.machine import has_fast_bfloat16, keep_freed_memory
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 
 
@@ -89,6 +90,11 @@ class PolicyModule(LightningModule):
             )
         if self.trainer.strategy.root_device.type == "cpu":
             keep_freed_memory()
+            if self.trainer.precision == "bf16-mixed" and not has_fast_bfloat16():
+                rank_zero_warn(
+                    "precision: bf16-mixed is slow on this CPU, which has no instructions for"
+                    " bfloat16; --trainer.precision 32-true is faster"
+                )
 
     @property
     def data(self) -> Any:

@@ -13,6 +13,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from r1lit.machine import has_fast_bfloat16
+
 ROWS_AT_ONCE = 64  # the batch that weights are laid out for; any other works too
 
 _weights: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
@@ -81,7 +83,7 @@ def for_decoding(module: nn.Module, dtype: torch.dtype) -> Any:
     """
     if type(module) is nn.Linear:
         on_cpu = module.weight.device.type == "cpu"
-        if on_cpu and dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        if on_cpu and dtype == torch.bfloat16 and has_fast_bfloat16():
             return PackedLinear(module)
         return CastLinear(module, dtype)
     stand_in = copy.copy(module)

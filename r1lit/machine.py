@@ -1,9 +1,12 @@
-"""Keeping freed memory for the next tensor, on CPUs under glibc."""
+"""What the machine is like: its allocator, and whether it computes in bfloat16."""
 
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
+
+import torch
 
 # of malloc.h
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
@@ -32,3 +35,10 @@ def keep_freed_memory() -> bool:
             (M_TOP_PAD, GROW_BY),
         )
     )
+
+
+def has_fast_bfloat16() -> bool:
+    """Return whether this CPU has instructions for products in bfloat16."""
+    if platform.machine() in ("x86_64", "AMD64"):
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
