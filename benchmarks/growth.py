@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.context import Context, shape_of
 from benchmarks.models import model_config, model_directory
 from benchmarks.results import Entry
-from benchmarks.update_memory import BYTES_PER_PARAMETER
+from benchmarks.update_memory import static_mb
 from benchmarks.work import Work
 from benchmarks.worker import Worker
 
@@ -116,7 +116,7 @@ def _peak(context: Context, model: str, **shape: int) -> float:
     with Worker("benchmarks.update_memory:run_ours", work=work, **settings) as worker:
         worker.step()
         peak = worker.step()["peak_rss_mb"]
-    static = BYTES_PER_PARAMETER * shape_of(model).num_parameters / 2**20
+    static = static_mb(shape_of(model).num_parameters)
     context.show(f"{model}, G {work.group_size}: {peak:.0f} MB, of which {static:.0f} static")
     return peak - static
 

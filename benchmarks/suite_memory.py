@@ -9,7 +9,7 @@ from benchmarks.context import Context, shape_of
 from benchmarks.models import model_config, model_directory
 from benchmarks.results import Entry, compare
 from benchmarks.timing import Comparison
-from benchmarks.update_memory import BYTES_PER_PARAMETER
+from benchmarks.update_memory import static_mb
 from benchmarks.work import Work
 from benchmarks.worker import Worker
 
@@ -42,7 +42,7 @@ def memory_05b(context: Context) -> list[Entry]:
             worker.step()
             steps.append(worker.step())
         context.show(f"{target}: {steps[0]['peak_rss_mb']:.0f} MB, {steps[0]['seconds']:.0f} s")
-    static = BYTES_PER_PARAMETER * shape_of(model).num_parameters / 2**20
+    static = static_mb(shape_of(model).num_parameters)
     for step in (*comparison.ours, *comparison.theirs):
         step["above_static_mb"] = step["peak_rss_mb"] - static
     labels: dict[str, Any] = {

@@ -22,6 +22,11 @@ from r1lit.rollout import RolloutEngine, Sampling
 BYTES_PER_PARAMETER = 16  # weight, gradient and two moments, each in float32
 
 
+def static_mb(num_parameters: int) -> float:
+    """Return what a model needs before any token: weights, gradients and AdamW's state, in MB."""
+    return BYTES_PER_PARAMETER * num_parameters / 2**20
+
+
 class RandomTokens(RolloutEngine):
     """Draws every token evenly from the vocabulary: what a policy of random weights does."""
 

@@ -185,6 +185,7 @@ class GRPOModule(PolicyModule):
         """Make the iteration's updates; return what to log about them."""
         watch = Watch(self.objective)
         losses, norms = [], []
+        packed, skip = is_packed(self.policy), self.objective.skips_zero_advantage()
         for index, rows_b in enumerate(self._minibatches(rollout)):
             mask_bT = rollout.mask_BT[rows_b]
             weight_bT = self.objective.token_weight_BT(
@@ -199,8 +200,8 @@ class GRPOModule(PolicyModule):
                         rollout,
                         rows_b,
                         self.micro_batch_tokens,
-                        packed=is_packed(self.policy),
-                        skip=self.objective.skips_zero_advantage(),
+                        packed=packed,
+                        skip=skip,
                     )
                 ]
             )

@@ -27,6 +27,17 @@ def is_packed(policy: PreTrainedModel) -> bool:
     return getattr(policy.config, "_attn_implementation", None) == ATTENTION
 
 
+def no_mask(device: torch.device) -> Tensor:
+    """Return a mask that keeps Hugging Face from making one: ``attend`` goes by its keywords."""
+    return torch.empty(1, 1, 1, 1, device=device)
+
+
+def autocast_dtype(device: torch.device, otherwise: torch.dtype) -> torch.dtype:
+    """Return the dtype in which products are made on a device: that of autocast where it is on."""
+    kind = device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else otherwise
+
+
 def attend(
     module: torch.nn.Module,
     query: Tensor,
@@ -75,9 +86,7 @@ def attend(
         return sdpa_attention_forward(
             module, query, key.to(value.dtype), value, None, scaling=scaling, is_causal=True
         )
-    device = value.device.type
-    if torch.is_autocast_enabled(device):
-        value = value.to(torch.get_autocast_dtype(device))
+    value = value.to(autocast_dtype(value.device, value.dtype))
     rows_FHD = [_to_rows(x, packed) for x in (query, key, value)]
     outputs, start = [], 0
     for rows, width in packed.bucket_shapes:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from r1lit.policy.attention import autocast_dtype
+
 LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
 
 
@@ -71,9 +73,7 @@ def linear_logp(
 
     A temperature of 0 (greedy sampling) counts as 1.
     """
-    device = hidden_KD.device.type
-    if torch.is_autocast_enabled(device):
-        hidden_KD = hidden_KD.to(torch.get_autocast_dtype(device))
+    hidden_KD = hidden_KD.to(autocast_dtype(hidden_KD.device, hidden_KD.dtype))
     return LinearLogp.apply(hidden_KD, weight_VD, target_K, temperature or 1.0)
 
 

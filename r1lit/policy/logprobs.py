@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from r1lit.policy.attention import is_packed
+from r1lit.objectives.diagnostics import entropy_BT
+from r1lit.policy.attention import is_packed, no_mask
 from r1lit.policy.linear_logp import linear_logp
 from r1lit.policy.packed import PackedTokens, pack_tokens
 
@@ -52,11 +53,10 @@ def response_logp(
         )
     else:
         logits_KV = padded_logits(policy, prompts, response_BT)[mask_BT].float()
-        logp_KV = (logits_KV / (temperature or 1.0)).log_softmax(-1)
+        logits_KV = logits_KV / (temperature or 1.0)
+        logp_KV = logits_KV.log_softmax(-1)
         logp_K = logp_KV.gather(-1, response_BT[mask_BT][:, None]).squeeze(-1)
-        with torch.no_grad():
-            finite_KV = torch.where(logp_KV == -torch.inf, 0.0, logp_KV)
-            entropy_K = -(logp_KV.exp() * finite_KV).sum(-1)
+        entropy_K = entropy_BT(logits_KV)
     zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     return ResponseLogp(
         logp_BT=zero_BT.masked_scatter(mask_BT, logp_K),
@@ -144,11 +144,10 @@ def pack_documents(
 
 def packed_hidden(policy: PreTrainedModel, packed: PackedTokens) -> Tensor:
     """Run the policy's body over packed tokens; return the last hidden states ``[N, D]``."""
-    unused_mask = torch.empty(1, 1, 1, 1, device=packed.ids_N.device)  # 4-D: no mask is made
     output = policy.get_decoder()(
         input_ids=packed.ids_N[None],
         position_ids=packed.position_N[None],
-        attention_mask=unused_mask,
+        attention_mask=no_mask(packed.ids_N.device),
         use_cache=False,
         packed=packed,
     )

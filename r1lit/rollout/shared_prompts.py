@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from r1lit.policy.attention import autocast_dtype, no_mask
 from r1lit.policy.cached_attention import CachedLayer
 from r1lit.rollout.decoding import Decoding
 from r1lit.rollout.packed_linear import for_decoding
@@ -42,12 +43,11 @@ class Decoder:
 
     def __call__(self, ids: Tensor, positions: Tensor, **attention: Any) -> Tensor:
         """Return the logits of ids [rows, tokens] at positions, all of them."""
-        unused_mask = torch.empty(1, 1, 1, 1, device=ids.device)  # 4-D: no mask is made
         with torch.autocast(ids.device.type, enabled=False):
             output = self.model(
                 input_ids=ids,
                 position_ids=positions,
-                attention_mask=unused_mask,
+                attention_mask=no_mask(ids.device),
                 use_cache=False,
                 **attention,
             )
@@ -181,8 +181,7 @@ def run_layer(layer: nn.Module, *args: Any, **options: Any) -> Any:
 
 def compute_dtype(policy: PreTrainedModel) -> torch.dtype:
     """Return the dtype of training's products: that of autocast, or else of the weights."""
-    device = policy.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else policy.dtype
+    return autocast_dtype(policy.device, policy.dtype)
 
 
 @torch.no_grad()
