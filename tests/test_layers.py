@@ -17,7 +17,7 @@ LAYERS = (
     {"policy"},
     {"verifiers", "rewards", "metrics"},
     {"objectives"},
-    {"batches", "templates", "seeding", "machine"},
+    {"batches", "templates", "seeding", "machine", "kernels"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -11,24 +11,34 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from r1lit.kernels import has_decode_attention
+
+KERNEL_DTYPES = (torch.bfloat16, torch.float32)
+
 
 class CachedLayer(NamedTuple):
     """Keys and values of one layer, and where its rows stand.
 
-    ``prompt_key`` and ``prompt_value`` are [P, K, S, D] in float32, ``prompt_bias`` [P, 1, 1, S] is
-    0 at tokens and -inf in the padding. ``own_key`` and ``own_value`` are [R, K, T, D]; the new
-    token's are written at index ``last`` [1]. ``row_PG`` [P * G] says which row takes each place of
-    its prompt (any row where none does), ``place_R`` which place a row takes.
+    ``prompt_key`` and ``prompt_value`` are [P, K, S, D], of which ``prompt_length`` [P] tokens each
+    count. ``own_key`` and ``own_value`` are [R, K, T, D], the last token's to be written.
+    ``prompt_R`` names each row's prompt; rows of a prompt stand beside each other. ``row_PG``
+    [P * G] says which row takes each place of its prompt (any row where none does), ``place_R``
+    which place a row takes; both are None where ``attends_in_one_loop``.
     """
 
     prompt_key: Tensor
     prompt_value: Tensor
-    prompt_bias: Tensor
+    prompt_length: Tensor
     own_key: Tensor
     own_value: Tensor
-    last: Tensor
-    row_PG: Tensor
-    place_R: Tensor
+    prompt_R: Tensor
+    row_PG: Tensor | None
+    place_R: Tensor | None
+
+
+def attends_in_one_loop(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether caches are attended to by the loop in C++; build it if need be."""
+    return device.type == "cpu" and dtype in KERNEL_DTYPES and has_decode_attention()
 
 
 def attend_cached(
@@ -36,8 +46,7 @@ def attend_cached(
 ) -> Tensor:
     """Write the new token's key and value, and attend with its query.
 
-    The prompt's keys are read once for all rows of a group; the two parts are joined as flash
-    attention joins blocks, by their maxima and normalisers (2205.14135, section 3.1).
+    On a CPU this is one loop in C++ (``r1lit/kernels``), where that could be built.
 
     Args:
         query: [R, K * n, 1, D].
@@ -49,45 +58,58 @@ def attend_cached(
     Returns:
         [R, 1, K * n, D], in the dtype of ``value``.
     """
+    if cached.row_PG is None or cached.place_R is None:
+        out = torch.ops.r1lit.attend_cached(
+            *(query, key, value),
+            *(cached.prompt_key, cached.prompt_value, cached.prompt_length, cached.prompt_R),
+            *(cached.own_key, cached.own_value, scaling),
+        )
+        return out.transpose(1, 2)
+    return _attend_in_blocks(query, key, value, cached, cached.row_PG, cached.place_R, scaling)
+
+
+def _attend_in_blocks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cached: CachedLayer,
+    row_PG: Tensor,
+    place_R: Tensor,
+    scaling: float,
+) -> Tensor:
+    """Do it with PyTorch's own operations.
+
+    The prompt's keys are read once for all rows of a group; the two parts are joined as flash
+    attention joins blocks, by their maxima and normalisers (2205.14135, section 3.1).
+    """
     rows, heads, _, size = query.shape
     key_heads = key.shape[1]
-    cached.own_key.index_copy_(2, cached.last, key.to(cached.own_key.dtype))
-    cached.own_value.index_copy_(2, cached.last, value.to(cached.own_value.dtype))
-    query_RKnD = query.float().view(rows, key_heads, heads // key_heads, size) * scaling
+    cached.own_key[:, :, -1] = key[:, :, 0].to(cached.own_key.dtype)
+    cached.own_value[:, :, -1] = value[:, :, 0].to(cached.own_value.dtype)
+    dtype = cached.own_key.dtype
+    query_RKnD = (query.float() * scaling).view(rows, key_heads, heads // key_heads, size)
 
-    num_prompts = len(cached.prompt_key)
-    grid = query_RKnD[cached.row_PG].unflatten(0, (num_prompts, -1)).transpose(1, 2)
-    scores = grid.flatten(2, 3) @ cached.prompt_key.transpose(-1, -2) + cached.prompt_bias
+    num_prompts, _, prompt_tokens, _ = cached.prompt_key.shape
+    grid = query_RKnD[row_PG].unflatten(0, (num_prompts, -1)).transpose(1, 2)
+    scores = (grid.flatten(2, 3).to(dtype) @ cached.prompt_key.transpose(-1, -2)).float()
+    step_S = torch.arange(prompt_tokens, device=query.device)
+    outside_PS = step_S >= cached.prompt_length[:, None]
+    scores = scores.masked_fill(outside_PS[:, None, None], -torch.inf)
     # a prompt of one token has nothing here, and -inf - -inf would be nan
     highest = scores.amax(-1, keepdim=True).clamp(min=-1e30)
     weights = (scores - highest).exp()
-    parts = (weights @ cached.prompt_value, highest, weights.sum(-1, keepdim=True))
+    out = (weights.to(dtype) @ cached.prompt_value).float()
+    parts = (out, highest, weights.sum(-1, keepdim=True))
     shape = (-1, heads // key_heads)
     prompt_out, prompt_highest, prompt_sum = (
-        part.unflatten(2, shape).transpose(1, 2).flatten(0, 1)[cached.place_R] for part in parts
+        part.unflatten(2, shape).transpose(1, 2).flatten(0, 1)[place_R] for part in parts
     )
 
-    scores = _scores(query_RKnD, cached.own_key)
+    scores = (query_RKnD.to(dtype) @ cached.own_key.transpose(-1, -2)).float()
     highest = torch.maximum(scores.amax(-1, keepdim=True), prompt_highest)
     weights = (scores - highest).exp()
     share = (prompt_highest - highest).exp()
     total = weights.sum(-1, keepdim=True) + share * prompt_sum
-    out_RKnD = (_weighted(weights, cached.own_value) + share * prompt_out) / total
+    own_out = (weights.to(dtype) @ cached.own_value).float()
+    out_RKnD = (own_out + share * prompt_out) / total
     return out_RKnD.to(value.dtype).view(rows, 1, heads, size)
-
-
-def _scores(query_RKnD: Tensor, key_RKTD: Tensor) -> Tensor:
-    if _fuses(query_RKnD):
-        return (query_RKnD[..., None, :] * key_RKTD[:, :, None].float()).sum(-1)
-    return (query_RKnD.to(key_RKTD.dtype) @ key_RKTD.transpose(-1, -2)).float()
-
-
-def _weighted(weight_RKnT: Tensor, value_RKTD: Tensor) -> Tensor:
-    if _fuses(weight_RKnT):
-        return (weight_RKnT[..., None] * value_RKTD[:, :, None].float()).sum(-2)
-    return (weight_RKnT.to(value_RKTD.dtype) @ value_RKTD).float()
-
-
-def _fuses(x: Tensor) -> bool:
-    """Return whether product and sum become one loop, which on a CPU beats many tiny products."""
-    return x.device.type == "cpu" and torch.compiler.is_compiling()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ FAILURES = (TorchDynamoException, InductorError, CppCompileError, InvalidCxxComp
 class Compiled:
     """A function compiled by ``torch.compile`` for sizes of any number.
 
-    Where compilation fails, for want of a C++ compiler for example, the function runs as it is
-    from then on, after one warning. Its arguments are then handed to it again.
+    Call it within ``any_sizes``. Where compilation fails, for want of a C++ compiler for example,
+    the function runs as it is from then on, after one warning. Its arguments are then handed to it
+    again.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -28,9 +30,7 @@ class Compiled:
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Call the function."""
         try:
-            # sizes that happen to be equal in the first call are no reason to compile again
-            with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
-                return self._call(*args, **options)
+            return self._call(*args, **options)
         except FAILURES as error:
             warnings.warn(
                 f"{self._function.__name__} runs uncompiled, which is slower: torch.compile failed"
@@ -39,3 +39,10 @@ class Compiled:
             )
             self._call = self._function
             return self._call(*args, **options)
+
+
+@contextmanager
+def any_sizes() -> Iterator[None]:
+    """Let sizes that happen to be equal in a first call be no reason to compile again."""
+    with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+        yield

@@ -13,8 +13,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation
+from r1lit.machine import no_garbage_collection
 from r1lit.policy import is_packed
-from r1lit.rollout.compiled import Compiled
+from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding
 from r1lit.rollout.engine import RolloutEngine
 from r1lit.rollout.randomness import Uniforms
@@ -77,7 +78,7 @@ class InProcessEngine(RolloutEngine):
         assert len(samples) == len(prompts) * group_size, (len(samples), len(prompts), group_size)
         check_decodable(policy)
         parts, done = [], 0
-        with evaluating(policy):
+        with evaluating(policy), no_garbage_collection(), any_sizes():
             decoder = self._decoder(policy)
             for chosen, size in self._shares(len(prompts), group_size):
                 rows = samples[done : done + len(chosen) * size]

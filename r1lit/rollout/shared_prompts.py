@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from r1lit.policy.attention import autocast_dtype, no_mask
-from r1lit.policy.cached_attention import CachedLayer
+from r1lit.policy.cached_attention import CachedLayer, attends_in_one_loop
 from r1lit.rollout.decoding import Decoding
 from r1lit.rollout.packed_linear import for_decoding
 
@@ -75,21 +75,24 @@ class SharedPromptDecoding(Decoding):
         logits_PEV = decoder(
             ids_PS, step_S.expand_as(ids_PS), prompt_cache=prefilled, logits_to_keep=ends
         )
-        self.prompt_R = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-        self.position_R = length_P[self.prompt_R]
         row_P = torch.arange(len(prompts), device=device)
+        self.prompt_R = _no_view(row_P.repeat_interleave(group_size))
+        self.position_R = length_P[self.prompt_R]
         self.first_logits_RV = logits_PEV[row_P, which_P][self.prompt_R]
         self.prompts_L = [
-            (_no_view(key.float()), _no_view(value.float())) for key, value in prefilled
+            (_no_view(key.to(decoder.dtype)), _no_view(value.to(decoder.dtype)))
+            for key, value in prefilled
         ]
-        bias_PS = torch.where(step_S < last_P[:, None], 0.0, -torch.inf)
-        self.bias_P11S = _no_view(bias_PS[:, None, None])
+        self.length_P = last_P  # of the prompts but for their last tokens
         last_L = [(key[row_P, :, last_P], value[row_P, :, last_P]) for key, value in prefilled]
         self.own_L = [
             tuple(_grown(x[self.prompt_R].unsqueeze(2).to(decoder.dtype)) for x in layer)
             for layer in last_L
         ]
         self.num_own = 1
+        self.in_one_loop = attends_in_one_loop(device, decoder.dtype)
+        self.row_PG: Tensor | None = None
+        self.place_R: Tensor | None = None
         self._take_places()
 
     def step(self, token_R: Tensor) -> Tensor:
@@ -98,15 +101,14 @@ class SharedPromptDecoding(Decoding):
         # always room to spare: a cache filled to the end has other strides
         if self.num_own == self.own_L[0][0].shape[2]:
             self.own_L = [tuple(_grown(x) for x in layer) for layer in self.own_L]
-        last = torch.tensor([self.num_own - 1], device=token_R.device)
         cached = [
             CachedLayer(
                 prompt_key=prompt_key,
                 prompt_value=prompt_value,
-                prompt_bias=self.bias_P11S,
+                prompt_length=self.length_P,
                 own_key=own_key[:, :, : self.num_own],
                 own_value=own_value[:, :, : self.num_own],
-                last=last,
+                prompt_R=self.prompt_R,
                 row_PG=self.row_PG,
                 place_R=self.place_R,
             )
@@ -120,24 +122,27 @@ class SharedPromptDecoding(Decoding):
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these, and the prompts that no row is left of."""
-        kept = at_least_two(self.prompt_R[rows].unique(), len(self.bias_P11S))
+        kept = at_least_two(self.prompt_R[rows].unique(), len(self.length_P))
         self.prompt_R = torch.searchsorted(kept, self.prompt_R[rows])
         self.position_R = self.position_R[rows]
         self.own_L = [tuple(x[rows] for x in layer) for layer in self.own_L]
-        if len(kept) < len(self.bias_P11S):
-            self.bias_P11S = self.bias_P11S[kept]
+        if len(kept) < len(self.length_P):
+            self.length_P = self.length_P[kept]
             self.prompts_L = [(key[kept], value[kept]) for key, value in self.prompts_L]
         self._take_places()
 
     def _take_places(self) -> None:
-        """Give each row a place beside the others of its prompt."""
-        count_P = self.prompt_R.bincount(minlength=len(self.bias_P11S))
+        """Give each row a place beside the others of its prompt, where attention goes by places."""
+        if self.in_one_loop:
+            return
+        count_P = self.prompt_R.bincount(minlength=len(self.length_P))
         most = max(2, int(count_P.max()))
         first_P = count_P.cumsum(0) - count_P
         within_R = torch.arange(len(self.prompt_R), device=count_P.device) - first_P[self.prompt_R]
         self.place_R = self.prompt_R * most + within_R
-        self.row_PG = torch.zeros(len(count_P) * most, dtype=torch.long, device=count_P.device)
-        self.row_PG[self.place_R] = torch.arange(len(self.prompt_R), device=count_P.device)
+        row_PG = torch.zeros(len(count_P) * most, dtype=torch.long, device=count_P.device)
+        row_PG[self.place_R] = torch.arange(len(self.prompt_R), device=count_P.device)
+        self.row_PG = row_PG
 
 
 def at_least_two(chosen: Tensor, count: int) -> Tensor:

@@ -1,0 +1,99 @@
+"""Builds the C++ sources beside this file with the machine's own compiler, once a machine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FLAGS = ("-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-w")
+FOLDER = "R1LIT_KERNELS_DIR"
+SECONDS = 300.0
+
+
+@functools.cache
+def has_decode_attention() -> bool:
+    """Return whether ``torch.ops.r1lit.attend_cached`` is there, building it if need be.
+
+    Without a C++ compiler there is one warning, and decoding runs without it.
+    """
+    if platform.system() == "Windows":
+        return False
+    try:
+        library = build(Path(__file__).with_name("decode_attention.cpp"))
+        torch.ops.load_library(library)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        line = next((text for text in said.splitlines() if "error" in text), said.strip()[:200])
+        warnings.warn(
+            "rollouts on this CPU run without r1lit's C++ attention, which is slower: building it"
+            f" failed with {type(error).__name__} ({line})",
+            stacklevel=2,
+        )
+        return False
+    torch.library.register_fake("r1lit::attend_cached", _shape_only)
+    return True
+
+
+def build(source: Path) -> Path:
+    """Compile a source for this machine unless that is done already; return the library.
+
+    Libraries lie in the folder that ``R1LIT_KERNELS_DIR`` names, or else in the user's cache, under
+    a name made of all that they depend on.
+
+    Raises:
+        OSError: if there is no compiler, or no folder to write to.
+        subprocess.SubprocessError: if it fails.
+    """
+    compiler = os.environ.get("CXX", "c++")
+    installed = Path(torch.__file__).parent
+    arm = platform.machine() in ("arm64", "aarch64")
+    target = ("-mcpu=native",) if arm else ("-march=native", "-mprefer-vector-width=512")
+    openmp = () if sys.platform == "darwin" else ("-fopenmp",)
+    strings = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    flags = (*FLAGS, *target, *openmp, strings, f"-I{installed / 'include'}")
+    made_of = (source.read_text(), compiler, *flags, torch.__version__, _processor())
+    name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:16]
+    given = os.environ.get(FOLDER)
+    folder = Path(given) if given else Path.home() / ".cache" / "r1lit"
+    library = folder / f"{source.stem}-{name}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / library.name
+        subprocess.run(
+            [
+                *(compiler, *flags, str(source), "-o", str(made)),
+                *(f"-L{installed / 'lib'}", "-lc10", "-ltorch_cpu"),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        made.replace(library)  # whole or not at all, whoever else builds it
+    return library
+
+
+def _processor() -> str:
+    """Return what code for "this very processor" depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def _shape_only(query: Tensor, key: Tensor, value: Tensor, *caches: Any) -> Tensor:
+    return query.new_empty(query.shape, dtype=value.dtype)
