@@ -88,11 +88,11 @@ def attend(
         )
     value = value.to(autocast_dtype(value.device, value.dtype))
     rows_FHD = [_to_rows(x, packed) for x in (query, key, value)]
-    outputs, start = [], 0
-    for rows, width in packed.bucket_shapes:
-        places = slice(start, start + rows * width)
-        start = places.stop
-        q, k, v = (x[places].unflatten(0, (rows, width)).transpose(1, 2) for x in rows_FHD)
+    sizes = [rows * width for rows, width in packed.bucket_shapes]
+    buckets = zip(*(x.split(sizes) for x in rows_FHD), strict=True)
+    outputs = []
+    for (rows, width), bucket in zip(packed.bucket_shapes, buckets, strict=True):
+        q, k, v = (x.unflatten(0, (rows, width)).transpose(1, 2) for x in bucket)
         if suits_short(q, v, width, dropout):
             output = attend_short(q, k, v, scaling)
         else:
