@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.flops import Shape, decode_seconds, training_flops
+from benchmarks.flops import Shape, decode_seconds, update_flops
 from benchmarks.models import model_config
 from benchmarks.timing import Comparison, Side, alternate
 from benchmarks.work import Precision, Work
@@ -50,12 +50,10 @@ class Context:
         """Return the measured rate of matrix products in the arithmetic's precision."""
         return 1e9 * self.limits["fp32_gflops" if precision == "fp32" else "bf16_gflops"]
 
-    def mfu(
-        self, model: str, lengths: Sequence[int], seconds: float, precision: Precision
-    ) -> float:
-        """Return the model-FLOP utilisation of training on sequences of these lengths."""
-        flops = training_flops(shape_of(model), lengths)
-        return round(flops / seconds / self.flops_per_second(precision), 4)
+    def mfu(self, model: str, work: Work, prompt_lengths: Sequence[int], seconds: float) -> float:
+        """Return the model-FLOP utilisation of an iteration's updates."""
+        flops = update_flops(shape_of(model), prompt_lengths, work.forced)
+        return round(flops / seconds / self.flops_per_second(work.precision), 4)
 
     def roofline(
         self, model: str, work: Work, prompt_lengths: Sequence[int], seconds: float

@@ -47,6 +47,20 @@ def training_flops(shape: Shape, lengths: Sequence[int]) -> float:
     return 6.0 * shape.num_parameters * tokens + attention
 
 
+def update_flops(shape: Shape, prompt_lengths: Sequence[int], lengths: Sequence[int]) -> float:
+    """Return the FLOPs of forward and backward over groups of responses, prompt-major.
+
+    As ``training_flops``, each prompt counted once: what a group shares need not be computed again.
+    """
+    group = len(lengths) // len(prompt_lengths)
+    responses = [
+        training_flops(shape, [prompt_lengths[row // group] + length])
+        - training_flops(shape, [prompt_lengths[row // group]])
+        for row, length in enumerate(lengths)
+    ]
+    return training_flops(shape, prompt_lengths) + sum(responses)
+
+
 def decode_seconds(
     shape: Shape,
     prompt_lengths: Sequence[int],

@@ -24,14 +24,12 @@ from benchmarks import sizes
 from benchmarks.context import Context, measure_limits, shape_of
 from benchmarks.cpu import RESULTS, measure, say
 from benchmarks.flops import training_flops
-from benchmarks.problems import prompt_loader
 from benchmarks.report import Report
 from benchmarks.results import Entry, compare
-from benchmarks.suite_grpo import parts, row_lengths
+from benchmarks.suite_grpo import parts, prompt_lengths
 from benchmarks.timing import Comparison
 from benchmarks.work import Precision
 from benchmarks.worker import Worker
-from r1lit.policy import load_tokenizer
 
 MODELS = ("0.5B", "1.5B")
 PRECISION: Precision = "bf16"
@@ -68,14 +66,11 @@ def grpo(context: Context, model: str) -> list[Entry]:
         for name, key in (("its rollout", "rollout_s"), ("its update", "update_s"))
     )
     name = "tiny" if context.tiny else model
-    prompts = prompt_loader(work, load_tokenizer(work.model), 2).batch(1).prompts
-    lengths = row_lengths(work)
+    prompts = prompt_lengths(work)
     for side, seconds in (("ours", rollout.ours), ("theirs", rollout.theirs)):
-        rollout.extra[f"roofline_{side}"] = context.roofline(
-            name, work, [len(prompt) for prompt in prompts], seconds
-        )
+        rollout.extra[f"roofline_{side}"] = context.roofline(name, work, prompts, seconds)
     for side, seconds in (("ours", update.ours), ("theirs", update.theirs)):
-        update.extra[f"mfu_{side}"] = context.mfu(name, lengths, seconds, PRECISION)
+        update.extra[f"mfu_{side}"] = context.mfu(name, work, prompts, seconds)
     return [whole, rollout, update, *peak(comparison, "GRPO iteration", labels)]
 
 

@@ -33,12 +33,10 @@ def iterate(context: Context, work: Work, settings: dict[str, Any], most: int) -
         return context.alternate(ours, theirs, most=most)
 
 
-def row_lengths(work: Work, iteration: int = MEASURED) -> list[int]:
-    """Return prompt and response tokens of each row of an iteration."""
-    prompts = (
-        prompt_loader(work, load_tokenizer(work.model), iteration + 1).batch(iteration).prompts
-    )
-    return [len(prompts[row // work.group_size]) + length for row, length in enumerate(work.forced)]
+def prompt_lengths(work: Work, iteration: int = MEASURED) -> list[int]:
+    """Return the tokens of each prompt of an iteration."""
+    loader = prompt_loader(work, load_tokenizer(work.model), iteration + 1)
+    return [len(prompt) for prompt in loader.batch(iteration).prompts]
 
 
 def parts(comparison: Comparison, work: Work, settings: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +82,7 @@ def grpo_135m(context: Context) -> list[Entry]:
         **more,
     )
     name = "tiny" if context.tiny else "135M"
-    lengths = row_lengths(work)
+    prompts = prompt_lengths(work)
     update = compare(
         comparison,
         work="update only, 4 x 8, up to 256 tokens",
@@ -93,9 +91,9 @@ def grpo_135m(context: Context) -> list[Entry]:
         goal=2.5,
         unit="s",
         key="update_s",
-        num_tokens=sum(lengths),
+        num_tokens=sum(work.forced),
         settings=more["settings"],
     )
-    update.extra["mfu_ours"] = context.mfu(name, lengths, update.ours, work.precision)
-    update.extra["mfu_theirs"] = context.mfu(name, lengths, update.theirs, work.precision)
+    update.extra["mfu_ours"] = context.mfu(name, work, prompts, update.ours)
+    update.extra["mfu_theirs"] = context.mfu(name, work, prompts, update.theirs)
     return [whole, update]

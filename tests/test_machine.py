@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import platform
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from r1lit.machine import has_fast_bfloat16
+from r1lit.machine import has_fast_bfloat16, no_garbage_collection
 
 COUNT_FAULTS = """
 import resource, torch
@@ -44,3 +45,17 @@ def test_whether_bfloat16_is_fast_is_known():
     assert has_fast_bfloat16() in (True, False)
     if torch.cpu._is_avx512_bf16_supported():
         assert has_fast_bfloat16()
+
+
+def test_the_collector_rests_for_the_while_and_no_longer():
+    with pytest.raises(KeyError), no_garbage_collection():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with no_garbage_collection():
+            pass
+        assert not gc.isenabled(), "whoever switched it off finds it off"
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -88,6 +89,8 @@ class PolicyModule(LightningModule):
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
                 " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
             )
+        gc.collect()
+        gc.freeze()  # what is there stays: the collector need not look at it in every update
         if self.trainer.strategy.root_device.type == "cpu":
             keep_freed_memory()
             if self.trainer.precision == "bf16-mixed" and not has_fast_bfloat16():
@@ -95,6 +98,10 @@ class PolicyModule(LightningModule):
                     "precision: bf16-mixed is slow on this CPU, which has no instructions for"
                     " bfloat16; --trainer.precision 32-true is faster"
                 )
+
+    def teardown(self, stage: str) -> None:
+        """Show the collector again what ``setup`` took out of its sight."""
+        gc.unfreeze()
 
     @property
     def data(self) -> Any:

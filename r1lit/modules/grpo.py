@@ -292,4 +292,5 @@ class GRPOModule(PolicyModule):
 
     def teardown(self, stage: str) -> None:
         """Let the verifiers' worker processes go."""
+        super().teardown(stage)
         self.judge.close()

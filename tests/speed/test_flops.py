@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.flops import Shape, decode_seconds, training_flops
+from benchmarks.flops import Shape, decode_seconds, training_flops, update_flops
 from benchmarks.growth import slope
 from benchmarks.models import model_config
 
@@ -16,6 +16,13 @@ def test_training_flops_by_hand():
 
 def test_two_documents_cost_less_than_one_of_their_length():
     assert training_flops(SHAPE, [4, 4]) < training_flops(SHAPE, [8])
+
+
+def test_a_groups_prompt_counts_once():
+    # 10 + 2 + 3 tokens; attention as of rows of 12 and 13, the first 10 x 10 of one left out
+    expected = 6 * 1000 * 15 + 6 * 2 * 8 * (12**2 + 13**2 - 10**2)
+    assert update_flops(SHAPE, [10], [2, 3]) == expected
+    assert update_flops(SHAPE, [10, 4], [2, 3]) == training_flops(SHAPE, [12, 7])
 
 
 def test_decoding_by_hand_bound_by_memory():
