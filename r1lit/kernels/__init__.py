@@ -1,5 +1,5 @@
 """Loops in C++ where PyTorch has no operation that is fast enough; built at first use."""
 
-from r1lit.kernels.build import has_decode_attention
+from r1lit.kernels.build import has_kernels
 
-__all__ = ["has_decode_attention"]
+__all__ = ["has_kernels"]

@@ -22,21 +22,21 @@ SECONDS = 300.0
 
 
 @functools.cache
-def has_decode_attention() -> bool:
-    """Return whether ``torch.ops.r1lit.attend_cached`` is there, building it if need be.
+def has_kernels() -> bool:
+    """Return whether ``torch.ops.r1lit`` has what ``kernels.cpp`` defines; build it if need be.
 
-    Without a C++ compiler there is one warning, and decoding runs without it.
+    Without a C++ compiler there is one warning, and PyTorch's own operations do the work.
     """
     if platform.system() == "Windows":
         return False
     try:
-        library = build(Path(__file__).with_name("decode_attention.cpp"))
+        library = build(Path(__file__).with_name("kernels.cpp"))
         torch.ops.load_library(library)
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         line = next((text for text in said.splitlines() if "error" in text), said.strip()[:200])
         warnings.warn(
-            "rollouts on this CPU run without r1lit's C++ attention, which is slower: building it"
+            "r1lit runs without its C++ attention on this CPU, which is slower: building it"
             f" failed with {type(error).__name__} ({line})",
             stacklevel=2,
         )
@@ -46,7 +46,7 @@ def has_decode_attention() -> bool:
 
 
 def build(source: Path) -> Path:
-    """Compile a source for this machine unless that is done already; return the library.
+    """Compile a source and what lies beside it for this machine, once; return the library.
 
     Libraries lie in the folder that ``R1LIT_KERNELS_DIR`` names, or else in the user's cache, under
     a name made of all that they depend on.
@@ -62,7 +62,14 @@ def build(source: Path) -> Path:
     openmp = () if sys.platform == "darwin" else ("-fopenmp",)
     strings = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     flags = (*FLAGS, *target, *openmp, strings, f"-I{installed / 'include'}")
-    made_of = (source.read_text(), compiler, *flags, torch.__version__, _processor())
+    sources = sorted([source, *source.parent.glob("*.h")])
+    made_of = (
+        *(path.read_text() for path in sources),
+        compiler,
+        *flags,
+        torch.__version__,
+        _processor(),
+    )
     name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:16]
     given = os.environ.get(FOLDER)
     folder = Path(given) if given else Path.home() / ".cache" / "r1lit"

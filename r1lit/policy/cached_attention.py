@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from r1lit.kernels import has_decode_attention
+from r1lit.kernels import has_kernels
 
 KERNEL_DTYPES = (torch.bfloat16, torch.float32)
 
@@ -38,7 +38,7 @@ class CachedLayer(NamedTuple):
 
 def attends_in_one_loop(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether caches are attended to by the loop in C++; build it if need be."""
-    return device.type == "cpu" and dtype in KERNEL_DTYPES and has_decode_attention()
+    return device.type == "cpu" and dtype in KERNEL_DTYPES and has_kernels()
 
 
 def attend_cached(

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from r1lit.kernels import has_kernels
+
 LONGEST = 512  # tokens of a row
 
 
@@ -25,13 +27,9 @@ class ShortAttention(torch.autograd.Function):
         ctx: Any, query_BMD: Tensor, key_BLD: Tensor, value_BLD: Tensor, scaling: float
     ) -> Tensor:
         """Return [B, n * L, D]; a query's head comes before its token."""
-        length = key_BLD.shape[1]
-        bias_LL = torch.full((length, length), -torch.inf).triu(1)
-        bias_ML = bias_LL.repeat(query_BMD.shape[1] // length, 1)
-        scores_BML = torch.baddbmm(
-            bias_ML.expand(len(key_BLD), -1, -1), query_BMD, key_BLD.transpose(1, 2), alpha=scaling
-        )
-        weight_BML = scores_BML.softmax(-1).to(value_BLD.dtype)
+        with torch.autocast("cpu", enabled=False):
+            scores_BML = query_BMD @ key_BLD.transpose(1, 2)
+        weight_BML = torch.ops.r1lit.causal_softmax(scores_BML, scaling)
         ctx.save_for_backward(query_BMD, key_BLD, value_BLD, weight_BML)
         ctx.scaling = scaling
         return weight_BML @ value_BLD
@@ -54,13 +52,14 @@ class ShortAttention(torch.autograd.Function):
 
 
 def suits_short(query: Tensor, value: Tensor, width: int, dropout: float) -> bool:
-    """Return whether rows are short, in bfloat16, on a CPU, and without dropout."""
+    """Return whether rows are short, in bfloat16, on a CPU with kernels, and without dropout."""
     return (
         width <= LONGEST
         and query.device.type == "cpu"
         and query.dtype == torch.float32
         and value.dtype == torch.bfloat16
         and dropout == 0.0
+        and has_kernels()
     )
 
 

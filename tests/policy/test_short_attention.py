@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from r1lit.kernels import has_kernels
 from r1lit.policy.short_attention import LONGEST, attend_short, suits_short
 
+pytestmark = pytest.mark.skipif(not has_kernels(), reason="no C++ compiler here")
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -16,6 +18,27 @@ def draw(heads: int, key_heads: int, tokens: int, size: int) -> list[torch.Tenso
     query, key, value = (torch.randn(shape, generator=generator) for shape in shapes)
     value = value.bfloat16()
     return [x.requires_grad_() for x in (2 * query, key, value)]
+
+
+@pytest.mark.parametrize("length", [1, 2, 31, 64, 333])
+def test_weights_are_those_of_a_masked_softmax(length):
+    scores = 40 * torch.randn(3, 2 * length, length, generator=torch.Generator().manual_seed(2))
+    later = torch.ones(length, length, dtype=torch.bool).triu(1).repeat(2, 1)
+    expected = (0.3 * scores).masked_fill(later, -torch.inf).softmax(-1)
+    found = torch.ops.r1lit.causal_softmax(scores, 0.3)
+    assert found.dtype == torch.bfloat16
+    assert (found.float() - expected).abs().max() <= 2.0**-9, "half a unit in the last place"
+    assert (found[later.expand_as(found)] == 0).all()
+    assert torch.ops.r1lit.causal_softmax(torch.full((1, 2, 2), torch.nan), 1.0).isnan().any()
+    with pytest.raises(RuntimeError, match="float32"):
+        torch.ops.r1lit.causal_softmax(scores.double(), 0.3)
+
+
+def test_scores_are_float32_under_autocast_too():
+    query, key, value = draw(4, 2, 37, 48)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = attend_short(query, key, value, 0.3)
+    assert torch.equal(inside, attend_short(query, key, value, 0.3))
 
 
 @pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (6, 2), (3, 1)])

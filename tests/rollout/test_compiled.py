@@ -87,4 +87,4 @@ def test_without_a_compiler_the_rollout_runs_uncompiled_and_says_so(tmp_path: Pa
         R1LIT_KERNELS_DIR=str(tmp_path),
     )
     assert "runs uncompiled" in printed
-    assert printed.count("without r1lit's C++ attention") == 1
+    assert printed.count("without its C++ attention") == 1

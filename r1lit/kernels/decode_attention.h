@@ -7,74 +7,23 @@
 // are float32. One thread takes rows that stand next to each other, so that it meets a prompt's
 // keys once for all rows of the group and finds them in its cache after that.
 
+#pragma once
+
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <torch/library.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 #include <vector>
 
-#ifdef __AVX512F__
-#include <immintrin.h>
-#endif
+#include "vectors.h"
 
-namespace {
+namespace r1lit {
 
-using at::BFloat16;
 using at::Tensor;
 
 constexpr int64_t TILE = 64;  // tokens whose keys stay in the nearest cache while n heads read them
-
-// Sixteen numbers at a time, in as many registers as the machine needs for them.
-constexpr int64_t LANES = 16;
-typedef float Floats __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
-
-inline Floats load(const float* x) {
-  Floats lanes;
-  std::memcpy(&lanes, x, sizeof lanes);
-  return lanes;
-}
-
-inline Floats load(const BFloat16* x) {  // the upper half of a float32's bits
-  Halves halves;
-  std::memcpy(&halves, x, sizeof halves);
-#ifdef __AVX512F__  // GCC makes three instructions of what is one
-  return (Floats)((Words)_mm512_cvtepu16_epi32((__m256i)halves) << 16);
-#else
-  return (Floats)(__builtin_convertvector(halves, Words) << 16);
-#endif
-}
-
-inline float to_float(float x) { return x; }
-inline float to_float(BFloat16 x) { return static_cast<float>(x); }
-
-// e^x for x <= 0 within 2e-7 of it: 2^round(x log2 e) times a Taylor polynomial of what is left.
-// A loop over it is vectorised, which one over std::exp is not everywhere.
-inline float exp_negative(float x) {
-  x = x < -87.0f ? -87.0f : x;
-  const float whole = std::nearbyint(x * 1.44269504f);
-  const float rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  float sum = 1.0f / 5040;
-  sum = sum * rest + 1.0f / 720;
-  sum = sum * rest + 1.0f / 120;
-  sum = sum * rest + 1.0f / 24;
-  sum = sum * rest + 1.0f / 6;
-  sum = sum * rest + 0.5f;
-  sum = sum * rest + 1.0f;
-  sum = sum * rest + 1.0f;
-  union {
-    int32_t bits;
-    float number;
-  } power = {(static_cast<int32_t>(whole) + 127) << 23};
-  return sum * power.number;
-}
 
 // Add neighbouring lanes: of a and b the sums of lanes 2i and 2i + 1, those of a first.
 inline Floats add_neighbours(Floats a, Floats b) {
@@ -239,7 +188,7 @@ void attend_any(const Shape& shape, Arguments... arguments) {
   }
 }
 
-Tensor attend_cached(const Tensor& query, const Tensor& key, const Tensor& value,
+inline Tensor attend_cached(const Tensor& query, const Tensor& key, const Tensor& value,
                      const Tensor& prompt_key, const Tensor& prompt_value,
                      const Tensor& prompt_length, const Tensor& prompt_of, const Tensor& own_key,
                      const Tensor& own_value, double scaling) {
@@ -274,13 +223,4 @@ Tensor attend_cached(const Tensor& query, const Tensor& key, const Tensor& value
   return out.to(value.scalar_type());
 }
 
-}  // namespace
-
-TORCH_LIBRARY_FRAGMENT(r1lit, library) {
-  library.def(
-      "attend_cached(Tensor query, Tensor key, Tensor value, Tensor prompt_key,"
-      " Tensor prompt_value, Tensor prompt_length, Tensor prompt_of, Tensor(a!) own_key,"
-      " Tensor(b!) own_value, float scaling) -> Tensor");
-}
-
-TORCH_LIBRARY_IMPL(r1lit, CPU, library) { library.impl("attend_cached", attend_cached); }
+}  // namespace r1lit

@@ -1,0 +1,65 @@
+// Sixteen float32 numbers at a time, and an exponential that loops over them can use.
+
+#pragma once
+
+#include <c10/util/BFloat16.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+namespace r1lit {
+
+using c10::BFloat16;
+
+// In as many registers as the machine needs for them.
+constexpr int64_t LANES = 16;
+typedef float Floats __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+inline Floats load(const float* x) {
+  Floats lanes;
+  std::memcpy(&lanes, x, sizeof lanes);
+  return lanes;
+}
+
+inline Floats load(const BFloat16* x) {  // the upper half of a float32's bits
+  Halves halves;
+  std::memcpy(&halves, x, sizeof halves);
+#ifdef __AVX512F__  // GCC makes three instructions of what is one
+  return (Floats)((Words)_mm512_cvtepu16_epi32((__m256i)halves) << 16);
+#else
+  return (Floats)(__builtin_convertvector(halves, Words) << 16);
+#endif
+}
+
+inline float to_float(float x) { return x; }
+inline float to_float(BFloat16 x) { return static_cast<float>(x); }
+
+// e^x for x <= 0 within 2e-7 of it: 2^round(x log2 e) times a Taylor polynomial of what is left.
+// A loop over it is vectorised, which one over std::exp is not everywhere.
+inline float exp_negative(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  const float whole = std::nearbyint(x * 1.44269504f);
+  const float rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  float sum = 1.0f / 5040;
+  sum = sum * rest + 1.0f / 720;
+  sum = sum * rest + 1.0f / 120;
+  sum = sum * rest + 1.0f / 24;
+  sum = sum * rest + 1.0f / 6;
+  sum = sum * rest + 0.5f;
+  sum = sum * rest + 1.0f;
+  sum = sum * rest + 1.0f;
+  union {
+    int32_t bits;
+    float number;
+  } power = {(static_cast<int32_t>(whole) + 127) << 23};
+  return sum * power.number;
+}
+
+}  // namespace r1lit
