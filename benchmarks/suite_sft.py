@@ -6,20 +6,21 @@ from benchmarks import peers, sizes
 from benchmarks.context import Context, shape_of
 from benchmarks.flops import training_flops
 from benchmarks.results import Entry, compare
+from benchmarks.timing import alternate_alone
 from benchmarks.worker import Worker
 
 
 def sft_135m(context: Context) -> list[Entry]:
     """Documents as long as R1's chains, 135M."""
-    work = sizes.sft_work("135M", context.folder, tiny=context.tiny)
-    with (
-        # a row a backward pass, as TRL's best: two such models have to fit into 24 GiB
-        Worker(
+    work = sizes.sft_work("135M", context.folder, rows_per_update=1, tiny=context.tiny)
+    comparison = alternate_alone(
+        lambda: Worker(
             "benchmarks.ours_sft:run_updates", work=work, micro_batch_tokens=work.row_length
-        ) as ours,
-        Worker("benchmarks.trl_sft:run_updates", work=work, **peers.TRL_SFT) as theirs,
-    ):
-        comparison = context.alternate(ours, theirs, most=3)
+        ),
+        lambda: Worker("benchmarks.trl_sft:run_updates", work=work, **peers.TRL_SFT),
+        repeats=min(context.repeats, 2),
+        show=context.show,
+    )
     entry = compare(
         comparison,
         work="SFT, packed rows of 4,096, lengths of R1's chains",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
@@ -52,6 +53,32 @@ def alternate(
         theirs=steps["peer"],
         warmup_ours_s=warm["r1lit"],
         warmup_theirs_s=warm["peer"],
+    )
+
+
+def alternate_alone(
+    ours: Callable[[], AbstractContextManager[Side]],
+    theirs: Callable[[], AbstractContextManager[Side]],
+    *,
+    repeats: int,
+    show: Callable[[str], None] = lambda line: None,
+) -> Comparison:
+    """Do it in a process a turn, where both do not fit into memory; the first step warms up."""
+    turns = []
+    for turn in range(repeats):
+        with ours() as first:
+            of_ours = [first.step(), first.step()]
+        with theirs() as second:
+            of_theirs = [second.step(), second.step()]
+        turns.append((of_ours, of_theirs))
+        for name, steps in (("r1lit", of_ours), ("peer", of_theirs)):
+            seconds = f"{steps[1]['seconds']:.2f} s after {steps[0]['seconds']:.2f} s of warm-up"
+            show(f"{name:>6} {turn + 1} of {repeats}: {seconds}")
+    return Comparison(
+        ours=[of_ours[1] for of_ours, _ in turns],
+        theirs=[of_theirs[1] for _, of_theirs in turns],
+        warmup_ours_s=sum(of_ours[0]["seconds"] for of_ours, _ in turns),
+        warmup_theirs_s=sum(of_theirs[0]["seconds"] for _, of_theirs in turns),
     )
 
 
