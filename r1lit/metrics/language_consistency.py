@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from r1lit.metrics.language import SCRIPTS_OF
+from r1lit.metrics.same_script import words_not_english
 from r1lit.metrics.words import count_words, prose
 
 _SENTENCE = re.compile(r"[。！？!?；\n]+")
 _LONGEST_WITHOUT_KANA = 8
 
 
-def language_consistency(thinking: str, language: str) -> float:
+def language_consistency(thinking: str, language: str, same_script: bool = False) -> float:
     """Return R1's Eq. 7: words of ``language`` in the thinking / words in the thinking.
 
     ``language`` is an ISO 639-1 code. What counts as a word, and what is left out (code, formulas,
@@ -21,6 +22,8 @@ def language_consistency(thinking: str, language: str) -> float:
     The script of a word decides. Two languages of one script are told apart only for Han: with
     kana in the same sentence it is Japanese, and a sentence of more than 8 Han characters without
     kana is Chinese. French words in English thinking, or Ukrainian in Russian, count as the target.
+    With ``same_script`` and English as the target, whole sentences of another language in Latin
+    script do not (``words_not_english``); single foreign words still do.
 
     Worked example: 3 of 5 words are English, as each Han character is a word.
 
@@ -28,9 +31,12 @@ def language_consistency(thinking: str, language: str) -> float:
     0.6
 
     Raises:
-        ValueError: if ``language`` is not one of ``SCRIPTS_OF``.
+        ValueError: if ``language`` is not one of ``SCRIPTS_OF``, or ``same_script`` is asked for
+            another target than English.
     """
     check_language(language)
+    if same_script and language != "en":
+        raise ValueError(f"same_script: it is known for 'en' only, not for {language!r}")
     scripts = SCRIPTS_OF[language]
     text = prose(thinking)
     counts = count_words(text, symbols_are_words=scripts == ("Latin",))
@@ -40,6 +46,8 @@ def language_consistency(thinking: str, language: str) -> float:
     num_target = sum(counts[script] for script in scripts)
     if language in ("zh", "ja"):
         num_target -= _han_of_the_other(text, language)
+    if same_script:
+        num_target -= min(num_target, words_not_english(text))
     return num_target / num_words
 
 

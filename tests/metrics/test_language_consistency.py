@@ -45,6 +45,30 @@ def test_the_share_of_words_of_the_target_language(thinking: str, language: str,
     assert language_consistency(thinking, language) == pytest.approx(share)
 
 
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "Donc la réponse doit être sept, mais je vais encore vérifier la somme des nombres",
+        "Also ist die Antwort wohl sieben, aber ich prüfe die Summe noch einmal",
+        "Jadi jawabannya pasti tujuh, tetapi saya akan memeriksanya lagi",
+        "Vậy đáp án phải là bảy, nhưng tôi sẽ kiểm tra lại",
+    ],
+)
+def test_sentences_of_another_language_in_the_same_script(foreign: str):
+    english = "Let me think about it again. The sum is divisible by three."
+    thinking = f"{english} {foreign}. So the answer must be seven, but let me check that."
+    assert language_consistency(thinking, "en") == 1.0
+    share = (12 + 11) / (12 + 11 + len(foreign.split()))
+    found = language_consistency(thinking, "en", same_script=True)
+    assert found == pytest.approx(share, abs=0.03)
+    assert language_consistency(english, "en", same_script=True) == 1.0
+
+
+def test_same_script_is_known_for_english_only():
+    with pytest.raises(ValueError, match="same_script: it is known for 'en' only, not for 'fr'"):
+        language_consistency("mots", "fr", same_script=True)
+
+
 def test_an_unknown_language_is_named():
     with pytest.raises(ValueError, match="language: 'english' is none of"):
         language_consistency("words", "english")
