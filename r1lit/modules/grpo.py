@@ -25,7 +25,7 @@ from r1lit.modules.plan import BatchPlan
 from r1lit.modules.watch import Watch
 from r1lit.objectives import AdvantageEstimator, Objective
 from r1lit.policy import is_packed, response_logp
-from r1lit.rewards import RewardFunction, check_rewards
+from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
 from r1lit.seeding import permutation
 from r1lit.verifiers import Judge, check_golds
@@ -44,7 +44,7 @@ class GRPOModule(PolicyModule):
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
         objective: what is maximised, for example ``r1lit.objectives.GRPO``.
-        rewards: reward functions; their weighted sum is the reward.
+        rewards: reward functions or plain callables; their weighted sum is the reward.
         sampling: how responses are drawn in training.
         validation_sampling: how they are drawn in evaluation; as in training if left out.
         rows_per_update: rows of a minibatch, over all ranks.
@@ -60,7 +60,7 @@ class GRPOModule(PolicyModule):
         self,
         policy: str,
         objective: Objective,
-        rewards: list[RewardFunction],
+        rewards: list[Reward],
         sampling: Sampling,
         validation_sampling: Sampling | None = None,
         rows_per_update: int = 64,
@@ -75,9 +75,9 @@ class GRPOModule(PolicyModule):
             raise ValueError(f"rows_per_update: {rows_per_update} is not at least 1")
         if num_inner_epochs < 1:
             raise ValueError(f"num_inner_epochs: {num_inner_epochs} is not at least 1")
-        check_rewards(rewards)
+        self.rewards = [as_reward(reward) for reward in rewards]
+        check_rewards(self.rewards)
         self.objective = objective
-        self.rewards = rewards
         self.sampling = sampling
         self.validation_sampling = validation_sampling or sampling
         self.rows_per_update = rows_per_update

@@ -3,7 +3,26 @@
 from r1lit.rewards.accuracy import Accuracy
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.combine import check_rewards, score
-from r1lit.rewards.format import Format
+from r1lit.rewards.format import Format, SpecialTokenFormat
+from r1lit.rewards.language import LanguageConsistency
+from r1lit.rewards.length import CosineLength, GroupLength
 from r1lit.rewards.overlong import Overlong
+from r1lit.rewards.plain import PlainReward, Reward, as_reward
+from r1lit.rewards.repetition import Repetition
 
-__all__ = ["Accuracy", "Format", "Overlong", "RewardFunction", "check_rewards", "score"]
+__all__ = [
+    "Accuracy",
+    "CosineLength",
+    "Format",
+    "GroupLength",
+    "LanguageConsistency",
+    "Overlong",
+    "PlainReward",
+    "Repetition",
+    "Reward",
+    "RewardFunction",
+    "SpecialTokenFormat",
+    "as_reward",
+    "check_rewards",
+    "score",
+]

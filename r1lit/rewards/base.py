@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -9,12 +10,21 @@ from r1lit.batches import Response
 
 
 class RewardFunction(ABC):
-    """Scores responses. ``weight`` multiplies its numbers in the sum a policy is trained on."""
+    """Scores responses. ``weight`` multiplies its numbers in the sum a policy is trained on.
+
+    ``name`` is the key its numbers are logged under; a class that sets none is named by its class
+    name: ``class MyReward`` is ``my_reward``.
+    """
 
     name: str
+    weight: float = 1.0
 
     def __init__(self, weight: float = 1.0) -> None:
         self.weight = weight
+
+    def __init_subclass__(cls) -> None:
+        if not hasattr(cls, "name"):
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     @abstractmethod
     def __call__(self, responses: Sequence[Response]) -> list[float]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
+from typing import Any
 
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
+from r1lit.rewards.plain import Scores, as_reward
 
 
 def score(
-    functions: Sequence[RewardFunction], responses: Sequence[Response]
+    functions: Sequence[RewardFunction | Scores], responses: Sequence[Response]
 ) -> tuple[dict[str, list[float]], list[float]]:
     """Return every reward unweighted and by name, and the weighted sum a response.
+
+    A function is a ``RewardFunction`` or a plain callable, which has its own name and weight 1.
 
     With accuracy (weight 1) and format (weight 0.1), a right answer in the right format gives
     ``({"accuracy": [1.0], "format": [1.0]}, [1.1])``.
@@ -21,10 +25,11 @@ def score(
         ValueError: if there is no function, two share a name, a weight is not finite, or one
             returns ``None``, a wrong number of rewards, or a reward that is not a finite number.
     """
-    check_rewards(functions)
+    named = [as_reward(function) for function in functions]
+    check_rewards(named)
     rewards: dict[str, list[float]] = {}
     total = [0.0] * len(responses)
-    for function in functions:
+    for function in named:
         name = function.name
         rewards[name] = _checked(name, function(responses), len(responses))
         total = [t + function.weight * r for t, r in zip(total, rewards[name], strict=True)]
@@ -49,20 +54,35 @@ def check_rewards(functions: Sequence[RewardFunction]) -> None:
             )
 
 
-def _checked(name: str, values: Sequence[float] | None, num_responses: int) -> list[float]:
+def _checked(name: str, values: Any, num_responses: int) -> list[float]:
     if values is None:
         raise ValueError(f"reward function {name!r} returned None, not a list of rewards")
+    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Collection):
+        raise ValueError(
+            f"reward function {name!r} returned {_short(values)}, not a list of rewards"
+        )
     if len(values) != num_responses:
         raise ValueError(
             f"reward function {name!r} returned {len(values)} rewards for {num_responses} responses"
         )
+    rewards: list[float] = []
     for row, value in enumerate(values):
         try:
             finite = math.isfinite(value)
-        except TypeError:
+        except (TypeError, ValueError, OverflowError, RuntimeError):
             finite = False
         if not finite:
             raise ValueError(
-                f"reward function {name!r} returned {value!r} at row {row}, not a finite number"
+                f"reward function {name!r} returned {_short(value)} at row {row}, not a finite"
+                " number"
             )
-    return [float(value) for value in values]
+        rewards.append(float(value))
+    return rewards
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more digits than Python prints
+        return f"an {type(value).__name__} too long to print"
+    return text if len(text) <= 80 else text[:80] + "…"

@@ -1,4 +1,4 @@
-"""The format reward."""
+"""The format rewards."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
 
-_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+_THINK = ("<think>", "</think>")
+_ANSWER = ("<answer>", "</answer>")
 _WHOLE = re.compile(r"\s*<think>.*</think>\s*<answer>(.*)</answer>\s*", re.DOTALL)
+_SUMMARISED = re.compile(r"\s*<think>.*</think>(.*)", re.DOTALL)
 
 
 class Format(RewardFunction):
@@ -20,24 +22,80 @@ class Format(RewardFunction):
     parts there is only whitespace; the answer has something visible in it. The paper asks for no
     least amount of thinking, so empty thinking has the format. A response cut at the token limit
     lacks its last tag.
+
+    Args:
+        opened: the prompt template ended in ``<think>``, so the response must not open it again.
+        answer_tags: with False, what follows ``</think>`` is a summary without tags, as released
+            R1 models write it, and must have something visible in it. Answer tags are then text.
+        weight: multiplies the reward.
     """
 
     name = "format"
 
+    def __init__(self, weight: float = 1.0, opened: bool = False, answer_tags: bool = True) -> None:
+        super().__init__(weight)
+        self.opened = opened
+        self.answer_tags = answer_tags
+
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return 1.0 or 0.0 a response."""
-        return [float(has_format(response.text)) for response in responses]
+        return [
+            float(has_format(response.text, opened=self.opened, answer_tags=self.answer_tags))
+            for response in responses
+        ]
 
 
-def has_format(text: str) -> bool:
-    """Decide whether a response has the format.
+class SpecialTokenFormat(RewardFunction):
+    """1 if the response is ``token<reasoning_process>token<summary>``, else 0.
+
+    R1's cold start prints ``|special_token|<reasoning_process>|special_token|<summary>``: the token
+    stands twice, the first time at the very start, and the summary has something visible in it. It
+    must be text to the tokenizer or an added token that is not special, as special tokens are left
+    out of responses when they are decoded.
+
+    Args:
+        token: the text of the token.
+        opened: the prompt template ended in the first token, so the response has only the second.
+        weight: multiplies the reward.
+    """
+
+    name = "special_token_format"
+
+    def __init__(
+        self, token: str = "|special_token|", weight: float = 1.0, opened: bool = False
+    ) -> None:
+        super().__init__(weight)
+        if not token.strip():
+            raise ValueError(f"token: {token!r} has nothing visible in it")
+        self.token = token
+        self.opened = opened
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        """Return 1.0 or 0.0 a response."""
+        return [float(self._has_format(response.text)) for response in responses]
+
+    def _has_format(self, text: str) -> bool:
+        parts = (self.token + text if self.opened else text).split(self.token)
+        return len(parts) == 3 and not parts[0].strip() and _is_visible(parts[2])
+
+
+def has_format(text: str, *, opened: bool = False, answer_tags: bool = True) -> bool:
+    """Decide whether a response has the format of ``Format``.
 
     >>> has_format("<think> 3 + 4 </think> <answer> 7 </answer>")
     True
     >>> has_format("<think> 3 + 4 </think> The answer: <answer> 7 </answer>")
     False
+    >>> has_format("3 + 4 </think> The answer is 7.", opened=True, answer_tags=False)
+    True
     """
-    if any(text.count(tag) != 1 for tag in _TAGS):
+    if opened:
+        text = "<think>" + text
+    if any(text.count(tag) != 1 for tag in (_THINK + _ANSWER if answer_tags else _THINK)):
         return False
-    match = _WHOLE.fullmatch(text)
-    return match is not None and any(c.isprintable() and c != " " for c in match.group(1))
+    match = (_WHOLE if answer_tags else _SUMMARISED).fullmatch(text)
+    return match is not None and _is_visible(match.group(1))
+
+
+def _is_visible(text: str) -> bool:
+    return any(c.isprintable() and not c.isspace() for c in text)

@@ -1,0 +1,73 @@
+"""Language consistency: the share of a text's words that are in one language."""
+
+from __future__ import annotations
+
+import re
+
+from r1lit.metrics.language import SCRIPTS_OF
+from r1lit.metrics.same_script import words_not_english
+from r1lit.metrics.words import count_words, prose
+
+_SENTENCE = re.compile(r"[。！？!?；\n]+")
+_LONGEST_WITHOUT_KANA = 8
+
+
+def language_consistency(thinking: str, language: str, same_script: bool = False) -> float:
+    """Return R1's Eq. 7: words of ``language`` in the thinking / words in the thinking.
+
+    ``language`` is an ISO 639-1 code. What counts as a word, and what is left out (code, formulas,
+    URLs, numbers), is said in ``r1lit.metrics.words``. Thinking without a word gives 0: nothing
+    shows its language, and 1 would pay for thinking left empty or hidden in code.
+
+    The script of a word decides. Two languages of one script are told apart only for Han: with
+    kana in the same sentence it is Japanese, and a sentence of more than 8 Han characters without
+    kana is Chinese. French words in English thinking, or Ukrainian in Russian, count as the target.
+    With ``same_script`` and English as the target, whole sentences of another language in Latin
+    script do not (``words_not_english``); single foreign words still do.
+
+    Worked example: 3 of 5 words are English, as each Han character is a word.
+
+    >>> language_consistency("people mistakenly认为 more", "en")
+    0.6
+
+    Raises:
+        ValueError: if ``language`` is not one of ``SCRIPTS_OF``, or ``same_script`` is asked for
+            another target than English.
+    """
+    check_language(language)
+    if same_script and language != "en":
+        raise ValueError(f"same_script: it is known for 'en' only, not for {language!r}")
+    scripts = SCRIPTS_OF[language]
+    text = prose(thinking)
+    counts = count_words(text, symbols_are_words=scripts == ("Latin",))
+    num_words = counts.total()
+    if num_words == 0:
+        return 0.0
+    num_target = sum(counts[script] for script in scripts)
+    if language in ("zh", "ja"):
+        num_target -= _han_of_the_other(text, language)
+    if same_script:
+        num_target -= min(num_target, words_not_english(text))
+    return num_target / num_words
+
+
+def check_language(language: str) -> None:
+    """Check that the scripts of ``language`` are known.
+
+    Raises:
+        ValueError: if they are not.
+    """
+    if language not in SCRIPTS_OF:
+        raise ValueError(f"language: {language!r} is none of {sorted(SCRIPTS_OF)}")
+
+
+def _han_of_the_other(text: str, language: str) -> int:
+    """Count the Han characters that are Japanese where Chinese is wanted, or the reverse."""
+    num_other = 0
+    for sentence in _SENTENCE.split(text):
+        counts = count_words(sentence, symbols_are_words=True)
+        if counts["Hiragana"] or counts["Katakana"]:
+            num_other += counts["Han"] if language == "zh" else 0
+        elif language == "ja" and counts["Han"] > _LONGEST_WITHOUT_KANA:
+            num_other += counts["Han"]
+    return num_other

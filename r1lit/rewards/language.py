@@ -1,0 +1,54 @@
+"""The language consistency reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from r1lit.batches import Response
+from r1lit.metrics.language import language_of
+from r1lit.metrics.language_consistency import check_language, language_consistency
+from r1lit.rewards.base import RewardFunction
+from r1lit.verifiers.extract import thinking_and_answer
+
+
+class LanguageConsistency(RewardFunction):
+    """The share of words of the target language in the thinking: R1's Eq. 7, from 0 to 1.
+
+    The target is ``language`` if given, else ``problem.meta["language"]``, else the language of the
+    question. With ``opened``, the prompt template ended in ``<think>``: a response without tags is
+    then thinking that was cut off, not an answer without thinking. Without thinking, or without a
+    word in it, the reward is 0. ``language_consistency`` says how far the measure goes; with
+    ``same_script`` it also finds sentences of other Latin-script languages where English is wanted.
+    """
+
+    name = "language_consistency"
+
+    def __init__(
+        self,
+        language: str | None = None,
+        opened: bool = False,
+        same_script: bool = False,
+        weight: float = 1.0,
+    ) -> None:
+        super().__init__(weight)
+        if language is not None:
+            check_language(language)
+        self.language = language
+        self.opened = opened
+        self.same_script = same_script
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        """Return a number from 0 to 1 a response.
+
+        Raises:
+            ValueError: if a problem's ``meta["language"]`` is not a known code.
+        """
+        return [self._consistency(response) for response in responses]
+
+    def _consistency(self, response: Response) -> float:
+        problem = response.problem
+        language = self.language or problem.meta.get("language") or language_of(problem.question)
+        text = "<think>" + response.text if self.opened else response.text
+        thinking, _ = thinking_and_answer(text)
+        same_script = self.same_script and language == "en"
+        return language_consistency(thinking, language, same_script)

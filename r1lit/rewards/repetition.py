@@ -1,0 +1,47 @@
+"""The penalty of responses that repeat themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from r1lit.batches import Response
+from r1lit.rewards.base import RewardFunction
+
+_PIECE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|[^\w\s]")
+
+
+class Repetition(RewardFunction):
+    """Minus the share of n-grams that stood before in the response, from -1 to 0.
+
+    The n-gram penalty of "Demystifying Long CoT" (arXiv 2502.03373) punishes each token of a
+    repeated n-gram; here it is one number a response: (unique n-grams / n-grams) - 1, and 0 for a
+    response shorter than n. Words, single Han and kana characters, and punctuation marks are the
+    grams, in lower case. With n = 2, "a b a b a b" has 5 bigrams, 2 unique: -0.6.
+    """
+
+    name = "repetition"
+
+    def __init__(self, n: int = 20, weight: float = 1.0) -> None:
+        super().__init__(weight)
+        if n < 1:
+            raise ValueError(f"n: {n} is not at least 1")
+        self.n = n
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        """Return a number from -1 to 0 a response."""
+        return [-repeated_share(response.text, self.n) for response in responses]
+
+
+def repeated_share(text: str, n: int) -> float:
+    """Return 1 - (unique n-grams / n-grams) of ``text``, 0 where it has none.
+
+    >>> repeated_share("a b a b a b", 2)
+    0.6
+    """
+    pieces = _PIECE.findall(text.lower())
+    num_grams = len(pieces) - n + 1
+    if num_grams < 1:
+        return 0.0
+    unique = len(set(zip(*(pieces[i:] for i in range(n)), strict=False)))
+    return 1.0 - unique / num_grams

@@ -1,0 +1,61 @@
+"""A plain function as a reward of a whole run, through the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny import model
+
+from r1lit.batches import Response
+
+SHORT = {"trainer": {"limit_val_batches": 0}, "data": {"init_args": {"num_iterations": 2}}}
+
+
+def num_letters(responses: Sequence[Response], per: int = 1) -> list[float]:
+    return [len(response.text) / per for response in responses]
+
+
+def forgetful(responses: Sequence[Response]) -> None:
+    return None
+
+
+def rewards(name: str, **init_args: Any) -> dict[str, Any]:
+    return model(rewards=[{"class_path": f"{__name__}.{name}", "init_args": init_args}])
+
+
+def test_a_plain_function_is_trained_on_logged_and_saved(fit, tmp_path: Path):
+    cli = fit("run", rewards("num_letters", per=10, weight=0.5), SHORT)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+    for line in map(json.loads, lines):
+        assert line["train/reward/num_letters"] > 0
+        assert line["train/reward"] == pytest.approx(line["train/reward/num_letters"] / 2)
+    saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    (spec,) = saved["model"]["init_args"]["rewards"]
+    assert spec["class_path"].endswith(".num_letters")
+    assert spec["init_args"] == {"per": 10, "weight": 0.5}
+    assert cli.model.rewards[0].weight == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (rewards("forgetful"), "reward function 'forgetful' returned None, not a list of rewards"),
+        (rewards("num_letters", pre=2), "got an unexpected keyword argument 'pre'"),
+        (rewards("num_words"), "num_words' cannot be imported"),
+        (
+            model(rewards=[{"class_path": "r1lit.rewards.Format", "init_args": {"wieght": 1}}]),
+            "Option 'wieght' is not accepted",
+        ),
+    ],
+)
+def test_mistakes_are_told(fit, change: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=r"(?s).*") as error:
+        fit("run", change, SHORT)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value).strip()
