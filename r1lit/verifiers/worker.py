@@ -32,6 +32,8 @@ _FRACTION = re.compile(r"^-?\d+(?:/\d+)?$")
 _ROUNDED = re.compile(r"[.%]|[Pp]ercent|[Pp]ct")
 _OPERATION = re.compile(r"\s*([-+*/=])\s*")
 _LOOKS = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\[!,;]")
+_ROWS = re.compile(r"^\[\s*\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*\s*\]$")
+_ROW = re.compile(r"\[([^\[\]]*)\]")
 _SPACES = re.compile(r"(?<![0-9])\s+|\s+(?![0-9])")
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 
@@ -65,7 +67,8 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
     """
     import math_verify
 
-    value, gold_value = parse(answer), parse(gold)
+    value, gold_value = parse(_as_matrix(answer)), parse(_as_matrix(gold))
+    value, gold_value = _as_sets(value, gold_value)
     vote = canonical(value, answer) if value is not None else plain(answer)
     if plain(answer) == plain(gold):
         return {"status": "right", "canonical": _short(vote), "reason": ""}
@@ -80,6 +83,34 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
         return {"status": "right", "canonical": _short(vote), "reason": ""}
     reason = f"{answer[:60]!r} is not {gold[:60]!r}"
     return {"status": "wrong", "canonical": _short(vote), "reason": reason}
+
+
+def _as_matrix(text: str) -> str:
+    r"""Write ``[[1, 2], [3, 4]]`` as LaTeX; any other text stays."""
+    if not _ROWS.match(text):
+        return text
+    rows = [" & ".join(row.split(",")) for row in _ROW.findall(text)]
+    return r"\begin{pmatrix} " + r" \\ ".join(rows) + r" \end{pmatrix}"
+
+
+def _as_sets(value: Any, gold_value: Any) -> tuple[Any, Any]:
+    """Turn an inequality in one unknown into the set it says, if the other is an interval."""
+    import sympy
+    from sympy.core.relational import Relational
+
+    pair = [value, gold_value]
+    for at in (0, 1):
+        one, other = pair[at], pair[1 - at]
+        if (
+            isinstance(one, Relational | sympy.And | sympy.Or)
+            and isinstance(other, sympy.Interval | sympy.Union)
+            and len(one.free_symbols) == 1
+        ):
+            # as_set wants a real unknown and knows fewer inequalities than there are
+            unknown = one.free_symbols.pop()
+            with contextlib.suppress(NotImplementedError, TypeError, ValueError):
+                pair[at] = one.subs(unknown, sympy.Symbol("x", real=True)).as_set()
+    return pair[0], pair[1]
 
 
 def _other_base(answer: str, gold: str) -> bool:
