@@ -44,15 +44,25 @@ def last_expression(response: str) -> str | None:
     if _BROKEN.search(text):
         return None
     text = text[-MAX_TAIL:]
-    said = list(_SAYS.finditer(text))
-    if said:
-        return _said(text[said[-1].end() :])
+    said = said_answer(text)
+    if said is not None:
+        return said
     formulas = list(_MATH.finditer(text))
     if formulas:
         return _right_side(next(filter(None, formulas[-1].groups())))
     last_line = text.rpartition("\n")[2]
     numbers = _NUMBER.findall(last_line)
     return numbers[-1].rstrip(",") if numbers and not _OR.search(last_line) else None
+
+
+def said_answer(text: str) -> str | None:
+    """Return what the last ``the answer is …`` of a text says, to the end of its sentence.
+
+    >>> said_answer("So the answer is 5 or 6. Done"), said_answer("no such words")
+    ('5 or 6', None)
+    """
+    said = list(_SAYS.finditer(text[-MAX_TAIL:]))
+    return _said(text[-MAX_TAIL:][said[-1].end() :]) if said else None
 
 
 def _said(rest: str) -> str | None:

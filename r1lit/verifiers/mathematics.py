@@ -32,8 +32,8 @@ _WITH_UNIT = re.compile(
 )
 _PLAIN_NUMBER = re.compile(r"^[-+]?[0-9][0-9,]*(?:\.[0-9]+)?$", re.ASCII)
 _SYMBOL_UNIT = re.compile(
-    r"^([-+]?[0-9][0-9,]*(?:\.[0-9]+)?) ?(?:[kcmdn]?m|[km]?g|lbs?|oz|ft|in|yd|mi|[km]m/h|mph|m/s|min"
-    r"|hrs?|h|s|ms|[mM]?[lL])(?:\^(?:[23]|\{[23]\}))?$",
+    r"^([-+]?[0-9][0-9,]*(?:\.[0-9]+)?) ?(?:[kcmdn]?m|[km]?g|lbs?|oz|ft|in|yd|mi|km/h|mph|m/s"
+    r"|min|hrs?|h|s|ms|[mM]?[lL])(?:\^(?:[23]|\{[23]\}))?$",
     re.ASCII,
 )
 _HUGE = re.compile(r"^[-+]?[0-9.]+[eE][-+]?[0-9]{4,}$", re.ASCII)
@@ -49,10 +49,11 @@ class MathVerifier(Verifier):
 
     The answer taken is the last ``<answer>`` or ``\boxed{}`` outside thinking. With
     ``last_expression``, a response that has neither is read at its end (``the answer is 5``, the
-    last ``$…$``): for scoring, not for training. Words that follow a plain number are its unit and are dropped (``72 clips``), unless
-    they change its value (``5 million``). ``canonical`` names the value, so that ``1/2`` and
-    ``0.5`` vote together. An answer that takes longer than ``timeout_s`` has status ``timeout``;
-    one that ends its worker process (memory, a crash) has status ``error``.
+    last ``$…$``): for scoring, not for training. Words that follow a plain number are its unit and
+    are dropped (``72 clips``), unless they change its value (``5 million``). ``canonical`` names
+    the value, so that ``1/2`` and ``0.5`` vote together. An answer that takes longer than
+    ``timeout_s`` has status ``timeout``; one that ends its worker process (memory, a crash) has
+    status ``error``.
 
     >>> problem = Problem(uid="", question="", answer="1,080", source="")
     >>> MathVerifier().verify("<answer> $1080$ </answer>", problem).status

@@ -35,7 +35,7 @@ _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "*
 _ENGLISH = re.compile(
     r"^(?:(?:so|thus|hence|therefore)\b,?\s*)?(?:the|my|our)?\s*"
     r"(?:(?:final|correct|exact|numerical)\s+)?(?:answer|result|solution|value)"
-    r"(?:\s*(?:is|equals|=)\s*|\s*:\s*(?:is\s+)?)(?=\S)",
+    r"(?:\s*(?:is|equals|=|:)){1,2}\s*(?=\S)",
     re.IGNORECASE,
 )
 _THEREFORE = re.compile(r"^(?:so|thus|hence|therefore)\b,?\s*(?=\S)", re.IGNORECASE)
@@ -93,14 +93,7 @@ def plain_answer(text: str) -> str:
     >>> plain_answer("1 000 000"), plain_answer("2.5e3"), plain_answer("不是5")
     ('1000000', '2.5 \\times 10^{3}', '不是5')
     """
-    text = plain_signs(text).strip()
-    for _ in range(3):
-        before = text
-        text = _unwrapped(text.rstrip(".").rstrip())
-        for lead in (_ENGLISH, _THEREFORE, _CHINESE):
-            text = lead.sub("", text, count=1)
-        if text == before:
-            break
+    text = without_lead(plain_signs(text))
     if not text.isascii():
         text = _CHINESE_UNIT.sub("", text)
         text = _CHINESE_OR.sub(" or ", text)
@@ -112,6 +105,23 @@ def plain_answer(text: str) -> str:
         return rf"{match[1]} \times 10^{{{int(match[2])}}}"
     text = _BARE_INFINITY.sub(r"\\infty ", text)
     return _MIXED_LATEX.sub(r"\1", _MIXED.sub(r"(\1+\2/\3)", text))
+
+
+def without_lead(text: str) -> str:
+    """Drop ``the answer is`` and its like, marks around the whole, and full stops at the end.
+
+    >>> without_lead("So the answer is: **Paris**."), without_lead("not Paris")
+    ('Paris', 'not Paris')
+    """
+    text = text.strip()
+    for _ in range(3):
+        before = text
+        text = _unwrapped(text.rstrip(".").rstrip())
+        for lead in (_ENGLISH, _THEREFORE, _CHINESE):
+            text = lead.sub("", text, count=1)
+        if text == before:
+            break
+    return text
 
 
 def _unwrapped(text: str) -> str:

@@ -1,29 +1,21 @@
 r"""The math worker: a process that compares answers with math-verify until its pipe closes.
 
-It is run as a file, never imported by the package, and imports nothing of it: importing
-``r1lit.verifiers`` would bring in torch. It speaks JSON over one pipe. First it says ``{}`` or
-``{"failed": traceback}``; then each ``{"answer": …, "gold": …, "patience": seconds}`` is answered
-with ``{"status": …, "canonical": …, "reason": …}``.
-
-math-verify's own time limits are off. The parent kills a worker that is late; should the parent be
-gone, an alarm set to ``patience`` ends the process, also in the middle of a long multiplication.
+It is run as a file and imports nothing of the package (see ``serving``). Each
+``{"answer": …, "gold": …}`` is answered with ``{"status": …, "canonical": …, "reason": …}``.
+math-verify's own time limits are off: the pool has better ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import re
-import resource
-import signal
+import runpy
 import sys
-import traceback
-from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-MAX_BYTES = 2 * 1024**3
 MAX_EXPANDED_POWER = 10
 MAX_VOTE = 200
 _BASE = re.compile(r"^-?[0-9A-Za-z,.\s]+_\{?\s*(\d+)\s*\}?$")
@@ -180,37 +172,16 @@ def _canonical_expression(value: Any) -> str:
     return str(value)
 
 
-def serve(connection: Connection) -> None:
-    """Answer requests until the parent closes the pipe."""
-    # Not every system has it; without it a hungry answer still ends at the time limit.
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-    try:
-        import math_verify  # noqa: F401
+def start() -> None:
+    """Load math-verify and compile its grammar, before the clock runs."""
+    import math_verify  # noqa: F401
 
-        logging.disable(logging.CRITICAL)
-        parse("1")  # compile the grammar before the clock runs
-        connection.send_bytes(b"{}")
-    except Exception:
-        connection.send_bytes(json.dumps({"failed": traceback.format_exc()}).encode())
-        return
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    while True:
-        try:
-            request = json.loads(connection.recv_bytes())
-        except EOFError:
-            return
-        signal.setitimer(signal.ITIMER_REAL, request["patience"])
-        try:
-            reply = decide(request["answer"], request["gold"])
-        except Exception as error:  # whatever sympy raises on what a model wrote is reported
-            reason = f"{type(error).__name__} while comparing: {error}"[:200]
-            reply = {"status": "error", "canonical": None, "reason": reason}
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        connection.send_bytes(json.dumps(reply).encode())
+    # sympy prints integers of any size in its errors and reprs.
+    sys.set_int_max_str_digits(0)
+    logging.disable(logging.CRITICAL)
+    parse("1")
 
 
 if __name__ == "__main__":
-    # sympy prints integers of any size in its errors and reprs.
-    sys.set_int_max_str_digits(0)
-    serve(Connection(int(sys.argv[1])))
+    serve = runpy.run_path(str(Path(__file__).with_name("serving.py")))["serve"]
+    serve(start, lambda request: decide(request["answer"], request["gold"]))
