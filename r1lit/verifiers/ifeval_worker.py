@@ -57,7 +57,7 @@ def start() -> None:
         package = ModuleType(name)
         package.__path__ = [str(folder / path)]
         sys.modules[name] = package
-    util = importlib.import_module("lm_eval.tasks.ifeval.instructions_util")
+    util: Any = importlib.import_module("lm_eval.tasks.ifeval.instructions_util")
     if splitter is None:
         splitter = _untrained_splitter()
         words = nltk.tokenize.NLTKWordTokenizer()

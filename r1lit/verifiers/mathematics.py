@@ -170,8 +170,8 @@ def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
         return _refused("unparsed", f"nests brackets deeper than {MAX_NESTING}", start)
     gold_words = words_of(gold, wrapped=True)  # east, not the product that is also seat
     if gold_words is not None:
-        words = words_of(answer) or answer.casefold()
-        return _compared(words == gold_words, words, answer, gold, start)
+        said = words_of(answer) or answer.casefold()
+        return _compared(said == gold_words, said, answer, gold, start)
     words, gold_words = words_of(answer), words_of(gold)
     if words and gold_words and min(len(words), len(gold_words)) > 2:
         return _compared(words == gold_words, words, answer, gold, start)
