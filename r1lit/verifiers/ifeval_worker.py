@@ -5,11 +5,15 @@ the folder of the checkers: the package itself would bring in a model's whole su
 ``{"text": …, "instructions": [[id, kwargs], …], "loose": bool}`` is answered with
 ``{"followed": [bool, …], "splitter": …}``.
 
-Deviations from the reference: ``langdetect`` has a seed, so that a verdict is always the same; text
-in which no language can be found does not follow an instruction about language (the reference
-counts it as followed); and where nltk's trained data ``punkt_tab`` is not on this machine, nothing
-is downloaded, and sentences are split by the same algorithm untrained, with a list of common
-abbreviations. ``splitter`` names which it was.
+Deviations from the reference:
+
+- ``langdetect`` has a seed, so that a verdict is always the same;
+- text in which no language can be found does not follow an instruction about language (the
+  reference counts it as followed);
+- a ``letter`` that is no letter (``#``) is counted (the reference counts a random letter instead);
+- where nltk's trained data ``punkt_tab`` is not on this machine, nothing is downloaded: sentences
+  are split by the same algorithm untrained, with a list of common abbreviations. ``splitter`` names
+  which it was.
 """
 
 from __future__ import annotations
@@ -94,6 +98,8 @@ def decide(request: dict[str, Any]) -> dict[str, Any]:
     for identifier, kwargs in request["instructions"]:
         checker = _loaded["checkers"][identifier](identifier)
         checker.build_description(**kwargs)
+        if identifier == "keywords:letter_frequency":
+            checker._letter = kwargs["letter"].lower()
         followed.append(any(_follows(checker, identifier, text) for text in texts))
     return {"followed": followed, "splitter": _loaded["splitter"]}
 

@@ -65,7 +65,7 @@ def read_assignment(text: str, names: Sequence[str]) -> tuple[list[bool] | None,
     """
     one = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     claim = re.compile(
-        rf"({one})\**\s*(?:is|=|:|->|→|\()\s*\**\s*(?:an?\s+|the\s+)?(knight|knave)\)?(?!\w)",
+        rf"({one})\**\s*(?:is|=|:|->|→|\()\s*\**\s*(?:an?\s+|the\s+)?\**(knight|knave)\)?(?!\w)",
         re.IGNORECASE,
     )
     said: dict[str, bool] = {}
