@@ -26,7 +26,7 @@ LETTERS = "ABCDEFGHIJ"
 MAX_CHARACTERS = 2000
 FORMS = ("letter", "index", "text")
 _LEAD = re.compile(
-    r"^(?:(?:so|thus|hence|therefore|i (?:would )?(?:choose|pick|select)|选择?|故选|应选)"
+    r"^(?:(?:(?:so|thus|hence|therefore|i (?:would )?(?:choose|pick|select))\b|选择?|故选|应选)"
     r"\s*[,:]?\s*)?"
     r"(?:the\s+)?(?:(?:correct|best|right|final)\s+)?(?:(?:option|choice|answer|选项|答案)\b\s*"
     r"(?:(?:is|are|should be|must be|would be|是|为)\s*)?:?\s*)?(?=\S)",
@@ -138,22 +138,24 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
     >>> read_choice("A. Paris", choices) is None, read_choice("ABCD", choices) is None
     (True, True)
     """
-    text = _stripped(text)
     letters = LETTERS[: len(choices)]
+    raw = " ".join(text.split())
+    verbatim = [i for i, choice in enumerate(choices) if " ".join(choice.split()) == raw]
+    if len(verbatim) == 1 and not (len(raw) == 1 and raw in LETTERS):
+        return verbatim[0]
+    text = _stripped(text)
     match = _ALONE.match(text)
     if match:
         letter = match[1].upper()
         return letters.index(letter) if letter in letters else _by_text(text, choices)
-    verbatim = [
-        i for i, choice in enumerate(choices) if choice.casefold().strip() == text.casefold()
-    ]
-    if len(verbatim) == 1:
-        return verbatim[0]
+    same = [i for i, choice in enumerate(choices) if choice.casefold().strip() == text.casefold()]
+    if len(same) == 1:
+        return same[0]
     if match := _CONFIRMED.match(text):
         return _place(match[1].upper(), letters)
     if match := _LABELLED.match(text):  # before options' texts, in which the label A is an article
         place, rest = _place(match[1] or match[2] or match[3], letters), match[4].strip()
-        if place is None or normalised(rest) == normalised(choices[place]):
+        if place is None or _key(rest) == _key(choices[place]):
             return place  # two options may share this text; the letter tells them apart
         other = _by_text(rest, choices) is not None
         return None if other or _wavers(rest, letters, place) else place
@@ -169,9 +171,13 @@ def _place(letter: str, letters: str) -> int | None:
 
 def _by_text(text: str, choices: Sequence[str]) -> int | None:
     """Return the one option whose text this is."""
-    key = normalised(text)
-    places = [i for i, choice in enumerate(choices) if normalised(choice) == key]
+    key = _key(text)
+    places = [i for i, choice in enumerate(choices) if _key(choice) == key]
     return places[0] if len(places) == 1 and key else None
+
+
+def _key(text: str) -> str:
+    return normalised(plain_signs(text))
 
 
 def _wavers(rest: str, letters: str, place: int) -> bool:

@@ -116,7 +116,7 @@ def test_mmlu():
             if verdict.canonical != letter:
                 same += 1
                 twin = [c for c in choices if normalised(c) == normalised(choice)]
-                assert len(twin) > 1 or verdict.canonical is not None, (n, choice, verdict)
+                assert len(twin) > 1 and verdict.status == "unparsed", (n, choice, verdict)
         both = f"<answer> {LETTERS[right]} or {LETTERS[right - 1]} </answer>"
         assert verifier.verify(both, problem).status == "unparsed"
-    assert texts == 4 * 1816 and same < 60, same
+    assert texts == 4 * 1816 and same == 8, same  # the data repeats an option in four problems
