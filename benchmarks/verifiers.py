@@ -1,7 +1,8 @@
-"""Verdicts a second on the gold answers of GSM8K and MATH, warm: ``python -m benchmarks.verifiers``.
+"""Verdicts a second on gold answers of GSM8K and MATH, warm.
 
-Half the responses are right, half have a changed first digit; every response has thinking around
-its answer. MATH counts distinct pairs of answer and gold answer, since equal ones are decided once.
+``python -m benchmarks.verifiers``. Half the responses are right, half have a changed first digit;
+every response has thinking around its answer. ``math`` takes rows as they come, ``math distinct``
+each answer once: equal pairs of answer and gold answer are decided once, which flatters the first.
 Goals: 2,000 GSM8K and 300 MATH verdicts a second over 2 workers.
 """
 
@@ -16,7 +17,7 @@ from pathlib import Path
 from r1lit.batches import Problem
 from r1lit.verifiers import MathVerifier
 
-GOALS = {"gsm8k": 2000.0, "math": 300.0}
+GOALS = {"gsm8k": 2000, "math": 300, "math distinct": 300}
 THINKING = "<think> " + "Let me add these numbers up. " * 40 + "</think> "
 
 
@@ -26,7 +27,8 @@ def golds(folder: Path) -> dict[str, list[str]]:
     math = json.loads((folder / "math_train.json").read_text())
     return {
         "gsm8k": [json.loads(line)["answer"].split("####")[-1].strip() for line in gsm8k],
-        "math": sorted({row["answer"] for row in math if row["answer"]}),
+        "math": [row["answer"] for row in math if row["answer"]],
+        "math distinct": sorted({row["answer"] for row in math if row["answer"]}),
     }
 
 
@@ -59,7 +61,7 @@ def main() -> None:
         measure(verifier, answers[:: max(1, len(answers) // 200)])  # warm up
         step = max(1, len(answers) // arguments.limit)
         rate, statuses = measure(verifier, answers[::step][: arguments.limit])
-        print(f"{name}: {rate:.0f} verdicts/s (goal {GOALS[name]:.0f}), {statuses}")
+        print(f"{name}: {rate:.0f} verdicts/s (goal {GOALS[name]}), {statuses}")
     verifier.close()
 
 

@@ -13,6 +13,7 @@ import logging
 import re
 import runpy
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _SPACES = re.compile(r"(?<![0-9])\s+|\s+(?![0-9])")
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 
 
+@lru_cache(maxsize=4096)  # a group's responses share their gold answer, and often their answer
 def parse(text: str) -> Any:
     """Return the value that math-verify reads, or ``None``.
 
@@ -59,13 +61,14 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
     """
     import math_verify
 
-    value, gold_value = parse(_as_matrix(answer)), parse(_as_matrix(gold))
-    value, gold_value = _as_sets(value, gold_value)
-    vote = canonical(value, answer) if value is not None else plain(answer)
+    value = parse(_as_matrix(answer))
     if plain(answer) == plain(gold):
+        vote = canonical(value, answer) if value is not None else plain(answer)
         return {"status": "right", "canonical": _short(vote), "reason": ""}
     if value is None:
         return {"status": "unparsed", "canonical": None, "reason": f"cannot read {answer[:60]!r}"}
+    value, gold_value = _as_sets(value, parse(_as_matrix(gold)))
+    vote = canonical(value, answer)
     if (
         gold_value is not None
         and not _other_base(answer, gold)
