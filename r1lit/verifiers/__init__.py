@@ -1,19 +1,30 @@
 """Verifiers: they decide whether a response answers its problem."""
 
 from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.verifiers.endpoint import ChatEndpoint
+from r1lit.verifiers.exact import ExactVerifier
+from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.generative import GenerativeVerifier
 from r1lit.verifiers.golds import check_golds
-from r1lit.verifiers.judge import Judge
+from r1lit.verifiers.ifeval import IFEvalVerifier
+from r1lit.verifiers.judge import Judge, default_verifiers
+from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
 
 __all__ = [
     "ChatEndpoint",
+    "ChoiceVerifier",
     "CountdownVerifier",
+    "ExactVerifier",
+    "Game24Verifier",
     "GenerativeVerifier",
+    "IFEvalVerifier",
     "Judge",
+    "LogicVerifier",
     "MathVerifier",
     "Verifier",
     "check_golds",
+    "default_verifiers",
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from r1lit.batches import Problem, Verdict
+from r1lit.batches import Problem, Status, Verdict
 
 
 class Verifier(ABC):
@@ -17,6 +18,10 @@ class Verifier(ABC):
     max_words: float = float("inf")
     """Words a gold answer may have; more show that another text was taken for it."""
 
+    def gold_text(self, problem: Problem) -> str:
+        """Return what a right response would have between its answer tags."""
+        return problem.answer
+
     @abstractmethod
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
@@ -27,3 +32,17 @@ class Verifier(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release worker processes, if any."""
+
+
+def conclude(status: Status, canonical: str | None, reason: str, start: float) -> Verdict:
+    """Return a verdict whose value is 1 if it is right, else 0.
+
+    ``start`` is the reading of ``time.perf_counter`` when the decision began.
+    """
+    return Verdict(
+        value=float(status == "right"),
+        status=status,
+        canonical=canonical,
+        reason=reason,
+        seconds=time.perf_counter() - start,
+    )

@@ -116,7 +116,7 @@ class CountdownVerifier(Verifier):
                 f"meta: problem {problem.uid!r} has no {' and no '.join(sorted(missing))}, which"
                 " the countdown verifier needs"
             )
-        status, canonical, reason = _decide(
+        status, canonical, reason = decide_expression(
             extract_answer(response), problem.meta["numbers"], problem.meta["target"]
         )
         return Verdict(
@@ -128,10 +128,10 @@ class CountdownVerifier(Verifier):
         )
 
 
-def _decide(
+def decide_expression(
     answer: str | None, numbers: Sequence[int], target: int
 ) -> tuple[Status, str | None, str]:
-    """Return status, canonical and reason."""
+    """Return status, canonical and reason of one expression; ``None`` is no answer."""
     if answer is None:
         return "unparsed", None, "no <answer>"
     if len(answer) > MAX_CHARACTERS:

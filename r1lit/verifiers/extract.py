@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 
+from r1lit.verifiers.notation import INVISIBLE
+
+MAX_NESTED = 5
 _THINK = re.compile(r"</?think>")
 _ANSWER = re.compile(r"</?answer>")
-_BOX = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
-_INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 
 
 def thinking_and_answer(response: str) -> tuple[str, str]:
@@ -56,16 +58,8 @@ def extract_answer(response: str) -> str | None:
     '2'
     """
     _, text = thinking_and_answer(response)
-    answer, start = None, None
-    for tag in _ANSWER.finditer(text):
-        if tag.group() == "<answer>":
-            start = tag.end()
-        elif start is not None:
-            answer = (start, tag.start())
-            start = None
-    if answer is None:
-        return None
-    return text[slice(*answer)].translate(_INVISIBLE).strip()
+    span = _answer_span(text)
+    return None if span is None else _visible(text, span)
 
 
 def extract_boxed(response: str) -> str | None:
@@ -75,10 +69,54 @@ def extract_boxed(response: str) -> str | None:
     '\\frac{1}{2}'
     """
     _, text = thinking_and_answer(response)
+    span = _box_span(text)
+    return None if span is None else _visible(text, span)
+
+
+def extract_final(response: str) -> str | None:
+    r"""Return the last ``<answer>…</answer>`` or ``\boxed{…}`` outside thinking, or ``None``.
+
+    The one that ends later counts. A box inside the answer tags is taken out of them.
+
+    >>> extract_final(r"<answer> 1 </answer>, no: \boxed{2}")
+    '2'
+    >>> extract_final(r"\boxed{1} <answer> so it is \boxed{2} </answer>")
+    '2'
+    """
+    _, text = thinking_and_answer(response)
+    answer, box = _answer_span(text), _box_span(text)
+    last = max(filter(None, (answer, box)), key=lambda span: span[1], default=None)
+    if last is None:
+        return None
+    found = _visible(text, last)
+    for _ in range(MAX_NESTED):
+        inner = _box_span(found)
+        if inner is None:
+            break
+        found = found[slice(*inner)].strip()
+    return found
+
+
+def _visible(text: str, span: tuple[int, int]) -> str:
+    return text[slice(*span)].translate(INVISIBLE).strip()
+
+
+def _answer_span(text: str) -> tuple[int, int] | None:
+    answer, start = None, None
+    for tag in _ANSWER.finditer(text):
+        if tag.group() == "<answer>":
+            start = tag.end()
+        elif start is not None:
+            answer = (start, tag.start())
+            start = None
+    return answer
+
+
+def _box_span(text: str) -> tuple[int, int] | None:
     box = None
     open_braces: list[int | None] = []
     for token in _BOX.finditer(text):
-        if token.group().startswith("\\boxed"):
+        if token.group().startswith(("\\boxed", "\\fbox")):
             open_braces.append(token.end())
         elif token.group() == "{":
             open_braces.append(None)
@@ -86,6 +124,4 @@ def extract_boxed(response: str) -> str | None:
             start = open_braces.pop()
             if start is not None:
                 box = (start, token.start())
-    if box is None:
-        return None
-    return text[slice(*box)].translate(_INVISIBLE).strip()
+    return box

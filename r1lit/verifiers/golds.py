@@ -33,7 +33,7 @@ def check_golds(judge: Judge, problems: Sequence[Problem], key: str) -> None:
             by_source.setdefault(problem.source, []).append(problem)
     for source, own in by_source.items():
         sample = own[:: -(-len(own) // SAMPLE)]
-        texts = [f"<answer> {problem.answer} </answer>" for problem in sample]
+        texts = [f"<answer> {judge.verifier_of(p).gold_text(p)} </answer>" for p in sample]
         verdicts = judge.verdicts(texts, sample)
         fine = [
             verdict.status == "right" and num_words(p.answer) <= judge.verifier_of(p).max_words

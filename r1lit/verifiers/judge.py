@@ -6,20 +6,41 @@ from collections.abc import Mapping, Sequence
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.countdown import CountdownVerifier
+from r1lit.verifiers.exact import ExactVerifier
+from r1lit.verifiers.game24 import Game24Verifier
+from r1lit.verifiers.ifeval import IFEvalVerifier
+from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
+
+
+def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
+    """Return every verifier by the name that problems give. None starts a process until used.
+
+    With ``last_expression``, ``math`` reads responses that have no ``<answer>`` and no box at their
+    end: for scoring, not for training.
+    """
+    return {
+        "choice": ChoiceVerifier(),
+        "countdown": CountdownVerifier(),
+        "exact": ExactVerifier(),
+        "game24": Game24Verifier(),
+        "ifeval_loose": IFEvalVerifier(loose=True),
+        "ifeval_strict": IFEvalVerifier(),
+        "logic": LogicVerifier(),
+        "math": MathVerifier(last_expression=last_expression),
+    }
 
 
 class Judge:
     """Sends each response to the verifier that ``problem.verifier`` names.
 
-    ``verifiers`` replaces the default, which knows ``countdown`` and ``math``.
+    ``verifiers`` replaces the default, ``default_verifiers()``.
     """
 
     def __init__(self, verifiers: Mapping[str, Verifier] | None = None) -> None:
-        if verifiers is None:
-            verifiers = {"countdown": CountdownVerifier(), "math": MathVerifier()}
-        self.verifiers = dict(verifiers)
+        self.verifiers = dict(default_verifiers() if verifiers is None else verifiers)
 
     def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Return one verdict a text, in order, with one ``verify_batch`` call per verifier.

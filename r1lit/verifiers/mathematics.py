@@ -15,11 +15,14 @@ from pathlib import Path
 
 from r1lit.batches import Problem, Status, Verdict
 from r1lit.verifiers.base import Verifier
-from r1lit.verifiers.extract import extract_answer, extract_boxed
+from r1lit.verifiers.extract import extract_final
+from r1lit.verifiers.last_expression import last_expression
+from r1lit.verifiers.notation import plain_answer, side_by_side, words_of
 from r1lit.verifiers.pool import WorkerPool
 
 MAX_CHARACTERS = 400
 MAX_NESTING = 20
+MAX_VOTE = 200
 _END = re.compile(r"\s*(?<!\\)[.,;]+$")
 _COMMA = re.compile(r"(?<=[0-9])(?:,\\!|\{,\})\s*(?=[0-9])")
 _DOLLARS = re.compile(r"^\$([^$]+)\$$")
@@ -27,6 +30,13 @@ _INTEGER = re.compile(r"^(?:\\?\$ ?)?([-+]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)$",
 _WITH_UNIT = re.compile(
     r"^((?:\\?\$ ?)?[-+]?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.[0-9]+)?)((?: [A-Za-z]{2,})+)$"
 )
+_PLAIN_NUMBER = re.compile(r"^[-+]?[0-9][0-9,]*(?:\.[0-9]+)?$", re.ASCII)
+_SYMBOL_UNIT = re.compile(
+    r"^([-+]?[0-9][0-9,]*(?:\.[0-9]+)?) ?(?:[kcmdn]?m|[km]?g|lbs?|oz|ft|in|yd|mi|km/h|mph|m/s"
+    r"|min|hrs?|h|s|ms|[mM]?[lL])(?:\^(?:[23]|\{[23]\}))?$",
+    re.ASCII,
+)
+_HUGE = re.compile(r"^[-+]?[0-9.]+[eE][-+]?[0-9]{4,}$", re.ASCII)
 _SCALE = re.compile(
     r"\b(?:hundreds?|thousands?|[mbtr]+illions?|dozens?|hal(?:f|ves)|thirds?|fourths?|quarters?"
     r"|fifths?|tenths?|percent|pct|squared|cubed|factorial|times|plus|minus|over|mod|or|and|to|pi)\b",
@@ -37,11 +47,13 @@ _SCALE = re.compile(
 class MathVerifier(Verifier):
     r"""Decides about mathematics: ``problem.answer`` is the gold answer, in LaTeX or plain.
 
-    The answer taken is the last ``<answer>`` outside thinking, else the last ``\boxed{}`` outside
-    thinking. Words that follow a plain number are its unit and are dropped (``72 clips``), unless
-    they change its value (``5 million``). ``canonical`` names the value, so that ``1/2`` and
-    ``0.5`` vote together. An answer that takes longer than ``timeout_s`` has status ``timeout``;
-    one that ends its worker process (memory, a crash) has status ``error``.
+    The answer taken is the last ``<answer>`` or ``\boxed{}`` outside thinking. With
+    ``last_expression``, a response that has neither is read at its end (``the answer is 5``, the
+    last ``$…$``): for scoring, not for training. Words that follow a plain number are its unit and
+    are dropped (``72 clips``), unless they change its value (``5 million``). ``canonical`` names
+    the value, so that ``1/2`` and ``0.5`` vote together. An answer that takes longer than
+    ``timeout_s`` has status ``timeout``; one that ends its worker process (memory, a crash) has
+    status ``error``.
 
     >>> problem = Problem(uid="", question="", answer="1,080", source="")
     >>> MathVerifier().verify("<answer> $1080$ </answer>", problem).status
@@ -50,13 +62,16 @@ class MathVerifier(Verifier):
 
     max_words = 8.0  # gold answers of GSM8K and MATH have 3 at most, solutions dozens
 
-    def __init__(self, timeout_s: float = 5.0, num_workers: int = 2) -> None:
+    def __init__(
+        self, timeout_s: float = 5.0, num_workers: int = 2, last_expression: bool = False
+    ) -> None:
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
         if num_workers < 1:
             raise ValueError(f"num_workers: {num_workers} is not at least 1")
         self.timeout_s = timeout_s
         self.num_workers = num_workers
+        self.last_expression = last_expression
         self.pool = WorkerPool(Path(__file__).with_name("worker.py"), num_workers, timeout_s)
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -75,8 +90,10 @@ class MathVerifier(Verifier):
         rows_of: dict[tuple[str, str], list[int]] = {}
         for row, (response, problem) in enumerate(zip(responses, problems, strict=True)):
             start = time.perf_counter()
-            gold = tidy(problem.answer)
-            answer = find_answer(response)
+            gold = _gold(problem.answer)
+            answer = find_answer(response, self.last_expression)
+            if answer is not None and _PLAIN_NUMBER.match(gold):
+                answer = _SYMBOL_UNIT.sub(r"\1", answer)
             verdict = _decide_here(answer, gold, start)
             if verdict is not None:
                 verdicts[row] = verdict
@@ -96,20 +113,27 @@ class MathVerifier(Verifier):
         self.pool.close()
 
 
-def find_answer(response: str) -> str | None:
-    r"""Return the answer of a response: the last ``<answer>``, else the last ``\boxed{}``.
+def find_answer(response: str, at_the_end: bool = False) -> str | None:
+    r"""Return the answer of a response: the last ``<answer>`` or ``\boxed{}``, made plain.
+
+    With ``at_the_end``, a response without either gives the expression it ends on.
 
     >>> find_answer("<think> 70 + 2 </think> <answer> 72 clips </answer>")
     '72'
     """
-    answer = extract_answer(response)
-    if answer is None:
-        answer = extract_boxed(response)
+    answer = extract_final(response)
+    if answer is None and at_the_end:
+        answer = last_expression(response)
     if answer is None or len(answer) > MAX_CHARACTERS:
         return answer
-    answer = tidy(answer)
+    answer = tidy(plain_answer(answer))
     match = _WITH_UNIT.match(answer)
     return match.group(1) if match and not _SCALE.search(match.group(2)) else answer
+
+
+def _gold(text: str) -> str:
+    """Write a gold answer as answers are written; one that is too long for that stays."""
+    return tidy(plain_answer(text)) if len(text) <= MAX_CHARACTERS else tidy(text)
 
 
 def tidy(text: str) -> str:
@@ -144,15 +168,29 @@ def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
         return _refused("unparsed", f"is longer than {MAX_CHARACTERS} characters", start)
     if _nesting(answer) > MAX_NESTING:  # the LaTeX parser is exponential in it
         return _refused("unparsed", f"nests brackets deeper than {MAX_NESTING}", start)
+    gold_words = words_of(gold, wrapped=True)  # east, not the product that is also seat
+    if gold_words is not None:
+        said = words_of(answer) or answer.casefold()
+        return _compared(said == gold_words, said, answer, gold, start)
+    words, gold_words = words_of(answer), words_of(gold)
+    if words and gold_words and min(len(words), len(gold_words)) > 2:
+        return _compared(words == gold_words, words, answer, gold, start)
+    if _HUGE.match(answer):
+        return _refused("unparsed", "a power of ten beyond 999", start)
+    if side_by_side(answer):
+        return _refused("unparsed", "two numbers with nothing between them", start)
     number, gold_number = whole_number(answer), whole_number(gold)
     if number is None or gold_number is None:
         return None
-    right = number == gold_number
+    return _compared(number == gold_number, str(number), answer, gold, start)
+
+
+def _compared(right: bool, canonical: str, answer: str, gold: str, start: float) -> Verdict:
     return Verdict(
         value=float(right),
         status="right" if right else "wrong",
-        canonical=str(number),
-        reason="" if right else f"{number} is not {gold_number}",
+        canonical=canonical[:MAX_VOTE],
+        reason="" if right else f"{answer[:60]!r} is not {gold[:60]!r}",
         seconds=time.perf_counter() - start,
     )
 

@@ -1,29 +1,22 @@
 r"""The math worker: a process that compares answers with math-verify until its pipe closes.
 
-It is run as a file, never imported by the package, and imports nothing of it: importing
-``r1lit.verifiers`` would bring in torch. It speaks JSON over one pipe. First it says ``{}`` or
-``{"failed": traceback}``; then each ``{"answer": …, "gold": …, "patience": seconds}`` is answered
-with ``{"status": …, "canonical": …, "reason": …}``.
-
-math-verify's own time limits are off. The parent kills a worker that is late; should the parent be
-gone, an alarm set to ``patience`` ends the process, also in the middle of a long multiplication.
+It is run as a file and imports nothing of the package (see ``serving``). Each
+``{"answer": …, "gold": …}`` is answered with ``{"status": …, "canonical": …, "reason": …}``.
+math-verify's own time limits are off: the pool has better ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import re
-import resource
-import signal
+import runpy
 import sys
-import traceback
-from multiprocessing.connection import Connection
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-MAX_BYTES = 2 * 1024**3
 MAX_EXPANDED_POWER = 10
 MAX_VOTE = 200
 _BASE = re.compile(r"^-?[0-9A-Za-z,.\s]+_\{?\s*(\d+)\s*\}?$")
@@ -32,10 +25,13 @@ _FRACTION = re.compile(r"^-?\d+(?:/\d+)?$")
 _ROUNDED = re.compile(r"[.%]|[Pp]ercent|[Pp]ct")
 _OPERATION = re.compile(r"\s*([-+*/=])\s*")
 _LOOKS = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\[!,;]")
+_ROWS = re.compile(r"^\[\s*\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*\s*\]$")
+_ROW = re.compile(r"\[([^\[\]]*)\]")
 _SPACES = re.compile(r"(?<![0-9])\s+|\s+(?![0-9])")
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 
 
+@lru_cache(maxsize=4096)  # a group's responses share their gold answer, and often their answer
 def parse(text: str) -> Any:
     """Return the value that math-verify reads, or ``None``.
 
@@ -65,12 +61,14 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
     """
     import math_verify
 
-    value, gold_value = parse(answer), parse(gold)
-    vote = canonical(value, answer) if value is not None else plain(answer)
+    value = parse(_as_matrix(answer))
     if plain(answer) == plain(gold):
+        vote = canonical(value, answer) if value is not None else plain(answer)
         return {"status": "right", "canonical": _short(vote), "reason": ""}
     if value is None:
         return {"status": "unparsed", "canonical": None, "reason": f"cannot read {answer[:60]!r}"}
+    value, gold_value = _as_sets(value, parse(_as_matrix(gold)))
+    vote = canonical(value, answer)
     if (
         gold_value is not None
         and not _other_base(answer, gold)
@@ -80,6 +78,34 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
         return {"status": "right", "canonical": _short(vote), "reason": ""}
     reason = f"{answer[:60]!r} is not {gold[:60]!r}"
     return {"status": "wrong", "canonical": _short(vote), "reason": reason}
+
+
+def _as_matrix(text: str) -> str:
+    r"""Write ``[[1, 2], [3, 4]]`` as LaTeX; any other text stays."""
+    if not _ROWS.match(text):
+        return text
+    rows = [" & ".join(row.split(",")) for row in _ROW.findall(text)]
+    return r"\begin{pmatrix} " + r" \\ ".join(rows) + r" \end{pmatrix}"
+
+
+def _as_sets(value: Any, gold_value: Any) -> tuple[Any, Any]:
+    """Turn an inequality in one unknown into the set it says, if the other is an interval."""
+    import sympy
+    from sympy.core.relational import Relational
+
+    pair = [value, gold_value]
+    for at in (0, 1):
+        one, other = pair[at], pair[1 - at]
+        if (
+            isinstance(one, Relational | sympy.And | sympy.Or)
+            and isinstance(other, sympy.Interval | sympy.Union)
+            and len(one.free_symbols) == 1
+        ):
+            # as_set wants a real unknown and knows fewer inequalities than there are
+            unknown = one.free_symbols.pop()
+            with contextlib.suppress(NotImplementedError, TypeError, ValueError):
+                pair[at] = one.subs(unknown, sympy.Symbol("x", real=True)).as_set()
+    return pair[0], pair[1]
 
 
 def _other_base(answer: str, gold: str) -> bool:
@@ -149,37 +175,16 @@ def _canonical_expression(value: Any) -> str:
     return str(value)
 
 
-def serve(connection: Connection) -> None:
-    """Answer requests until the parent closes the pipe."""
-    # Not every system has it; without it a hungry answer still ends at the time limit.
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-    try:
-        import math_verify  # noqa: F401
+def start() -> None:
+    """Load math-verify and compile its grammar, before the clock runs."""
+    import math_verify  # noqa: F401
 
-        logging.disable(logging.CRITICAL)
-        parse("1")  # compile the grammar before the clock runs
-        connection.send_bytes(b"{}")
-    except Exception:
-        connection.send_bytes(json.dumps({"failed": traceback.format_exc()}).encode())
-        return
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    while True:
-        try:
-            request = json.loads(connection.recv_bytes())
-        except EOFError:
-            return
-        signal.setitimer(signal.ITIMER_REAL, request["patience"])
-        try:
-            reply = decide(request["answer"], request["gold"])
-        except Exception as error:  # whatever sympy raises on what a model wrote is reported
-            reason = f"{type(error).__name__} while comparing: {error}"[:200]
-            reply = {"status": "error", "canonical": None, "reason": reason}
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        connection.send_bytes(json.dumps(reply).encode())
+    # sympy prints integers of any size in its errors and reprs.
+    sys.set_int_max_str_digits(0)
+    logging.disable(logging.CRITICAL)
+    parse("1")
 
 
 if __name__ == "__main__":
-    # sympy prints integers of any size in its errors and reprs.
-    sys.set_int_max_str_digits(0)
-    serve(Connection(int(sys.argv[1])))
+    serve = runpy.run_path(str(Path(__file__).with_name("serving.py")))["serve"]
+    serve(start, lambda request: decide(request["answer"], request["gold"]))

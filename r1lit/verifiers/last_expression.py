@@ -1,0 +1,81 @@
+r"""The weakest form of an answer: what a response without ``<answer>`` and ``\boxed{}`` ends on.
+
+For scoring responses that were never told of a form. Training leaves it off: a policy that is paid
+for it need not learn to commit to an answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from r1lit.verifiers.extract import thinking_and_answer
+from r1lit.verifiers.notation import INVISIBLE
+
+MAX_TAIL = 2000
+_BROKEN = re.compile(r"\\boxed|\\fbox|<answer>|</answer>|<think>")
+_SAYS = re.compile(
+    r"(?:\banswer\b[^.\n]{0,60}?\b(?:is|be|equals)\b\s*:?|\banswer\b\s*\**\s*:|\banswer\b\s*=(?=\s)"
+    r"|(?:答案|结果)\s*(?:应该|应当)?\s*(?:就?是|为|等于|：|:|=))\s*\**\s*",
+    re.IGNORECASE,
+)
+_MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_END = re.compile(r"\n|[.。!！?？;；](?=\s|\*|$)|。")
+_NUMBER = re.compile(r"(?<![\w.])[-−]?[$€£¥]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^])", re.ASCII)
+_OR = re.compile(r"\bor\b|或|\?|？", re.IGNORECASE)
+_EQUALS = re.compile(r"(?<![<>=!:])=(?![=>])")
+
+
+def last_expression(response: str) -> str | None:
+    r"""Return the expression that the answer part of a response ends on, or ``None``.
+
+    In this order: what the last ``the answer is …`` says, in English or Chinese; the last ``$…$``;
+    the last number of the last line, if that line does not waver (``or``, a question mark). A
+    response that began ``<answer>`` or ``\boxed{`` and did not finish it has none.
+
+    >>> last_expression("She sold 48 + 24 clips. The answer is 72.")
+    '72'
+    >>> last_expression(r"Hence $x = 3$, and so $x + 1 = 4$")
+    '4'
+    >>> last_expression("So 3 or 4"), last_expression(r"so \boxed{4")
+    (None, None)
+    """
+    _, text = thinking_and_answer(response)
+    text = text.translate(INVISIBLE).strip()
+    if _BROKEN.search(text):
+        return None
+    text = text[-MAX_TAIL:]
+    said = said_answer(text)
+    if said is not None:
+        return said
+    formulas = list(_MATH.finditer(text))
+    if formulas:
+        return _right_side(next(filter(None, formulas[-1].groups())))
+    last_line = text.rpartition("\n")[2]
+    numbers = _NUMBER.findall(last_line)
+    return numbers[-1].rstrip(",") if numbers and not _OR.search(last_line) else None
+
+
+def said_answer(text: str) -> str | None:
+    """Return what the last ``the answer is …`` of a text says, to the end of its sentence.
+
+    >>> said_answer("So the answer is 5 or 6. Done"), said_answer("no such words")
+    ('5 or 6', None)
+    """
+    said = list(_SAYS.finditer(text[-MAX_TAIL:]))
+    return _said(text[-MAX_TAIL:][said[-1].end() :]) if said else None
+
+
+def _said(rest: str) -> str | None:
+    formula = _MATH.match(rest)
+    if formula:
+        behind = rest[formula.end() :]
+        if not _OR.search(behind[: end.start() if (end := _END.search(behind)) else None]):
+            return _right_side(next(filter(None, formula.groups())))
+    end = _END.search(rest)
+    return rest[: end.start() if end else None].strip(" *") or None
+
+
+def _right_side(formula: str) -> str:
+    r"""Take ``4`` of ``x + 1 = 4``; text with aligned lines or several equations stays whole."""
+    parts = _EQUALS.split(formula)
+    return parts[-1].strip() if len(parts) > 1 and "," not in formula else formula.strip()

@@ -1,0 +1,171 @@
+r"""How people write answers: signs, look-alikes, words around a value, made plain for the parser.
+
+Only how an answer is written changes here, never what it says. Words around a value are dropped
+from a short list (``the answer is 5``, ``答案是5``, ``5 元``); any other word stays and makes the
+answer unreadable, so that ``not 5``, ``maybe 5`` and ``不是5`` are no way to say 5.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+INVISIBLE = dict.fromkeys(
+    map(ord, "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\ufeff")
+)
+"""Characters that a reader cannot see; ``str.translate`` drops them."""
+
+_SIGNS = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-",
+    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "⁄": "/", "∕": "/",
+    "∞": r"\infty ", "π": r"\pi ", "°": r"^\circ ", "±": r"\pm ", "∓": r"\mp ",
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
+    "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}",
+    "ℕ": r"\mathbb{N}", "ℂ": r"\mathbb{C}", "，": ",", "、": ",", "；": ";", "：": ":",
+    "。": ".", "％": "%", "¥": "", "￥": "", "€": "", "£": "", "！": "",
+}  # fmt: skip
+_SIGN = re.compile("|".join(map(re.escape, _SIGNS)))
+_RAISED = {ord(c): str(i) for i, c in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")} | {ord("⁻"): "-", ord("ⁿ"): "n"}
+_RAISED_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+")
+_LOWERED = {ord(c): str(i) for i, c in enumerate("₀₁₂₃₄₅₆₇₈₉")}
+_LOWERED_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
+_ROOT = re.compile(r"√\s*(\d+|[A-Za-z]|\([^()]*\)|\{[^{}]*\})")
+_VULGAR = re.compile("([0-9]?)([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])")
+_WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
+_ENGLISH = re.compile(
+    r"^(?:(?:so|thus|hence|therefore)\b,?\s*)?(?:the|my|our)?\s*"
+    r"(?:(?:final|correct|exact|numerical)\s+)?(?:answer|result|solution|value)"
+    r"(?:\s*(?:is|equals|=|:)){1,2}\s*(?=\S)",
+    re.IGNORECASE,
+)
+_THEREFORE = re.compile(r"^(?:so|thus|hence|therefore)\b,?\s*(?=\S)", re.IGNORECASE)
+_CHINESE = re.compile(
+    r"^(?:(?:所以|因此|因而|故|则|于是|综上|综上所述),?\s*)?"
+    r"(?:(?:最终|最后|正确)?的?(?:答案|结果|解|值)(?:应该?)?(?:是|为|等于|:|=)?:?\s*)?"
+    r"(?=[^\u4e00-\u9fff])"
+)
+_CHINESE_OR = re.compile(r"\s*(?:或者?|和|与|及|以及)\s*")
+_CHINESE_UNIT = re.compile(
+    r"(?<=[0-9}])\s*(?:平方|立方)?(?:千米|厘米|毫米|分米|公里|米|千克|公斤|克|吨|升|毫升|元|美元"
+    r"|角钱|块钱|个|人|天|年|月|周|小时|分钟|秒钟?|岁|本|只|张|次|件|条|支|辆|棵|页|箱|度|名|位|种|组)$"
+)
+_THOUSANDS = re.compile(r"^([-+]?\d{1,3})((?:(?:\s|\\,|\\ )\d{3})+)$", re.ASCII)
+_MIXED = re.compile(r"(?<![\d./^_}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d./!^])", re.ASCII)
+_MIXED_LATEX = re.compile(r"(?<![\d.^_}])(\d+)\s+(?=\\[dt]?frac\{\d+\}\{\d+\}$)", re.ASCII)
+_SCIENTIFIC = re.compile(r"^([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})$", re.ASCII)
+_REALS = re.compile(r"^(?:all|the|any)?\s*(?:set of\s+)?(?:all\s+)?real numbers?$", re.IGNORECASE)
+_BARE_INFINITY = re.compile(r"(?<![A-Za-z\\])oo(?![A-Za-z])")
+_TEXT = re.compile(
+    r"^\(?\\(?:text|mbox|textbf|textit|mathrm|textnormal|operatorname)\{([^{}$\\]*)\}\)?[.,]?$"
+)
+_WORDS = re.compile(r"[^\W\d_]+(?:[\s'’-]+(?:[^\W\d_]+|\d+))*")
+_LETTERS = re.compile(r"^\(?[A-Z]\)?(?:\s*(?:,|and|\s)\s*(?:and\s+)?\(?[A-Z]\)?)+$", re.IGNORECASE)
+_SIDE_BY_SIDE = re.compile(r"(?<![\^_])\d(?:\s|\\[ ,;:]|\\q?quad|~)+\d", re.ASCII)
+_TAKES_TWO = re.compile(r"\\(?:[dt]?frac|[dt]?binom)")
+
+
+def plain_signs(text: str) -> str:
+    r"""Write signs and look-alikes as LaTeX or ASCII, and drop what cannot be seen.
+
+    >>> plain_signs("２π ≤ 1½ − 5²"), plain_signs("√2")
+    ('2\\pi  \\le  1 1/2 - 5^{2}', '\\sqrt{2}')
+    """
+    text = text.translate(INVISIBLE)
+    if text.isascii():
+        return text
+    text = _VULGAR.sub(_vulgar, text)
+    text = _RAISED_RUN.sub(lambda run: "^{" + run[0].translate(_RAISED) + "}", text)
+    text = _LOWERED_RUN.sub(lambda run: "_{" + run[0].translate(_LOWERED) + "}", text)
+    text = _ROOT.sub(lambda root: r"\sqrt{" + root[1].strip("(){}") + "}", text)
+    return unicodedata.normalize("NFKC", _SIGN.sub(lambda sign: _SIGNS[sign[0]], text))
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    fraction = unicodedata.normalize("NFKC", match[2]).replace("⁄", "/")
+    return f"{match[1]} {fraction}" if match[1] else fraction
+
+
+def plain_answer(text: str) -> str:
+    r"""Rewrite an answer so that what is left is its value.
+
+    >>> plain_answer("The final answer is $1 1/2$."), plain_answer("答案是 5 元。")
+    ('(1+1/2)', '5')
+    >>> plain_answer("1 000 000"), plain_answer("2.5e3"), plain_answer("不是5")
+    ('1000000', '2.5 \\times 10^{3}', '不是5')
+    """
+    text = without_lead(plain_signs(text))
+    if not text.isascii():
+        text = _CHINESE_UNIT.sub("", text)
+        text = _CHINESE_OR.sub(" or ", text)
+    if _REALS.match(text):
+        return r"\mathbb{R}"
+    if match := _THOUSANDS.match(text):
+        return match[1] + re.sub(r"[^0-9]", "", match[2])
+    if match := _SCIENTIFIC.match(text):
+        return rf"{match[1]} \times 10^{{{int(match[2])}}}"
+    text = _BARE_INFINITY.sub(r"\\infty ", text)
+    return _MIXED_LATEX.sub(r"\1", _MIXED.sub(r"(\1+\2/\3)", text))
+
+
+def without_lead(text: str) -> str:
+    """Drop ``the answer is`` and its like, marks around the whole, and full stops at the end.
+
+    >>> without_lead("So the answer is: **Paris**."), without_lead("not Paris")
+    ('Paris', 'not Paris')
+    """
+    text = text.strip()
+    for _ in range(3):
+        before = text
+        text = _unwrapped(text.rstrip(".").rstrip())
+        for lead in (_ENGLISH, _THEREFORE, _CHINESE):
+            text = lead.sub("", text, count=1)
+        if text == before:
+            break
+    return text
+
+
+def _unwrapped(text: str) -> str:
+    """Drop one pair of math or markdown marks around the whole of ``text``."""
+    for left, right in _WRAPPERS:
+        inside = text[len(left) : len(text) - len(right)]
+        if (
+            len(text) > len(left) + len(right)
+            and text.startswith(left)
+            and text.endswith(right)
+            and left not in inside
+            and right not in inside
+            and not (left == "$" and text.startswith(r"\$"))
+        ):
+            return inside.strip()
+    return text
+
+
+def words_of(text: str, *, wrapped: bool = False) -> str | None:
+    r"""Return an answer that is words, lower-case and without LaTeX's wrapper, or ``None``.
+
+    A list of letters is sorted. With ``wrapped`` only a text in ``\text{…}`` is words.
+
+    >>> words_of(r"\text{(C)}"), words_of("Evelyn"), words_of(r"\text{B, A}"), words_of("x + 1")
+    ('c', 'evelyn', 'a,b', None)
+    """
+    match = _TEXT.match(text.strip())
+    if match:
+        text = match[1]
+    elif wrapped:
+        return None
+    text = text.strip().rstrip(".,")
+    if _LETTERS.match(text):
+        return ",".join(sorted(set(re.findall(r"(?<![a-z])[a-z](?![a-z])", text.casefold()))))
+    text = text.removeprefix("(").removesuffix(")").strip()
+    return " ".join(text.casefold().split()) if _WORDS.fullmatch(text) else None
+
+
+def side_by_side(text: str) -> bool:
+    r"""Decide whether two numbers stand side by side with nothing between them.
+
+    Such text has no one reading; math-verify adds them up.
+
+    >>> side_by_side("5 6"), side_by_side(r"5 \quad 6"), side_by_side(r"\dfrac 3 8")
+    (True, True, False)
+    """
+    return bool(_SIDE_BY_SIDE.search(text)) and not _TAKES_TWO.search(text)

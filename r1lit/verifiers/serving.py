@@ -1,0 +1,52 @@
+"""What every worker script does: it answers requests over one pipe until its parent closes it.
+
+A worker runs this file by its path and imports nothing of the package, which would bring in torch.
+It speaks JSON. First it says ``{}`` or ``{"failed": traceback}``; then each request, which holds
+``patience`` in seconds beside what the script needs, is answered with one reply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+MAX_BYTES = 2 * 1024**3
+
+
+def serve(start: Callable[[], None], decide: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Run ``start`` once, then ``decide`` for every request on the pipe ``sys.argv[1]`` names.
+
+    The parent kills a worker that is late; should the parent be gone, an alarm set to ``patience``
+    ends the process, also in the middle of a long multiplication.
+    """
+    connection = Connection(int(sys.argv[1]))
+    # Not every system has it; without it a hungry answer still ends at the time limit.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    try:
+        start()
+        connection.send_bytes(b"{}")
+    except Exception:
+        connection.send_bytes(json.dumps({"failed": traceback.format_exc()}).encode())
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    while True:
+        try:
+            request = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_REAL, request["patience"])
+        try:
+            reply = decide(request)
+        except Exception as error:  # whatever is raised on what a model wrote is reported
+            reason = f"{type(error).__name__} while deciding: {error}"[:200]
+            reply = {"status": "error", "canonical": None, "reason": reason}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        connection.send_bytes(json.dumps(reply).encode())

@@ -1,0 +1,99 @@
+"""The many ways to write an answer, and the ways to write none."""
+
+from collections.abc import Callable
+
+import pytest
+
+from r1lit.batches import Problem, Verdict
+from r1lit.verifiers import MathVerifier
+from r1lit.verifiers.last_expression import last_expression
+
+Decide = Callable[[str, str], Verdict]
+MATRIX = r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("1 1/2", r"1\frac{1}{2}"), ("2 3/4", "2.75"), ("-1 1/2", "-1.5"), ("1½", "3/2"),
+        ("½", "0.5"), ("１２", "12"), ("5²", "25"), ("√2", r"\sqrt{2}"), ("2π", r"2\pi"),
+        ("–5", "-5"), ("∞", r"\infty"), ("1 000 000", "1000000"), ("2.5e3", "2500"),
+        ("50%", r"50\%"), ("50％", "0.5"), ("5 cm^2", "5"), ("5 cm²", "5"), ("5m", "5"),
+        (r"5\text{ cm}^2", "5"), ("5 m", "5m"),
+        (r"\{6,5\}", r"\{5,6\}"), ("x = 5 or x = 6", "5, 6"),
+        ("0<x<1", "(0,1)"), ("(0,1)", "0<x<1"), (r"x \le 5", r"(-\infty,5]"),
+        (r"(0,1)\cup(2,3)", r"(2,3)\cup(0,1)"), ("(-oo, 5)", r"(-\infty,5)"),
+        ("[[1,2],[3,4]]", MATRIX), (r"\begin{bmatrix}1&2\\3&4\end{bmatrix}", MATRIX),
+        ("all real numbers", r"\mathbb{R}"), ("B and A", r"\text{A,B}"), ("Yes.", r"\text{yes}"),
+        ("答案是5", "5"), ("答案为：$\\frac{1}{2}$。", "0.5"), ("所以 x = 5。", "5"), ("5 元", "5"),
+        ("5千米", "5"), ("5或6", "5, 6"), ("The final answer is $5$.", "5"), ("**5**", "5"),
+        (r"\(5\)", "5"), ("Answer: 5", "5"), (r"\boxed{6} no, \boxed{5}", "5"),
+        (r"\boxed{\boxed{5}}", "5"), ("10/2", "5"), (r"\int_0^5 1 dx", "5"),
+    ],
+)  # fmt: skip
+def test_right(verdict_of: Decide, answer: str, gold: str):
+    verdict = verdict_of(answer, gold)
+    assert verdict.status == "right" and verdict.canonical, verdict
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("不是5", "5"), ("可能是5", "5"), ("大约是5", "5"), ("答案不是5", "5"), ("5或6", "5"),
+        ("5万", "5"), ("5千", "5"), ("The answer is not 5", "5"), ("answer: 5 or 6", "5"),
+        ("5 5", "10"), ("5\n6", "11"), (r"5 \quad 6", "11"), (r"5\ 6", "11"), ("1 1/2", "1/2"),
+        ("tsea", r"\text{east}"), ("t s a e", r"\text{east}"), ("ddo", "odd"), ("no", "yes"),
+        ("east or west", r"\text{east}"), ("A", r"\text{A,B}"), ("1e9999", "5"), ("-1e9999", "5"),
+        (r"x \le 5", r"(-\infty,5)"), ("[0,1)", "0<x<1"), ("[[1,2],[4,3]]", MATRIX),
+        ("5 million", "5"), ("5 dozen", "5"), ("5 and a half", "5"), ("<5", "5"), ("5+i", "5"),
+        ("4.9999999", "5"), ("5.0000001", "5"), ("3.14", r"\pi"), ("٥", "5"), ("5е0", "5"),
+        (r"\boxed{5} no, \boxed{6}", "5"), ("1,2", "1,2,3"), ("1,2,3,4", "1,2,3"), (r"\pm 5", "5"),
+    ],
+)  # fmt: skip
+def test_not_right(verdict_of: Decide, answer: str, gold: str):
+    verdict = verdict_of(answer, gold)
+    assert verdict.value == 0.0 and verdict.status in ("wrong", "unparsed") and verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("response", "expression"),
+    [
+        ("The answer is 72.", "72"),
+        ("First the answer is 3. Then the answer is: **72**.", "72"),
+        (r"So the answer to the question is $\frac{1}{2}$.", r"\frac{1}{2}"),
+        ("Final answer: 72", "72"),
+        ("所以答案是72。", "72"),
+        ("答案：$72$", "72"),
+        ("so $x = 3$ and $x + 1 = 4$", "4"),
+        (r"hence \[ x = 7 \]", "7"),
+        ("She sold 48 + 24 = 72 clips.", "72"),
+        ("It costs $1,080", "$1,080"),
+        ("<think> The answer is 3. </think> It is 72", "72"),
+        ("The answer is 3 or 4.", "3 or 4"),
+        ("The answer is not 72.", "not 72"),
+        ("It is 3 or 4", None),
+        ("Is it 72?", None),
+        ("No idea", None),
+        ("", None),
+        ("<think> The answer is 72.", None),
+        ("<answer> 72", None),
+        (r"\boxed{72", None),
+        ("72\nand so on", None),
+    ],
+)
+def test_last_expression(response: str, expression: str | None):
+    assert last_expression(response) == expression
+
+
+def test_the_weakest_form_is_an_option(math_verifier: MathVerifier):
+    problem = Problem(uid="m", question="", answer="72", source="test")
+    weak = MathVerifier(last_expression=True)
+    for response in ("The answer is 72.", "so $x = 72$", "She has 72 clips."):
+        assert math_verifier.verify(response, problem).status == "unparsed"
+        assert weak.verify(response, problem).status == "right"
+    # tags and boxes still come first
+    assert weak.verify("<answer>71</answer> The answer is 72.", problem).status == "wrong"
+    assert weak.verify(r"\boxed{71}. The answer is 72.", problem).status == "wrong"
+    assert weak.verify("a " * 500_000 + "The answer is 72.", problem).status == "right"
+    assert weak.verify("The answer is 71 or 72.", problem).status == "wrong"
+    weak.close()
