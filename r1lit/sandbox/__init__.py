@@ -1,0 +1,1 @@
+"""Sandboxes: they run model-written programs without letting them touch anything."""
