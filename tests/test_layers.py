@@ -16,7 +16,7 @@ LAYERS = (
     {"rollout", "data"},
     {"policy"},
     {"verifiers", "rewards", "metrics"},
-    {"objectives"},
+    {"objectives", "sandbox"},
     {"batches", "templates", "seeding", "machine", "kernels"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 
@@ -88,16 +88,20 @@ class Sandbox(ABC):
         """The languages it can run."""
 
     @abstractmethod
-    def run(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> list[Outcome]:
-        """Run a program once per element of ``stdins``; return the outcomes in order.
+    def runs(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> Iterator[Outcome]:
+        """Run a program once per element of ``stdins``, each when the next outcome is asked for.
 
-        It stops after the first run that is not ``ok``, so there may be fewer outcomes than
-        stdins. Files that one run writes are not there in the next.
+        Files that one run writes are not there in the next. A program that does not compile has
+        one outcome, with ``compiled`` false.
 
         Raises:
             ValueError: if the language is not among ``languages``.
             SandboxError: if the sandbox itself fails.
         """
+
+    def run(self, program: Program, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
+        """Run a program once; see ``runs``."""
+        return next(self.runs(program, [stdin], limits or Limits()))
 
     def close(self) -> None:  # noqa: B027 - a remote one has nothing to release
         """Release its processes, if any."""

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import types
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from r1lit.sandbox import plain
@@ -18,17 +19,18 @@ from r1lit.sandbox import plain
 NAME = "solution"
 
 
-def answer_calls(path: str, channel: int) -> NoReturn:
-    """Load the program at ``path``, then answer one call a line until the channel closes."""
+def answer_calls(paths: Sequence[str], channel: int) -> NoReturn:
+    """Load a program, file after file, then answer one call a line until the channel closes."""
     connection = socket.socket(fileno=channel)
     lines = connection.makefile("r", encoding="ascii")
     module = types.ModuleType(NAME)
     sys.modules[NAME] = module
     say = _teller(connection)
     try:
-        with open(path, encoding="utf-8") as file:
-            source = file.read()
-        exec(compile(source, path, "exec"), module.__dict__)
+        for path in paths:
+            with open(path, encoding="utf-8") as file:
+                source = file.read()
+            exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:
         say("failed", type(error).__name__, _text(error))
         os._exit(1)

@@ -7,9 +7,9 @@ every other process of the namespace with it. Its client speaks to it over a soc
     run   argv or python, limits, keep, talk; body = stdin
           -> exit_code, signal, timed_out, limit, seconds, split; body = stdout + stderr
 
-``python`` names a file of ``/program`` to run by this interpreter; ``keep`` names files of
-``/scratch`` to move into ``/program`` after a run that ended well; ``talk`` hands the program the
-sandbox's channel as descriptor 3. The socket's end is the end of the sandbox.
+``python`` names files of ``/program`` for this interpreter: the first is run, or, with ``talk``,
+all are loaded in turn; ``keep`` names files of ``/scratch`` to move into ``/program`` after a run that
+ended well; ``talk`` hands the program the sandbox's channel as descriptor 3. The socket's end is the end of the sandbox.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ def _become_program(
     try:
         if "python" in header:
             python_program.become_python(view.PROGRAM)
-            path = f"{view.PROGRAM}/{header['python']}"
-            if channel is None:
-                python_program.run_main(path)
-            answer_calls(path, 3)
+            paths = [f"{view.PROGRAM}/{name}" for name in header["python"]]
+            if channel is not None:
+                answer_calls(paths, 3)
+            python_program.run_main(paths[0])
         os.execve(header["argv"][0], header["argv"], dict(os.environ))
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

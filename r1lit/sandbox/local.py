@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -156,30 +156,27 @@ class LocalSandbox(Sandbox):
             raise
         return box
 
-    def run(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> list[Outcome]:
-        """Run a program once per stdin, in one sandbox; see ``Sandbox.run``."""
+    def runs(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> Iterator[Outcome]:
+        """Run a program once per stdin, in one sandbox; see ``Sandbox.runs``."""
         if program.language not in self.languages:
             raise ValueError(
                 f"program.language: {program.language!r} is none of {list(self.languages)}"
             )
         main = next(iter(program.files))
         compiled = program.language in COMPILERS
-        request: dict[str, Any] = {"python": main}
-        outcomes: list[Outcome] = []
+        request: dict[str, Any] = {"python": [main]}
         with self.open(limits.scratch_bytes, with_tools=compiled) as box:
             for name, content in program.files.items():
                 box.put(name, content)
             if compiled:
                 refusal = compile_in(box, program.language, main)
                 if refusal is not None:
-                    return [refusal]
+                    yield refusal
+                    return
                 request = {"argv": [f"/program/{BINARY}"]}
             for stdin in stdins:
                 box.start(request, limits, stdin)
-                outcomes.append(box.outcome(limits.wall_s + START_SECONDS))
-                if not outcomes[-1].ok:
-                    break
-        return outcomes
+                yield box.outcome(limits.wall_s + START_SECONDS)
 
     def close(self) -> None:
         """End the launcher and with it every sandbox; a later call starts a new one."""

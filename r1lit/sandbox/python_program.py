@@ -42,7 +42,7 @@ def run_main(path: str) -> NoReturn:
     try:
         with open(path, encoding="utf-8") as file:
             source = file.read()
-        exec(compile(source, path, "exec"), module.__dict__)
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as end:
         status = exit_status(end.code)
     except BaseException:
