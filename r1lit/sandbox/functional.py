@@ -1,7 +1,7 @@
 """Functional tests: asserts that run here, about functions that run in a sandbox.
 
 The tests and what they expect never enter the sandbox. They run in a process forked for one item,
-because a data set's code may hang too; the names they use that they do not define are the program's.
+because a data set's code may hang too. Names they use and do not define are the program's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ def judge(sandbox: LocalSandbox, request: Mapping[str, Any], limits: Limits) -> 
 
     ``request`` holds ``files`` (name to source, loaded in turn into one module), ``given`` (code of
     ours that the tests may use), ``tests`` (a list of sources, run in order) and, for HumanEval,
-    ``check``: the name of the function to be handed to the tests' ``check``.
+    ``check``: the name of the function to be handed to the tests' ``check``. Given code that uses
+    the program's own names, such as MBPP's ``root = Node(1)``, can only run where the program does:
+    it is loaded after it.
     """
+    files, given = dict(request["files"]), request["given"]
+    if free_names([given]):
+        files["given.py"], given = given, ""
+    request = {**request, "files": files, "given": given}
     ours, theirs = socket.socketpair()
     with ours, theirs, sandbox.open(limits.scratch_bytes, channel=theirs) as box:
         theirs.close()
@@ -178,7 +184,10 @@ def _bind(
         elif name in sys.stdlib_module_names:
             namespace[name] = __import__(name)
         else:
-            namespace[name] = program.value(name)
+            try:
+                namespace[name] = program.value(name)
+            except AttributeError:
+                raise ProgramFailed(f"the program has no {name}") from None
 
 
 def unknown_names(tests: Sequence[str], given: Mapping[str, Any]) -> list[str]:
@@ -188,13 +197,26 @@ def unknown_names(tests: Sequence[str], given: Mapping[str, Any]) -> list[str]:
     calls first.
 
     >>> unknown_names(["assert set(f(1)) == set(g)"], {})
-    ['f', 'g']
+    ['g', 'f']
     >>> unknown_names(["assert sum(10, 15) == 6"], {})
     ['sum']
     """
-    nodes = [node for test in tests for node in ast.walk(ast.parse(test))]
+    unknown = [name for name in free_names(tests) if name not in given]
+    if unknown:
+        return unknown
+    calls = [n.func for test in tests for n in ast.walk(ast.parse(test)) if isinstance(n, ast.Call)]
+    return [function.id for function in calls if isinstance(function, ast.Name)][:1]
+
+
+def free_names(sources: Sequence[str]) -> list[str]:
+    """Return the names that ``sources`` use and neither they nor Python define.
+
+    >>> free_names(["import math", "x = 1", "print(math.pi * x * y)"])
+    ['y']
+    """
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     names = [node for node in nodes if isinstance(node, ast.Name)]
-    bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)} | set(given)
+    bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             bound.add(node.name)
@@ -204,8 +226,5 @@ def unknown_names(tests: Sequence[str], given: Mapping[str, Any]) -> list[str]:
             bound.add(node.arg)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             bound.add(node.name)
-    unknown = [n.id for n in names if n.id not in bound and not hasattr(builtins, n.id)]
-    if not unknown:
-        calls = (node.func for node in nodes if isinstance(node, ast.Call))
-        unknown = [function.id for function in calls if isinstance(function, ast.Name)][:1]
-    return list(dict.fromkeys(unknown))
+    free = [n.id for n in names if n.id not in bound and not hasattr(builtins, n.id)]
+    return list(dict.fromkeys(free))

@@ -8,8 +8,9 @@ every other process of the namespace with it. Its client speaks to it over a soc
           -> exit_code, signal, timed_out, limit, seconds, split; body = stdout + stderr
 
 ``python`` names files of ``/program`` for this interpreter: the first is run, or, with ``talk``,
-all are loaded in turn; ``keep`` names files of ``/scratch`` to move into ``/program`` after a run that
-ended well; ``talk`` hands the program the sandbox's channel as descriptor 3. The socket's end is the end of the sandbox.
+all are loaded in turn. ``keep`` names files of ``/scratch`` to move into ``/program`` after a run
+that ended well; ``talk`` hands the program the sandbox's channel as descriptor 3. The socket's end
+is the end of the sandbox.
 """
 
 from __future__ import annotations

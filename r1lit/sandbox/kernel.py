@@ -66,7 +66,7 @@ def fork_into(namespaces: int) -> int:
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    """Call mount(2)."""
+    """Mount a file system, bind a path, or change a mount; the arguments are the system call's."""
     result = _libc.mount(
         source.encode() if source else None,
         target.encode(),
@@ -109,7 +109,7 @@ def change_root(directory: str) -> None:
 
 
 def prctl(option: int, value: int, extra: int = 0) -> None:
-    """Call prctl(2) with two arguments."""
+    """Change an attribute of this process."""
     arguments = [ctypes.c_ulong(n) for n in (value, extra, 0, 0)]
     _check(_libc.prctl(ctypes.c_int(option), *arguments), f"prctl {option}")
 

@@ -37,16 +37,11 @@ class Handle:
     def _refuse(self, *_: object) -> bool:
         raise NotPlain("the tests looked at a value that is not plain data")
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __bool__ = __contains__ = _refuse
 
 
-_CONTAINERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
-    "l": (list, list),
-    "t": (tuple, tuple),
-    "s": (set, set),
-    "z": (frozenset, frozenset),
-}
+_CONTAINERS: dict[str, Any] = {"l": list, "t": tuple, "s": set, "z": frozenset}
 
 
 def encode(value: Any, other: Callable[[Any], int] | None = None) -> str:
@@ -80,7 +75,7 @@ def _pack(value: Any, other: Callable[[Any], int] | None, depth: int) -> Any:
         return ["c", real.hex(), imaginary.hex()]
     if issubclass(kind, bytes | bytearray):
         return ["b" if issubclass(kind, bytes) else "a", memoryview(value).hex()]
-    for tag, (base, _) in _CONTAINERS.items():
+    for tag, base in _CONTAINERS.items():
         if issubclass(kind, base):
             return [tag, [_pack(item, other, depth + 1) for item in base.__iter__(value)]]
     if issubclass(kind, dict):
@@ -128,7 +123,7 @@ def _unpack(item: Any, handle: Callable[[int], Any] | None, depth: int) -> Any:
     if tag == "h" and handle is not None and type(content) is int:
         return handle(content)
     if tag in _CONTAINERS and isinstance(content, list):
-        return _CONTAINERS[tag][1](_unpack(part, handle, depth + 1) for part in content)
+        return _CONTAINERS[tag](_unpack(part, handle, depth + 1) for part in content)
     if tag == "d" and isinstance(content, list):
         return {
             _unpack(key, handle, depth + 1): _unpack(value, handle, depth + 1)

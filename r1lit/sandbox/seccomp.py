@@ -115,7 +115,7 @@ def install() -> None:
     code = ctypes.create_string_buffer(filter_program())
 
     class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]  # noqa: RUF012
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
 
     program = Program(length=len(code.raw) // 8, code=ctypes.addressof(code))
     prctl(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))

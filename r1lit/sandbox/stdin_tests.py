@@ -30,8 +30,8 @@ def judge(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[
     inputs, outputs = request["inputs"], request["outputs"]
     stdins = [text.encode("utf-8", "surrogateescape") for text in inputs]
     deadline = time.monotonic() + request["total_s"]
-    passed, tried, status, reason = 0, 0, "right", ""
-    for outcome in sandbox.runs(program, stdins, limits):
+    passed, status, reason = 0, "right", ""
+    for tried, outcome in enumerate(sandbox.runs(program, stdins, limits), start=1):
         if not outcome.compiled:
             text = outcome.stderr.decode("utf-8", "replace").strip()
             reason = f"does not compile: {text}"[:MAX_REASON]
@@ -43,10 +43,9 @@ def judge(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[
             failed, why = "wrong", describe_end(outcome)
         else:
             why = difference(
-                outcome.stdout.decode("utf-8", "replace"), outputs[tried], request["tolerance"]
+                outcome.stdout.decode("utf-8", "replace"), outputs[tried - 1], request["tolerance"]
             )
             failed = "wrong" if why else ""
-        tried += 1
         passed += not failed
         if failed and status == "right":
             status, reason = failed, f"test {tried} of {len(inputs)}: {why}"[:MAX_REASON]
@@ -65,12 +64,12 @@ _FILES = {"python": "main.py", "c++": "main.cpp"}
 
 
 def difference(output: str, expected: str, tolerance: float) -> str:
-    """Say where an output differs from the expected one; empty when it does not.
+    r"""Say where an output differs from the expected one; empty when it does not.
 
     Tokens between white space are compared. Where a decimal fraction is expected, any number within
     ``tolerance``, absolute or relative, is equal to it.
 
-    >>> difference("1 0.33333333", "1\\n0.3333333333\\n", 1e-6)
+    >>> difference("1 0.33333333", "1\n0.3333333333\n", 1e-6)
     ''
     >>> difference("1 2", "1 3", 1e-6)
     "token 2 is '2', not '3'"

@@ -17,7 +17,7 @@ from r1lit.verifiers.code_block import CodeBlock, find_code
 from r1lit.verifiers.pool import WorkerPool
 
 MAX_CHARACTERS = 200_000
-GRACE_S = 10.0
+GRACE_S = 2.0
 _WORKER = Path(r1lit.sandbox.__file__).with_name("worker.py")
 
 

@@ -39,11 +39,11 @@ class CodeBlock:
 
 
 def find_code(response: str) -> CodeBlock | None:
-    """Return the program of a response, or ``None``.
+    r"""Return the program of a response, or ``None``.
 
-    >>> find_code("<think> a </think> ```" + "python\\nprint(1)\\n```")
-    >>> find_code("Here:\\n```" + "python\\nprint(1)\\n```\\nIt prints 1.")
-    CodeBlock(language='python', code='print(1)\\n')
+    >>> find_code("<think>\n```python\nprint(1)\n```\n</think> It prints 1.")
+    >>> find_code("Here:\\n```" + "python\nprint(1)\n```\nIt prints 1.")
+    CodeBlock(language='python', code='print(1)\n')
     """
     _, text = thinking_and_answer(response.replace("\r\n", "\n"))
     return _last_block(_last_answer(text)) or _last_block(text)

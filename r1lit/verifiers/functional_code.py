@@ -12,19 +12,19 @@ from r1lit.verifiers.code_block import CodeBlock
 
 
 class FunctionalCodeVerifier(CodeVerifier):
-    """Decides about Python functions by asserts.
+    r"""Decides about Python functions by asserts.
 
     HumanEval: ``problem.meta`` holds ``prompt`` (the beginning of the program), ``entry_point`` and
     ``test`` (source that defines ``check``). A response may give the whole function or only what
-    follows the prompt. MBPP: ``meta`` holds ``tests``, a list of asserts; ``setup``, source that the
-    asserts need, is optional.
+    follows the prompt. MBPP: ``meta`` holds ``tests``, a list of asserts, and may hold ``setup``,
+    source that they need.
 
     The asserts run in a process of ours and call the program, in a sandbox, by plain data.
 
     >>> meta = {"tests": ["assert add(1, 2) == 3"]}
     >>> problem = Problem(uid="", question="", answer="", source="", meta=meta)
     >>> fence = "`" * 3
-    >>> response = f"{fence}python\\ndef add(a, b):\\n    return a + b\\n{fence}"
+    >>> response = f"{fence}python\ndef add(a, b):\n    return a + b\n{fence}"
     >>> verifier = FunctionalCodeVerifier(num_workers=1)
     >>> verifier.verify(response, problem).status
     'right'
@@ -63,8 +63,10 @@ class FunctionalCodeVerifier(CodeVerifier):
                 raise self.complaint(problem, "entry_point", "the name of a function")
             return
         tests = meta.get("tests")
-        if not isinstance(tests, list | tuple) or not tests or not all(
-            isinstance(test, str) for test in tests
+        if (
+            not isinstance(tests, list | tuple)
+            or not tests
+            or not all(isinstance(test, str) for test in tests)
         ):
             raise self.complaint(problem, "tests", "a list of asserts, or give test (HumanEval)")
 

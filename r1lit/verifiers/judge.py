@@ -7,18 +7,26 @@ from collections.abc import Mapping, Sequence
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.countdown import CountdownVerifier
+from r1lit.verifiers.functional_code import FunctionalCodeVerifier
 from r1lit.verifiers.mathematics import MathVerifier
+from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 
 class Judge:
     """Sends each response to the verifier that ``problem.verifier`` names.
 
-    ``verifiers`` replaces the default, which knows ``countdown`` and ``math``.
+    ``verifiers`` replaces the default, which knows ``countdown``, ``math``, ``functional_code`` and
+    ``stdin_code``. None starts a process before its first response.
     """
 
     def __init__(self, verifiers: Mapping[str, Verifier] | None = None) -> None:
         if verifiers is None:
-            verifiers = {"countdown": CountdownVerifier(), "math": MathVerifier()}
+            verifiers = {
+                "countdown": CountdownVerifier(),
+                "math": MathVerifier(),
+                "functional_code": FunctionalCodeVerifier(),
+                "stdin_code": StdinCodeVerifier(),
+            }
         self.verifiers = dict(verifiers)
 
     def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:

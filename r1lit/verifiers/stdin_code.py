@@ -12,7 +12,7 @@ from r1lit.verifiers.code_block import CodeBlock
 
 
 class StdinCodeVerifier(CodeVerifier):
-    """Decides about programs that read standard input and write standard output.
+    r"""Decides about programs that read standard input and write standard output.
 
     ``problem.meta["tests"]`` holds ``inputs`` and ``outputs``, lists of texts. Outputs are compared
     token by token; where a decimal fraction is expected, within ``tolerance`` (absolute or
@@ -24,8 +24,9 @@ class StdinCodeVerifier(CodeVerifier):
     >>> meta = {"tests": {"inputs": ["1 2"], "outputs": ["3"]}}
     >>> problem = Problem(uid="", question="", answer="", source="", meta=meta)
     >>> fence = "`" * 3
+    >>> response = f"{fence}python\nprint(sum(map(int, input().split())))\n{fence}"
     >>> verifier = StdinCodeVerifier(num_workers=1)
-    >>> verifier.verify(f"{fence}python\\nprint(sum(map(int, input().split())))\\n{fence}", problem).value
+    >>> verifier.verify(response, problem).value
     1.0
     >>> verifier.close()
     """
@@ -43,7 +44,7 @@ class StdinCodeVerifier(CodeVerifier):
     ) -> None:
         if not 0 <= tolerance < 1:
             raise ValueError(f"tolerance: {tolerance} must be from 0 to 1, such as 1e-6")
-        super().__init__(timeout_s=timeout_s, num_workers=num_workers, limits=limits)
+        super().__init__(timeout_s, num_workers, limits or Limits(wall_s=min(10.0, timeout_s)))
         self.tolerance = tolerance
         self.partial = partial
 
