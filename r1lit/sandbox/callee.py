@@ -55,7 +55,7 @@ def answer_calls(paths: Sequence[str], channel: int) -> NoReturn:
             say("refused", _text(error))
         except BaseException as error:
             kinds = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
-            say("raised", kinds[0], f"{type(error).__name__}: {_text(error)}")
+            say("raised", kinds[0], type(error).__name__, _text(error))
         else:
             say("value", text)
     os._exit(0)

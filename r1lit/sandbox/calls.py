@@ -73,7 +73,7 @@ class Program:
                 return plain.decode(rest[0], plain.Handle)
             except plain.NotPlain as error:
                 self._fail(str(error))
-        if kind == "raised" and len(rest) == 2:
+        if kind == "raised" and len(rest) == 3:
             raise _exception(*rest)
         if kind == "refused" and len(rest) == 1:
             self._fail(f"{name} gave {rest[0]}"[:300])
@@ -99,12 +99,13 @@ class Program:
         raise ProgramFailed(self.failure)
 
 
-def _exception(kind: str, text: str) -> Exception:
-    """Return an exception of the built-in class ``kind``, or one that only says ``text``."""
+def _exception(kind: str, name: str, text: str) -> Exception:
+    """Return an exception of the built-in class ``kind``, or one that only says what it was."""
+    text = text if name == kind else f"{name}: {text}"
     found = getattr(builtins, kind, None)
     if isinstance(found, type) and issubclass(found, Exception):
         try:
             return found(text[:300])
         except TypeError:  # a Unicode error wants more than a text
             pass
-    return RuntimeError(text[:300])
+    return RuntimeError(f"{kind}: {text}"[:300])

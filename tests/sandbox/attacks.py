@@ -150,8 +150,9 @@ CALLED: dict[str, str] = {
         f"    if b'SEC' + needle in ctypes.string_at(start, 1 << 19): {WIN}\n    return 0"
     ),
     "the tests from files": (
-        "import os\n" + ENTRY + "\n    for folder, _, names in os.walk('/'):\n"
-        "        if folder.startswith(('/usr', '/lib', '/root/.pyenv', '/dev')): continue\n"
+        "import os\n" + ENTRY + "\n    for folder, folders, names in os.walk('/'):\n"
+        "        folders[:] = set(folders) - {'usr', 'lib', 'lib32', 'lib64', 'dev'}\n"
+        "        if os.path.basename(folder).startswith('python'): folders.clear()\n"
         "        for n in names:\n            try:\n"
         f"                if {WORD} in open(os.path.join(folder, n)).read(10**5): {WIN}\n"
         "            except (OSError, ValueError): pass\n    return 0"
