@@ -137,7 +137,7 @@ class Watch:
 
     def _report(self, status: int, cpu_s: float, seconds: float) -> dict[str, Any]:
         code = os.waitstatus_to_exitcode(status)
-        if code < 0 and cpu_s >= self._limits["cpu_s"]:
+        if code == -signal.SIGXCPU or (code < 0 and cpu_s >= self._limits["cpu_s"]):
             self._limit = self._limit or "CPU time"
         elif code == -signal.SIGXFSZ:
             self._limit = self._limit or "file size"
