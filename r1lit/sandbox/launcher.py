@@ -84,9 +84,9 @@ class Launcher:
             return True
         if process == 0:
             os.close(done)
-            for ended, other in self._sandboxes.values():
-                os.close(ended)
+            for other, (_, other_done) in self._sandboxes.items():
                 os.close(other)
+                os.close(other_done)
             self._control.close()
             self._become_init(client, channel, user, group, json.loads(text))
         for descriptor in (client, *channel):
