@@ -28,7 +28,7 @@ MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
-PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 38, 22
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER = 38, 22, 36
 _LAST_CAPABILITY = 63
 _CAPABILITY_VERSION_3 = 0x20080522
 _SYSCALLS = {
@@ -120,6 +120,11 @@ def die_with_parent() -> None:
     A change of credentials undoes it, so call it after the last one.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of all descendants whose own parent ends."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def drop_all_capabilities() -> None:

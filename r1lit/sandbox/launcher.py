@@ -4,10 +4,11 @@ It is started with a clean environment and the standard library only. It never s
 test: those go straight from the client to the sandbox that it forked, so that no later fork can
 find them in memory it inherited. Over its socket come requests with descriptors,
 
-    {"with_tools", "scratch_bytes"}  + [client, done] or [client, done, channel]
+    {"protected", "with_tools", "scratch_bytes"}  + [client, done] or [client, done, channel]
 
 and nothing goes back. ``done`` closes when every process of that sandbox is gone. When the socket
-closes, or the process that started the launcher ends, it and all sandboxes end.
+closes, as it does when its client ends, the launcher and all sandboxes end. A parent-death signal
+would not do: it fires at the end of the thread that started the launcher.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from r1lit.sandbox import init
 from r1lit.sandbox.frames import send_frame
-from r1lit.sandbox.kernel import CLONE_NEWUSER, NAMESPACES, die_with_parent, fork_into
+from r1lit.sandbox.kernel import CLONE_NEWUSER, NAMESPACES, fork_into
 
 FIRST_USER = 1_000_000_000
 """User ids above it belong to nobody; each launcher takes one, so limits count its own."""
@@ -72,7 +73,10 @@ class Launcher:
         if not text:
             return False
         client, done, *channel = descriptors
+        settings = json.loads(text)
         namespaces = NAMESPACES | (CLONE_NEWUSER if self._user is None else 0)
+        if not settings["protected"]:
+            namespaces = 0
         user, group = os.geteuid(), os.getegid()
         try:
             process = fork_into(namespaces)
@@ -88,7 +92,7 @@ class Launcher:
                 os.close(other)
                 os.close(other_done)
             self._control.close()
-            self._become_init(client, channel, user, group, json.loads(text))
+            self._become_init(client, channel, user, group, settings)
         for descriptor in (client, *channel):
             os.close(descriptor)
         ended = os.pidfd_open(process)
@@ -106,7 +110,7 @@ class Launcher:
     ) -> None:
         connection = socket.socket(fileno=client)
         try:
-            if self._user is None:
+            if self._user is None and settings["protected"]:
                 init.map_user(user, group)
             init.serve(connection, channel[0] if channel else None, self._user, settings)
         except (BrokenPipeError, ConnectionResetError):
@@ -126,7 +130,6 @@ class Launcher:
 
 def main(control: int) -> None:
     """Serve the parent over the socket ``control``."""
-    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes
     if sys.stdin is not None:
         sys.stdin.close()

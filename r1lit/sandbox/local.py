@@ -62,15 +62,22 @@ class Box:
         split = report.pop("split")
         return Outcome(stdout=body[:split], stderr=body[split:], **report)
 
-    def ready(self) -> None:
-        """Wait until the scene is set.
+    def ready(self) -> list[str]:
+        """Wait until the scene is set; return what protects us from the program, in words.
 
         Raises:
             SandboxError: saying why it cannot be.
         """
         header, _ = self._hear(START_SECONDS)
         if "failed" in header:
-            raise SandboxError(f"the sandbox cannot start: {header['failed']}")
+            raise SandboxError(
+                "this machine does not let r1lit protect itself from programs; allow user"
+                " namespaces (sysctl kernel.unprivileged_userns_clone=1, or AppArmor's"
+                " kernel.apparmor_restrict_unprivileged_userns=0), use a remote sandbox, or pass"
+                f" allow_unprotected=True: {header['failed']}"
+            )
+        found: list[str] = header["protections"]
+        return found
 
     def close(self) -> None:
         """Kill what runs and wait until every process is gone."""
@@ -105,11 +112,14 @@ class Box:
 class LocalSandbox(Sandbox):
     """Runs programs on this machine. Threads may share it; a forked copy starts its own launcher.
 
-    Raises:
-        SandboxError: at the first use, if this machine offers no protection.
+    The first use finds out whether this machine offers protection. Where it does not, programs are
+    refused with a ``SandboxError``, unless ``allow_unprotected``: then they run with limits and a
+    system call filter only, and can read whatever this user can.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allow_unprotected: bool = False) -> None:
+        self.allow_unprotected = allow_unprotected
+        self._protected = True
         self._lock = threading.Lock()
         self._forget()
 
@@ -131,7 +141,34 @@ class LocalSandbox(Sandbox):
         Raises:
             SandboxError: if it cannot be made.
         """
-        settings = {"with_tools": with_tools, "scratch_bytes": scratch_bytes}
+        try:
+            return self._open(scratch_bytes, with_tools, channel, self._protected)[0]
+        except SandboxError:
+            if not (self.allow_unprotected and self._protected):
+                raise
+        box, _ = self._open(scratch_bytes, with_tools, channel, False)
+        self._protected = False
+        return box
+
+    def protections(self) -> list[str]:
+        """Return what protects this machine from programs, in words.
+
+        Raises:
+            SandboxError: if nothing does and that is not allowed.
+        """
+        self.open(1 << 20).close()
+        box, on = self._open(1 << 20, False, None, self._protected)
+        box.close()
+        return on
+
+    def _open(
+        self, scratch_bytes: int, with_tools: bool, channel: socket.socket | None, protected: bool
+    ) -> tuple[Box, list[str]]:
+        settings = {
+            "protected": protected,
+            "with_tools": with_tools,
+            "scratch_bytes": scratch_bytes,
+        }
         ours, theirs = socket.socketpair()
         done, done_theirs = os.pipe()
         descriptors = [theirs.fileno(), done_theirs]
@@ -150,11 +187,10 @@ class LocalSandbox(Sandbox):
             theirs.close()
         box = Box(ours, done)
         try:
-            box.ready()
+            return box, box.ready()
         except BaseException:
             box.close()
             raise
-        return box
 
     def runs(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> Iterator[Outcome]:
         """Run a program once per stdin, in one sandbox; see ``Sandbox.runs``."""
@@ -173,7 +209,7 @@ class LocalSandbox(Sandbox):
                 if refusal is not None:
                     yield refusal
                     return
-                request = {"argv": [f"/program/{BINARY}"]}
+                request = {"argv": ["{program}/" + BINARY]}
             for stdin in stdins:
                 box.start(request, limits, stdin)
                 yield box.outcome(limits.wall_s + START_SECONDS)
@@ -187,10 +223,10 @@ class LocalSandbox(Sandbox):
             self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}
+        return {"allow_unprotected": self.allow_unprotected}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        LocalSandbox.__init__(self)
+        LocalSandbox.__init__(self, **state)
 
     def _launcher(self) -> socket.socket:
         if self._pid != os.getpid():
@@ -223,7 +259,7 @@ def start_launcher(control: socket.socket) -> subprocess.Popen[bytes]:
 
 def compile_in(box: Box, language: str, file: str) -> Outcome | None:
     """Compile ``/program/file`` within the sandbox; return the outcome if it is refused."""
-    request = {"argv": compile_command(language, f"/program/{file}"), "keep": [BINARY]}
+    request = {"argv": compile_command(language, "{program}/" + file), "keep": [BINARY]}
     box.start(request, COMPILE_LIMITS)
     outcome = box.outcome(COMPILE_LIMITS.wall_s + START_SECONDS)
     return None if outcome.ok else replace(outcome, compiled=False)

@@ -106,16 +106,28 @@ def enter(with_tools: bool, scratch_bytes: int, owner: int) -> int | None:
     return proc
 
 
-def seal() -> None:
-    """Make ``/program`` and everything but ``/scratch`` read-only."""
-    make_read_only(PROGRAM)
-    mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | _PRIVATE)
+class View:
+    """The view of this mount namespace, once entered; see ``enter``."""
 
+    program, scratch = PROGRAM, SCRATCH
 
-def renew_scratch(scratch_bytes: int, owner: int) -> None:
-    """Replace ``/scratch`` by an empty one."""
-    unmount(SCRATCH)
-    _mount_scratch(scratch_bytes, owner)
+    def __init__(self, with_tools: bool, scratch_bytes: int, owner: int) -> None:
+        self._scratch_bytes = scratch_bytes
+        self._owner = owner
+        self.proc = enter(with_tools, scratch_bytes, owner)
+
+    def seal(self) -> None:
+        """Make ``/program`` and everything but ``/scratch`` read-only."""
+        make_read_only(PROGRAM)
+        mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | _PRIVATE)
+
+    def renew_scratch(self) -> None:
+        """Replace ``/scratch`` by an empty one."""
+        unmount(SCRATCH)
+        _mount_scratch(self._scratch_bytes, self._owner)
+
+    def leave(self) -> None:
+        """Do nothing: it ends with the namespace."""
 
 
 def _mount_scratch(scratch_bytes: int, owner: int) -> None:

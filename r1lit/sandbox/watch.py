@@ -58,7 +58,7 @@ class Watch:
             events = poll.poll(patience * 1000)
             for descriptor, _ in events:
                 if descriptor == self._client:
-                    os._exit(0)
+                    raise ConnectionResetError("the client has closed")
                 elif descriptor == ended:
                     running = False
                 elif descriptor == stdin:
@@ -111,14 +111,12 @@ class Watch:
 
     def _end(self) -> tuple[int, float]:
         """Kill every process but this one; return the program's wait status and CPU seconds."""
-        assert os.getpid() == 1  # anywhere else -1 would be every process of this user
         if self._limit:
-            os.kill(-1, signal.SIGKILL)
+            kill_all()
         _, status, usage = os.wait4(self._program, 0)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while True:
+                kill_all()
                 os.waitpid(-1, 0)
         return status, usage.ru_utime + usage.ru_stime
 
@@ -127,12 +125,11 @@ class Watch:
         if self._proc is None:
             return 0
         total = 0
-        for name in os.listdir(self._proc):
-            if name.isdigit() and name != "1":
-                with contextlib.suppress(OSError):  # it has just ended
-                    descriptor = os.open(f"{name}/status", os.O_RDONLY, dir_fd=self._proc)
-                    with open(descriptor) as file:
-                        total += sum(map(int, _OWN_MEMORY.findall(file.read())))
+        for process in others(self._proc):
+            with contextlib.suppress(OSError):  # it has just ended
+                descriptor = os.open(f"{process}/status", os.O_RDONLY, dir_fd=self._proc)
+                with open(descriptor) as file:
+                    total += sum(map(int, _OWN_MEMORY.findall(file.read())))
         return total << 10
 
     def _report(self, status: int, cpu_s: float, seconds: float) -> dict[str, Any]:
@@ -148,3 +145,38 @@ class Watch:
             "limit": self._limit,
             "seconds": seconds,
         }
+
+
+def kill_all() -> None:
+    """Kill every process of this process namespace but this; outside one, every descendant."""
+    if os.getpid() == 1:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        return
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    for process in others(proc):
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    os.close(proc)
+
+
+def others(proc: int) -> list[int]:
+    """Return all process ids of this process namespace but this; outside one, the descendants.
+
+    ``proc`` is a descriptor of its ``/proc``.
+    """
+    parents = {}
+    for name in os.listdir(proc):
+        if name.isdigit():
+            with contextlib.suppress(OSError):  # it has just ended
+                descriptor = os.open(f"{name}/stat", os.O_RDONLY, dir_fd=proc)
+                with open(descriptor) as file:
+                    parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+    if os.getpid() == 1:
+        return [process for process in parents if process != 1]
+    found: set[int] = set()
+    frontier = {os.getpid()}
+    while frontier:
+        frontier = {child for child, parent in parents.items() if parent in frontier} - found
+        found |= frontier
+    return list(found)

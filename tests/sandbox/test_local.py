@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -158,6 +160,46 @@ def test_a_killed_launcher_is_replaced():
         process.wait()
         assert sandbox.run(python("print(1)")).ok
     time.sleep(0.1)
+    assert descendants() == before and not strangers()
+
+
+def test_what_protects_is_said(sandbox):
+    on = "\n".join(sandbox.protections())
+    for word in ("network", "other processes", "files", "scratch", "system call", "limits"):
+        assert word in on
+
+
+NO_NAMESPACES = """
+import sys
+from r1lit.sandbox import Limits, LocalSandbox, Program, SandboxError
+source = "import os, time\\nif os.fork() == 0: os.setsid(); time.sleep(1000)\\nprint(os.getcwd())"
+program = Program(language="python", files={"main.py": source})
+try:
+    LocalSandbox().run(program)
+except SandboxError as error:
+    print(error)
+sandbox = LocalSandbox(allow_unprotected=True)
+outcome = sandbox.run(program)
+print(sandbox.protections())
+print(outcome)
+import os
+assert not os.path.exists(outcome.stdout.decode().strip()), outcome
+sandbox.close()
+"""
+
+
+def test_without_namespaces_it_refuses_unless_allowed():
+    before = descendants()
+    script = "echo 0 > /proc/sys/user/max_user_namespaces && exec " + sys.executable + ' -c "$0"'
+    command = ["unshare", "--user", "--map-root-user", "sh", "-c", script, NO_NAMESPACES]
+    paths = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=paths)
+    if "unshare" in done.stderr:
+        pytest.skip("no user namespaces to take away")
+    refusal, on, outcome = done.stdout.splitlines()
+    assert "allow_unprotected=True" in refusal and "No space" in refusal
+    assert "system call filter" in on and "network namespace" not in on
+    assert "exit_code=0" in outcome and done.returncode == 0
     assert descendants() == before and not strangers()
 
 
