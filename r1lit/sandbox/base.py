@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Self
 
 
 class SandboxError(RuntimeError):
@@ -106,7 +107,7 @@ class Sandbox(ABC):
     def close(self) -> None:  # noqa: B027 - a remote one has nothing to release
         """Release its processes, if any."""
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

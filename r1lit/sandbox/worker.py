@@ -12,8 +12,11 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -21,14 +24,13 @@ from r1lit.sandbox import functional, stdin_tests
 from r1lit.sandbox.base import Limits, SandboxError
 from r1lit.sandbox.local import LocalSandbox
 
-JUDGES = {"functional": functional.judge, "stdin": stdin_tests.judge}
+Judge = Callable[[Mapping[str, Any], Limits], dict[str, Any]]
 
 
-def serve(connection: Connection) -> None:
-    """Answer requests until the parent closes the pipe."""
-    sandbox = LocalSandbox()
+def serve(connection: Connection, judges: Mapping[str, Judge], start: Callable[[], object]) -> None:
+    """Answer requests, by the judge of their ``kind``, until the parent closes the pipe."""
     try:
-        sandbox.open(1 << 20).close()  # before the clock runs
+        start()  # before the clock runs
     except SandboxError:
         connection.send_bytes(json.dumps({"failed": traceback.format_exc(limit=-1)}).encode())
         return
@@ -38,18 +40,24 @@ def serve(connection: Connection) -> None:
         try:
             request = json.loads(connection.recv_bytes())
         except EOFError:
-            sandbox.close()
             return
         signal.setitimer(signal.ITIMER_REAL, request["patience"])
         try:
-            reply = JUDGES[request["kind"]](sandbox, request, Limits(**request["limits"]))
+            reply = judges[request["kind"]](request, Limits(**request["limits"]))
         except SandboxError as error:
             reply = {"status": "error", "value": 0.0, "reason": str(error)[:300]}
-            sandbox.close()
         signal.setitimer(signal.ITIMER_REAL, 0)
         connection.send_bytes(json.dumps(reply).encode())
 
 
 if __name__ == "__main__":
     os.umask(0o077)
-    serve(Connection(int(sys.argv[1])))
+    with LocalSandbox() as sandbox:
+        serve(
+            Connection(int(sys.argv[1])),
+            {
+                "functional": partial(functional.judge, sandbox),
+                "stdin": partial(stdin_tests.judge, sandbox),
+            },
+            start=lambda: sandbox.open(1 << 20).close(),
+        )

@@ -19,6 +19,7 @@ from r1lit.verifiers.pool import WorkerPool
 MAX_CHARACTERS = 200_000
 GRACE_S = 2.0
 _WORKER = Path(r1lit.sandbox.__file__).with_name("worker.py")
+REMOTE_WORKER = _WORKER.with_name("remote_worker.py")
 
 
 class CodeVerifier(Verifier):

@@ -7,8 +7,10 @@ from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.sandbox.base import Limits
-from r1lit.verifiers.code import CodeVerifier
+from r1lit.sandbox.piston import PistonSandbox
+from r1lit.verifiers.code import GRACE_S, REMOTE_WORKER, CodeVerifier
 from r1lit.verifiers.code_block import CodeBlock
+from r1lit.verifiers.pool import WorkerPool
 
 
 class StdinCodeVerifier(CodeVerifier):
@@ -19,7 +21,8 @@ class StdinCodeVerifier(CodeVerifier):
     relative). With ``partial`` the value is the fraction of tests passed, and only all of them make
     it right. A block whose fence names no language is Python, or C++ if it includes a header.
 
-    ``limits`` hold for one test, ``timeout_s`` for all tests of a program together.
+    Programs run on this machine, or on the Piston server whose URL is ``piston``. ``limits`` hold
+    for one test, ``timeout_s`` for all tests of a program together.
 
     >>> meta = {"tests": {"inputs": ["1 2"], "outputs": ["3"]}}
     >>> problem = Problem(uid="", question="", answer="", source="", meta=meta)
@@ -41,10 +44,15 @@ class StdinCodeVerifier(CodeVerifier):
         limits: Limits | None = None,
         tolerance: float = 1e-6,
         partial: bool = False,
+        piston: str | None = None,
     ) -> None:
         if not 0 <= tolerance < 1:
             raise ValueError(f"tolerance: {tolerance} must be from 0 to 1, such as 1e-6")
         super().__init__(timeout_s, num_workers, limits or Limits(wall_s=min(10.0, timeout_s)))
+        if piston is not None:
+            PistonSandbox(piston)  # is it a URL?
+            self.pool = WorkerPool(REMOTE_WORKER, num_workers, timeout_s + GRACE_S)
+        self.piston = piston
         self.tolerance = tolerance
         self.partial = partial
 
@@ -59,6 +67,7 @@ class StdinCodeVerifier(CodeVerifier):
             "tolerance": self.tolerance,
             "partial": self.partial,
             "total_s": self.timeout_s,
+            "piston": self.piston,
         }
 
     def check_meta(self, problem: Problem) -> None:
