@@ -42,7 +42,7 @@ def find_code(response: str) -> CodeBlock | None:
     r"""Return the program of a response, or ``None``.
 
     >>> find_code("<think>\n```python\nprint(1)\n```\n</think> It prints 1.")
-    >>> find_code("Here:\\n```" + "python\nprint(1)\n```\nIt prints 1.")
+    >>> find_code("Here:\n```" + "python\nprint(1)\n```\nIt prints 1.")
     CodeBlock(language='python', code='print(1)\n')
     """
     _, text = thinking_and_answer(response.replace("\r\n", "\n"))
