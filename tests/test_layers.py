@@ -18,7 +18,7 @@ LAYERS = (
     {"rewards"},
     {"verifiers"},
     {"metrics"},
-    {"objectives"},
+    {"objectives", "sandbox"},
     {"batches", "templates", "seeding", "machine", "kernels"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}

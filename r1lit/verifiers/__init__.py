@@ -5,6 +5,7 @@ from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.verifiers.endpoint import ChatEndpoint
 from r1lit.verifiers.exact import ExactVerifier
+from r1lit.verifiers.functional_code import FunctionalCodeVerifier
 from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.generative import GenerativeVerifier
 from r1lit.verifiers.golds import check_golds
@@ -12,18 +13,21 @@ from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.judge import Judge, default_verifiers
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
+from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 __all__ = [
     "ChatEndpoint",
     "ChoiceVerifier",
     "CountdownVerifier",
     "ExactVerifier",
+    "FunctionalCodeVerifier",
     "Game24Verifier",
     "GenerativeVerifier",
     "IFEvalVerifier",
     "Judge",
     "LogicVerifier",
     "MathVerifier",
+    "StdinCodeVerifier",
     "Verifier",
     "check_golds",
     "default_verifiers",

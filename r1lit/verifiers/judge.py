@@ -9,10 +9,12 @@ from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.verifiers.exact import ExactVerifier
+from r1lit.verifiers.functional_code import FunctionalCodeVerifier
 from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
+from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 
 def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
@@ -25,11 +27,13 @@ def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
         "choice": ChoiceVerifier(),
         "countdown": CountdownVerifier(),
         "exact": ExactVerifier(),
+        "functional_code": FunctionalCodeVerifier(),
         "game24": Game24Verifier(),
         "ifeval_loose": IFEvalVerifier(loose=True),
         "ifeval_strict": IFEvalVerifier(),
         "logic": LogicVerifier(),
         "math": MathVerifier(last_expression=last_expression),
+        "stdin_code": StdinCodeVerifier(),
     }
 
 

@@ -1,0 +1,6 @@
+"""Sandboxes: they run model-written programs without letting them touch anything."""
+
+from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
+from r1lit.sandbox.local import LocalSandbox
+
+__all__ = ["Limits", "LocalSandbox", "Outcome", "Program", "Sandbox", "SandboxError"]

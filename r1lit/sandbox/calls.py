@@ -1,0 +1,111 @@
+"""The trusted side of a call: functions of a judged program that look like functions of ours.
+
+Only plain data crosses. Arguments are copies: what the program does to them is not seen here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import socket
+from typing import Any
+
+from r1lit.sandbox import plain
+
+MAX_LINE = 16 << 20
+
+
+class ProgramFailed(Exception):
+    """The program has ended, or says what it may not; no later call can mend it."""
+
+
+class Program:
+    """A judged program behind ``channel``: call its functions, fetch its values.
+
+    ``failure`` says why the program failed for good, or is empty. Tests that catch every exception
+    do not hide it, so look at it before believing them.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._lines = channel.makefile("rb")
+        self.failure = ""
+
+    def load(self) -> None:
+        """Wait until the program is loaded.
+
+        Raises:
+            ProgramFailed: if it raises while it is.
+        """
+        kind, *rest = self._hear()
+        if kind == "failed" and len(rest) == 2:
+            self._fail(f"{rest[0]}: {rest[1]}" if rest[1] else rest[0])
+        if kind != "loaded":
+            self._fail("the program speaks out of turn")
+
+    def function(self, name: str) -> Any:
+        """Return a function that calls the program's function ``name``."""
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            return self._ask(name, plain.encode((arguments, keywords)))
+
+        call.__name__ = call.__qualname__ = name
+        return call
+
+    def value(self, name: str) -> Any:
+        """Return the program's global ``name``; a ``Handle`` if it is not plain data.
+
+        Raises:
+            NameError: if it has none.
+        """
+        return self._ask(name, None)
+
+    def _ask(self, name: str, call: str | None) -> Any:
+        if self.failure:
+            raise ProgramFailed(self.failure)
+        try:
+            self._channel.sendall(json.dumps([name, call]).encode() + b"\n")
+        except OSError:
+            self._fail("the program has ended")
+        kind, *rest = self._hear()
+        if kind == "value" and len(rest) == 1:
+            try:
+                return plain.decode(rest[0], plain.Handle)
+            except plain.NotPlain as error:
+                self._fail(str(error))
+        if kind == "raised" and len(rest) == 3:
+            raise _exception(*rest)
+        if kind == "refused" and len(rest) == 1:
+            self._fail(f"{name} gave {rest[0]}"[:300])
+        raise self._fail("the program speaks out of turn")
+
+    def _hear(self) -> list[str]:
+        try:
+            line = self._lines.readline(MAX_LINE)
+        except OSError:
+            line = b""
+        if not line.endswith(b"\n"):
+            self._fail("gave more than can be read" if line else "the program has ended")
+        try:
+            parts = json.loads(line)
+        except (ValueError, RecursionError):
+            parts = None
+        if not isinstance(parts, list) or not parts or not all(type(p) is str for p in parts):
+            self._fail("the program speaks out of turn")
+        return parts
+
+    def _fail(self, reason: str) -> ProgramFailed:
+        self.failure = self.failure or reason
+        raise ProgramFailed(self.failure)
+
+
+def _exception(kind: str, name: str, text: str) -> Exception:
+    """Return an exception of the built-in class ``kind``, or one that only says what it was."""
+    text = text if name == kind else f"{name}: {text}"
+    found = getattr(builtins, kind, None)
+    if isinstance(found, type) and issubclass(found, Exception):
+        try:
+            return found(text[:300])
+        except TypeError:  # a Unicode error wants more than a text
+            pass
+    return RuntimeError(f"{kind}: {text}"[:300])

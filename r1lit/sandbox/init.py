@@ -1,0 +1,183 @@
+"""The first process of a sandbox: it sets the scene, runs programs, and when it ends all end.
+
+It is forked by the launcher into namespaces of its own and is process 1 there: the kernel kills
+every other process of the namespace with it. (Where that is not to be had and the user allowed to
+go without, it is a process like any, and adopts what its programs leave behind to kill it.)
+
+Its client speaks to it over a socket, in frames:
+
+    put   name, body             writes /program/name
+    run   argv or python, limits, keep, talk; body = stdin
+          -> exit_code, signal, timed_out, limit, seconds, split; body = stdout + stderr
+
+``python`` names files of ``/program`` for this interpreter: the first is run, or, with ``talk``,
+all are loaded in turn. ``{program}`` in ``argv`` stands for ``/program``. ``keep`` names files of
+``/scratch`` to move into ``/program`` after a run that ended well; ``talk`` hands the program the
+sandbox's channel as descriptor 3. The socket's end is the end of the sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from r1lit.sandbox import python_program, seccomp
+from r1lit.sandbox.callee import answer_calls
+from r1lit.sandbox.confine import confine
+from r1lit.sandbox.folders import Folders
+from r1lit.sandbox.frames import receive_frame, send_frame
+from r1lit.sandbox.kernel import adopt_orphans, die_with_parent
+from r1lit.sandbox.view import View
+from r1lit.sandbox.watch import Watch, kill_all
+
+INSIDE_USER = 65534
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """What all runs of one sandbox share.
+
+    ``user`` is the id a program changes to; ``None`` where it has the only one there is.
+    """
+
+    client: socket.socket
+    channel: int | None
+    user: int | None
+    stage: View | Folders
+    sealed: bool = False
+
+
+def map_user(outside_user: int, outside_group: int) -> None:
+    """Name the user who made this user namespace ``INSIDE_USER``."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{INSIDE_USER} {outside_user} 1"),
+        ("gid_map", f"{INSIDE_USER} {outside_group} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def serve(
+    client: socket.socket, channel: int | None, user: int | None, settings: Mapping[str, Any]
+) -> None:
+    """Set the scene, say so, and run what the client sends until it closes."""
+    die_with_parent()
+    os.umask(0o022)
+    stage: View | Folders
+    if settings["protected"]:
+        owner = INSIDE_USER if user is None else user
+        stage = View(settings["with_tools"], settings["scratch_bytes"], owner)
+    else:
+        adopt_orphans()
+        stage = Folders(user)
+    os.umask(0o077)
+    scene = Scene(client=client, channel=channel, user=user, stage=stage)
+    send_frame(client, {"protections": protections(settings["protected"], user, stage.proc)})
+    try:
+        _serve(scene)
+    finally:
+        kill_all()
+        stage.leave()
+
+
+def protections(protected: bool, user: int | None, proc: int | None) -> list[str]:
+    """Say in words what holds a program here."""
+    on = []
+    if protected:
+        on += [
+            "no network: a network namespace without devices",
+            "no view of other processes, and none outlives it: a process namespace",
+            "no view of files but the interpreter and system libraries: a mount namespace",
+            "a scratch folder of limited size, gone afterwards",
+        ]
+    if user is not None:
+        on.append(f"an unprivileged user of its own ({user}), without capabilities")
+    else:
+        on.append("no capabilities" + (", in a user namespace" if protected else ""))
+    if seccomp.supported():
+        on.append("a system call filter: no sockets but local ones, no namespaces, no tracing")
+    on.append("limits on CPU, wall time, memory, processes, open files, file size and output")
+    if proc is not None:
+        on.append("a limit on the memory of all its processes together")
+    return on
+
+
+def _serve(scene: Scene) -> None:
+    client = scene.client
+    while True:
+        try:
+            header, body = receive_frame(client)
+        except (EOFError, ConnectionError):
+            return
+        if header["op"] == "put":
+            with open(f"{scene.stage.program}/{header['name']}", "wb") as file:
+                file.write(body)
+            os.chmod(file.name, 0o444)
+        else:
+            _run(scene, header, body)
+
+
+def _run(scene: Scene, header: Mapping[str, Any], stdin: bytes) -> None:
+    keeps = header.get("keep", ())
+    if not scene.sealed and not keeps:
+        scene.stage.seal()
+        scene.sealed = True
+    channel = scene.channel if header.get("talk") else None
+    inputs, outputs, errors = os.pipe(), os.pipe(), os.pipe()
+    program = os.fork()
+    if program == 0:
+        _become_program(scene, header, [inputs[0], outputs[1], errors[1]], channel)
+    for descriptor in (inputs[0], outputs[1], errors[1]):
+        os.close(descriptor)
+    if channel is not None:
+        os.close(channel)
+        scene.channel = None
+    watch = Watch(program, header["limits"], scene.stage.proc, scene.client.fileno())
+    report, output, error = watch.until_end(inputs[1], outputs[0], errors[0], stdin)
+    if report["exit_code"] == 0:
+        for name in keeps:
+            _keep(scene.stage, name)
+    scene.stage.renew_scratch()
+    send_frame(scene.client, {**report, "split": len(output)}, output + error)
+
+
+def _keep(stage: View | Folders, name: str) -> None:
+    """Move a regular file from the scratch folder to the program's; a link is not followed."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(f"{stage.scratch}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as source, open(f"{stage.program}/{name}", "wb") as target:
+            if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                shutil.copyfileobj(source, target)
+                os.fchmod(target.fileno(), 0o555)
+
+
+def _become_program(
+    scene: Scene, header: Mapping[str, Any], streams: list[int], channel: int | None
+) -> NoReturn:
+    try:
+        descriptors = [*streams, *(() if channel is None else (channel,))]
+        confine(descriptors, header["limits"], scene.user, scene.stage.scratch)
+    except BaseException as error:  # not a program yet: nothing of it may run
+        os.write(streams[2], f"the sandbox could not confine the program: {error}".encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        if "python" in header:
+            python_program.become_python(scene.stage.program)
+            paths = [f"{scene.stage.program}/{name}" for name in header["python"]]
+            if channel is not None:
+                answer_calls(paths, 3)
+            python_program.run_main(paths[0])
+        argv = [part.replace("{program}", scene.stage.program) for part in header["argv"]]
+        os.execve(argv[0], argv, dict(os.environ))
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    os._exit(127)

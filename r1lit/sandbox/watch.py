@@ -1,0 +1,182 @@
+"""Watching over one run from outside it: its streams, its clock, its memory, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+TICK_S = 0.05
+_OWN_MEMORY = re.compile(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", re.MULTILINE)
+_CHUNK = 1 << 16
+
+
+class Watch:
+    """Process 1's view of one run. ``client`` is the socket whose closing ends the sandbox."""
+
+    def __init__(
+        self, program: int, limits: Mapping[str, int | float], proc: int | None, client: int
+    ) -> None:
+        self._program = program
+        self._limits = limits
+        self._proc = proc
+        self._client = client
+        self._limit = ""
+
+    def until_end(
+        self, stdin: int, stdout: int, stderr: int, text: bytes
+    ) -> tuple[dict[str, Any], bytes, bytes]:
+        """Feed and read the program until it ends, then kill what it leaves behind.
+
+        Returns:
+            The report that a frame's header carries, and what was kept of stdout and stderr.
+        """
+        start = time.monotonic()
+        deadline = start + self._limits["wall_s"]
+        kept = {stdout: bytearray(), stderr: bytearray()}
+        todo = memoryview(text)
+        ended = os.pidfd_open(self._program)
+        poll = select.poll()
+        for descriptor in (stdin, stdout, stderr):
+            os.set_blocking(descriptor, False)
+        for descriptor in (stdout, stderr, ended):
+            poll.register(descriptor, select.POLLIN)
+        poll.register(self._client, select.POLLRDHUP)
+        if todo:
+            poll.register(stdin, select.POLLOUT)
+        else:
+            os.close(stdin)
+        running = True
+        next_look = start + TICK_S
+        while running:
+            patience = min(TICK_S, max(0.0, deadline - time.monotonic()))
+            events = poll.poll(patience * 1000)
+            for descriptor, _ in events:
+                if descriptor == self._client:
+                    raise ConnectionResetError("the client has closed")
+                elif descriptor == ended:
+                    running = False
+                elif descriptor == stdin:
+                    todo = self._feed(stdin, todo)
+                    if not todo:
+                        poll.unregister(stdin)
+                        os.close(stdin)
+                elif not self._read(descriptor, kept[descriptor]):
+                    poll.unregister(descriptor)
+            if time.monotonic() >= deadline:
+                self._limit = self._limit or "wall time"
+            if time.monotonic() >= next_look:
+                if self._resident() > self._limits["memory_bytes"]:
+                    self._limit = self._limit or "memory"
+                next_look = time.monotonic() + TICK_S
+            if self._limit:
+                running = False
+        if todo:
+            os.close(stdin)
+        status, cpu_s = self._end()
+        seconds = time.monotonic() - start
+        for descriptor, buffer in kept.items():
+            self._read(descriptor, buffer)
+            os.close(descriptor)
+        os.close(ended)
+        return self._report(status, cpu_s, seconds), bytes(kept[stdout]), bytes(kept[stderr])
+
+    def _feed(self, stdin: int, todo: memoryview) -> memoryview:
+        try:
+            return todo[os.write(stdin, todo[:_CHUNK]) :]
+        except BlockingIOError:
+            return todo
+        except OSError:  # the program reads no further
+            return todo[:0]
+
+    def _read(self, descriptor: int, buffer: bytearray) -> bool:
+        """Read what is there; return whether more may come."""
+        room = int(self._limits["output_bytes"])
+        while True:
+            try:
+                part = os.read(descriptor, _CHUNK)
+            except BlockingIOError:
+                return True
+            if not part:
+                return False
+            buffer += part[: room - len(buffer)]
+            if len(buffer) >= room:
+                self._limit = self._limit or "output"
+                return False
+
+    def _end(self) -> tuple[int, float]:
+        """Kill every process but this one; return the program's wait status and CPU seconds."""
+        if self._limit:
+            kill_all()
+        _, status, usage = os.wait4(self._program, 0)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                kill_all()
+                os.waitpid(-1, 0)
+        return status, usage.ru_utime + usage.ru_stime
+
+    def _resident(self) -> int:
+        """Return the resident bytes of all processes but this one; 0 where nobody can tell."""
+        if self._proc is None:
+            return 0
+        total = 0
+        for process in others(self._proc):
+            with contextlib.suppress(OSError):  # it has just ended
+                descriptor = os.open(f"{process}/status", os.O_RDONLY, dir_fd=self._proc)
+                with open(descriptor) as file:
+                    total += sum(map(int, _OWN_MEMORY.findall(file.read())))
+        return total << 10
+
+    def _report(self, status: int, cpu_s: float, seconds: float) -> dict[str, Any]:
+        code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGXCPU or (code < 0 and cpu_s >= self._limits["cpu_s"]):
+            self._limit = self._limit or "CPU time"
+        elif code == -signal.SIGXFSZ:
+            self._limit = self._limit or "file size"
+        return {
+            "exit_code": code if code >= 0 else None,
+            "signal": -code if code < 0 else None,
+            "timed_out": self._limit in ("wall time", "CPU time"),
+            "limit": self._limit,
+            "seconds": seconds,
+        }
+
+
+def kill_all() -> None:
+    """Kill every process of this process namespace but this; outside one, every descendant."""
+    if os.getpid() == 1:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        return
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    for process in others(proc):
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    os.close(proc)
+
+
+def others(proc: int) -> list[int]:
+    """Return all process ids of this process namespace but this; outside one, the descendants.
+
+    ``proc`` is a descriptor of its ``/proc``.
+    """
+    parents = {}
+    for name in os.listdir(proc):
+        if name.isdigit():
+            with contextlib.suppress(OSError):  # it has just ended
+                descriptor = os.open(f"{name}/stat", os.O_RDONLY, dir_fd=proc)
+                with open(descriptor) as file:
+                    parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+    if os.getpid() == 1:
+        return [process for process in parents if process != 1]
+    found: set[int] = set()
+    frontier = {os.getpid()}
+    while frontier:
+        frontier = {child for child, parent in parents.items() if parent in frontier} - found
+        found |= frontier
+    return list(found)

@@ -1,0 +1,63 @@
+"""The code worker: a process that judges programs until its pipe closes.
+
+It is run as a file by a pool of workers and imports nothing but the standard library and this room.
+It speaks JSON over one pipe. First it says ``{}`` or ``{"failed": traceback}``; then each
+``{"kind": …, "limits": …, …}`` is answered with ``{"status": …, "value": …, "reason": …}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from r1lit.sandbox import functional, stdin_tests
+from r1lit.sandbox.base import Limits, SandboxError
+from r1lit.sandbox.local import LocalSandbox
+
+Judge = Callable[[Mapping[str, Any], Limits], dict[str, Any]]
+
+
+def serve(connection: Connection, judges: Mapping[str, Judge], start: Callable[[], object]) -> None:
+    """Answer requests, by the judge of their ``kind``, until the parent closes the pipe."""
+    try:
+        start()  # before the clock runs
+    except SandboxError:
+        connection.send_bytes(json.dumps({"failed": traceback.format_exc(limit=-1)}).encode())
+        return
+    connection.send_bytes(b"{}")
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    while True:
+        try:
+            request = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_REAL, request["patience"])
+        try:
+            reply = judges[request["kind"]](request, Limits(**request["limits"]))
+        except SandboxError as error:
+            reply = {"status": "error", "value": 0.0, "reason": str(error)[:300]}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        connection.send_bytes(json.dumps(reply).encode())
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    with LocalSandbox() as sandbox:
+        serve(
+            Connection(int(sys.argv[1])),
+            {
+                "functional": partial(functional.judge, sandbox),
+                "stdin": partial(stdin_tests.judge, sandbox),
+            },
+            start=lambda: sandbox.open(1 << 20).close(),
+        )

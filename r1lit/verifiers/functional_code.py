@@ -1,0 +1,82 @@
+"""Code with functional tests, as HumanEval and MBPP have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from r1lit.batches import Problem
+from r1lit.verifiers.code import CodeVerifier
+from r1lit.verifiers.code_block import CodeBlock
+
+
+class FunctionalCodeVerifier(CodeVerifier):
+    r"""Decides about Python functions by asserts.
+
+    HumanEval: ``problem.meta`` holds ``prompt`` (the beginning of the program), ``entry_point`` and
+    ``test`` (source that defines ``check``). A response may give the whole function or only what
+    follows the prompt. MBPP: ``meta`` holds ``tests``, a list of asserts, and may hold ``setup``,
+    source that they need.
+
+    The asserts run in a process of ours and call the program, in a sandbox, by plain data.
+
+    >>> meta = {"tests": ["assert add(1, 2) == 3"]}
+    >>> problem = Problem(uid="", question="", answer="", source="", meta=meta)
+    >>> fence = "`" * 3
+    >>> response = f"{fence}python\ndef add(a, b):\n    return a + b\n{fence}"
+    >>> verifier = FunctionalCodeVerifier(num_workers=1)
+    >>> verifier.verify(response, problem).status
+    'right'
+    >>> verifier.close()
+    """
+
+    kind = "functional"
+    languages = ("python",)
+
+    def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:
+        """Return what a worker needs to judge the program."""
+        meta = problem.meta
+        if "test" in meta:
+            prompt, entry = meta["prompt"], meta["entry_point"]
+            return {
+                "files": program_files(block.code, prompt, entry),
+                "given": prompt.rstrip() + "\n    pass\n",
+                "tests": [meta["test"]],
+                "check": entry,
+            }
+        tests: Sequence[str] = meta["tests"]
+        return {"files": {"main.py": block.code}, "given": meta.get("setup", ""), "tests": tests}
+
+    def check_meta(self, problem: Problem) -> None:
+        """Check that ``problem.meta`` has tests.
+
+        Raises:
+            ValueError: naming the problem and what is missing or malformed.
+        """
+        meta = problem.meta
+        if "test" in meta:
+            for key in ("test", "prompt", "entry_point"):
+                if not isinstance(meta.get(key), str):
+                    raise self.complaint(problem, key, "a text, as HumanEval has it")
+            if not meta["entry_point"].isidentifier():
+                raise self.complaint(problem, "entry_point", "the name of a function")
+            return
+        tests = meta.get("tests")
+        if (
+            not isinstance(tests, list | tuple)
+            or not tests
+            or not all(isinstance(test, str) for test in tests)
+        ):
+            raise self.complaint(problem, "tests", "a list of asserts, or give test (HumanEval)")
+
+
+def program_files(code: str, prompt: str, entry_point: str) -> dict[str, str]:
+    """Return the files of a program that continues ``prompt``, or holds the whole function.
+
+    A whole function still gets what the prompt defines before it.
+    """
+    if re.search(rf"^(?:async +def|def|class) +{entry_point}\b|^{entry_point}\s*[:=]", code, re.M):
+        start = re.search(rf"^(?:async +def|def|class) +{entry_point}\b", prompt, re.M)
+        return {"prompt.py": prompt[: start.start()] if start else "", "main.py": code}
+    return {"main.py": prompt.rstrip() + "\n" + code}
