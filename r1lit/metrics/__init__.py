@@ -1,8 +1,28 @@
-"""Numbers about responses: accuracy by majority vote, and reflection words."""
+"""Numbers about responses: accuracy, how sure it is, and reflection words."""
 
+from r1lit.metrics.elo import elo_rating
+from r1lit.metrics.estimates import (
+    Difference,
+    bootstrap_interval,
+    bootstrap_intervals,
+    paired_difference,
+    standard_error,
+)
 from r1lit.metrics.majority import cons_at_k
 from r1lit.metrics.majority_vote import MajorityVote
 from r1lit.metrics.pass_at_k import pass_at_k
 from r1lit.metrics.reflection import REFLECTION_WORDS, count_reflection_words
 
-__all__ = ["REFLECTION_WORDS", "MajorityVote", "cons_at_k", "count_reflection_words", "pass_at_k"]
+__all__ = [
+    "REFLECTION_WORDS",
+    "Difference",
+    "MajorityVote",
+    "bootstrap_interval",
+    "bootstrap_intervals",
+    "cons_at_k",
+    "count_reflection_words",
+    "elo_rating",
+    "paired_difference",
+    "pass_at_k",
+    "standard_error",
+]
