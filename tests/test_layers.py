@@ -13,6 +13,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = (
     {"cli"},
     {"modules", "callbacks"},
+    {"evaluation"},
     {"rollout", "data"},
     {"policy"},
     {"verifiers", "rewards", "metrics"},
