@@ -18,7 +18,7 @@ LAYERS = (
     {"policy"},
     {"verifiers", "rewards", "metrics"},
     {"objectives"},
-    {"batches", "templates", "seeding", "machine", "kernels"},
+    {"batches", "templates", "seeding", "machine", "kernels", "endpoint"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -12,7 +12,7 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "math": (("answer",),),
     "functional_code": (("test", "tests"),),
     "stdin_code": (("tests",),),
-    "choice": (("answer",),),
+    "choice": (("answer",), ("choices",)),
     "exact": (("answer",),),
     "countdown": (("numbers",), ("target",)),
     "ifeval_strict": (("instruction_id_list",), ("kwargs",)),
@@ -33,16 +33,41 @@ def problem_of(record: Mapping[str, Any], verifier: str, uid: str, source: str) 
     """
     for keys in NEEDS.get(verifier, ()):
         if not any(record.get(key) is not None for key in keys):
-            raise ValueError(f"key {' or '.join(map(repr, keys))} is missing, which {verifier} needs")
+            raise ValueError(
+                f"key {' or '.join(map(repr, keys))} is missing, which {verifier} needs"
+            )
     question = record.get("question", record.get("prompt"))
+    meta = {key: value for key, value in record.items() if key != "response"}
+    if verifier == "functional_code":
+        meta = _functional(meta)
+    if verifier == "choice" and isinstance(record.get("answer"), int):
+        meta["answer_form"] = "letter"
     return Problem(
         uid=str(record.get("uid", uid)),
         question=question if isinstance(question, str) else "",
         answer=_answer(record, verifier),
         source=source,
         verifier=verifier,
-        meta={key: value for key, value in record.items() if key != "response"},
+        meta=meta,
     )
+
+
+def _functional(meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the meta of functional tests in the verifier's words.
+
+    A list of asserts is ``tests``, whichever of the two keys it came under. Source that defines
+    ``check`` is ``test`` and goes with ``entry_point``; where no ``prompt`` says how the program
+    begins, the response must hold all of it.
+    """
+    tests = meta.get("test", meta.get("tests"))
+    if isinstance(tests, list):
+        return {**{key: value for key, value in meta.items() if key != "test"}, "tests": tests}
+    entry_point = meta.get("entry_point")
+    if not isinstance(entry_point, str):
+        raise ValueError("key 'entry_point' is missing, which a test that defines check needs")
+    if not isinstance(meta.get("prompt"), str):
+        meta["prompt"] = f"def {entry_point}(*args, **kwargs):\n"
+    return {**meta, "test": tests}
 
 
 def response_of(record: Mapping[str, Any]) -> str:

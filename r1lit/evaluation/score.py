@@ -108,9 +108,10 @@ def _score(judge: Judge, path: Path, verifier: str, output: Path, progress: bool
     lines.cut_torn_line()
     with _open(path) as file:
         num_lines = sum(bool(line.strip()) for line in file)
-    with _open(path) as file, tqdm(
-        total=num_lines, desc=verifier, unit="line", disable=not progress
-    ) as bar:
+    with (
+        _open(path) as file,
+        tqdm(total=num_lines, desc=verifier, unit="line", disable=not progress) as bar,
+    ):
         numbered = _numbered(file)
         bar.update(_skip_done(lines, numbered, verifier, path, totals))
         size = FEWEST

@@ -162,7 +162,7 @@ def test_a_key_that_only_the_verifier_knows_is_named_with_its_line(tmp_path, jud
 
 def test_unknown_verifiers_and_files(tmp_path, judge):
     path = write(tmp_path / "in.jsonl", LINES)
-    with pytest.raises(ValueError, match="'maths' is none of .*countdown.*ifeval_loose.*math.*rub"):
+    with pytest.raises(ValueError, match=r"'maths' is none of .*countdown.*ifeval_loose.*rub"):
         score.score_file(path, "maths", tmp_path / "out.jsonl", judge)
     with pytest.raises(ValueError, match="there is no file"):
         score.score_file(tmp_path / "absent.jsonl", "exact", tmp_path / "out.jsonl", judge)
@@ -177,7 +177,7 @@ def test_a_full_disk_is_said(tmp_path, judge):
     path = write(tmp_path / "in.jsonl", [{"response": "a", "answer": "a"}])
     out = tmp_path / "out.jsonl"
     out.symlink_to("/dev/full")
-    with pytest.raises(ValueError, match="cannot be written .*No space left on device"):
+    with pytest.raises(ValueError, match=r"cannot be written .*No space left on device"):
         score.score_file(path, "exact", out, judge, progress=False)
 
 
@@ -215,7 +215,9 @@ def test_the_console_script_exits_with_status_2(tmp_path):
         [*command, "--output", str(tmp_path / "out.jsonl")], capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("r1lit-score: error: ") and "line 5" in done.stderr
+    assert (
+        done.stderr.splitlines()[-1].startswith("r1lit-score: error: ") and "line 5" in done.stderr
+    )
     assert [line["status"] for line in read(tmp_path / "out.jsonl")] == STATUSES
 
 

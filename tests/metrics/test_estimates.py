@@ -106,9 +106,7 @@ def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
     draw = np.random.default_rng(0)
     inside = 0
     for _ in range(300):
-        low, high = bootstrap_intervals(
-            draw.random((60, 1)) < 0.4, seed=0, num_resamples=500
-        )[0]
+        low, high = bootstrap_intervals(draw.random((60, 1)) < 0.4, seed=0, num_resamples=500)[0]
         inside += low <= 0.4 <= high
     assert 0.90 <= inside / 300 <= 0.98
 
@@ -154,7 +152,9 @@ def test_p_values_of_like_runs_are_not_small_too_often():
     small = 0
     for _ in range(200):
         a, b = draw.random(25) < 0.5, draw.random(25) < 0.5
-        small += paired_difference(a.astype(float), b.astype(float), num_resamples=200).p_value < 0.05
+        small += (
+            paired_difference(a.astype(float), b.astype(float), num_resamples=200).p_value < 0.05
+        )
     assert small / 200 <= 0.09
 
 
