@@ -10,7 +10,7 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.data.tables import Row, Table
-from r1lit.data.wording import columns_in, put_in_words
+from r1lit.data.wording import columns_in, first_of, put_in_words
 from r1lit.seeding import permutation
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -26,8 +26,9 @@ class TaskTable(ProblemSource):
 
     ``path``, ``name``, ``split``, ``skip`` and ``limit`` are those of `TableProblems`. ``wording``
     is the question, with ``{column}`` where a cell is to stand. ``meta`` gives the verifier its
-    keys: each names the column that holds it. A column that holds JSON as text is read if
-    ``json_columns`` lists it. ``keep`` lists columns to report by.
+    keys: each names the column that holds it, or several (``a|b``), the first that is there. A column that holds JSON as text is read if
+    ``json_columns`` lists it. ``keep`` lists columns to report by. ``where`` keeps the rows whose
+    columns hold these values; null stands for nothing and for an empty text.
 
     Tests of programs may come as ``{inputs: […], outputs: […]}`` or as a list of ``{input,
     output}``; both become the first. Of nested cells, keys that hold null are left out: Parquet
@@ -49,6 +50,7 @@ class TaskTable(ProblemSource):
         limit: int | None = None,
         json_columns: Sequence[str] = (),
         keep: Sequence[str] = (),
+        where: dict[str, Any] | None = None,
     ) -> None:
         if not columns_in(wording):
             raise ValueError(f"wording: {wording!r} names no column, such as {{prompt}}")
@@ -61,6 +63,7 @@ class TaskTable(ProblemSource):
         self.source = source or self.table.stem
         self.json_columns = frozenset(json_columns)
         self.keep = tuple(keep)
+        self.where = dict(where or {})
 
     def problems(self) -> list[Problem]:
         """Return every problem in the table's order.
@@ -68,20 +71,29 @@ class TaskTable(ProblemSource):
         Raises:
             ValueError: naming the key, the column and the row that cannot be used.
         """
-        columns = {f"wording.{column}": column for column in columns_in(self.wording)}
-        columns |= {f"meta.{key}": column for key, column in self.meta.items()}
+        everything = self.table.rows({})
+        there = list(dict.fromkeys(column for _, row in everything for column in row))
+        columns = {f"wording.{c}": first_of(c, there) for c in columns_in(self.wording)}
+        columns |= {f"meta.{key}": first_of(c, there) for key, c in self.meta.items()}
         columns |= {f"keep.{i}": column for i, column in enumerate(self.keep)}
         for key in ("answer", "uid"):
             if getattr(self, key) is not None:
                 columns[key] = getattr(self, key)
-        return [self._problem(row, n) for n, row in self.table.rows(columns)]
+        columns |= {f"where.{column}": column for column in self.where}
+        rows = [(n, row) for n, row in self.table.rows(columns) if self._is_kept(row)]
+        if not rows:
+            raise ValueError(f"where: {self.where} leaves no row of {self.table.path}")
+        return [self._problem(row, n) for n, row in rows]
+
+    def _is_kept(self, row: Row) -> bool:
+        return all((row.get(key) or None) == (value or None) for key, value in self.where.items())
 
     def _problem(self, row: Row, n: int) -> Problem:
         row = {column: self._cell(row, n, column) for column in row}
         question = put_in_words(self.wording, row)
         if not question:
             raise ValueError(f"wording: row {n} of {self.table.path} fills it with nothing")
-        meta = {key: row.get(column) for key, column in self.meta.items()}
+        meta = {key: row.get(first_of(column, row)) for key, column in self.meta.items()}
         for key, value in meta.items():
             if value is None or value == "" or value == []:
                 raise ValueError(
@@ -117,8 +129,8 @@ class TaskTable(ProblemSource):
                     f" {column!r}: {error}"
                 ) from error
         value = _without_nulls(value)
-        tests_column = self.meta.get("tests")
-        return as_inputs_and_outputs(value) if column == tests_column else value
+        is_tests = column in self.meta.get("tests", "").split("|")
+        return as_inputs_and_outputs(value) if is_tests else value
 
 
 class ChoiceTable(ProblemSource):

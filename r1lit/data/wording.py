@@ -1,21 +1,34 @@
-"""Putting the cells of a row into words: ``{column}`` in a wording becomes the cell."""
+"""Putting the cells of a row into words: ``{column}`` in a wording becomes the cell.
+
+``{text|prompt}`` is the first of these columns that the table has.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-_PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_ ]*)\}")
+_PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_ |]*)\}")
 
 
 def columns_in(wording: str) -> list[str]:
-    """Return the columns a wording names.
+    """Return the columns, or alternatives, that a wording names.
 
-    >>> columns_in("{question} Tests: {test}")
-    ['question', 'test']
+    >>> columns_in("{question} Tests: {test_list|test}")
+    ['question', 'test_list|test']
     """
     return list(dict.fromkeys(_PLACE.findall(wording)))
+
+
+def first_of(alternatives: str, columns: Collection[str]) -> str:
+    """Return the first of ``a|b`` that is a column; the first if none is, for an error to name.
+
+    >>> first_of("text|prompt", ["prompt", "test"])
+    'prompt'
+    """
+    names = alternatives.split("|")
+    return next((name for name in names if name in columns), names[0])
 
 
 def put_in_words(wording: str, row: Mapping[str, Any]) -> str:
@@ -28,7 +41,7 @@ def put_in_words(wording: str, row: Mapping[str, Any]) -> str:
     >>> put_in_words("{t}", {"t": ["assert f(1)", "assert f(2)"]})
     'assert f(1)\nassert f(2)'
     """
-    return _PLACE.sub(lambda match: _in_words(row.get(match[1])), wording).strip()
+    return _PLACE.sub(lambda match: _in_words(row.get(first_of(match[1], row))), wording).strip()
 
 
 def _in_words(value: Any) -> str:
