@@ -26,9 +26,10 @@ class TaskTable(ProblemSource):
 
     ``path``, ``name``, ``split``, ``skip`` and ``limit`` are those of `TableProblems`. ``wording``
     is the question, with ``{column}`` where a cell is to stand. ``meta`` gives the verifier its
-    keys: each names the column that holds it, or several (``a|b``), the first that is there. A column that holds JSON as text is read if
-    ``json_columns`` lists it. ``keep`` lists columns to report by. ``where`` keeps the rows whose
-    columns hold these values; null stands for nothing and for an empty text.
+    keys: each names the column that holds it, or several (``a|b``), the first that is there. A
+    column that holds JSON as text is read if ``json_columns`` lists it. ``keep`` lists columns to
+    report by. ``where`` keeps the rows whose columns hold these values; null stands for nothing and
+    for an empty text.
 
     Tests of programs may come as ``{inputs: […], outputs: […]}`` or as a list of ``{input,
     output}``; both become the first. Of nested cells, keys that hold null are left out: Parquet

@@ -110,18 +110,18 @@ class EvaluationModule(LightningModule):
         uids: set[str] = set()
         for problem in problems:
             if problem.uid in uids:
-                raise ValueError(f"data.{stage}: two problems have the uid {problem.uid!r}")
+                raise ValueError(f"data.{self._split()}: two problems have the uid {problem.uid!r}")
             uids.add(problem.uid)
         for key in [*self.by, *([self.rating] if self.rating else [])]:
             if not any(key in problem.meta for problem in problems):
-                raise ValueError(f"by: no problem of data.{stage} has {key!r} in its meta")
+                raise ValueError(f"by: no problem of data.{self._split()} has {key!r} in its meta")
         longest, limit = max(map(len, self._prompts())), self.context_length
         if limit is not None and longest + self.sampling.max_tokens > limit:
             raise ValueError(
                 f"max_tokens: {self.sampling.max_tokens} after a prompt of {longest} tokens exceeds"
                 f" the policy's context of {limit}; at most {limit - longest} fit"
             )
-        check_golds(self.judge, problems, f"data.{stage}")
+        check_golds(self.judge, problems, f"data.{self._split()}")
 
     def configure_model(self) -> None:
         """Load the policy, once, where the engine needs it."""
@@ -251,8 +251,12 @@ class EvaluationModule(LightningModule):
             self.folder.write_report(self.report, table)
             print(table)
 
+    def predict_step(self, batch: PromptBatch, batch_idx: int) -> int:
+        """Do the same for rejection sampling; return how many problems the batch held."""
+        self.test_step(batch, batch_idx)
+        return batch.num_prompts
+
     on_predict_start = on_test_start
-    predict_step = test_step
     on_predict_epoch_end = on_test_epoch_end
 
     def teardown(self, stage: str) -> None:

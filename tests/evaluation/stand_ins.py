@@ -1,4 +1,4 @@
-"""A judge for tests of evaluation: real verifiers where they are, a plain one where they are not."""
+"""Judges for tests of evaluation: real verifiers where they are, plain ones elsewhere."""
 
 from __future__ import annotations
 
