@@ -11,11 +11,16 @@ import os
 import random
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
 RETRIED = (408, 425, 429, 500, 502, 503, 504)
 LONGEST_WAIT_S = 60.0
+
+
+class Refused(ValueError):
+    """The server answers and will not do what it was asked; asking again changes nothing."""
 
 
 class Endpoint:
@@ -62,7 +67,7 @@ class Endpoint:
         self.api_key_env = api_key_env
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return the JSON object at ``path``, such as ``models``; see ``post``."""
+        """Return the JSON object at ``path``; see ``post``."""
         return self._ask(path, None, None)
 
     def post(
@@ -73,12 +78,13 @@ class Endpoint:
         ``stop`` ends the asking early: once it is set, no further try is made.
 
         Raises:
+            Refused: if the server answers with an error that asking again cannot mend.
             ValueError: naming the address, the last fault and the number of tries.
         """
         return self._ask(path, json.dumps(payload).encode(), stop)
 
     def _ask(self, path: str, body: bytes | None, stop: threading.Event | None) -> dict[str, Any]:
-        url = f"{self.base_url}/{path}"
+        url = urllib.parse.urljoin(f"{self.base_url}/", path)
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if os.environ.get(self.api_key_env):
             headers["Authorization"] = f"Bearer {os.environ[self.api_key_env]}"
@@ -97,7 +103,7 @@ class Endpoint:
                 said = error.read(2000).decode("utf-8", "replace").strip()
                 fault = f"status {error.code}: {said or error.reason}"
                 if error.code not in RETRIED:
-                    raise ValueError(f"base_url: {url} refused the request, {fault}") from error
+                    raise Refused(f"base_url: {url} refused the request, {fault}") from error
                 asked_to_wait = error.headers.get("Retry-After")
             except json.JSONDecodeError as error:
                 fault = f"its answer is not JSON ({error})"

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.endpoint import Endpoint
+from r1lit.endpoint import Endpoint, Refused
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.text import Draw, Finished, Request, Source, TextEngine
 from r1lit.seeding import generator
@@ -22,7 +22,7 @@ class ServerEngine(TextEngine):
     its own, made of (seed, iteration, sample). Whether equal seeds give equal responses is the
     server's affair: batches and kernels round differently.
 
-    vLLM is recognised by its own list of models. It gets the prompt's token ids, ``top_k`` -1
+    vLLM is recognised by its ``/version``. It gets the prompt's token ids, ``top_k`` -1
     and ``repetition_penalty`` 1, because it would otherwise take these two from the model's
     ``generation_config.json``. Other servers get text, without the BOS that they add themselves,
     and fill in what was not asked as they are set up.
@@ -140,8 +140,12 @@ class ServerEngine(TextEngine):
         return body | self.extra
 
     def _is_vllm(self) -> bool:
-        listed = self.endpoint.get("models").get("data") or []
-        return any(isinstance(m, dict) and m.get("owned_by") == "vllm" for m in listed)
+        """Ask for ``/version``, which vLLM has at its root and others refuse."""
+        try:
+            answer = self.endpoint.get("../version")
+        except Refused:
+            return False
+        return "version" in answer
 
     def _read(self, answer: dict[str, Any], source: Source) -> Draw:
         try:

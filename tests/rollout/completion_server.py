@@ -17,11 +17,11 @@ class CompletionServer:
     """
 
     def __init__(
-        self, faults: dict[int, int] | None = None, limit: int | None = None, owner: str = "x"
+        self, faults: dict[int, int] | None = None, limit: int | None = None, is_vllm: bool = False
     ) -> None:
         self.faults = faults or {}
         self.limit = limit
-        self.owner = owner
+        self.is_vllm = is_vllm
         self.bodies: list[dict[str, Any]] = []
         self.tries: Counter[str] = Counter()
         self.num_answered = 0
@@ -34,7 +34,10 @@ class CompletionServer:
                 pass
 
             def do_GET(self) -> None:
-                self.answer(200, {"data": [{"id": "tiny", "owned_by": outer.owner}]})
+                if self.path == "/version" and outer.is_vllm:
+                    self.answer(200, {"version": "0.0"})
+                else:
+                    self.answer(404, {"detail": "Not Found"})
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

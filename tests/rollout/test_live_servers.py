@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,8 +40,10 @@ def running(command: list[str], port: int, log: Path) -> Iterator[str]:
         for _ in range(2400):
             assert process.poll() is None, log.read_text()[-3000:]
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5).read()
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/version", timeout=5).read()
                 break
+            except urllib.error.HTTPError:
+                break  # it answers
             except OSError:
                 time.sleep(0.25)
         yield f"http://127.0.0.1:{port}/v1"

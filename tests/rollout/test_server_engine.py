@@ -82,7 +82,7 @@ def test_each_request_is_answered_once_with_a_seed_of_its_own(serve, tokenizer):
 
 
 def test_vllm_gets_token_ids_and_its_own_defaults_undone(serve, tokenizer):
-    server, asked = serve(owner="vllm"), requests(tokenizer)
+    server, asked = serve(is_vllm=True), requests(tokenizer)
     draw(ServerEngine(server.base_url, extra={"top_k": 20}), tokenizer, asked)
     assert sorted(map(tuple, (b["prompt"] for b in server.bodies))) == sorted(
         request.prompt for request in asked
