@@ -69,13 +69,10 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_evaluates_and_resumes(base_url: str, policy: Path, folder: Path) -> None:
     """Evaluate on the server, lose half of the responses, and evaluate again."""
-    engine = {
-        "class_path": "r1lit.rollout.ServerEngine",
-        "init_args": {"base_url": base_url, "concurrency": 4},
-    }
-    config = evaluation_config(folder, policy, {"model": {"init_args": {"engine": engine}}})
-    config.write_text(config.read_text().replace("      max_rows: 8\n", ""))
-    cli = main(["test", "-c", str(config)])
+    config = evaluation_config(folder, policy)
+    server = ["--model.engine=r1lit.rollout.ServerEngine", f"--model.engine.base_url={base_url}"]
+    command = ["test", "-c", str(config), *server, "--model.engine.concurrency=4"]
+    cli = main(command)
     assert not hasattr(cli.model, "policy"), "the weights are the server's"
     run = folder / "run"
     assert len(texts(run)) == 16 and len(set(texts(run).values())) > 4
@@ -83,7 +80,7 @@ def assert_evaluates_and_resumes(base_url: str, policy: Path, folder: Path) -> N
     assert report(run)["settings"]["engine"] == "ServerEngine"
     content = (run / "responses.jsonl").read_bytes().splitlines(keepends=True)
     (run / "responses.jsonl").write_bytes(b"".join(content[:8]))
-    main(["test", "-c", str(config)])
+    main(command)
     assert (run / "responses.jsonl").read_bytes().startswith(b"".join(content[:8]))
     assert len(texts(run)) == 16
 

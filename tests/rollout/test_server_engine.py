@@ -10,6 +10,7 @@ import pytest
 from completion_server import CompletionServer
 from tiny import ROOT, save_policy
 
+from r1lit.cli import main
 from r1lit.data.prompts import encode_prompts
 from r1lit.endpoint import Endpoint
 from r1lit.policy import load_policy, load_tokenizer
@@ -171,3 +172,29 @@ def test_the_policy_engine_hands_over_what_the_rollout_engine_draws(tokenizer, t
     some = [0, 1, 3, 6, 9]
     part = draw(PolicyEngine(compile=False), tokenizer, [asked[i] for i in some], policy, sampling)
     assert part == {n: everything[i] for n, i in enumerate(some)}
+
+
+def test_an_evaluation_goes_on_when_its_server_is_back(serve, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "evaluation"))
+    from tiny_evaluation import evaluation_config, lines, report, texts
+
+    config = evaluation_config(tmp_path, save_policy(tmp_path / "policy", seed=3))
+
+    def command(server: CompletionServer) -> list[str]:
+        return [
+            "test", "-c", str(config), "--model.engine=r1lit.rollout.ServerEngine",
+            f"--model.engine.base_url={server.base_url}", "--model.engine.concurrency=2",
+            "--model.engine.max_retries=1", "--model.engine.backoff_s=0.01",
+        ]  # fmt: skip
+
+    dying, back = serve(limit=5), serve()
+    with pytest.raises(ValueError, match="gave no answer in 2 tries"):
+        main(command(dying))
+    run = tmp_path / "run"
+    left = (run / "responses.jsonl").read_bytes()
+    assert len(lines(run)) == 5 and not (run / "report.json").exists()
+    cli = main(command(back))
+    assert not hasattr(cli.model, "policy"), "the weights are the server's"
+    assert len(back.bodies) == 11 and len(texts(run)) == 16
+    assert (run / "responses.jsonl").read_bytes().startswith(left)
+    assert report(run)["settings"]["device"] == "server"
