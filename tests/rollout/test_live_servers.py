@@ -6,6 +6,7 @@ R1LIT_VLLM_PYTHON names a Python that has vLLM.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -92,6 +93,8 @@ def test_transformers_serve(policy, tmp_path):
         str(Path(sys.executable).with_name("transformers")), "serve", str(policy),
         "--port", str(port), "--host", "127.0.0.1", "--device", "cpu",
     ]  # fmt: skip
+    sampled = json.loads((policy / "generation_config.json").read_text()) | {"do_sample": True}
+    (policy / "generation_config.json").write_text(json.dumps(sampled))  # else it is greedy
     with running(command, port, tmp_path / "serve.log") as base_url:
         assert_evaluates_and_resumes(base_url, policy, tmp_path)
 
