@@ -282,7 +282,7 @@ def test_a_failed_export_leaves_the_last_good_one(tmp_path):
 def test_an_evaluation_of_a_run_folder_has_a_summary_and_replaces_its_responses(
     fit, tmp_path, command, split
 ):
-    fit("run", data(num_iterations=1))
+    fit("run", data(num_iterations=2))
     run, path = tmp_path / "run", tmp_path / "run.yaml"
     history = (run / "summary.json").read_bytes()
     config = yaml.safe_load(path.read_text())
