@@ -16,12 +16,14 @@ CONFIGS = ROOT / "configs"
 SHIPPED = {str(p.relative_to(CONFIGS)) for p in CONFIGS.rglob("*.yaml")}
 DATA = ("gsm8k", "math", "countdown")
 HARDWARE = ("cpu", "one_gpu", "ddp")
+EVALUATIONS = sorted(p.name for p in (CONFIGS / "eval").glob("*.yaml"))
 COMPOSITIONS = [
     ("mini/r1_zero.yaml",),
     ("mini/pretrain.yaml",),
     *[(f"data/{name}.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml") for name in DATA],
     *[("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml") for name in ("cpu", "ddp")],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
+    *[(f"eval/{name}",) for name in EVALUATIONS],  # they run in tests/evaluation/test_suites.py
 ]
 SWEEPS = sorted(ROOT.glob("experiments/*/sweep.yaml"))
 

@@ -13,13 +13,14 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = (
     {"cli"},
     {"modules", "callbacks"},
+    {"evaluation"},
     {"rollout", "data"},
     {"policy"},
     {"rewards"},
     {"verifiers"},
     {"metrics"},
     {"objectives", "sandbox"},
-    {"batches", "templates", "seeding", "machine", "kernels"},
+    {"batches", "templates", "seeding", "machine", "kernels", "endpoint"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -30,6 +30,9 @@ class CurveWriter(Callback):
     training time so far without evaluations, carried over resumes; work lost in a kill and done
     again counts once.
 
+    Outside a fit, `r1lit validate` and `r1lit test` on a run folder write their one evaluation to
+    ``validate.json`` or ``test.json`` and leave the history alone.
+
     The history survives a resume exactly: at iteration n, lines of iterations >= n and evaluations
     after n are dropped before they are made again; a fresh run starts with empty files.
 
@@ -103,7 +106,10 @@ class CurveWriter(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the evaluation, redraw and let the clock go on."""
-        if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
+        if trainer.state.fn != TrainerFn.FITTING:
+            self._write_alone(trainer, pl_module, "val")
+            return
+        if trainer.sanity_checking:
             return
         iteration = finished_iterations(trainer, pl_module)
         metrics = finite(trainer.callback_metrics)
@@ -114,6 +120,18 @@ class CurveWriter(Callback):
             self._write_summary()
             self._draw()
         self._clock = time.monotonic()
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the evaluation."""
+        self._write_alone(trainer, pl_module, "test")
+
+    def _write_alone(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        metrics = finite(trainer.callback_metrics)
+        if trainer.is_global_zero and any(key.startswith(f"{stage}/") for key in metrics):
+            iteration = finished_iterations(trainer, pl_module)
+            record = evaluation_record(iteration, self.seconds, metrics, self.cons_k, stage)
+            name = {"val": "validate.json", "test": "test.json"}[stage]
+            replace_file(self.dirpath / name, (json.dumps(record, indent=1) + "\n").encode())
 
     @property
     def seconds(self) -> float:
@@ -147,7 +165,7 @@ def finite(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def evaluation_record(
-    iteration: int, seconds: float, metrics: dict[str, float], cons_k: int
+    iteration: int, seconds: float, metrics: dict[str, float], cons_k: int, stage: str = "val"
 ) -> jsonl.Record:
     """Return one evaluation of ``summary.json`` from the metrics logged; what is missing is None.
 
@@ -156,7 +174,7 @@ def evaluation_record(
     """
 
     def val(name: str) -> float | None:
-        return metrics.get(f"val/{name}")
+        return metrics.get(f"{stage}/{name}")
 
     def by(prefix: str) -> dict[str, float]:
         return {
@@ -166,14 +184,14 @@ def evaluation_record(
         }
 
     k = min(cons_k, int(val(keys.NUM_SAMPLES) or cons_k))
-    words = by(f"val/{keys.REFLECTION_WORD}")
+    words = by(f"{stage}/{keys.REFLECTION_WORD}")
     return {
         "iteration": iteration,
         "seconds": round(seconds, 3),
         "pass_at_1": val(keys.PASS_AT_1),
         "pass_at_1_stderr": val(keys.PASS_AT_1_STDERR),
         f"{keys.CONS_AT}{k}": val(f"{keys.CONS_AT}{k}"),
-        "pass_at_1_by_source": by(f"val/{keys.PASS_AT_1}/"),
+        "pass_at_1_by_source": by(f"{stage}/{keys.PASS_AT_1}/"),
         "num_problems": _count(val(keys.NUM_PROBLEMS)),
         "num_samples": _count(val(keys.NUM_SAMPLES)),
         "response_length_tokens": val(keys.LENGTH_MEAN),

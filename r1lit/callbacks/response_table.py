@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit.batches import Rollout
 from r1lit.callbacks import jsonl
@@ -22,8 +23,9 @@ class ResponseTable(Callback):
     num_tokens, finished. The iteration of a training response is that of its rollout; of an
     evaluated one, the number of finished iterations.
 
-    A resumed run first drops the lines that it will write again. On several ranks, rank 0 writes
-    its own responses.
+    A resumed run first drops the lines that it will write again, and so does `r1lit validate` or
+    `r1lit test` on a run folder: those of the same split and iteration. On several ranks, rank 0
+    writes its own responses.
 
     Args:
         dirpath: The run folder.
@@ -73,8 +75,12 @@ class ResponseTable(Callback):
             self._write(trainer, lines, first=True)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start counting problems."""
+        """Start counting problems; outside a fit, drop what this evaluation writes again."""
         self._num_problems_written = 0
+        if trainer.state.fn != TrainerFn.FITTING and trainer.is_global_zero:
+            again = (stage_of(trainer), int(getattr(pl_module, "iteration", 0)))
+            if self.path.exists():
+                jsonl.keep_only(self.path, lambda line: (line["split"], line["iteration"]) != again)
 
     def on_validation_batch_end(
         self,

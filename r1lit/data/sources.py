@@ -35,7 +35,8 @@ class TableProblems(ProblemSource):
 
     ``answer_pattern`` is a regular expression whose group 1 is the gold answer within the column;
     then every ``answer_remove`` is taken out. GSM8K: ``####\s*(.+)`` and ``,``. A number in the
-    answer column is written out: 72.0 becomes "72". (Both are "" by default and not null: of a
+    answer column is written out: 72.0 becomes "72". ``wording`` puts something around the question,
+    which stands where {question} does. (Both are "" by default and not null: of a
     ``str | None`` jsonargparse reads the text as YAML, to which ``####`` is a comment, thus null.)
 
     A row without question or answer is an error unless ``drop_empty`` leaves it out. Every error
@@ -58,7 +59,11 @@ class TableProblems(ProblemSource):
         limit: int | None = None,
         meta: Sequence[str] = (),
         drop_empty: bool = False,
+        wording: str = "{question}",
     ) -> None:
+        if "{question}" not in wording:
+            raise ValueError(f"wording: {wording!r} does not hold {{question}}")
+        self.wording = wording
         self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
         self.question = question
         self.answer = answer
@@ -100,7 +105,7 @@ class TableProblems(ProblemSource):
             uid = self.table.text_or_number(row, n, "uid", self.uid)
         return Problem(
             uid=uid,
-            question=question,
+            question=self.wording.replace("{question}", question),
             answer=answer,
             source=self.source,
             verifier=self.verifier,

@@ -17,19 +17,21 @@ from pathlib import Path
 from typing import Any, TextIO
 
 Row = dict[str, Any]
+HUB = "hf://datasets/"
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
 
 
 def read_rows(path: str, name: str | None = None, split: str = "train") -> list[Row]:
     """Return every row of the table at ``path``, in its order.
 
-    ``path`` is a local file if it ends like one of ``SUFFIXES``, and otherwise what
+    ``path`` is a local file if it ends like one of ``SUFFIXES``, such a file of a data set on the
+    Hub if it begins with ``hf://datasets/<owner>/<name>/``, and otherwise what
     ``datasets.load_dataset`` takes: a name on the Hub or a folder, with its ``name`` and ``split``.
 
     Raises:
         ValueError: if there is no such table, or if it cannot be read.
     """
-    file = Path(path).expanduser()
+    file = _downloaded(path) if path.startswith(HUB) else Path(path).expanduser()
     if not file.name.endswith(SUFFIXES):
         return _read_data_set(path, name, split)
     if not file.is_file():
@@ -44,6 +46,23 @@ def read_rows(path: str, name: str | None = None, split: str = "train") -> list[
         if ".json" in file.suffixes:
             return _read_json(stream, path)
         return _read_csv(stream, path)
+
+
+def _downloaded(path: str) -> Path:
+    """Return the local copy of a file of a data set on the Hub."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    parts = path.removeprefix(HUB).split("/", 2)
+    if len(parts) < 3 or not parts[2].endswith(SUFFIXES):
+        raise ValueError(f"path: {path!r} is not {HUB}<owner>/<name>/<file> with a table's ending")
+    try:
+        return Path(hf_hub_download("/".join(parts[:2]), parts[2], repo_type="dataset"))
+    except (OSError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        raise ValueError(
+            f"path: {path!r} could not be loaded ({str(error).splitlines()[0]}); a local copy of"
+            " the file will do"
+        ) from error
 
 
 def _read_json_lines(stream: TextIO, path: str) -> list[Row]:

@@ -3,5 +3,17 @@
 from r1lit.rollout.engine import RolloutEngine
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling
+from r1lit.rollout.server import ServerEngine
+from r1lit.rollout.text import Draw, PolicyEngine, Request, Source, TextEngine
 
-__all__ = ["InProcessEngine", "RolloutEngine", "Sampling"]
+__all__ = [
+    "Draw",
+    "InProcessEngine",
+    "PolicyEngine",
+    "Request",
+    "RolloutEngine",
+    "Sampling",
+    "ServerEngine",
+    "Source",
+    "TextEngine",
+]

@@ -8,8 +8,10 @@ from pathlib import Path
 import lightning.pytorch as pl
 import pytest
 import torch
+import yaml
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny import data
 from tiny_run import TinyModule, trainer_of
 
 from r1lit.callbacks import (
@@ -27,6 +29,7 @@ from r1lit.callbacks import (
 from r1lit.callbacks.atomic import replace_path
 from r1lit.callbacks.curves import evaluation_record, finite
 from r1lit.callbacks.figures import draw_curves
+from r1lit.cli import main
 
 
 def test_jsonl_survives_a_torn_line_and_is_cut_back(tmp_path):
@@ -273,3 +276,24 @@ def test_a_failed_export_leaves_the_last_good_one(tmp_path):
     exported(tmp_path, fails_at=-1, every_n_iterations=2)  # what the failure left is no obstacle
     assert {p.name: p.read_text() for p in target.iterdir()} == {"policy": "5", "tokenizer": "5"}
     assert [p.name for p in target.parent.iterdir()] == ["policy"]
+
+
+@pytest.mark.parametrize(("command", "split"), [("validate", "val"), ("test", "test")])
+def test_an_evaluation_of_a_run_folder_has_a_summary_and_replaces_its_responses(
+    fit, tmp_path, command, split
+):
+    fit("run", data(num_iterations=2))
+    run, path = tmp_path / "run", tmp_path / "run.yaml"
+    history = (run / "summary.json").read_bytes()
+    config = yaml.safe_load(path.read_text())
+    config["data"]["init_args"]["test"] = config["data"]["init_args"]["validation"]
+    path.write_text(yaml.safe_dump(config))
+    for _ in range(2):
+        main([command, "-c", str(path)])
+        record = json.loads((run / f"{command}.json").read_text())
+        found = [json.loads(line) for line in (run / "responses.jsonl").read_text().splitlines()]
+        found = [x for x in found if x["split"] == split and x["iteration"] == 0]
+        assert len(found) == 12 and record["num_problems"] == 3
+        right = sum(line["status"] == "right" for line in found)
+        assert record["pass_at_1"] == pytest.approx(right / 12)
+    assert (run / "summary.json").read_bytes() == history

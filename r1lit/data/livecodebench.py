@@ -1,0 +1,156 @@
+"""LiveCodeBench's own files: problems by date, with their public and private tests."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import pickle
+import re
+import textwrap
+import zlib
+from typing import Any
+
+from r1lit.batches import Problem
+from r1lit.data.base import ProblemSource
+from r1lit.data.tables import Row, Table
+from r1lit.data.tasks import as_inputs_and_outputs
+
+STDIN = (
+    "{question}\n\nWrite a Python program that reads the input from stdin and writes the output to"
+    " stdout. End with the whole program in one ```python code block."
+)
+FUNCTION = (
+    "{question}\n\nComplete this Python code:\n```python\n{starter}\n```\nEnd with the whole code"
+    " in one ```python code block."
+)
+COLUMNS = ("question_id", "question_content", "starter_code", "contest_date", "difficulty")
+MAX_BYTES = 1 << 30
+TYPES = "from typing import Any, Dict, List, Optional, Set, Tuple"
+
+
+class LiveCodeBench(ProblemSource):
+    """Problems of one or more files of ``livecodebench/code_generation_lite``.
+
+    ``path`` is a file or several, local or ``hf://datasets/<owner>/<name>/<file>``; the data set is
+    a loading script, which ``datasets`` no longer runs, so its files are read as they are.
+    ``since`` and ``until`` (``2024-08-01``) bound the contest's date, both included; R1 reports
+    August 2024 to January 2025.
+
+    A problem with starter code is judged by calls (``functional_code``), any other by stdin and
+    stdout (``stdin_code``). Starter code is a method of a class ``Solution``; here it is asked for
+    as a function, because verifiers call functions. Private tests are pickled text: unpickling
+    admits nothing but text.
+    """
+
+    def __init__(
+        self,
+        path: str | list[str],
+        since: str = "",
+        until: str = "",
+        source: str = "livecodebench",
+        limit: int | None = None,
+    ) -> None:
+        self.paths = [path] if isinstance(path, str) else list(path)
+        if not self.paths:
+            raise ValueError("path: no file is named")
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit: {limit} is not positive; null means every row")
+        self.since = since
+        self.until = until
+        self.source = source
+        self.limit = limit
+
+    def problems(self) -> list[Problem]:
+        """Return every problem between the dates, in the files' order.
+
+        Raises:
+            ValueError: naming the file, row and column that cannot be used, or if none is left.
+        """
+        problems: list[Problem] = []
+        for path in self.paths:
+            table = Table(path=path)
+            for n, row in table.rows({column: column for column in COLUMNS}):
+                day = str(row["contest_date"])[:10]
+                if (self.since and day < self.since) or (self.until and day > self.until):
+                    continue
+                problems.append(self._problem(table, row, n))
+                if len(problems) == self.limit:
+                    return problems
+        if not problems:
+            raise ValueError(
+                f"since: no problem of {', '.join(self.paths)} lies between {self.since!r} and"
+                f" {self.until!r}"
+            )
+        return problems
+
+    def _problem(self, table: Table, row: Row, n: int) -> Problem:
+        try:
+            tests = _tests(row["public_test_cases"]) + _tests(row.get("private_test_cases") or "[]")
+            starter = as_function(str(row.get("starter_code") or ""))
+            if starter:
+                name = json.loads(row["metadata"])["func_name"]
+                meta: dict[str, Any] = {"tests": [_call(name, test) for test in tests]}
+            else:
+                meta = {"tests": as_inputs_and_outputs(tests)}
+        except (KeyError, TypeError, ValueError, zlib.error, pickle.UnpicklingError) as error:
+            raise ValueError(
+                f"path: the tests in row {n} of {table.path} cannot be read"
+                f" ({type(error).__name__}: {error})"
+            ) from error
+        if not tests:
+            raise ValueError(f"path: row {n} of {table.path} has no tests")
+        wording = FUNCTION if starter else STDIN
+        asked = table.text(row, n, "question_content", "question_content").strip()
+        return Problem(
+            uid=f"livecodebench-{row['question_id']}",
+            question=wording.replace("{starter}", starter).replace("{question}", asked),
+            answer="",
+            source=self.source,
+            verifier="functional_code" if starter else "stdin_code",
+            meta=meta | {"difficulty": row["difficulty"], "contest_date": row["contest_date"]},
+        )
+
+
+def as_function(starter: str) -> str:
+    r"""Return the method of a class ``Solution`` as a function, behind what its types need.
+
+    >>> print(as_function("class Solution:\n    def f(self, n: List[int]) -> int:\n        "))
+    from typing import Any, Dict, List, Optional, Set, Tuple
+    <BLANKLINE>
+    def f(n: List[int]) -> int:
+    """
+    head, found, body = starter.partition("class Solution:")
+    if not found:
+        return starter.strip()
+    body = textwrap.dedent(body.strip("\n")).strip()
+    function = re.sub(r"^(\s*def \w+\()self,?\s*", r"\1", body, count=1, flags=re.MULTILINE)
+    return "\n\n".join(part for part in (TYPES, head.strip(), function) if part)
+
+
+def _call(name: str, test: dict[str, Any]) -> str:
+    """Return a test of a method as an assert: one argument in JSON a line, and the result."""
+    arguments = [json.loads(line) for line in test["input"].split("\n") if line.strip()]
+    listed = ", ".join(map(repr, arguments))
+    return f"assert {name}({listed}) == {json.loads(test['output'])!r}"
+
+
+def _tests(cell: str) -> list[dict[str, Any]]:
+    try:
+        return json.loads(cell)
+    except json.JSONDecodeError:
+        pass
+    try:
+        packed = base64.b64decode(cell, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"neither JSON nor base64: {error}") from error
+    unpacked = zlib.decompressobj().decompress(packed, MAX_BYTES)
+    return json.loads(_TextOnly(io.BytesIO(unpacked)).load())
+
+
+class _TextOnly(pickle.Unpickler):
+    """Loads plain data and refuses every class and function, so nothing can be run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} is not text")

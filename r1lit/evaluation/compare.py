@@ -1,0 +1,103 @@
+"""``r1lit-compare``: do two evaluations of the same problems differ?
+
+    r1lit-compare runs/eval/a runs/eval/b
+
+Each run is a folder of `r1lit test`, or its ``responses.jsonl``. Printed is A less B: the mean
+difference of pass@1, its standard error and 95 % interval, and a p-value; see
+`r1lit.metrics.paired_difference`. The runs must hold the same problems; the number of responses to
+each may differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from r1lit.evaluation.lines import Lines
+from r1lit.metrics import Difference, paired_difference
+
+
+def shares_right(run: Path) -> dict[str, float]:
+    """Return the share of right responses by problem.
+
+    Raises:
+        ValueError: if there are none, or a line lacks ``uid`` or ``value``.
+    """
+    path = run / "responses.jsonl" if run.is_dir() else run
+    if not path.is_file():
+        raise ValueError(f"run: there is no file {str(path)!r}; `r1lit test` writes one")
+    right: dict[str, list[bool]] = {}
+    for number, record in enumerate(Lines(path, "run").read(), start=1):
+        for key in ("uid", "value"):
+            if key not in record:
+                raise ValueError(f"run: {path}, line {number}: key {key!r} is missing")
+        right.setdefault(str(record["uid"]), []).append(float(record["value"]) == 1.0)
+    if not right:
+        raise ValueError(f"run: {path} holds no responses")
+    return {uid: sum(of_uid) / len(of_uid) for uid, of_uid in right.items()}
+
+
+def compare_runs(a: Path, b: Path, *, seed: int = 0) -> Difference:
+    """Return run A less run B over the problems that both hold.
+
+    Raises:
+        ValueError: if a problem of one run is missing in the other.
+    """
+    shares_a, shares_b = shares_right(a), shares_right(b)
+    for here, there, name in ((shares_a, shares_b, b), (shares_b, shares_a, a)):
+        missing = [uid for uid in here if uid not in there]
+        if missing:
+            raise ValueError(
+                f"run: {name} lacks {len(missing)} of the other's {len(here)} problems, the first"
+                f" {missing[0]!r}; compare runs of the same problems"
+            )
+    uids = sorted(shares_a)
+    return paired_difference(
+        [shares_a[uid] for uid in uids], [shares_b[uid] for uid in uids], seed=seed
+    )
+
+
+def main(args: Sequence[str] | None = None) -> Difference:
+    """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
+    parser = argparse.ArgumentParser(
+        prog="r1lit-compare", description="Compare two evaluations of the same problems."
+    )
+    parser.add_argument("a", type=Path, metavar="RUN_A")
+    parser.add_argument("b", type=Path, metavar="RUN_B")
+    parser.add_argument("--seed", type=int, default=0, help="of bootstrap and permutation")
+    parser.add_argument("--output", type=Path, default=None, metavar="OUT.json")
+    given = parser.parse_args(args)
+    result = compare_runs(given.a, given.b, seed=given.seed)
+    print(
+        f"pass@1 of {given.a} less {given.b}, {result.num_problems} problems:"
+        f" {100 * result.mean:+.2f} points\n"
+        f"standard error {100 * result.stderr:.2f}, 95 % interval {100 * result.low:+.2f} to"
+        f" {100 * result.high:+.2f} (bootstrap over problems)\n"
+        f"p = {result.p_value:.4g} (paired permutation, two-sided); {result.better} problems"
+        f" better, {result.worse} worse"
+    )
+    if given.output is not None:
+        values = {
+            key: None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in dataclasses.asdict(result).items()
+        }
+        given.output.write_text(json.dumps(values, indent=1) + "\n")
+    return result
+
+
+def run() -> None:
+    """Run the console script: bad input ends in one line and exit status 2."""
+    try:
+        main()
+    except ValueError as error:
+        print(f"r1lit-compare: error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,94 @@
+"""A file of one JSON record a line that several processes may append to and a kill may tear."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+class Lines:
+    """Appends records to a file and reads those that are there.
+
+    Every call of ``append`` is one write at the end of the file, handed to the operating system
+    before it returns. ``key`` is what errors call the file.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path = path
+        self.key = key
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Append one line a record.
+
+        Raises:
+            ValueError: if it cannot be written: no such folder, no right to it, a full disk.
+        """
+        content = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records).encode(
+            "utf-8", "backslashreplace"
+        )
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                while content:
+                    content = content[os.write(file, content) :]
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise ValueError(
+                f"{self.key}: {self.path} cannot be written ({error.strerror}); what is in it is"
+                " kept, and the same command goes on from there"
+            ) from error
+
+    def cut_torn_line(self) -> None:
+        """Drop a last line without its end, which a kill or a full disk left."""
+        if not self.path.is_file():
+            return
+        with self.path.open("rb+") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            while end:
+                start = max(0, end - (1 << 16))
+                file.seek(start)
+                newline = file.read(end - start).rfind(b"\n")
+                if newline >= 0:
+                    end = start + newline + 1
+                    break
+                end = start
+            if end < size:
+                file.truncate(end)
+
+    def read(self) -> Iterator[Record]:
+        """Yield the records in their order; none where there is no file.
+
+        Raises:
+            ValueError: naming the line that is no record.
+        """
+        if not self.path.is_file():
+            return
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                yield parse_line(line, number, f"{self.key}: {self.path}")
+
+
+def parse_line(line: bytes, number: int, where: str) -> Record:
+    """Return the JSON object that a line holds.
+
+    Raises:
+        ValueError: naming ``where`` and the line's number if it holds none.
+    """
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}, line {number}: not JSON in UTF-8 ({error})") from error
+    if not isinstance(record, dict):
+        raise ValueError(
+            f"{where}, line {number}: a JSON object is needed, not {type(record).__name__}"
+        )
+    return record

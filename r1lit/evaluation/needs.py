@@ -1,0 +1,102 @@
+"""From a line of JSON to the problem that its verifier decides about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from r1lit.batches import Problem
+
+NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "math": (("answer",),),
+    "functional_code": (("test", "tests"),),
+    "stdin_code": (("tests",),),
+    "choice": (("answer",), ("choices",)),
+    "exact": (("answer",),),
+    "countdown": (("numbers",), ("target",)),
+    "ifeval_strict": (("instruction_id_list",), ("kwargs",)),
+    "ifeval_loose": (("instruction_id_list",), ("kwargs",)),
+}
+"""Keys that a line must have for each verifier; of several in one tuple, any one."""
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def problem_of(record: Mapping[str, Any], verifier: str, uid: str, source: str) -> Problem:
+    """Return the problem a line describes; ``meta`` holds all its keys but ``response``.
+
+    ``answer`` may be a text or a number (72.0 is "72"); with ``choices`` also the index of one.
+
+    Raises:
+        ValueError: naming the key that is missing or holds what the verifier cannot use.
+    """
+    for keys in NEEDS.get(verifier, ()):
+        if not any(record.get(key) is not None for key in keys):
+            raise ValueError(
+                f"key {' or '.join(map(repr, keys))} is missing, which {verifier} needs"
+            )
+    question = record.get("question", record.get("prompt"))
+    meta = {key: value for key, value in record.items() if key != "response"}
+    if verifier == "functional_code":
+        meta = _functional(meta)
+    if verifier == "choice" and isinstance(record.get("answer"), int):
+        meta["answer_form"] = "letter"
+    return Problem(
+        uid=str(record.get("uid", uid)),
+        question=question if isinstance(question, str) else "",
+        answer=_answer(record, verifier),
+        source=source,
+        verifier=verifier,
+        meta=meta,
+    )
+
+
+def _functional(meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the meta of functional tests in the verifier's words.
+
+    A list of asserts is ``tests``, whichever of the two keys it came under. Source that defines
+    ``check`` is ``test`` and goes with ``entry_point``; where no ``prompt`` says how the program
+    begins, the response must hold all of it.
+    """
+    tests = meta.get("test", meta.get("tests"))
+    if isinstance(tests, list):
+        return {**{key: value for key, value in meta.items() if key != "test"}, "tests": tests}
+    entry_point = meta.get("entry_point")
+    if not isinstance(entry_point, str):
+        raise ValueError("key 'entry_point' is missing, which a test that defines check needs")
+    if not isinstance(meta.get("prompt"), str):
+        meta["prompt"] = f"def {entry_point}(*args, **kwargs):\n"
+    return {**meta, "test": tests}
+
+
+def response_of(record: Mapping[str, Any]) -> str:
+    """Return the response of a line.
+
+    Raises:
+        ValueError: if it is missing or no text.
+    """
+    if "response" not in record:
+        raise ValueError("key 'response' is missing")
+    response = record["response"]
+    if not isinstance(response, str):
+        raise ValueError(f"key 'response' holds {type(response).__name__}, where text is needed")
+    return response
+
+
+def _answer(record: Mapping[str, Any], verifier: str) -> str:
+    answer = record.get("answer")
+    needed = any("answer" in keys for keys in NEEDS.get(verifier, ()))
+    if verifier == "choice" and isinstance(answer, int) and not isinstance(answer, bool):
+        choices = record.get("choices")
+        count = len(choices) if isinstance(choices, list) else len(LETTERS)
+        if not 0 <= answer < min(count, len(LETTERS)):
+            raise ValueError(f"key 'answer' is {answer}, which is no index into {count} choices")
+        return LETTERS[answer]
+    if isinstance(answer, str) and (answer.strip() or not needed):
+        return answer
+    if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
+        return str(int(answer)) if answer == int(answer) else repr(answer)
+    if needed:
+        raise ValueError(f"key 'answer' holds {answer!r}, where a text or a number is needed")
+    return ""

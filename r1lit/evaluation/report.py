@@ -1,0 +1,211 @@
+"""From the responses of an evaluation to its numbers: one dictionary, which JSON holds whole."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from r1lit.batches import Status, Verdict
+from r1lit.evaluation.lines import Record
+from r1lit.metrics import (
+    bootstrap_interval,
+    bootstrap_intervals,
+    cons_at_k,
+    elo_rating,
+    pass_at_k,
+    standard_error,
+)
+
+Group = Sequence[Record]
+
+
+def summarise(
+    groups: Mapping[str, Group],
+    *,
+    settings: Mapping[str, Any],
+    group_by: Sequence[str] = (),
+    rating: str | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return every number of an evaluation.
+
+    - ``pass_at_1``: mean over problems of the share of right responses, with its standard error
+      and 95 % interval over problems;
+    - ``pass_at_k`` and ``cons_at_k``: by k from 1 to the samples drawn, each with its interval;
+    - ``mean_value``: the mean of the verdicts' values, which differs where part of an answer pays;
+    - ``response_length``: in tokens; ``truncated``: the share cut at the token limit;
+    - ``measures``: the mean of each measure, such as format and language consistency;
+    - ``verdicts``: how many of each status, and ``reasons``: the commonest of those not right;
+    - ``by``: pass@1 by each key of ``group_by``;
+    - ``elo`` with ``rating``, the group that holds a problem's Codeforces rating (`elo_rating`);
+    - ``settings``, ``num_problems`` and ``num_samples``.
+
+    Numbers that are undefined (a standard error of one problem) are None.
+
+    Args:
+        groups: the k responses to each problem, by uid, in the problems' order.
+        settings: what the responses depend on, taken over as it is.
+        group_by: keys of the records' ``groups``.
+        rating: one of these keys, or None.
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: if there is no problem, or problems have different numbers of responses.
+    """
+    sizes = {len(group) for group in groups.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(
+            f"responses: {len(groups)} problems with {sorted(sizes)} responses each; an evaluation"
+            " has as many, and at least one, for every problem"
+        )
+    num_samples = sizes.pop()
+    share_P = [_share_right(group) for group in groups.values()]
+    records = [record for group in groups.values() for record in group]
+    report: dict[str, Any] = {
+        "num_problems": len(groups),
+        "num_samples": num_samples,
+        "pass_at_1": _with_error(share_P, seed),
+        **_by_k(list(groups.values()), num_samples, seed),
+        "mean_value": _mean([r["value"] for r in records]),
+        "response_length": _lengths(records),
+        "truncated": _mean([not r["finished"] for r in records]),
+        "measures": _measures(records),
+        "verdicts": {s: Counter(r["status"] for r in records)[s] for s in get_args(Status)},
+        "reasons": _reasons(records),
+        "by": {key: _by_group(groups, key, seed) for key in ("source", *group_by)},
+        "settings": dict(settings),
+    }
+    if rating is not None:
+        report["elo"] = _elo(groups, rating, seed)
+    return _defined(report)
+
+
+def _is_right(record: Record) -> bool:
+    return float(record["value"]) == 1.0
+
+
+def _share_right(group: Group) -> float:
+    return sum(map(_is_right, group)) / len(group)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _with_error(values: Sequence[float], seed: int) -> dict[str, float]:
+    low, high = bootstrap_interval(values, seed=seed)
+    return {"value": _mean(values), "stderr": standard_error(values), "low": low, "high": high}
+
+
+def _by_k(groups: Sequence[Group], num_samples: int, seed: int) -> dict[str, Any]:
+    passed_PK = np.array(
+        [
+            [pass_at_k(num_samples, sum(map(_is_right, group)), k + 1) for k in range(num_samples)]
+            for group in groups
+        ]
+    )
+    elected_PK = np.array([cons_at_k([_verdict(r) for r in group]) for group in groups])
+
+    def table(values_PK: np.ndarray) -> dict[str, dict[str, float]]:
+        intervals = bootstrap_intervals(values_PK, seed=seed)
+        return {
+            str(k): {"value": float(mean), "low": low, "high": high}
+            for k, (mean, (low, high)) in enumerate(
+                zip(values_PK.mean(0), intervals, strict=True), start=1
+            )
+        }
+
+    return {"pass_at_k": table(passed_PK), "cons_at_k": table(elected_PK)}
+
+
+def _verdict(record: Record) -> Verdict:
+    right = _is_right(record)
+    return Verdict(
+        value=float(right),
+        status="right" if right else "wrong",
+        canonical=record["canonical"],
+        reason="",
+    )
+
+
+def _lengths(records: Group) -> dict[str, float]:
+    def of(keep: Callable[[Record], bool]) -> list[int]:
+        return [r["num_tokens"] for r in records if keep(r)]
+
+    lengths = of(lambda r: True)
+    return {
+        "mean": _mean(lengths),
+        "median": float(np.median(lengths)),
+        "p90": float(np.percentile(lengths, 90)),
+        "max": max(lengths),
+        "right": _mean(of(_is_right)),
+        "wrong": _mean(of(lambda r: not _is_right(r))),
+    }
+
+
+def _measures(records: Group) -> dict[str, float]:
+    names = dict.fromkeys(name for record in records for name in record["measures"])
+    return {
+        name: _mean([r["measures"][name] for r in records if name in r["measures"]])
+        for name in names
+    }
+
+
+def _reasons(records: Group) -> list[dict[str, Any]]:
+    """Return the ten commonest pairs of status and reason among responses that are not right."""
+    pairs = Counter((r["status"], r["reason"][:100]) for r in records if not _is_right(r))
+    return [
+        {"status": status, "reason": reason, "count": count}
+        for (status, reason), count in pairs.most_common(10)
+    ]
+
+
+def _by_group(groups: Mapping[str, Group], key: str, seed: int) -> dict[str, Any]:
+    shares: dict[str, list[float]] = {}
+    for group in groups.values():
+        first = group[0]
+        name = first["source"] if key == "source" else first["groups"].get(key)
+        shares.setdefault(str(name), []).append(_share_right(group))
+    return {
+        name: {"num_problems": len(of_group), **_with_error(of_group, seed)}
+        for name, of_group in sorted(shares.items())
+    }
+
+
+def _elo(groups: Mapping[str, Group], rating: str, seed: int) -> dict[str, Any]:
+    """Return the rating over problems that have one, with its bootstrap interval over problems."""
+    rated = [
+        (_share_right(group), float(group[0]["groups"][rating]))
+        for group in groups.values()
+        if group[0]["groups"].get(rating) is not None
+    ]
+    if not rated:
+        raise ValueError(f"rating: no problem has a {rating!r}")
+    random = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(200):
+        picked = [rated[i] for i in random.integers(0, len(rated), len(rated))]
+        drawn.append(elo_rating(*map(list, zip(*picked, strict=True))))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return {
+        "value": elo_rating(*map(list, zip(*rated, strict=True))),
+        "low": float(low),
+        "high": float(high),
+        "num_problems": len(rated),
+        "method": "maximum likelihood over independent problems, not simulated contests",
+    }
+
+
+def _defined(value: Any) -> Any:
+    """Return ``value`` with None for every number that is not finite, which JSON cannot hold."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _defined(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_defined(v) for v in value]
+    return value

@@ -1,0 +1,101 @@
+"""The folder of one evaluation: what it was asked, every response, and the report.
+
+settings.json     what the responses depend on; another evaluation may not mix with it
+responses.jsonl   one line a response, in the order in which they ended
+report.json       every number
+report.md         the same as a table
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from r1lit.batches import Problem
+from r1lit.evaluation.lines import Lines, Record
+
+
+class RunFolder:
+    """Reads and writes the folder at ``dirpath``."""
+
+    def __init__(self, dirpath: str) -> None:
+        self.path = Path(dirpath)
+        self.lines = Lines(self.path / "responses.jsonl", "dirpath")
+
+    def open(self, settings: Mapping[str, Any]) -> None:
+        """Begin, or go on: check the settings of what is there and drop a torn last line.
+
+        Raises:
+            ValueError: naming the settings in which the responses that are there differ.
+        """
+        path = self.path / "settings.json"
+        settings = json.loads(json.dumps(settings))
+        if path.is_file() and self.lines.path.is_file() and self.lines.path.stat().st_size:
+            saved = json.loads(path.read_text())
+            differ = sorted(k for k in {*saved, *settings} if saved.get(k) != settings.get(k))
+            if differ:
+                raise ValueError(
+                    f"dirpath: {self.path} holds responses of another evaluation: "
+                    + ", ".join(f"{k} was {saved.get(k)} and is {settings.get(k)}" for k in differ)
+                    + "; name another dirpath, or remove it"
+                )
+        self.lines.cut_torn_line()
+        self._replace("settings.json", json.dumps(settings, indent=1) + "\n")
+
+    def done(self, prompts: Mapping[str, str]) -> dict[str, set[int]]:
+        """Return the samples that are there, by uid of their problem.
+
+        Args:
+            prompts: the digest of each problem's prompt, by uid.
+
+        Raises:
+            ValueError: if a response answers another prompt than its problem has now.
+        """
+        found: dict[str, set[int]] = {}
+        for record in self.lines.read():
+            uid = record["uid"]
+            if uid in prompts:
+                if record["prompt"] != prompts[uid]:
+                    raise ValueError(
+                        f"dirpath: {self.path} holds responses to another prompt of problem"
+                        f" {uid!r}, so its question, the template or the tokenizer has changed;"
+                        " name another dirpath, or remove it"
+                    )
+                found.setdefault(uid, set()).add(record["sample"])
+        return found
+
+    def groups(self, problems: Sequence[Problem], num_samples: int) -> dict[str, list[Record]]:
+        """Return the first ``num_samples`` responses to each problem, in the problems' order.
+
+        Raises:
+            ValueError: if one is missing.
+        """
+        by_uid: dict[str, dict[int, Record]] = {problem.uid: {} for problem in problems}
+        for record in self.lines.read():
+            if record["uid"] in by_uid and record["sample"] < num_samples:
+                by_uid[record["uid"]].setdefault(record["sample"], record)
+        missing = sum(num_samples - len(found) for found in by_uid.values())
+        if missing:
+            raise ValueError(f"dirpath: {self.lines.path} lacks {missing} responses; run again")
+        return {uid: [found[g] for g in range(num_samples)] for uid, found in by_uid.items()}
+
+    def write_report(self, report: Mapping[str, Any], markdown: str) -> None:
+        """Write both tables."""
+        self._replace("report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        self._replace("report.md", markdown)
+
+    def _replace(self, name: str, content: str) -> None:
+        """Write a file so that a kill leaves the old one or the new one, whole."""
+        temporary = self.path / f".{name}.tmp"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(content, encoding="utf-8")
+            os.replace(temporary, self.path / name)
+        except OSError as error:
+            raise ValueError(
+                f"dirpath: {self.path / name} cannot be written ({error.strerror}); the responses"
+                " are kept, and the same command goes on from there"
+            ) from error

@@ -1,0 +1,279 @@
+"""Evaluation as R1 reports it: k responses a problem, streamed to disk, and one table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
+
+from r1lit.batches import Problem, PromptBatch
+from r1lit.evaluation.markdown import as_markdown
+from r1lit.evaluation.provenance import commit, policy_fingerprint, versions
+from r1lit.evaluation.recorder import Drawn, Recorder
+from r1lit.evaluation.report import summarise
+from r1lit.evaluation.run_folder import RunFolder
+from r1lit.machine import keep_freed_memory
+from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
+from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine
+from r1lit.verifiers import Judge, check_golds, default_verifiers
+
+SAMPLES_A_PROBLEM = 1 << 16
+R1_SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
+"""DeepSeek-R1, evaluation: temperature 0.6, top-p 0.95, 32,768 tokens."""
+
+
+class EvaluationModule(LightningModule):
+    """Draws, judges and reports; `r1lit test` runs it on the problems of ``data.test``.
+
+    A response is a function of (seed, problem, sample), the same whatever else is drawn, and is
+    written to ``<dirpath>/responses.jsonl`` with its verdict when it ends. Run again after an
+    interruption, only the missing responses are drawn; so it is when ``data.validation_group_size``
+    (k) or the number of problems is raised. At the end ``report.json`` and ``report.md`` are
+    written; see `r1lit.evaluation.report`. `r1lit predict` does the same on ``data.predict``.
+
+    Args:
+        policy: a Hugging Face directory, or a model's name on the hub. With a server engine its
+            tokenizer and configuration are read, and its weights are not.
+        dirpath: the folder of this evaluation.
+        suite: its name, for the tables.
+        sampling: how responses are drawn; R1's protocol if left out.
+        engine: where they are drawn; in this process if left out.
+        judge: decides about them.
+        measures: reward functions whose means are reported; R1-Zero's format and language
+            consistency if left out.
+        by: keys of the problems' meta to report pass@1 by, such as ``level``.
+        rating: the key of a problem's Codeforces rating, to report an Elo estimate.
+        dtype: of the weights.
+        attention: Hugging Face attention implementation.
+        seed: of responses and intervals; the command line links it to ``seed_everything``.
+    """
+
+    policy: PreTrainedModel
+
+    def __init__(
+        self,
+        policy: str,
+        dirpath: str,
+        suite: str = "evaluation",
+        sampling: Sampling = R1_SAMPLING,
+        engine: TextEngine | None = None,
+        judge: Judge | None = None,
+        measures: list[RewardFunction] | None = None,
+        by: list[str] | None = None,
+        rating: str | None = None,
+        dtype: str = "bfloat16",
+        attention: str = "sdpa",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.policy_path = policy
+        self.policy_config = load_config(policy)
+        self.tokenizer = load_tokenizer(policy)
+        self.suite = suite
+        self.sampling = sampling
+        self.engine = engine or PolicyEngine()
+        self.judge = judge or Judge(default_verifiers(last_expression=True))
+        self.measures = [Format(), LanguageConsistency()] if measures is None else measures
+        if self.measures:
+            check_rewards(self.measures)
+        self.by = list(by or ())
+        self.rating = rating
+        self.seed = seed
+        self.folder = RunFolder(dirpath)
+        self.report: dict[str, Any] | None = None
+        self._loading = {"dtype": dtype, "attention": attention}
+        self._done: dict[str, set[int]] = {}
+
+    @property
+    def context_length(self) -> int | None:
+        """The most tokens the policy attends over, if it says."""
+        return context_length(self.policy_config)
+
+    # set-up
+
+    def setup(self, stage: str) -> None:
+        """Check everything that can be checked before a response is drawn."""
+        if stage not in ("test", "predict"):
+            raise ValueError(
+                f"model: EvaluationModule draws and judges: test or predict, not {stage}"
+            )
+        if self.trainer.strategy.root_device.type == "cpu":
+            keep_freed_memory()
+        problems = self._problems()
+        uids: set[str] = set()
+        for problem in problems:
+            if problem.uid in uids:
+                raise ValueError(f"data.{self._split()}: two problems have the uid {problem.uid!r}")
+            uids.add(problem.uid)
+        for key in [*self.by, *([self.rating] if self.rating else [])]:
+            if not any(key in problem.meta for problem in problems):
+                raise ValueError(f"by: no problem of data.{self._split()} has {key!r} in its meta")
+        longest, limit = max(map(len, self._prompts())), self.context_length
+        if limit is not None and longest + self.sampling.max_tokens > limit:
+            raise ValueError(
+                f"max_tokens: {self.sampling.max_tokens} after a prompt of {longest} tokens exceeds"
+                f" the policy's context of {limit}; at most {limit - longest} fit"
+            )
+        check_golds(self.judge, problems, f"data.{self._split()}")
+
+    def configure_model(self) -> None:
+        """Load the policy, once, where the engine needs it."""
+        if self.engine.needs_policy and not hasattr(self, "policy"):
+            self.policy = load_policy(self.policy_path, **self._loading).eval()  # type: ignore[arg-type]
+
+    def _split(self) -> str:
+        return "test" if self.trainer.testing else "predict"
+
+    def _problems(self) -> list[Problem]:
+        return self._data().problems[self._split()]
+
+    def _prompts(self) -> list[tuple[int, ...]]:
+        return self._data().prompts[self._split()]
+
+    def _data(self) -> Any:
+        data = getattr(self.trainer, "datamodule", None)
+        if data is None:
+            raise ValueError("data: an evaluation needs a data module, r1lit.data.R1DataModule")
+        return data
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what the responses depend on; the prompts are checked one by one."""
+        return {
+            "suite": self.suite,
+            "policy": self.policy_path,
+            "fingerprint": policy_fingerprint(self.policy_path),
+            "sampling": {**asdict(self.sampling), "stop": list(self.sampling.stop)},
+            "seed": self.seed,
+            **self.engine.describe(),
+            **({k: str(v) for k, v in self._loading.items()} if self.engine.needs_policy else {}),
+        }
+
+    # drawing
+
+    def on_test_start(self) -> None:
+        """Open the folder and see what it holds."""
+        if self.trainer.is_global_zero:
+            self.folder.open(self._settings())
+        self.trainer.strategy.barrier("EvaluationModule.open")
+        self._done = self.folder.done(
+            {
+                problem.uid: _digest(prompt)
+                for problem, prompt in zip(self._problems(), self._prompts(), strict=True)
+            }
+        )
+
+    def test_step(self, batch: PromptBatch, batch_idx: int) -> None:
+        """Draw, judge and write the responses to these problems that are not there yet."""
+        missing = [
+            (row, g)
+            for row in range(batch.num_prompts)
+            for g in range(batch.group_size)
+            if g not in self._done.get(batch.problems[row].uid, ())
+        ]
+        total = batch.num_prompts * batch.group_size
+        bar = tqdm(
+            total=total,
+            initial=total - len(missing),
+            desc=self.suite,
+            unit="response",
+            disable=not self.trainer.is_global_zero,
+        )
+        requests = [
+            Request(prompt=batch.prompts[row], sample=_sample(batch.problems[row], g))
+            for row, g in missing
+        ]
+        with bar, Recorder(self.folder.lines, self.judge, self.measures, bar) as recorder:
+            self.engine.draw(
+                Source(
+                    name=self.policy_path,
+                    tokenizer=self.tokenizer,
+                    policy=getattr(self, "policy", None),
+                ),
+                requests,
+                sampling=self.sampling,
+                seed=self.seed,
+                iteration=0,
+                finished=partial(self._finished, recorder, batch, missing),
+            )
+
+    def _finished(
+        self,
+        recorder: Recorder,
+        batch: PromptBatch,
+        missing: Sequence[tuple[int, int]],
+        index: int,
+        draw: Draw,
+    ) -> None:
+        row, g = missing[index]
+        problem = batch.problems[row]
+        keys = [*self.by, *([self.rating] if self.rating else [])]
+        recorder.add(
+            Drawn(
+                problem=problem,
+                sample=g,
+                prompt=_digest(batch.prompts[row]),
+                draw=draw,
+                groups={key: problem.meta.get(key) for key in keys},
+            )
+        )
+
+    # reporting
+
+    def on_test_epoch_end(self) -> None:
+        """Write the report and print its table."""
+        self.trainer.strategy.barrier("EvaluationModule.report")
+        num_samples = self._data().validation_group_size
+        self.report = summarise(
+            self.folder.groups(self._problems(), num_samples),
+            settings={
+                **self._settings(),
+                "template": self._data().template,
+                "k": num_samples,
+                "commit": commit(),
+                "versions": versions(),
+                "device": _device_name(self.device) if self.engine.needs_policy else "server",
+            },
+            group_by=self.by,
+            rating=self.rating,
+            seed=self.seed,
+        )
+        if self.trainer.testing:
+            self.log("test/pass_at_1", float(self.report["pass_at_1"]["value"]))
+        if self.trainer.is_global_zero:
+            table = as_markdown(self.report, f"{self.suite}: {self.policy_path}")
+            self.folder.write_report(self.report, table)
+            print(table)
+
+    def predict_step(self, batch: PromptBatch, batch_idx: int) -> int:
+        """Do the same for rejection sampling; return how many problems the batch held."""
+        self.test_step(batch, batch_idx)
+        return batch.num_prompts
+
+    on_predict_start = on_test_start
+    on_predict_epoch_end = on_test_epoch_end
+
+    def teardown(self, stage: str) -> None:
+        """Let the verifiers' worker processes go."""
+        self.judge.close()
+
+
+def _sample(problem: Problem, g: int) -> int:
+    """Name sample ``g`` of a problem, whatever other problems there are."""
+    digest = hashlib.blake2b(problem.uid.encode(), digest_size=5).digest()
+    return int.from_bytes(digest, "big") * SAMPLES_A_PROBLEM + g
+
+
+def _digest(prompt: Sequence[int]) -> str:
+    return hashlib.blake2b(repr(tuple(prompt)).encode(), digest_size=6).hexdigest()
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

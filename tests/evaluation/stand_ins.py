@@ -1,0 +1,68 @@
+"""Judges for tests of evaluation: real verifiers where they are, plain ones elsewhere."""
+
+from __future__ import annotations
+
+import time
+
+from r1lit.batches import Problem, Verdict
+from r1lit.verifiers import Judge, Verifier
+
+NAMES = ("functional_code", "stdin_code", "choice", "exact", "ifeval_strict", "ifeval_loose")
+
+
+class LastWord(Verifier):
+    """Right if the response ends with the gold answer; no need of any other program."""
+
+    needs_answer = False
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        words = response.split()
+        right = bool(words) and words[-1] == problem.answer
+        return Verdict(
+            value=float(right),
+            status="right" if right else "wrong",
+            canonical=words[-1] if words else None,
+            reason="" if right else "another last word",
+        )
+
+
+class PlainJudge(Judge):
+    """The default judge, with ``LastWord`` under every name that it does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in NAMES:
+            if name not in self.verifiers:
+                self.verifiers[name] = LastWord()
+
+
+class Digits(Verifier):
+    """Right if the response holds a digit: a random policy is, now and then."""
+
+    needs_answer = False
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        digits = [c for c in response if c.isdigit()]
+        return Verdict(
+            value=float(bool(digits)),
+            status="right" if digits else "wrong",
+            canonical=digits[-1] if digits else None,
+            reason="" if digits else "no digit",
+        )
+
+
+class DigitJudge(Judge):
+    """Judges everything by ``Digits``; after ``limit`` responses it fails, as a full disk would."""
+
+    def __init__(self, limit: int | None = None, pause_s: float = 0.0) -> None:
+        super().__init__({"math": Digits()})
+        self.limit = limit
+        self.pause_s = pause_s
+        self.num_judged = 0
+
+    def verdicts(self, texts, problems):
+        time.sleep(self.pause_s)
+        self.num_judged += len(texts)
+        if self.limit is not None and self.num_judged > self.limit:
+            raise ValueError("the judge has had enough")
+        return super().verdicts(texts, problems)

@@ -1,0 +1,111 @@
+"""``r1lit-compare``, the report's groups and its Markdown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from r1lit.evaluation import compare
+from r1lit.evaluation.markdown import as_markdown
+from r1lit.evaluation.report import summarise
+
+
+def record(uid: str, sample: int, key: str, **groups: Any) -> dict[str, Any]:
+    """Upper case is right, lower case wrong, a dot has no answer, ! is a time-out."""
+    right = key.isupper()
+    status = {".": "unparsed", "!": "timeout"}.get(key, "right" if right else "wrong")
+    return {
+        "uid": uid,
+        "sample": sample,
+        "source": "s",
+        "groups": groups,
+        "value": float(right),
+        "status": status,
+        "reason": "" if right else f"{status} | here",
+        "canonical": key if key.isalpha() else None,
+        "measures": {"format": 1.0},
+        "num_tokens": 10 + sample,
+        "finished": key != "!",
+    }
+
+
+def run(folder: Path, **problems: str) -> Path:
+    folder.mkdir()
+    lines = [record(uid, g, key) for uid, keys in problems.items() for g, key in enumerate(keys)]
+    (folder / "responses.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return folder
+
+
+def test_two_runs_are_compared_problem_by_problem(tmp_path, capsys):
+    a = run(tmp_path / "a", p="AA", q="Ab", r="b.")
+    b = run(tmp_path / "b", r="bbbb", q="bbbb", p="AAbb")  # another order and another k
+    output = tmp_path / "out.json"
+    result = compare.main([str(a), str(b / "responses.jsonl"), "--output", str(output)])
+    assert result.mean == pytest.approx((0.5 + 0.5 + 0.0) / 3)
+    assert (result.better, result.worse, result.num_problems) == (2, 0, 3)
+    assert result.p_value == 0.5  # two of four sign patterns
+    assert "3 problems: +33.33 points" in capsys.readouterr().out
+    assert json.loads(output.read_text())["p_value"] == 0.5
+    assert compare.compare_runs(b, a).mean == pytest.approx(-result.mean)
+
+
+def test_runs_of_other_problems_are_refused(tmp_path):
+    a, b = run(tmp_path / "a", p="A", q="A"), run(tmp_path / "b", p="A")
+    for one, other in ((a, b), (b, a)):
+        with pytest.raises(ValueError, match="lacks 1 of the other's 2 problems, the first 'q'"):
+            compare.compare_runs(one, other)
+    with pytest.raises(ValueError, match="there is no file"):
+        compare.compare_runs(a, tmp_path / "absent")
+    (b / "responses.jsonl").write_text('{"uid": "p"}\n')
+    with pytest.raises(ValueError, match="line 1: key 'value' is missing"):
+        compare.compare_runs(a, b)
+    (b / "responses.jsonl").write_text("")
+    with pytest.raises(ValueError, match="holds no responses"):
+        compare.compare_runs(a, b)
+
+
+def groups(**problems: str) -> dict[str, list[dict[str, Any]]]:
+    return {
+        uid: [record(uid, g, key, level=len(uid)) for g, key in enumerate(keys)]
+        for uid, keys in problems.items()
+    }
+
+
+def test_a_report_by_hand():
+    report = summarise(groups(p="AAb", pp="b.!"), settings={"seed": 0}, group_by=["level"])
+    assert report["pass_at_1"]["value"] == pytest.approx(1 / 3)
+    assert report["pass_at_1"]["stderr"] == pytest.approx(1 / 3)
+    assert report["pass_at_k"]["2"]["value"] == pytest.approx(1 / 2)
+    assert report["cons_at_k"]["3"]["value"] == pytest.approx(1 / 2)
+    assert report["cons_at_k"]["1"]["value"] == pytest.approx(1 / 3)
+    assert report["by"]["level"]["1"]["value"] == pytest.approx(2 / 3)
+    assert report["by"]["level"]["2"] == {
+        "num_problems": 1, "value": 0.0, "stderr": None, "low": None, "high": None,
+    }  # fmt: skip
+    assert report["truncated"] == pytest.approx(1 / 6)
+    assert report["verdicts"] == {"right": 2, "wrong": 2, "unparsed": 1, "timeout": 1, "error": 0}
+    assert report["reasons"][0] == {"status": "wrong", "reason": "wrong | here", "count": 2}
+    assert report["response_length"]["mean"] == 11 and report["measures"] == {"format": 1.0}
+    json.dumps(report, allow_nan=False)
+
+
+def test_its_table_holds_the_numbers_and_stays_a_table():
+    report = summarise(groups(p="AAb", pp="b.!"), settings={"seed": 7}, group_by=["level"])
+    table = as_markdown(report, "sums")
+    assert "| pass@1 | 33.3 | 33.3 | 0.0 to 66.7 |" in table
+    assert "| cons@3 | 50.0 |  | 0.0 to 100.0 |" in table
+    assert "| verdict: timeout | 1 |" in table and "| seed | 7 |" in table
+    assert "wrong \\| here" in table
+    for block in table.split("\n\n"):
+        rows = [line.replace("\\|", "") for line in block.splitlines() if line.startswith("|")]
+        assert len({row.count("|") for row in rows}) <= 1
+
+
+def test_uneven_groups_are_refused():
+    with pytest.raises(ValueError, match=r"2 problems with \[1, 2\] responses each"):
+        summarise(groups(p="AA", q="A"), settings={})
+    with pytest.raises(ValueError, match="0 problems"):
+        summarise({}, settings={})

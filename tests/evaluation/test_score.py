@@ -1,0 +1,229 @@
+"""``r1lit-score``: lines in, verdicts out, and again after every kind of trouble."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from r1lit.batches import Problem, Verdict
+from r1lit.evaluation import score
+from r1lit.evaluation.needs import problem_of
+from r1lit.verifiers import CountdownVerifier, Judge, MathVerifier, Verifier
+
+LINES = [
+    {"response": "<answer> 4 </answer>", "answer": "4"},
+    {"response": r"so \boxed{\frac{1}{2}}", "answer": 0.5},
+    {"response": "<answer> 5 </answer>", "answer": 4.0},
+    {"response": "no idea", "answer": "4"},
+]
+STATUSES = ["right", "right", "wrong", "unparsed"]
+
+
+def write(path: Path, lines: Sequence[Any]) -> Path:
+    path.write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Counting(Verifier):
+    """Gives a right verdict for text that holds the answer, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        self.asked.append(response)
+        right = problem.answer in response
+        return Verdict(
+            value=float(right), status="right" if right else "wrong", canonical=None, reason=""
+        )
+
+
+class NeedsRubric(Counting):
+    """A verifier of a user, which looks into the problem's meta."""
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        assert problem.meta["rubric"]
+        return super().verify(response, problem)
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def judge(counting: Counting) -> Judge:
+    return Judge({"exact": counting, "rubric": NeedsRubric()})
+
+
+def test_lines_are_judged_in_order(tmp_path, capsys):
+    path = write(tmp_path / "in.jsonl", LINES)
+    totals = score.main([str(path), "--verifier", "math", "--output", str(tmp_path / "out.jsonl")])
+    out = read(tmp_path / "out.jsonl")
+    assert [line["status"] for line in out] == STATUSES
+    assert [line["value"] for line in out] == [1.0, 1.0, 0.0, 0.0]
+    assert all(isinstance(line["reason"], str) for line in out)
+    assert out[3]["reason"] and totals.statuses == {"right": 2, "wrong": 1, "unparsed": 1}
+    shown, bar = capsys.readouterr()
+    assert "4 lines: 2 right, 1 wrong, 1 unparsed, 0 timeout, 0 error" in shown
+    assert "mean value 0.5000, standard error 0.2887" in shown
+    assert "4/4" in bar
+
+
+def test_countdown_needs_numbers_and_target(tmp_path):
+    line = {"response": "<answer> (3 + 5) * 7 </answer>", "numbers": [3, 5, 7], "target": 56}
+    path = write(tmp_path / "in.jsonl", [line, {**line, "target": 57}])
+    score.score_file(path, "countdown", tmp_path / "out.jsonl", progress=False)
+    assert [x["status"] for x in read(tmp_path / "out.jsonl")] == ["right", "wrong"]
+    for key in ("numbers", "target"):
+        bad = {k: v for k, v in line.items() if k != key}
+        path = write(tmp_path / "bad.jsonl", [line, bad])
+        with pytest.raises(ValueError, match=f"line 2: key '{key}' is missing"):
+            score.score_file(path, "countdown", tmp_path / f"{key}.jsonl", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{not json", "line 3: not JSON"),
+        ('["a"]', "line 3: a JSON object is needed, not list"),
+        ({"answer": "4"}, "line 3: key 'response' is missing"),
+        ({"response": None, "answer": "4"}, "line 3: key 'response' holds NoneType"),
+        ({"response": "4"}, "line 3: key 'answer' is missing, which exact needs"),
+        ({"response": "4", "answer": ["4"]}, "line 3: key 'answer' holds \\['4'\\]"),
+        ({"response": "4", "answer": "  "}, "line 3: key 'answer' holds '  '"),
+        ('{"response": "4", "answer": ' + "9" * 5000 + "}", "line 3: not JSON"),
+        ("[" * 100_000, "line 3: not JSON"),
+    ],
+)
+def test_a_bad_line_is_named_and_the_rest_goes_on_when_it_is_mended(
+    tmp_path, judge, counting, bad, message
+):
+    good = [{"response": f"it is {i}", "answer": str(i)} for i in range(5)]
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write(path, [*good[:2], bad, *good[3:]])
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            score.score_file(path, "exact", out, judge, progress=False)
+        assert len(read(out)) == 2
+    write(path, good)
+    totals = score.score_file(path, "exact", out, judge, progress=False)
+    assert len(read(out)) == 5 and totals.values == [1.0] * 5
+    assert counting.asked == [line["response"] for line in good]  # each exactly once
+
+
+def test_a_killed_run_goes_on_behind_the_last_whole_line(tmp_path, judge, counting):
+    lines = [{"response": f"it is {i}", "answer": str(i)} for i in range(30)]
+    path, out = write(tmp_path / "in.jsonl", lines), tmp_path / "out.jsonl"
+    score.score_file(path, "exact", out, judge, progress=False)
+    whole = out.read_bytes()
+    counting.asked.clear()
+    out.write_bytes(whole[: whole.find(b"\n", len(whole) // 2) + 9])  # torn in the middle of a line
+    kept = out.read_bytes().count(b"\n")
+    totals = score.score_file(path, "exact", out, judge, progress=False)
+    assert out.read_bytes() == whole and len(totals.values) == 30
+    assert counting.asked == [line["response"] for line in lines[kept:]]
+
+
+def test_the_output_of_another_input_or_verifier_is_left_alone(tmp_path, judge):
+    path = write(tmp_path / "in.jsonl", [{"response": "a", "answer": "a", "rubric": "r"}])
+    other = write(tmp_path / "other.jsonl", [{"response": "b", "answer": "a"}])
+    out = tmp_path / "out.jsonl"
+    score.score_file(path, "exact", out, judge, progress=False)
+    before = out.read_bytes()
+    with pytest.raises(ValueError, match=r"line 1 of .*out.jsonl was not written for line 1"):
+        score.score_file(other, "exact", out, judge, progress=False)
+    with pytest.raises(ValueError, match="verifier 'rubric'"):
+        score.score_file(path, "rubric", out, judge, progress=False)
+    write(path, [])
+    with pytest.raises(ValueError, match="was not written for a line of"):
+        score.score_file(path, "exact", out, judge, progress=False)
+    assert out.read_bytes() == before
+
+
+def test_a_key_that_only_the_verifier_knows_is_named_with_its_line(tmp_path, judge):
+    good = {"response": "a", "answer": "a", "rubric": "r"}
+    path = write(tmp_path / "in.jsonl", [good, good, {"response": "a", "answer": "a"}, good])
+    with pytest.raises(ValueError, match="line 3: key 'rubric' is missing"):
+        score.score_file(path, "rubric", tmp_path / "out.jsonl", judge, progress=False)
+    assert len(read(tmp_path / "out.jsonl")) == 2
+
+
+def test_unknown_verifiers_and_files(tmp_path, judge):
+    path = write(tmp_path / "in.jsonl", LINES)
+    with pytest.raises(ValueError, match=r"'maths' is none of .*countdown.*ifeval_loose.*rub"):
+        score.score_file(path, "maths", tmp_path / "out.jsonl", judge)
+    with pytest.raises(ValueError, match="there is no file"):
+        score.score_file(tmp_path / "absent.jsonl", "exact", tmp_path / "out.jsonl", judge)
+    with pytest.raises(ValueError, match="is the input itself"):
+        score.score_file(path, "exact", path, judge)
+    with pytest.raises(ValueError, match="is a folder"):
+        score.score_file(path, "exact", tmp_path, judge)
+    assert read(path) == LINES
+
+
+def test_a_full_disk_is_said(tmp_path, judge):
+    path = write(tmp_path / "in.jsonl", [{"response": "a", "answer": "a"}])
+    out = tmp_path / "out.jsonl"
+    out.symlink_to("/dev/full")
+    with pytest.raises(ValueError, match=r"cannot be written .*No space left on device"):
+        score.score_file(path, "exact", out, judge, progress=False)
+
+
+def test_blank_lines_empty_files_gzip_and_odd_characters(tmp_path, judge):
+    out = tmp_path / "out.jsonl"
+    empty = write(tmp_path / "empty.jsonl", ["", " "])
+    assert score.score_file(empty, "exact", out, judge, progress=False).values == []
+    assert out.read_bytes() == b""
+    packed = tmp_path / "in.jsonl.gz"
+    lines = [json.dumps({"response": "\ud800 \u2028 4", "answer": "4"}), "", json.dumps(LINES[0])]
+    packed.write_bytes(gzip.compress("\n".join(lines).encode()))  # and no newline at the end
+    assert score.score_file(packed, "exact", out, judge, progress=False).values == [1.0, 1.0]
+
+
+def test_the_index_of_a_choice_is_its_letter():
+    line = {"response": "", "choices": ["x", "y", "z"], "answer": 2}
+    assert problem_of(line, "choice", "1", "s").answer == "C"
+    assert problem_of({**line, "answer": "B"}, "choice", "1", "s").answer == "B"
+    for wrong in (3, -1, True):
+        with pytest.raises(ValueError, match="key 'answer'"):
+            problem_of({**line, "answer": wrong}, "choice", "1", "s")
+
+
+def test_the_problem_carries_what_the_verifier_needs():
+    line = {"response": "x", "question": "q?", "test": "def check(f): ...", "entry_point": "f"}
+    problem = problem_of(line, "functional_code", "7", "he")
+    assert problem.uid == "7" and problem.question == "q?" and problem.verifier == "functional_code"
+    assert problem.meta == {k: v for k, v in line.items() if k != "response"}
+
+
+def test_the_console_script_exits_with_status_2(tmp_path):
+    path = write(tmp_path / "in.jsonl", [*LINES, "oops"])
+    command = [sys.executable, "-m", "r1lit.evaluation.score", str(path), "--verifier", "math"]
+    done = subprocess.run(
+        [*command, "--output", str(tmp_path / "out.jsonl")], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert (
+        done.stderr.splitlines()[-1].startswith("r1lit-score: error: ") and "line 5" in done.stderr
+    )
+    assert [line["status"] for line in read(tmp_path / "out.jsonl")] == STATUSES
+
+
+def test_a_judge_that_was_given_stays_open(tmp_path):
+    judge = Judge({"math": MathVerifier(), "countdown": CountdownVerifier()})
+    path = write(tmp_path / "in.jsonl", LINES)
+    for name in ("a.jsonl", "b.jsonl"):
+        assert score.score_file(path, "math", tmp_path / name, judge, progress=False).values
+    judge.close()

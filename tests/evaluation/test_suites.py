@@ -1,0 +1,180 @@
+"""Every suite's YAML on a tiny policy and a small local file, through the command line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny import ROOT, save_policy
+
+from r1lit.cli import main
+
+SUITES = sorted((ROOT / "configs" / "eval").glob("*.yaml"))
+NAMES = (
+    "aime2024", "aime2025", "amc", "codeforces", "gpqa_diamond", "gsm8k", "humaneval", "ifeval",
+    "livecodebench", "math500", "mbpp", "mmlu",
+)  # fmt: skip
+PAPER_K = {"aime2024": 64, "gpqa_diamond": 64, "math500": 16, "codeforces": 16, "livecodebench": 8}
+
+
+def packed(tests: list[dict[str, str]]) -> str:
+    """Private tests as LiveCodeBench ships them."""
+    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
+
+
+MATH = {"problem": "What is 1 + 1?", "question": "What is 1 + 1?", "answer": "2"}
+CODE = {"question_title": "t", "contest_date": "2024-10-05T00:00:00", "difficulty": "easy"}
+STDIN = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
+CALLS = [{"input": "[1, 2]\n3", "output": "true", "testtype": "functional"}]
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "gsm8k": [{"question": "1 + 1?", "answer": "It is 2.\n#### 2"}],
+    "math500": [MATH | {"unique_id": "a", "level": 2, "subject": "Algebra"}],
+    "aime2024": [MATH],
+    "aime2025": [MATH],
+    "amc": [MATH | {"answer": 27.0}],
+    "gpqa_diamond": [
+        {
+            "Question": "Which?",
+            "Correct Answer": "this",
+            **{f"Incorrect Answer {i}": f"that {i}" for i in (1, 2, 3)},
+            "High-level domain": "Physics",
+        }
+    ],
+    "mmlu": [{"question": "Which?", "choices": ["a", "b"], "answer": 1, "subject": "law"}],
+    "humaneval": [
+        {
+            "task_id": "HumanEval/0",
+            "prompt": "def f(x):\n",
+            "entry_point": "f",
+            "canonical_solution": "    return x\n",
+            "test": "def check(candidate):\n    assert candidate(1) == 1\n",
+        }
+    ],
+    "mbpp": [{"task_id": 11, "text": "Add.", "code": "", "test_list": ["assert add(1, 1) == 2"]}],
+    "livecodebench": [
+        CODE
+        | {
+            "question_id": "1",
+            "question_content": "Add one.",
+            "starter_code": "",
+            "public_test_cases": json.dumps(STDIN),
+            "private_test_cases": packed(STDIN),
+            "metadata": "{}",
+        },
+        CODE
+        | {
+            "question_id": "2",
+            "question_content": "Is n in a?",
+            "starter_code": "class Solution:\n    def has(self, a: List[int], n: int) -> bool:\n",
+            "public_test_cases": json.dumps(CALLS),
+            "private_test_cases": "[]",
+            "metadata": json.dumps({"func_name": "has"}),
+        },
+    ],
+    "codeforces": [
+        {
+            "id": "1/A",
+            "title": "Add",
+            "time_limit": 1.0,
+            "description": "Add one.",
+            "input_format": "n",
+            "output_format": "n + 1",
+            "examples": [{"input": "1", "output": "2"}],
+            "note": None,
+            "official_tests": [{"input": "1\n", "output": "2\n"}],
+            "rating": 800,
+            "input_mode": mode,
+            "generated_checker": None,
+            "interaction_format": "",
+        }
+        for mode in ("stdio", "file")
+    ],
+    "ifeval": [
+        {
+            "key": 1000,
+            "prompt": "Write without commas.",
+            "instruction_id_list": ["punctuation:no_comma"],
+            "kwargs": [{"num_words": None}],
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random policy that attends far enough for every prompt."""
+    directory = save_policy(tmp_path_factory.mktemp("policy"), seed=3)
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": 4096}))
+    return directory
+
+
+def test_every_suite_is_there():
+    assert [path.stem for path in SUITES] == list(NAMES)
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_a_suite_runs_on_a_local_file_through_one_key(path, policy, tmp_path, capsys):
+    table = tmp_path / "local.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in ROWS[path.stem]))
+    run = tmp_path / "run"
+    cli = main(
+        [
+            "test", "-c", str(path), f"--data.test.path={table}",
+            f"--model.policy={policy}", f"--model.dirpath={run}", "--model.dtype=float32",
+            "--model.sampling.max_tokens=4", "--data.validation_group_size=2",
+            "--model.judge=stand_ins.PlainJudge", "--trainer.accelerator=cpu",
+        ]
+    )  # fmt: skip
+    report = json.loads((run / "report.json").read_text())
+    problems = cli.datamodule.problems["test"]
+    assert len(problems) == report["num_problems"] == (2 if path.stem == "livecodebench" else 1)
+    assert report["num_samples"] == 2 and report["settings"]["suite"] == path.stem
+    assert len((run / "responses.jsonl").read_text().splitlines()) == 2 * len(problems)
+    assert set(report["cons_at_k"]) == set(report["pass_at_k"]) == {"1", "2"}
+    assert (run / "report.md").read_text() in capsys.readouterr().out
+    assert "{" not in problems[0].question.replace("\\boxed{}", "")  # every column was filled in
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_a_suite_holds_the_papers_settings(path):
+    config = yaml.safe_load(path.read_text())
+    sampling = config["model"]["init_args"]["sampling"]
+    assert sampling == {"temperature": 0.6, "top_p": 0.95, "max_tokens": 32768}
+    k = config["data"]["init_args"]["validation_group_size"]
+    assert k == PAPER_K.get(path.stem, k)
+    assert config["model"]["init_args"]["suite"] == path.stem
+
+
+def test_level_and_rating_are_reported(policy, tmp_path):
+    rows = [
+        MATH | {"unique_id": str(i), "level": 1 + i % 2, "subject": "Algebra"} for i in range(4)
+    ]
+    table = tmp_path / "local.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [
+        f"--data.test.path={table}", f"--model.policy={policy}", "--model.dtype=float32",
+        "--model.sampling.max_tokens=4", "--data.validation_group_size=2",
+        "--model.judge=stand_ins.PlainJudge", "--trainer.accelerator=cpu",
+    ]  # fmt: skip
+    folder = ROOT / "configs" / "eval"
+    main(["test", "-c", str(folder / "math500.yaml"), f"--model.dirpath={tmp_path}/a", *arguments])
+    levels = json.loads((tmp_path / "a" / "report.json").read_text())["by"]["level"]
+    assert {name: level["num_problems"] for name, level in levels.items()} == {"1": 2, "2": 2}
+
+    rows = [ROWS["codeforces"][0] | {"id": str(i), "rating": 800 + 400 * i} for i in range(3)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | {"rating": None}]))
+    with pytest.raises(ValueError, match="two problems have the uid '0'"):
+        main(["test", "-c", str(folder / "codeforces.yaml"), *arguments])
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    codeforces = ["test", "-c", str(folder / "codeforces.yaml"), f"--model.dirpath={tmp_path}/b"]
+    main([*codeforces, *arguments])
+    elo = json.loads((tmp_path / "b" / "report.json").read_text())["elo"]
+    assert elo["num_problems"] == 3 and 0 <= elo["value"] < 1  # nothing solved
+    assert "| Elo, maximum likelihood" in (tmp_path / "b" / "report.md").read_text()

@@ -1,0 +1,111 @@
+"""Evaluation against real servers: ``transformers serve`` and, where there is one, vLLM.
+
+R1LIT_VLLM_PYTHON names a Python that has vLLM.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tiny import ROOT, save_policy
+
+sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
+
+from tiny_evaluation import evaluation_config, lines, report, texts
+
+from r1lit.cli import main
+
+pytestmark = pytest.mark.slow
+SERVES = all(map(importlib.util.find_spec, ("fastapi", "uvicorn", "openai")))
+VLLM = os.environ.get("R1LIT_VLLM_PYTHON", "")
+
+
+@contextmanager
+def running(command: list[str], port: int, log: Path) -> Iterator[str]:
+    """Run a server until it answers; end it behind the context."""
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+    try:
+        for _ in range(2400):
+            assert process.poll() is None, log.read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/version", timeout=5).read()
+                break
+            except urllib.error.HTTPError:
+                break  # it answers
+            except OSError:
+                time.sleep(0.25)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        os.killpg(process.pid, 15)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_policy(tmp_path_factory.mktemp("policy"), seed=3)
+
+
+def assert_evaluates_and_resumes(base_url: str, policy: Path, folder: Path) -> None:
+    """Evaluate on the server, lose half of the responses, and evaluate again."""
+    config = evaluation_config(folder, policy)
+    server = ["--model.engine=r1lit.rollout.ServerEngine", f"--model.engine.base_url={base_url}"]
+    command = ["test", "-c", str(config), *server, "--model.engine.concurrency=4"]
+    cli = main(command)
+    assert not hasattr(cli.model, "policy"), "the weights are the server's"
+    run = folder / "run"
+    assert len(texts(run)) == 16 and len(set(texts(run).values())) > 4
+    assert all(1 <= line["num_tokens"] <= 9 for line in lines(run))
+    assert report(run)["settings"]["engine"] == "ServerEngine"
+    content = (run / "responses.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "responses.jsonl").write_bytes(b"".join(content[:8]))
+    main(command)
+    assert (run / "responses.jsonl").read_bytes().startswith(b"".join(content[:8]))
+    assert len(texts(run)) == 16
+
+
+@pytest.mark.skipif(not SERVES, reason="transformers serve needs fastapi, uvicorn and openai")
+def test_transformers_serve(policy, tmp_path):
+    port = free_port()
+    command = [
+        str(Path(sys.executable).with_name("transformers")), "serve", str(policy),
+        "--port", str(port), "--host", "127.0.0.1", "--device", "cpu",
+    ]  # fmt: skip
+    sampled = json.loads((policy / "generation_config.json").read_text()) | {"do_sample": True}
+    (policy / "generation_config.json").write_text(json.dumps(sampled))  # else it is greedy
+    with running(command, port, tmp_path / "serve.log") as base_url:
+        assert_evaluates_and_resumes(base_url, policy, tmp_path)
+
+
+@pytest.mark.skipif(not VLLM or not Path(VLLM).is_file(), reason="R1LIT_VLLM_PYTHON names no vLLM")
+def test_vllm(policy, tmp_path):
+    port = free_port()
+    command = [
+        VLLM, "-m", "vllm.entrypoints.openai.api_server", "--model", str(policy),
+        "--port", str(port), "--host", "127.0.0.1", "--max-model-len", "256", "--dtype", "float32",
+        "--enforce-eager",
+    ]  # fmt: skip
+    with running(command, port, tmp_path / "vllm.log") as base_url:
+        assert_evaluates_and_resumes(base_url, policy, tmp_path)
