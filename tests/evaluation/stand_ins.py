@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from r1lit.batches import Problem, Verdict
+from r1lit.rollout import PolicyEngine
 from r1lit.verifiers import Judge, Verifier
 
 NAMES = ("functional_code", "stdin_code", "choice", "exact", "ifeval_strict", "ifeval_loose")
@@ -34,6 +35,17 @@ class PlainJudge(Judge):
         for name in NAMES:
             if name not in self.verifiers:
                 self.verifiers[name] = LastWord()
+
+
+class SlowEngine(PolicyEngine):
+    """Hands over a response every fifth of a second."""
+
+    def draw(self, source, requests, *, finished, **options):
+        def slowly(index, draw):
+            time.sleep(0.2)
+            finished(index, draw)
+
+        super().draw(source, requests, finished=slowly, **options)
 
 
 class Digits(Verifier):

@@ -205,7 +205,10 @@ def test_the_problem_carries_what_the_verifier_needs():
     line = {"response": "x", "question": "q?", "test": "def check(f): ...", "entry_point": "f"}
     problem = problem_of(line, "functional_code", "7", "he")
     assert problem.uid == "7" and problem.question == "q?" and problem.verifier == "functional_code"
-    assert problem.meta == {k: v for k, v in line.items() if k != "response"}
+    given = {k: v for k, v in line.items() if k != "response"}
+    assert problem.meta == given | {"prompt": "def f(*args, **kwargs):\n"}
+    given["prompt"] = "def f(x):\n"
+    assert problem_of({**line, **given}, "functional_code", "7", "he").meta == given
 
 
 def test_the_console_script_exits_with_status_2(tmp_path):

@@ -129,9 +129,8 @@ def test_responses_lost_in_a_kill_are_drawn_and_no_other(whole, policy, tmp_path
 
 
 def test_a_killed_process_left_its_responses_and_is_continued(whole, policy, tmp_path):
-    slow = {"class_path": "stand_ins.DigitJudge", "init_args": {"pause_s": 0.3}}
-    few = {"class_path": "r1lit.rollout.PolicyEngine", "init_args": {"max_rows": 2}}
-    config = evaluation_config(tmp_path, policy, change(judge=slow, engine=few))
+    slow = change(judge={"class_path": "stand_ins.DigitJudge"}, engine="stand_ins.SlowEngine")
+    config = evaluation_config(tmp_path, policy, slow)
     path = tmp_path / "run" / "responses.jsonl"
     code = "from r1lit.cli import main; import sys; main(sys.argv[1:])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
@@ -146,7 +145,7 @@ def test_a_killed_process_left_its_responses_and_is_continued(whole, policy, tmp
         process.send_signal(signal.SIGKILL)
     left = path.read_bytes()
     assert 2 <= left.count(b"\n") < 16
-    evaluate(tmp_path, policy)
+    evaluate(tmp_path, policy, slow)
     assert path.read_bytes().startswith(left[: left.rfind(b"\n") + 1])
     assert texts(tmp_path / "run") == texts(whole)
 
@@ -252,10 +251,9 @@ def test_predict_draws_for_rejection_sampling(whole, policy, tmp_path):
 @pytest.mark.slow
 def test_two_ranks_draw_what_one_draws(whole, policy, tmp_path):
     config = evaluation_config(tmp_path, policy)
-    code = "from r1lit.cli import main; import sys; main(sys.argv[1:])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     ddp = ["--trainer.devices=2", "--trainer.strategy=ddp"]
-    command = [sys.executable, "-c", code, "test", "-c", str(config), *ddp]
+    command = [sys.executable, "-m", "r1lit.cli", "test", "-c", str(config), *ddp]
     subprocess.run(command, env=environment, check=True, timeout=300)
     assert texts(tmp_path / "run") == texts(whole)
     assert report(tmp_path / "run")["pass_at_k"] == report(whole)["pass_at_k"]

@@ -206,4 +206,4 @@ def test_nothing_is_started_until_it_is_used():
     for name in NAMES:
         decide(judge, name, f"<answer>{GOLD[name]}</answer>")
     pools = [verifier.pool for verifier in fresh.values() if hasattr(verifier, "pool")]
-    assert len(pools) == 3 and all(pool.pids == [] for pool in pools)
+    assert len(pools) == 5 and all(pool.pids == [] for pool in pools)
