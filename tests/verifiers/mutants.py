@@ -35,10 +35,16 @@ def _places(tree: ast.AST) -> list[tuple[ast.AST, str, int | None]]:
     return places
 
 
-def mutants(code: str, seed: int, most: int) -> list[str]:
-    """Return up to ``most`` versions of ``code``, each changed in one place."""
+def mutants(code: str, seed: int, most: int, within: str | None = None) -> list[str]:
+    """Return up to ``most`` versions of ``code``, each changed in one place.
+
+    ``within`` names the function to change: HumanEval's prompts define others, which its tests may
+    call; the verifier gives them the prompt's own, so that changing those changes nothing.
+    """
     tree = ast.parse(code)
-    order = list(range(len(_places(tree))))
+    inside = [n for n in tree.body if getattr(n, "name", None) == within] if within else []
+    allowed = {id(node) for top in inside or [tree] for node in ast.walk(top)}
+    order = [i for i, place in enumerate(_places(tree)) if id(place[0]) in allowed]
     random.Random(seed).shuffle(order)
     return [_change(tree, place) for place in order[:most]]
 

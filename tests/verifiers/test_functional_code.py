@@ -43,7 +43,9 @@ def test_what_follows_the_prompt_is_enough(verifier):
 def check_mutants(rows, num_each, least):
     """Judge mutants beside the ground truth: the two must agree about every one that fails."""
     items = [
-        (p, code) for n, (p, program) in enumerate(rows) for code in mutants(program, n, num_each)
+        (p, code)
+        for n, (p, program) in enumerate(rows)
+        for code in mutants(program, n, num_each, p.meta.get("entry_point"))
     ]
     truth = [passes(code, p) for p, code in items]
     verifier = FunctionalCodeVerifier(timeout_s=5.0, num_workers=2)
