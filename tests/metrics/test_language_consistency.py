@@ -108,6 +108,7 @@ print([language_of(q) for q in sys.stdin.read().splitlines()])
 """
 
 
+@pytest.mark.slow
 def test_every_process_finds_the_same_language():
     questions = "Find all n with n mod 7.\nPi a la sum in de x\nno me so te\nSimplify a/b + c/d"
     found = {

@@ -43,6 +43,7 @@ def test_the_gpu_script_trains_supervised_on_a_cpu(tmp_path):
     assert 0 < rows[0]["mfu_ours"] < 1 and 0 < rows[0]["mfu_theirs"] < 1
 
 
+@pytest.mark.slow
 def test_the_cpu_script_measures_rollouts_and_merges(tmp_path):
     path = tmp_path / "cpu.json"
     kept = {**dict.fromkeys(KEYS, 1.0), "work": "w", "model": "m", "peer": "p", "unit": "s"}
