@@ -8,10 +8,11 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 VLLM := .venv-vllm
 AHA := runs/aha
+R1 ?=
 PRETRAIN := runs/pretrain
 
 .DEFAULT_GOAL := help
-.PHONY: help install aha aha-again clean-aha pretrain test test-slow bench speedrun lint clean
+.PHONY: help install aha aha-again clean-aha r1 pretrain test test-slow bench speedrun lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -38,6 +39,9 @@ clean-aha:  ## remove the miniature's run folder
 
 aha-again: clean-aha  ## the miniature from the beginning
 	@$(MAKE) --no-print-directory aha
+
+r1: $(STAMP)  ## the whole of R1 in miniature; finished steps are skipped (R1="--from dev2 --seed 1")
+	$(BIN)/python -m experiments.r1 $(R1)
 
 pretrain: $(STAMP)  ## pretrain the miniature's base model again; resumable like aha
 	$(BIN)/r1lit fit -c configs/mini/pretrain.yaml --ckpt_path last

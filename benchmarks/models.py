@@ -46,12 +46,12 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "0.5B": _qwen(896, 4864, 24, 14, 2),
     "1.5B": _qwen(1536, 8960, 28, 12, 2),
     # the shipped base's shape, in which lengths and vocabularies can grow
-    "mini-long": _llama(385, 192, 512, 4, 4, 4),
+    "mini-long": _llama(1_416, 192, 512, 4, 4, 4),
     "mini-long-8k": _llama(8_192, 192, 512, 4, 4, 4),
     "mini-long-152k": _llama(151_936, 192, 512, 4, 4, 4),
     # for tests
-    "tiny": _llama(512, 32, 64, 2, 2, 1),
-    "tiny-qwen": _qwen(32, 64, 2, 2, 1) | {"vocab_size": 1000},
+    "tiny": _llama(1_500, 32, 64, 2, 2, 1),
+    "tiny-qwen": _qwen(32, 64, 2, 2, 1) | {"vocab_size": 1_500},
 }
 
 

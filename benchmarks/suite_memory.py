@@ -8,7 +8,7 @@ from benchmarks import peers
 from benchmarks.context import Context, shape_of
 from benchmarks.models import model_config, model_directory
 from benchmarks.results import Entry, compare
-from benchmarks.timing import Comparison
+from benchmarks.timing import alternate_alone
 from benchmarks.update_memory import static_mb
 from benchmarks.work import Work
 from benchmarks.worker import Worker
@@ -30,18 +30,14 @@ def memory_05b(context: Context) -> list[Entry]:
         rows_per_update=16,
     )
     settings: dict[str, Any] = {"work": work, "vocabulary": model_config(model).vocab_size}
-    own = {"micro_batch_tokens": MICRO_BATCH_TOKENS}
+    own: dict[str, Any] = {"micro_batch_tokens": MICRO_BATCH_TOKENS}
     own |= {k: v for k, v in peers.TRL_MEMORY.items() if k == "gradient_checkpointing"}
-    comparison = Comparison()
-    # one after the other, so that both have the machine's memory to themselves
-    for steps, target, more in (
-        (comparison.ours, "run_ours", own),
-        (comparison.theirs, "run_trl", peers.TRL_MEMORY),
-    ):
-        with Worker(f"benchmarks.update_memory:{target}", **settings, **more) as worker:
-            worker.step()
-            steps.append(worker.step())
-        context.show(f"{target}: {steps[0]['peak_rss_mb']:.0f} MB, {steps[0]['seconds']:.0f} s")
+    comparison = alternate_alone(
+        lambda: Worker("benchmarks.update_memory:run_ours", **settings, **own),
+        lambda: Worker("benchmarks.update_memory:run_trl", **settings, **peers.TRL_MEMORY),
+        repeats=1,
+        show=context.show,
+    )
     static = static_mb(shape_of(model).num_parameters)
     for step in (*comparison.ours, *comparison.theirs):
         step["above_static_mb"] = step["peak_rss_mb"] - static

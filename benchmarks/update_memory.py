@@ -17,7 +17,7 @@ from benchmarks.hf_generate import warmup_lengths
 from benchmarks.work import Work
 from benchmarks.worker import Gate
 from r1lit.batches import Generation
-from r1lit.rollout import RolloutEngine, Sampling
+from r1lit.rollout import OnEnd, RolloutEngine, Sampling
 
 BYTES_PER_PARAMETER = 16  # weight, gradient and two moments, each in float32
 
@@ -45,6 +45,7 @@ class RandomTokens(RolloutEngine):
         seed: int,
         iteration: int,
         samples: Sequence[int],
+        on_end: OnEnd | None = None,
     ) -> Generation:
         """Draw responses; see ``RolloutEngine.generate``."""
         recorded = self.lengths if iteration else warmup_lengths(self.lengths)

@@ -44,7 +44,7 @@ def move_run(config: Config, folder: Path) -> Config:
     old = Path(config.get("trainer", {}).get("default_root_dir") or "")
     if not old.parts:
         raise ValueError("trainer.default_root_dir: the base must name its run folder, as runs/aha")
-    moved = _move(config, old, folder)
+    moved = move_paths(config, old, folder)
     callbacks = moved["trainer"].get("callbacks") or []
     if not any(
         callback["class_path"].endswith("CurveWriter")
@@ -58,15 +58,25 @@ def move_run(config: Config, folder: Path) -> Config:
     return moved
 
 
-def _move(node: Any, old: Path, new: Path) -> Any:
+def move_paths(node: Any, old: Path, new: Path) -> Any:
+    """Return ``node`` with every path in or under ``old`` moved to ``new``.
+
+    A logger that spells such a folder as ``save_dir`` and ``name`` is spelt anew.
+
+    >>> move_paths({"dirpath": "runs/a/b", "policy": "runs/ab"}, Path("runs/a"), Path("runs/c"))
+    {'dirpath': 'runs/c/b', 'policy': 'runs/ab'}
+    """
     if isinstance(node, list):
-        return [_move(item, old, new) for item in node]
+        return [move_paths(item, old, new) for item in node]
     if isinstance(node, str):
         path = Path(node)
         return str(new / path.relative_to(old)) if path.is_relative_to(old) else node
     if isinstance(node, dict):
-        moved = {key: _move(value, old, new) for key, value in node.items()}
-        if node.get("save_dir") and Path(node["save_dir"]) / (node.get("name") or "") == old:
-            moved |= {"save_dir": str(new.parent), "name": new.name}
+        moved = {key: move_paths(value, old, new) for key, value in node.items()}
+        if isinstance(node.get("save_dir"), str) and node["save_dir"]:
+            spelt = Path(node["save_dir"]) / (node.get("name") or "")
+            if spelt.is_relative_to(old):
+                spelt = new / spelt.relative_to(old)
+                moved |= {"save_dir": str(spelt.parent), "name": spelt.name}
         return moved
     return node

@@ -10,7 +10,6 @@ that of drawing other problems. Only points finished under the present sweep fil
 from __future__ import annotations
 
 import argparse
-import io
 import math
 import statistics
 import sys
@@ -23,10 +22,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments.sweep import read_sweep
-from r1lit.callbacks.atomic import replace_file
-from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
-from r1lit.callbacks.jsonl import Record
+from r1lit.atomic import replace_file
+from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, save_png
 from r1lit.callbacks.keys import CONS_AT
+from r1lit.jsonl import Record
 
 START, END = "<!-- results -->", "<!-- /results -->"
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
@@ -39,6 +38,11 @@ def cons_at_most(evaluation: Record) -> float | None:
     return evaluation[f"{CONS_AT}{max(ks)}"] if ks else None
 
 
+def language_consistency(evaluation: Record) -> float | None:
+    """Return the mean language consistency, of runs that measure it, if only at weight 0."""
+    return (evaluation.get("rewards") or {}).get("language_consistency")
+
+
 COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
     ("pass@1", lambda e: e["pass_at_1"], ".3f"),
     ("cons@k", cons_at_most, ".3f"),
@@ -47,6 +51,15 @@ COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
     ("well-formed", lambda e: e["format"], ".3f"),
 )
 """What the table says of the first and of the last evaluation: heading, value, format."""
+LANGUAGE_COLUMN = ("language consistency", language_consistency, ".3f")
+
+PANELS: tuple[tuple[str, str, Callable[[Record], float | None]], ...] = (
+    ("Accuracy on held-out problems", "pass@1", lambda e: e["pass_at_1"]),
+    ("Response length", "tokens per response", lambda e: e["response_length_tokens"]),
+    ("Reflection words", "words per response", lambda e: e["reflection_words_per_response"]),
+)
+"""What the figure shows along training: title, label, value."""
+LANGUAGE_PANEL = ("Language consistency", "words in the question's language", language_consistency)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -72,12 +85,13 @@ def as_table(results: Sequence[Record]) -> str:
 
     ``0.20 → 0.50 ± 0.03`` is the mean before the first iteration, then that after the last.
     """
-    names = ["variant", "n seeds", *(name for name, _, _ in COLUMNS), "best pass@1"]
+    columns = (*COLUMNS, LANGUAGE_COLUMN) if _measures_language(results) else COLUMNS
+    names = ["variant", "n seeds", *(name for name, _, _ in columns), "best pass@1"]
     names += ["training seconds"]
     lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
     for variant, group in by_variant(results).items():
         cells = [variant, str(len(group))]
-        for _, value, form in COLUMNS:
+        for _, value, form in columns:
             before = _cell([value(r["evaluations"][0]) for r in group], form, error=False)
             after = _cell([value(r["final"]) for r in group], form)
             cells.append(f"{before} → {after}")
@@ -98,37 +112,47 @@ def _cell(values: Sequence[float | None], form: str, *, error: bool = True) -> s
 
 
 def draw(results: Sequence[Record]) -> Figure:
-    """Return the figure: accuracy, length and reflection, a line a variant with its error band."""
-    figure = Figure(figsize=(14, 4.6), dpi=110, layout="constrained")
+    """Return the figure: accuracy, length and reflection, a line a variant with its error band.
+
+    Language consistency stands first where it was measured.
+    """
+    panels = (LANGUAGE_PANEL, *PANELS) if _measures_language(results) else PANELS
+    figure = Figure(figsize=(14 * len(panels) / 3, 4.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    accuracy, length, reflection = figure.subplots(1, 3)
-    for axes, key, title, label in (
-        (accuracy, "pass_at_1", "Accuracy on held-out problems", "pass@1"),
-        (length, "response_length_tokens", "Response length", "tokens per response"),
-        (reflection, "reflection_words_per_response", "Reflection words", "words per response"),
-    ):
+    all_axes = figure.subplots(1, len(panels))
+    for axes, (title, label, value) in zip(all_axes, panels, strict=True):
         for index, (variant, group) in enumerate(by_variant(results).items()):
             color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-            _band(axes, group, key, variant, color, marker)
+            _band(axes, group, value, variant, color, marker)
         axes.set(xlabel="iteration", ylabel=label)
         axes.set_title(title, loc="left", fontweight="bold", fontsize=12)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(True, color="#DDDDDD", linewidth=0.7)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = accuracy.get_legend_handles_labels()
+    handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
 
 
+def _measures_language(results: Sequence[Record]) -> bool:
+    return any(language_consistency(e) is not None for r in results for e in r["evaluations"])
+
+
 def _band(
-    axes: Axes, group: Sequence[Record], key: str, label: str, color: str, marker: str
+    axes: Axes,
+    group: Sequence[Record],
+    value: Callable[[Record], float | None],
+    label: str,
+    color: str,
+    marker: str,
 ) -> None:
     values: dict[int, list[float]] = {}
     for result in group:
         for evaluation in result["evaluations"]:
-            if evaluation[key] is not None:
-                values.setdefault(evaluation["iteration"], []).append(evaluation[key])
+            found = value(evaluation)
+            if found is not None:
+                values.setdefault(evaluation["iteration"], []).append(found)
     x = sorted(values)
     points = [mean_and_error(values[iteration]) for iteration in x]
     mean = [m for m, _ in points]
@@ -174,9 +198,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"report: error: {error}", file=sys.stderr)
         return 2
-    image = io.BytesIO()
-    draw(results).savefig(image, format="png")
-    replace_file(path.parent / "curves.png", image.getvalue())
+    save_png(draw(results), path.parent / "curves.png")
     replace_file(readme, text.encode())
     print(as_table(results))
     return 0

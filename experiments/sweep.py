@@ -25,13 +25,12 @@ a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import itertools
 import json
+import math
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +42,9 @@ import yaml
 from tqdm import tqdm
 
 from experiments.compose import Config, merge, move_run
-from r1lit.callbacks import jsonl
-from r1lit.callbacks.atomic import replace_file
+from experiments.launch import held, start
+from r1lit import jsonl
+from r1lit.atomic import replace_file
 from r1lit.callbacks.progress import as_clock
 
 Launch = Callable[[list[str], Path], int]
@@ -174,24 +174,31 @@ def in_subprocess(arguments: list[str], log: Path) -> int:
     itself down. It costs the seconds of an import.
     """
     code = f"from r1lit.cli import main; main({arguments!r})"
-    with log.open("a") as file:
-        return subprocess.run(
-            [sys.executable, "-c", code], stdout=file, stderr=subprocess.STDOUT, check=False
-        ).returncode
+    process = start([sys.executable, "-c", code], log)
+    try:
+        return process.wait()
+    finally:
+        process.kill()
 
 
 @contextmanager
 def claimed(point: Point) -> Iterator[bool]:
     """Hold the lock on a point; False while another process holds it. A killed one lets go."""
-    lock = point.folder.with_name(f".{point.folder.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+    with held(point.folder.with_name(f".{point.folder.name}.lock")) as file:
+        yield file is not None
+
+
+def score_of(evaluation: jsonl.Record) -> tuple[str, float] | None:
+    """Return what an evaluation comes to: pass@1, or a reward model's AUROC or accuracy."""
+    report = evaluation.get("reward_model") or {}
+    for name, value in (
+        ("pass@1", evaluation["pass_at_1"]),
+        ("AUROC", report.get("auroc")),
+        ("accuracy", report.get("accuracy")),
+    ):
+        if value is not None:
+            return name, value
+    return None
 
 
 def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | None:
@@ -205,7 +212,7 @@ def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | No
     if launch(arguments, point.folder / "log.txt") != 0:
         return None
     evaluations = json.loads((point.folder / "summary.json").read_text())
-    if not any(evaluation["pass_at_1"] is not None for evaluation in evaluations):
+    if not any(score_of(evaluation) for evaluation in evaluations):
         raise ValueError(f"{point.folder}: no evaluation was made; the base needs data.validation")
     result = {
         "variant": point.variant,
@@ -213,7 +220,7 @@ def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | No
         "digest": point.digest,
         "seconds": evaluations[-1]["seconds"],
         "final": evaluations[-1],
-        "best": max(evaluations, key=lambda evaluation: evaluation["pass_at_1"] or 0.0),
+        "best": max(evaluations, key=lambda evaluation: (score_of(evaluation) or ("", 0.0))[1]),
         "evaluations": evaluations,
     }
     replace_file(point.folder / "result.json", (json.dumps(result) + "\n").encode())
@@ -240,7 +247,8 @@ def run_sweep(
                 if free and result is None:
                     result = run_point(point, launch)
             if result is not None:
-                outcome = f"pass@1 {result['final']['pass_at_1']:.3f}"
+                name, value = score_of(result["final"]) or ("score", math.nan)
+                outcome = f"{name} {value:.3f}"
                 _gather(sweep)
             elif free:
                 failed.append(point)

@@ -10,7 +10,7 @@ Letters written together mean flattened: row ``b`` answers prompt ``b // G``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -92,7 +92,7 @@ class PromptBatch:
         assert 1 <= self.num_prompts <= len(self.problems), self.num_prompts
         assert self.group_size >= 1, self.group_size
 
-    def samples(self, rows: range) -> list[int]:
+    def samples(self, rows: Sequence[int]) -> list[int]:
         """Return the sample indices of the groups of problems ``rows``, prompt-major."""
         size = self.group_size
         return [self.positions[p] * size + g for p in rows for g in range(size)]
@@ -197,3 +197,28 @@ class PackedRows:
             position_ids_RL=self.position_ids_RL.to(device, non_blocking=non_blocking),
             loss_mask_RL=self.loss_mask_RL.to(device, non_blocking=non_blocking),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceBatch:
+    """Examples that a reward model learns from: N of them, each of K rows of token ids.
+
+    K is 2 for pairs, chosen first, and 1 for labelled responses. ``lengths`` counts the tokens of
+    each row's response, prompt and EOS left out. ``label_N`` is 1 for a pair and for a safe
+    response, 0 for an unsafe one. ``groups`` name what examples share, such as a prompt.
+    """
+
+    iteration: int
+    rows: tuple[tuple[tuple[int, ...], ...], ...]
+    lengths: tuple[tuple[int, ...], ...]
+    label_N: Tensor
+    groups: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        num = len(self.rows)
+        assert num == len(self.lengths) == len(self.groups) and self.label_N.shape == (num,)
+        assert len({len(rows) for rows in self.rows}) <= 1, "all examples are of one kind"
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> PreferenceBatch:
+        """Return itself: rows are plain integers, the module pads and places them."""
+        return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 import warnings
 from collections.abc import Sequence
 
@@ -13,6 +12,8 @@ from jsonargparse import ArgumentError
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from r1lit import console
 
 QUIET = (
     ".*args parameter is intended to run from within Python.*",  # tests and notebooks do
@@ -120,14 +121,8 @@ def one_line(message: str) -> str:
 
 
 def run() -> None:
-    """Run the console script: bad input ends in one line and exit status 2."""
-    try:
-        main()
-    except ValueError as error:
-        if os.environ.get("R1LIT_TRACEBACK"):
-            raise
-        print(f"r1lit: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Run the console script."""
+    console.run("r1lit", main)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import random
 import threading
-import urllib.error
-import urllib.parse
-import urllib.request
 from typing import Any
+from urllib.parse import urljoin
 
-RETRIED = (408, 425, 429, 500, 502, 503, 504)
-LONGEST_WAIT_S = 60.0
+from r1lit.transport import ask, pause_s
 
 
 class Refused(ValueError):
@@ -28,13 +23,13 @@ class Endpoint:
 
     Pauses double from ``backoff_s`` up to a minute, each times a random factor from 1/2 to 3/2, so
     that many threads do not come back at once; a ``Retry-After`` of the server is heeded. Statuses
-    408, 425, 429 and 5xx are asked again, as are refused or torn connections, time-outs and replies
-    that are not JSON. Every other status is an error at once: the same question gets the same
-    answer.
+    408, 409, 425, 429 and 5xx are asked again, as are refused or torn connections, time-outs and
+    replies that are not JSON. Every other status is an error at once: the same question gets the
+    same answer.
 
     Args:
         base_url: up to and including the version, ``http://127.0.0.1:8000/v1``.
-        timeout_s: seconds one answer may take.
+        timeout_s: wall-clock seconds one answer may take, connecting and reading together.
         max_retries: how often one question is asked again.
         backoff_s: the first pause, in seconds.
         api_key_env: the environment variable that holds the key, if the server wants one.
@@ -84,39 +79,39 @@ class Endpoint:
         return self._ask(path, json.dumps(payload).encode(), stop)
 
     def _ask(self, path: str, body: bytes | None, stop: threading.Event | None) -> dict[str, Any]:
-        url = urllib.parse.urljoin(f"{self.base_url}/", path)
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if os.environ.get(self.api_key_env):
-            headers["Authorization"] = f"Bearer {os.environ[self.api_key_env]}"
+        url = urljoin(f"{self.base_url}/", path)
         stop = stop or threading.Event()
         fault = "it was not asked"
         for attempt in range(self.max_retries + 1):
-            asked_to_wait = None
+            wait_s = None
             try:
-                request = urllib.request.Request(url, data=body, headers=headers)
-                with urllib.request.urlopen(request, timeout=self.timeout_s) as reply:
-                    answer = json.loads(reply.read())
-                if isinstance(answer, dict):
-                    return answer
-                fault = f"it answered with {type(answer).__name__}, not a JSON object"
-            except urllib.error.HTTPError as error:
-                said = error.read(2000).decode("utf-8", "replace").strip()
-                fault = f"status {error.code}: {said or error.reason}"
-                if error.code not in RETRIED:
-                    raise Refused(f"base_url: {url} refused the request, {fault}") from error
-                asked_to_wait = error.headers.get("Retry-After")
-            except json.JSONDecodeError as error:
-                fault = f"its answer is not JSON ({error})"
+                answer = ask(url, body, timeout_s=self.timeout_s, api_key_env=self.api_key_env)
             except (OSError, http.client.HTTPException) as error:
                 fault = f"{type(error).__name__}: {error}"
-            if attempt < self.max_retries and stop.wait(self._pause(attempt, asked_to_wait)):
+            else:
+                if answer.status == 200:
+                    content, fault = _read(answer.body)
+                    if content is not None:
+                        return content
+                else:
+                    said = answer.said(2000) or http.client.responses.get(answer.status, "")
+                    fault = f"status {answer.status}: {said}"
+                    if not answer.passing:
+                        raise Refused(f"base_url: {url} refused the request, {fault}")
+                    wait_s = answer.wait_s
+            if attempt < self.max_retries and stop.wait(pause_s(attempt, self.backoff_s, wait_s)):
                 break
         raise ValueError(
             f"base_url: {url} gave no answer in {attempt + 1} tries; the last time, {fault}"
         )
 
-    def _pause(self, attempt: int, asked_to_wait: str | None) -> float:
-        if asked_to_wait is not None and asked_to_wait.strip().isdigit():
-            return min(float(asked_to_wait), LONGEST_WAIT_S)
-        longest = min(self.backoff_s * 2.0**attempt, LONGEST_WAIT_S)
-        return longest * random.uniform(0.5, 1.5)
+
+def _read(body: bytes) -> tuple[dict[str, Any] | None, str]:
+    """Return the JSON object in ``body``, or what it is instead."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        return None, f"its answer is not JSON ({error})"
+    if isinstance(content, dict):
+        return content, ""
+    return None, f"it answered with {type(content).__name__}, not a JSON object"

@@ -17,12 +17,41 @@ SHIPPED = {str(p.relative_to(CONFIGS)) for p in CONFIGS.rglob("*.yaml")}
 DATA = ("gsm8k", "math", "countdown")
 HARDWARE = ("cpu", "one_gpu", "ddp")
 EVALUATIONS = sorted(p.name for p in (CONFIGS / "eval").glob("*.yaml"))
+CURATION = (
+    "cold_start/few_shot",
+    "cold_start/direct",
+    "cold_start/from_zero",
+    "rejection_sampling",
+)
+FULL = sorted(p.name for p in (CONFIGS / "r1" / "full").glob("*.yaml") if p.stem not in CURATION)
+STUDENTS = {  # learning rates of Nature 645:633, supplement
+    "qwen2.5_math_1.5b": ("Qwen/Qwen2.5-Math-1.5B", 1e-4),
+    "qwen2.5_math_7b": ("Qwen/Qwen2.5-Math-7B", 8e-5),
+    "qwen2.5_14b": ("Qwen/Qwen2.5-14B", 7e-5),
+    "qwen2.5_32b": ("Qwen/Qwen2.5-32B", 6e-5),
+    "llama3.1_8b": ("meta-llama/Llama-3.1-8B", 5e-5),
+    "llama3.3_70b_instruct": ("meta-llama/Llama-3.3-70B-Instruct", 2e-5),
+}
+SMALL = sorted(p.name for p in (CONFIGS / "r1").glob("*.yaml") if p.name != "eval_zero.yaml")
 COMPOSITIONS = [
     ("mini/r1_zero.yaml",),
+    *[(f"r1/{name}",) for name in SMALL],
+    ("r1/eval.yaml", "r1/eval_zero.yaml"),
     ("mini/pretrain.yaml",),
+    ("mini/pretrain_student.yaml",),
     *[(f"data/{name}.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml") for name in DATA],
     *[("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml") for name in ("cpu", "ddp")],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
+    ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
+    *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation
+    *[(f"r1/full/{name}",) for name in FULL],  # run in tests/experiments/r1/test_stage_presets.py
+    *[
+        ("data/jsonl.yaml", "distill/base.yaml", f"distill/{name}.yaml", "hardware/ddp.yaml")
+        for name in STUDENTS
+    ],
+    ("reward/helpful.yaml",),  # they run in tests/experiments/test_reward_models_experiment.py
+    ("reward/safety.yaml",),
+    ("data/gsm8k.yaml", "distill/on_policy.yaml", "hardware/one_gpu.yaml"),
     *[(f"eval/{name}",) for name in EVALUATIONS],  # they run in tests/evaluation/test_suites.py
 ]
 SWEEPS = sorted(ROOT.glob("experiments/*/sweep.yaml"))

@@ -10,8 +10,9 @@ import torch
 import yaml
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from r1lit.batches import Response
+from r1lit.batches import Problem, Response, Status, Verdict
 from r1lit.rewards import RewardFunction
+from r1lit.verifiers import Judge, Verifier, default_verifiers
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -50,14 +51,35 @@ class Exploding(RewardFunction):
         return [bad * (row % 2) for row in range(len(responses))]
 
 
-def save_policy(directory: Path, layers: int = 2, seed: int = 0) -> Path:
+class TiredVerifier(Verifier):
+    """Runs out of time on a response with a digit, and fails on any other that is long."""
+
+    needs_answer = False
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        status: Status = "wrong"
+        if any(c.isdigit() for c in response):
+            status = "timeout"
+        elif len(response) > 6:
+            status = "error"
+        return Verdict(value=0.0, status=status, canonical=None, reason="tired")
+
+
+class TiredJudge(Judge):
+    """Has every problem judged by a ``TiredVerifier``."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(default_verifiers(), TiredVerifier()))
+
+
+def save_policy(directory: Path, layers: int = 2, seed: int = 0, width: int = 32) -> Path:
     """Save a small random Llama with the mini tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "models" / "mini")
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,

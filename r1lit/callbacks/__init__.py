@@ -9,8 +9,10 @@ from r1lit.callbacks.majority_vote import MajorityVoteEvaluation
 from r1lit.callbacks.progress import R1ProgressBar
 from r1lit.callbacks.reference_refresh import ReferenceRefresh
 from r1lit.callbacks.reflection import ReflectionWords
+from r1lit.callbacks.rejection_sampling import RejectionSampling
 from r1lit.callbacks.response_length import ResponseLength
 from r1lit.callbacks.response_table import ResponseTable
+from r1lit.callbacks.reward_figure import RewardFigure
 
 __all__ = [
     "CurveWriter",
@@ -22,6 +24,8 @@ __all__ = [
     "R1ProgressBar",
     "ReferenceRefresh",
     "ReflectionWords",
+    "RejectionSampling",
     "ResponseLength",
     "ResponseTable",
+    "RewardFigure",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import time
@@ -13,9 +12,10 @@ import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
-from r1lit.callbacks import jsonl, keys
-from r1lit.callbacks.atomic import replace_file
-from r1lit.callbacks.figures import draw_curves
+from r1lit import jsonl
+from r1lit.atomic import replace_file
+from r1lit.callbacks import keys
+from r1lit.callbacks.figures import draw_curves, save_png
 from r1lit.callbacks.stage import finished_iterations, order_callbacks, rollout_of
 from r1lit.metrics.reflection import REFLECTION_WORDS
 
@@ -35,6 +35,9 @@ class CurveWriter(Callback):
 
     The history survives a resume exactly: at iteration n, lines of iterations >= n and evaluations
     after n are dropped before they are made again; a fresh run starts with empty files.
+
+    An evaluation of a reward model has its whole report under ``reward_model``
+    (`r1lit.metrics.reward_models`).
 
     Args:
         dirpath: The run folder.
@@ -115,6 +118,7 @@ class CurveWriter(Callback):
         metrics = finite(trainer.callback_metrics)
         if trainer.is_global_zero and any(key.startswith("val/") for key in metrics):
             record = evaluation_record(iteration, self.seconds, metrics, self.cons_k)
+            record |= _reward_report(pl_module)
             self._evaluations = [e for e in self._evaluations if e["iteration"] != iteration]
             self._evaluations.append(record)
             self._write_summary()
@@ -130,6 +134,7 @@ class CurveWriter(Callback):
         if trainer.is_global_zero and any(key.startswith(f"{stage}/") for key in metrics):
             iteration = finished_iterations(trainer, pl_module)
             record = evaluation_record(iteration, self.seconds, metrics, self.cons_k, stage)
+            record |= _reward_report(pl_module)
             name = {"val": "validate.json", "test": "test.json"}[stage]
             replace_file(self.dirpath / name, (json.dumps(record, indent=1) + "\n").encode())
 
@@ -153,9 +158,8 @@ class CurveWriter(Callback):
 
     def _draw(self) -> None:
         if any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations):
-            image = io.BytesIO()
-            draw_curves(self._evaluations, self._iterations).savefig(image, format="png")
-            replace_file(self.dirpath / "curves.png", image.getvalue())
+            figure = draw_curves(self._evaluations, self._iterations)
+            save_png(figure, self.dirpath / "curves.png")
 
 
 def finite(metrics: dict[str, Any]) -> dict[str, float]:
@@ -169,8 +173,9 @@ def evaluation_record(
 ) -> jsonl.Record:
     """Return one evaluation of ``summary.json`` from the metrics logged; what is missing is None.
 
-    ``reflection_words`` is per response by word, ``onset`` the training iteration at which each
-    word set in, ``loss`` the module's validation loss, if any.
+    ``rewards`` is the mean of each reward function by name, ``reflection_words`` per response by
+    word, ``onset`` the training iteration at which each word set in, ``loss`` the module's
+    validation loss, if any.
     """
 
     def val(name: str) -> float | None:
@@ -200,6 +205,7 @@ def evaluation_record(
         "thinking_share": val(keys.THINKING_SHARE),
         "truncated": val(keys.LENGTH_TRUNCATED),
         "format": val(keys.REWARD_FORMAT),
+        "rewards": by(f"{stage}/{keys.REWARD}"),
         "groups_mixed": val(keys.GROUPS_MIXED),
         "reflection_words_per_response": val(keys.REFLECTION_PER_RESPONSE),
         "reflection_words": {word: words[word] for word in REFLECTION_WORDS if word in words},
@@ -210,3 +216,8 @@ def evaluation_record(
 
 def _count(value: float | None) -> int | None:
     return None if value is None else int(value)
+
+
+def _reward_report(pl_module: pl.LightningModule) -> jsonl.Record:
+    report = getattr(pl_module, "reward_report", None)
+    return {} if report is None else {"reward_model": report}

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
-from r1lit.callbacks.atomic import beside, remove, replace_path
+from r1lit.atomic import beside, remove, replace_path
 from r1lit.callbacks.stage import finished_iterations
 
 
@@ -56,7 +56,13 @@ class ExportHuggingFace(Callback):
         self.export(trainer, pl_module)
 
     def export(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write ``pl_module.policy`` and ``pl_module.tokenizer`` to ``dirpath``."""
+        """Write ``pl_module.policy`` and ``pl_module.tokenizer`` to ``dirpath``.
+
+        A module that has something to settle before does so in ``before_export``.
+        """
+        settle = getattr(pl_module, "before_export", None)
+        if settle is not None:
+            settle()
         if trainer.is_global_zero:
             temporary = beside(self.dirpath)
             remove(temporary)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -10,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from r1lit.atomic import replace_file
 from r1lit.callbacks import keys
 
 Record = dict[str, Any]
@@ -21,15 +25,33 @@ BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 NUM_WORDS = 3
 
 
+def save_png(figure: Figure, path: Path, **options: Any) -> None:
+    """Write ``figure`` to ``path``, whole or not at all; ``options`` are ``Figure.savefig``'s."""
+    image = io.BytesIO()
+    figure.savefig(image, format="png", **options)
+    replace_file(path, image.getvalue())
+
+
 def draw_curves(evaluations: Sequence[Record], iterations: Sequence[Record]) -> Figure:
     """Return a 2x2 figure from the records of ``summary.json`` and ``metrics.jsonl``.
 
     Dots are evaluations, placed at the number of finished iterations; thin lines are training
-    rollouts. What was not recorded is left out. The figure belongs to no pyplot state.
+    rollouts. What was not recorded is left out. Where there are rewards besides accuracy and
+    format, they stand beside accuracy in a panel below: a reward model's reward that rises while
+    accuracy falls is being hacked. The figure belongs to no pyplot state.
     """
-    figure = Figure(figsize=(11, 7.2), dpi=120, layout="constrained")
+    others = sorted(
+        {name for e in evaluations for name in e.get("rewards") or ()} - {"accuracy", "format"}
+    )
+    figure = Figure(figsize=(11, 10.6 if others else 7.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    (accuracy, length), (reflection, health) = figure.subplots(2, 2)
+    if others:
+        grid = figure.add_gridspec(3, 2)
+        accuracy, length, reflection, health = (figure.add_subplot(grid[i // 2, i % 2])
+                                                for i in range(4))  # fmt: skip
+        _draw_rewards(figure.add_subplot(grid[2, :]), evaluations, others)
+    else:
+        (accuracy, length), (reflection, health) = figure.subplots(2, 2)
     _draw_accuracy(accuracy, evaluations)
     _draw_length(length, evaluations, iterations)
     _draw_reflection(reflection, evaluations, iterations)
@@ -94,6 +116,30 @@ def _draw_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence
     _dots(axes, points, BLUE, "well-formed")
     points = _points(evaluations, lambda e: e.get("truncated"))
     _dots(axes, points, VERMILION, "truncated", marker="v")
+
+
+def _draw_rewards(axes: Axes, evaluations: Sequence[Record], names: Sequence[str]) -> None:
+    """Draw accuracy and, on a scale of their own at the right, the other rewards."""
+    points = _points(evaluations, lambda e: e.get("pass_at_1"))
+    _dots(axes, points, BLUE, "pass@1")
+    right = axes.twinx()
+    colors = (VERMILION, ORANGE, GREEN, PURPLE, SKY, BLACK)
+    for name, color in zip(names, itertools.cycle(colors)):
+        points = _points(
+            evaluations,
+            lambda e, name=name: (e.get("rewards") or {}).get(name),  # type: ignore[misc]
+        )
+        _dots(right, points, color, f"{name} (right)", marker="s", width=1.2)
+    axes.set(xlabel="iteration", ylabel="share of problems solved")
+    right.set_ylabel("mean reward, unweighted")
+    axes.set_title("Accuracy beside the other rewards, held-out", loc="left", fontweight="bold")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(True, color="#DDDDDD", linewidth=0.7)
+    handles, labels = axes.get_legend_handles_labels()
+    more_handles, more_labels = right.get_legend_handles_labels()
+    axes.legend(handles + more_handles, labels + more_labels, fontsize=9, frameon=False)
+    for side in (axes, right):
+        side.spines["top"].set_visible(False)
 
 
 def _finish(axes: Axes, last: int) -> None:

@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from r1lit.callbacks.atomic import beside, remove, replace_path
+from r1lit.atomic import beside, remove, replace_path
 
 
 class IterationCheckpoint(ModelCheckpoint):
@@ -149,4 +149,4 @@ def _keep(saved: Path, path: Path) -> None:
     except OSError:  # a file system without hard links
         temporary = beside(path)
         shutil.copyfile(saved, temporary)
-        os.replace(temporary, path)
+        replace_path(temporary, path)

@@ -6,8 +6,9 @@ meanings, is docs/METRICS.md.
 
 from __future__ import annotations
 
-REWARD_ACCURACY = "reward/accuracy"
-REWARD_FORMAT = "reward/format"
+REWARD = "reward/"
+REWARD_ACCURACY = f"{REWARD}accuracy"
+REWARD_FORMAT = f"{REWARD}format"
 
 PASS_AT_1 = "pass_at_1"
 PASS_AT_1_STDERR = "pass_at_1_stderr"

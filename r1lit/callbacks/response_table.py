@@ -10,8 +10,8 @@ from lightning.pytorch import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
+from r1lit import jsonl
 from r1lit.batches import Rollout
-from r1lit.callbacks import jsonl
 from r1lit.callbacks.stage import finished_iterations, rollout_of, stage_of
 
 

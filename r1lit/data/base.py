@@ -12,11 +12,14 @@ from r1lit.batches import Problem
 class Document:
     """One supervised example: a prompt as templated text, and the response to imitate.
 
-    An empty ``prompt`` means that the whole of ``response`` is text to model.
+    An empty ``prompt`` means that the whole of ``response`` is text to model. With ``chat``,
+    ``prompt`` is a question yet, and becomes text by the chat template of the policy's tokenizer,
+    which a source does not know.
     """
 
     prompt: str
     response: str
+    chat: bool = False
 
 
 class ProblemSource(ABC):

@@ -17,8 +17,9 @@ from r1lit.data.leaks import refuse_leaks
 from r1lit.data.loaders import FixedOrder, Order, PromptLoader, RowLoader, ShuffledOrder
 from r1lit.data.packing import LossOn, TooLong
 from r1lit.data.plan import describe
-from r1lit.data.prompts import EncodedDocument, encode_prompts, prompt_text, refuse_longer
+from r1lit.data.prompts import EncodedDocument, refuse_longer
 from r1lit.data.supervised import pack_documents
+from r1lit.policy.prompts import ask, encode_prompts
 
 _POSITIVE = (
     "prompts_per_iteration",
@@ -47,9 +48,9 @@ class R1DataModule(LightningDataModule):
     pretraining. ``too_long`` says what becomes of a document longer than a row.
 
     ``template`` is a name or a text with {question} (see ``r1lit.templates``), or "chat" for the
-    tokenizer's chat template. Prompts may have ``max_prompt_tokens`` at most, and fewer than the
-    model's context. A validation or test problem that is also trained on is an error unless
-    ``allow_overlap``.
+    tokenizer's chat template; ``wording`` is put around the question first and is no part of the
+    problem. Prompts may have ``max_prompt_tokens`` at most, and fewer than the model's context. A
+    validation or test problem that is also trained on is an error unless ``allow_overlap``.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class R1DataModule(LightningDataModule):
         documents: list[DocumentSource] | None = None,
         validation_documents: list[DocumentSource] | None = None,
         template: str = "r1_zero",
+        wording: str = "{question}",
         prompts_per_iteration: int = 16,
         group_size: int = 16,
         num_reserve_prompts: int = 0,
@@ -95,6 +97,7 @@ class R1DataModule(LightningDataModule):
         }
         self.document_sources = {"train": documents, "validation": validation_documents}
         self.template = template
+        self.wording = wording
         self.prompts_per_iteration = prompts_per_iteration
         self.group_size = group_size
         self.num_reserve_prompts = num_reserve_prompts
@@ -237,8 +240,8 @@ class R1DataModule(LightningDataModule):
         if split not in self.problems or split in self.prompts:
             return
         tokenizer = self._tokenizer()
-        texts = [prompt_text(tokenizer, self.template, p.question) for p in self.problems[split]]
-        prompts = encode_prompts(tokenizer, texts)
+        how = (tokenizer, self.template, self.wording)
+        prompts = encode_prompts(tokenizer, [ask(*how, p.question) for p in self.problems[split]])
         context = self._context()
         if self.max_prompt_tokens is not None:
             refuse_longer(prompts, self.max_prompt_tokens, split, "data.max_prompt_tokens")

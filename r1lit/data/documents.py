@@ -6,6 +6,7 @@ import re
 
 from r1lit.data.base import Document, DocumentSource
 from r1lit.data.tables import Row, Table
+from r1lit.policy.prompts import CHAT
 from r1lit.templates import render
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -15,8 +16,9 @@ class TableDocuments(DocumentSource):
     """Documents from the columns of a table, as ``TableProblems`` reads them.
 
     ``prompt`` names the column that ``template`` is filled with (its default leaves the text as it
-    is); null makes documents that are all response. ``response`` names a column, or is a text with
-    columns in braces, such as ``<think>{thinking}</think>{output}``.
+    is; "chat" is the policy's chat template); null makes documents that are all response.
+    ``response`` names a column, or is a text with columns in braces, such as
+    ``<think>{thinking}</think>{output}``.
 
     Prompt and response are tokenised apart, as they are in a rollout, so the response carries the
     white space between the two.
@@ -33,7 +35,8 @@ class TableDocuments(DocumentSource):
         skip: int = 0,
         limit: int | None = None,
     ) -> None:
-        render(template, "")
+        if template != CHAT:
+            render(template, "")
         self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
         self.prompt = prompt
         self.response = response
@@ -64,4 +67,6 @@ class TableDocuments(DocumentSource):
         if self.prompt is None:
             return Document(prompt="", response=response)
         text = self.table.text(row, n, "prompt", self.prompt)
+        if self.template == CHAT:
+            return Document(prompt=text, response=response, chat=True)
         return Document(prompt=render(self.template, text), response=response)

@@ -161,7 +161,7 @@ class PromptLoader(Loader[PromptBatch]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        plan = _plan(order, (problem.uid.encode() for problem in problems))
+        plan = batch_plan(order, (problem.uid.encode() for problem in problems))
         super().__init__(order, num_batches, plan | {"num_reserve_prompts": num_reserve})
         self.problems = problems
         self.prompts = prompts
@@ -170,8 +170,8 @@ class PromptLoader(Loader[PromptBatch]):
         self.rank = rank
         self.world_size = world_size
         if isinstance(order, ShuffledOrder):
-            _divide("prompts_per_iteration", order.count - num_reserve, world_size)
-            _divide("num_reserve_prompts", num_reserve, world_size)
+            divide("prompts_per_iteration", order.count - num_reserve, world_size)
+            divide("num_reserve_prompts", num_reserve, world_size)
 
     def batch(self, i: int) -> PromptBatch:
         """Return this process's share of iteration ``i``."""
@@ -208,7 +208,7 @@ class RowLoader(Loader[PackedRows]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        plan = _plan(order, (document.tokens.tobytes() for document in documents))
+        plan = batch_plan(order, (document.tokens.tobytes() for document in documents))
         super().__init__(order, num_batches, plan | {"row_length": row_length, "loss_on": loss_on})
         self.documents = documents
         self.rows = rows
@@ -218,7 +218,7 @@ class RowLoader(Loader[PackedRows]):
         self.rank = rank
         self.world_size = world_size
         if isinstance(order, ShuffledOrder):
-            _divide("rows_per_update", order.count, world_size)
+            divide("rows_per_update", order.count, world_size)
 
     def batch(self, i: int) -> PackedRows:
         """Return this process's share of update ``i``."""
@@ -233,13 +233,19 @@ class RowLoader(Loader[PackedRows]):
         )
 
 
-def _plan(order: Order, items: Iterable[bytes]) -> dict[str, Any]:
+def batch_plan(order: Order, items: Iterable[bytes]) -> dict[str, Any]:
+    """Return what batches depend on: the data and, where it is shuffled, seed and batch size."""
     plan: dict[str, Any] = {"data": fingerprint(items)}
     if isinstance(order, ShuffledOrder):
         plan |= {"seed": order.seed, "items_per_batch": order.count}
     return plan
 
 
-def _divide(key: str, count: int, world_size: int) -> None:
+def divide(key: str, count: int, world_size: int) -> None:
+    """Check that a batch comes out even over processes.
+
+    Raises:
+        ValueError: naming ``data.<key>`` if it does not.
+    """
     if count % world_size:
         raise ValueError(f"data.{key}: {count} does not divide among {world_size} processes")

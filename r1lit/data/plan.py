@@ -17,6 +17,8 @@ def describe(data: R1DataModule) -> dict[str, Any]:
     ``train_fill`` is the fraction of the rows' slots that hold tokens of documents.
     """
     plan: dict[str, Any] = {"seed": data.seed, "template": data.template}
+    if data.wording != "{question}":
+        plan["wording"] = data.wording
     for split, problems in data.problems.items():
         plan[f"num_{split}_problems"] = dict(Counter(p.source for p in problems))
     for split, prompts in data.prompts.items():
@@ -30,6 +32,11 @@ def describe(data: R1DataModule) -> dict[str, Any]:
     for split, documents in data.documents.items():
         counts = count_rows(documents, data.rows[split], data.row_length, data.loss_on)
         plan |= {f"{split}_{key}": value for key, value in counts.items()}
+    mixtures = [
+        s.describe() for s in data.document_sources["train"] or () if hasattr(s, "describe")
+    ]
+    if mixtures:
+        plan["mixtures"] = mixtures
     if data.documents:
         plan |= {
             "row_length": data.row_length,

@@ -14,9 +14,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.data.base import Document
-from r1lit.templates import render
+from r1lit.policy.prompts import CHAT, encode_prompts, prompt_text
 
-CHAT = "chat"
 CHUNK = 1024
 PROGRESS_FROM = 5000
 
@@ -30,46 +29,6 @@ class EncodedDocument:
 
     def __len__(self) -> int:
         return len(self.tokens)
-
-
-def prompt_text(tokenizer: PreTrainedTokenizerBase, template: str, question: str) -> str:
-    """Put ``question`` into ``template``; "chat" is the tokenizer's own chat template.
-
-    Raises:
-        ValueError: if there is no such template, or the tokenizer has no chat template.
-    """
-    if template != CHAT:
-        return render(template, question)
-    if not tokenizer.chat_template:
-        raise ValueError(
-            f"template: 'chat' needs a tokenizer with a chat template, which"
-            f" {tokenizer.name_or_path or type(tokenizer).__name__!r} has not; r1_zero needs none"
-        )
-    messages = [{"role": "user", "content": question}]
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    assert isinstance(text, str)
-    return text
-
-
-def encode_prompts(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
-) -> list[tuple[int, ...]]:
-    """Return the token ids of templated prompts, special tokens as the tokenizer adds them.
-
-    Llama puts BOS in front and Qwen nothing. A BOS that the text already begins with (a chat
-    template writes it) is not doubled, and an EOS that the tokenizer appends is taken off: a
-    response is to follow.
-    """
-    if not texts:
-        return []
-    encoded = tokenizer(list(texts), verbose=False)["input_ids"]
-    probe = tokenizer("a")["input_ids"]
-    if probe[-1] == tokenizer.eos_token_id:
-        encoded = [ids[:-1] for ids in encoded]
-    bos = tokenizer.bos_token_id
-    if bos is not None and probe[0] == bos:
-        encoded = [ids[1:] if list(ids[:2]) == [bos, bos] else ids for ids in encoded]
-    return [tuple(ids) for ids in encoded]
 
 
 def refuse_longer(
@@ -120,7 +79,11 @@ def _encode_chunk(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[Document]
 ) -> list[EncodedDocument]:
     eos = tokenizer.eos_token_id
-    prompts = encode_prompts(tokenizer, [document.prompt for document in documents])
+    texts = [
+        prompt_text(tokenizer, CHAT, document.prompt) if document.chat else document.prompt
+        for document in documents
+    ]
+    prompts = encode_prompts(tokenizer, texts)
     responses = tokenizer(
         [document.response for document in documents], add_special_tokens=False, verbose=False
     )["input_ids"]

@@ -11,7 +11,7 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -160,13 +160,21 @@ class Table:
                 f"path: {self.path} has {len(everything)} rows, of which skip: {self.skip} leaves"
                 " none"
             )
-        exist = list(dict.fromkeys(column for _, row in rows for column in row))
-        for key, column in columns.items():
-            if column not in exist:
-                raise ValueError(
-                    f"{key}: {self.path} has no column {column!r}; it has {', '.join(exist)}"
-                )
+        there = list(dict.fromkeys(column for _, row in rows for column in row))
+        self.check_columns(columns, there)
         return rows
+
+    def check_columns(self, columns: Mapping[str, str], there: Sequence[str]) -> None:
+        """Check that every named column is among those that are ``there``.
+
+        Raises:
+            ValueError: naming the key and the column that is not.
+        """
+        for key, column in columns.items():
+            if column not in there:
+                raise ValueError(
+                    f"{key}: {self.path} has no column {column!r}; it has {', '.join(there)}"
+                )
 
     def text(self, row: Row, n: int, key: str, column: str) -> str:
         """Return a cell that must hold text.

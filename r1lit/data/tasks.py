@@ -72,8 +72,8 @@ class TaskTable(ProblemSource):
         Raises:
             ValueError: naming the key, the column and the row that cannot be used.
         """
-        everything = self.table.rows({})
-        there = list(dict.fromkeys(column for _, row in everything for column in row))
+        rows = self.table.rows({})
+        there = list(dict.fromkeys(column for _, row in rows for column in row))
         columns = {f"wording.{c}": first_of(c, there) for c in columns_in(self.wording)}
         columns |= {f"meta.{key}": first_of(c, there) for key, c in self.meta.items()}
         columns |= {f"keep.{i}": column for i, column in enumerate(self.keep)}
@@ -81,7 +81,8 @@ class TaskTable(ProblemSource):
             if getattr(self, key) is not None:
                 columns[key] = getattr(self, key)
         columns |= {f"where.{column}": column for column in self.where}
-        rows = [(n, row) for n, row in self.table.rows(columns) if self._is_kept(row)]
+        self.table.check_columns(columns, there)
+        rows = [(n, row) for n, row in rows if self._is_kept(row)]
         if not rows:
             raise ValueError(f"where: {self.where} leaves no row of {self.table.path}")
         return [self._problem(row, n) for n, row in rows]

@@ -14,11 +14,11 @@ import argparse
 import dataclasses
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from r1lit.evaluation.lines import Lines
+from r1lit import console
+from r1lit.jsonl import Lines
 from r1lit.metrics import Difference, paired_difference
 
 
@@ -91,12 +91,8 @@ def main(args: Sequence[str] | None = None) -> Difference:
 
 
 def run() -> None:
-    """Run the console script: bad input ends in one line and exit status 2."""
-    try:
-        main()
-    except ValueError as error:
-        print(f"r1lit-compare: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Run the console script."""
+    console.run("r1lit-compare", main)
 
 
 if __name__ == "__main__":

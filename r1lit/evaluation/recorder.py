@@ -12,8 +12,9 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from r1lit.batches import Problem, Response
-from r1lit.evaluation.lines import Lines, Record
-from r1lit.rewards import RewardFunction, score
+from r1lit.evaluation.measures import measure
+from r1lit.jsonl import Lines, Record
+from r1lit.rewards import RewardFunction
 from r1lit.rollout import Draw
 from r1lit.verifiers import Judge
 
@@ -110,7 +111,7 @@ class Recorder:
             )
             for drawn, verdict in zip(batch, verdicts, strict=True)
         ]
-        measured = score(self._measures, responses)[0] if self._measures else {}
+        measured = measure(self._measures, responses)
         return [
             {
                 "uid": drawn.problem.uid,
@@ -126,7 +127,7 @@ class Recorder:
                 "reason": response.verdict.reason,
                 "canonical": response.verdict.canonical,
                 "judge_seconds": round(response.verdict.seconds, 6),
-                "measures": {name: values[row] for name, values in measured.items()},
+                "measures": measured[row],
                 "num_tokens": response.num_tokens,
                 "finished": response.finished,
             }

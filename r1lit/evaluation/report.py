@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from r1lit.batches import Status, Verdict
-from r1lit.evaluation.lines import Record
+from r1lit.jsonl import Record
 from r1lit.metrics import (
     bootstrap_interval,
     bootstrap_intervals,

@@ -9,13 +9,13 @@ report.md         the same as a table
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from r1lit.atomic import replace_file
 from r1lit.batches import Problem
-from r1lit.evaluation.lines import Lines, Record
+from r1lit.jsonl import Lines, Record
 
 
 class RunFolder:
@@ -89,11 +89,8 @@ class RunFolder:
 
     def _replace(self, name: str, content: str) -> None:
         """Write a file so that a kill leaves the old one or the new one, whole."""
-        temporary = self.path / f".{name}.tmp"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(content, encoding="utf-8")
-            os.replace(temporary, self.path / name)
+            replace_file(self.path / name, content.encode())
         except OSError as error:
             raise ValueError(
                 f"dirpath: {self.path / name} cannot be written ({error.strerror}); the responses"

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,9 +26,10 @@ from typing import IO, get_args
 
 from tqdm.auto import tqdm
 
+from r1lit import console
 from r1lit.batches import Problem, Status, Verdict
-from r1lit.evaluation.lines import Lines, parse_line
 from r1lit.evaluation.needs import NEEDS, problem_of, response_of
+from r1lit.jsonl import Lines, parse_line
 from r1lit.metrics import standard_error
 from r1lit.verifiers import Judge, default_verifiers
 
@@ -241,12 +241,8 @@ def main(args: Sequence[str] | None = None) -> Totals:
 
 
 def run() -> None:
-    """Run the console script: bad input ends in one line and exit status 2."""
-    try:
-        main()
-    except ValueError as error:
-        print(f"r1lit-score: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Run the console script."""
+    console.run("r1lit-score", main)
 
 
 if __name__ == "__main__":

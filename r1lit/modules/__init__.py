@@ -1,8 +1,17 @@
-"""LightningModules: supervised fine-tuning, reinforcement learning and evaluation."""
+"""LightningModules: supervised, distillation, reward models, reinforcement learning, evaluation."""
 
 from r1lit.modules.base import PolicyModule
+from r1lit.modules.distillation import DistillationModule
 from r1lit.modules.evaluation import EvaluationModule
 from r1lit.modules.grpo import GRPOModule
+from r1lit.modules.reward import RewardModule
 from r1lit.modules.sft import SFTModule
 
-__all__ = ["EvaluationModule", "GRPOModule", "PolicyModule", "SFTModule"]
+__all__ = [
+    "DistillationModule",
+    "EvaluationModule",
+    "GRPOModule",
+    "PolicyModule",
+    "RewardModule",
+    "SFTModule",
+]

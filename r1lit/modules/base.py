@@ -15,7 +15,7 @@ from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParalle
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from r1lit.machine import has_fast_bfloat16, keep_freed_memory
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
@@ -23,6 +23,8 @@ from r1lit.policy import context_length, load_config, load_policy, load_tokenize
 
 class PolicyModule(LightningModule):
     """Holds a Hugging Face causal language model under manual optimisation.
+
+    A subclass may put another model in its place by ``_load_config`` and ``_load_model``.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
@@ -62,7 +64,7 @@ class PolicyModule(LightningModule):
         if max_grad_norm < 0:
             raise ValueError(f"max_grad_norm: {max_grad_norm} is negative; 0 switches clipping off")
         self.policy_path = policy
-        self.policy_config = load_config(policy)
+        self.policy_config = self._load_config(policy)
         self.tokenizer = load_tokenizer(policy)
         self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
@@ -119,7 +121,13 @@ class PolicyModule(LightningModule):
             return
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            self.policy = load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
+            self.policy = self._load_model()
+
+    def _load_config(self, policy: str) -> PretrainedConfig:
+        return load_config(policy)
+
+    def _load_model(self) -> PreTrainedModel:
+        return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
 
     def configure_optimizers(self):
         """Make the optimiser, and the scheduler if there is one."""

@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation, PromptBatch, Response, Rollout
+from r1lit.modules.judging import Judging
 from r1lit.objectives import AdvantageEstimator
 from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import RolloutEngine, Sampling
@@ -19,7 +20,10 @@ from r1lit.verifiers import Judge
 
 @dataclass(kw_only=True)
 class Clock:
-    """Seconds spent on each part of an iteration."""
+    """Seconds spent on each part of an iteration.
+
+    What is judged while responses are drawn is part of ``rollout``; ``judge`` is what comes after.
+    """
 
     rollout: float = 0.0
     judge: float = 0.0
@@ -41,7 +45,7 @@ class Collector:
         self,
         policy: PreTrainedModel,
         batch: PromptBatch,
-        rows: range,
+        rows: Sequence[int],
         clock: Clock,
         iteration: int | None = None,
     ) -> Rollout:
@@ -49,36 +53,68 @@ class Collector:
         iteration = batch.iteration if iteration is None else iteration
         prompts = tuple(batch.prompts[p] for p in rows)
         started = time.perf_counter()
-        generation = self.engine.generate(
-            policy,
-            self.tokenizer,
-            prompts,
-            group_size=batch.group_size,
-            sampling=self.sampling,
-            seed=self.seed,
-            iteration=iteration,
-            samples=batch.samples(rows),
-        )
-        if not bool(generation.logp_BT.isfinite().all()):
-            raise ValueError(
-                f"the policy's log-probs are not finite in the rollout of iteration {iteration}:"
-                " its weights are broken; resume from the last checkpoint, with less learning rate"
+        with self._judging(batch, rows) as judging:
+            generation = self.engine.generate(
+                policy,
+                self.tokenizer,
+                prompts,
+                group_size=batch.group_size,
+                sampling=self.sampling,
+                seed=self.seed,
+                iteration=iteration,
+                samples=batch.samples(rows),
+                on_end=judging.begin,
             )
-        judged = time.perf_counter()
-        responses = self._respond(generation, batch, rows)
-        rewards, total = score(self.rewards, responses)
+            if not bool(generation.logp_BT.isfinite().all()):
+                raise ValueError(
+                    f"the policy's log-probs are not finite in the rollout of iteration"
+                    f" {iteration}: its weights are broken; resume from the last checkpoint, with"
+                    " less learning rate"
+                )
+            clock.rollout += time.perf_counter() - started
+            return self._finish(judging, generation, batch, rows, clock, iteration)
+
+    def judged(
+        self,
+        generation: Generation,
+        batch: PromptBatch,
+        rows: Sequence[int],
+        clock: Clock,
+        iteration: int,
+    ) -> Rollout:
+        """Return responses to problems ``rows`` as a rollout, with rewards and advantages."""
+        with self._judging(batch, rows) as judging:
+            return self._finish(judging, generation, batch, rows, clock, iteration)
+
+    def _judging(self, batch: PromptBatch, rows: Sequence[int]) -> Judging:
+        problems = [batch.problems[p] for p in rows for _ in range(batch.group_size)]
+        return Judging(self.judge, self.tokenizer, problems)
+
+    def _finish(
+        self,
+        judging: Judging,
+        generation: Generation,
+        batch: PromptBatch,
+        rows: Sequence[int],
+        clock: Clock,
+        iteration: int,
+    ) -> Rollout:
+        started = time.perf_counter()
+        responses = respond(judging, generation)
+        # in evaluation every reward is computed, so that the curve of one that waits shows too
+        training_iteration = None if self.advantage is None else iteration
+        rewards, total = score(self.rewards, responses, training_iteration)
         shape = (len(rows), batch.group_size)
         device = generation.response_BT.device
         reward_PG = torch.tensor(total, dtype=torch.float32, device=device).reshape(shape)
         advantage_PG = (
             torch.zeros_like(reward_PG) if self.advantage is None else self.advantage(reward_PG)
         )
-        clock.rollout += judged - started
-        clock.judge += time.perf_counter() - judged
+        clock.judge += time.perf_counter() - started
         return Rollout(
             iteration=iteration,
             group_size=batch.group_size,
-            prompts=prompts,
+            prompts=tuple(batch.prompts[p] for p in rows),
             responses=responses,
             response_BT=generation.response_BT,
             mask_BT=generation.mask_BT,
@@ -91,28 +127,29 @@ class Collector:
             advantage_B=advantage_PG.reshape(-1),
         )
 
-    def _respond(
-        self, generation: Generation, batch: PromptBatch, rows: range
-    ) -> tuple[Response, ...]:
-        tokens = [
-            row[mask].tolist()
-            for row, mask in zip(generation.response_BT, generation.mask_BT, strict=True)
-        ]
-        texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        problems = [batch.problems[p] for p in rows for _ in range(batch.group_size)]
-        verdicts = self.judge.verdicts(texts, problems)
-        return tuple(
-            Response(
-                text=text,
-                problem=problem,
-                verdict=verdict,
-                num_tokens=len(row),
-                finished=finished,
-            )
-            for text, problem, verdict, row, finished in zip(
-                texts, problems, verdicts, tokens, generation.finished_B.tolist(), strict=True
-            )
+
+def respond(judging: Judging, generation: Generation) -> tuple[Response, ...]:
+    """Return the responses of a generation with their verdicts."""
+    tokens = [
+        row[mask].tolist()
+        for row, mask in zip(generation.response_BT, generation.mask_BT, strict=True)
+    ]
+    return tuple(
+        Response(
+            text=text,
+            problem=problem,
+            verdict=verdict,
+            num_tokens=len(row),
+            finished=finished,
         )
+        for (text, verdict), problem, row, finished in zip(
+            judging.finish(tokens),
+            judging.problems,
+            tokens,
+            generation.finished_B.tolist(),
+            strict=True,
+        )
+    )
 
 
 def collect_mixed(collect: Callable[[range], Rollout], batch: PromptBatch) -> tuple[Rollout, int]:

@@ -246,7 +246,10 @@ class EvaluationModule(LightningModule):
             seed=self.seed,
         )
         if self.trainer.testing:
+            counts = self.report["verdicts"]
             self.log("test/pass_at_1", float(self.report["pass_at_1"]["value"]))
+            for status in ("timeout", "error"):
+                self.log(f"test/verifier/{status}", counts[status] / sum(counts.values()))
         if self.trainer.is_global_zero:
             table = as_markdown(self.report, f"{self.suite}: {self.policy_path}")
             self.folder.write_report(self.report, table)

@@ -18,23 +18,22 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.modules.base import PolicyModule
-from r1lit.modules.collect import Clock, Collector, collect_mixed
+from r1lit.modules.collect import Clock, collect_mixed
 from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.plan import BatchPlan
+from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.watch import Watch
-from r1lit.objectives import AdvantageEstimator, Objective
+from r1lit.objectives import Objective
 from r1lit.policy import is_packed, response_logp
-from r1lit.rewards import Reward, as_reward, check_rewards
-from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
+from r1lit.rewards import Reward
+from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.seeding import permutation
-from r1lit.verifiers import Judge, check_golds
+from r1lit.verifiers import Judge
 
-VALIDATION_STREAM = 1 << 32
 LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
 
 
-class GRPOModule(PolicyModule):
+class GRPOModule(RolloutModule):
     """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
 
     The old policy is the policy that sampled: its log-probs are recorded with the tokens, and how
@@ -70,31 +69,31 @@ class GRPOModule(PolicyModule):
         judge: Judge | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(policy, **options)
+        super().__init__(
+            policy,
+            rewards=rewards,
+            sampling=sampling,
+            validation_sampling=validation_sampling,
+            engine=engine,
+            judge=judge,
+            **options,
+        )
         if rows_per_update < 1:
             raise ValueError(f"rows_per_update: {rows_per_update} is not at least 1")
         if num_inner_epochs < 1:
             raise ValueError(f"num_inner_epochs: {num_inner_epochs} is not at least 1")
-        self.rewards = [as_reward(reward) for reward in rewards]
-        check_rewards(self.rewards)
         self.objective = objective
-        self.sampling = sampling
-        self.validation_sampling = validation_sampling or sampling
         self.rows_per_update = rows_per_update
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
-        self.engine = engine or InProcessEngine()
-        self.judge = judge or Judge()
 
     # set-up
 
     def setup(self, stage: str) -> None:
-        """Check the batch plan and the context before anything is loaded."""
+        """Check the batch plan before anything is loaded."""
         super().setup(stage)
         data = self.data
-        if data is None:
-            return
-        if stage == "fit":
+        if data is not None and stage == "fit":
             smallest = self.objective.advantage.min_group_size
             if data.group_size < smallest:
                 raise ValueError(
@@ -113,20 +112,6 @@ class GRPOModule(PolicyModule):
                 raise ValueError(
                     "num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw from; twice"
                     f" prompts_per_iteration, {2 * data.prompts_per_iteration}, is usual"
-                )
-        self._check_context(data, stage)
-        for split, problems in data.problems.items():
-            check_golds(self.judge, problems, f"data.{split}")
-
-    def _check_context(self, data: Any, stage: str) -> None:
-        limit = self.context_length
-        longest = max((len(p) for prompts in data.prompts.values() for p in prompts), default=0)
-        training = [self.sampling] if stage == "fit" else []
-        for sampling in (*training, self.validation_sampling):
-            if limit is not None and longest + sampling.max_tokens > limit:
-                raise ValueError(
-                    f"max_tokens: {sampling.max_tokens} after a prompt of {longest} tokens exceeds"
-                    f" the policy's context of {limit}; at most {limit - longest} fit"
                 )
 
     def configure_model(self) -> None:
@@ -150,7 +135,7 @@ class GRPOModule(PolicyModule):
         """Run one iteration."""
         self.check_iteration(batch.iteration)
         clock = Clock()
-        collector = self._collector(self.sampling, self.seed, self.objective.advantage)
+        collector = self.collector(self.sampling, self.seed, self.objective.advantage)
 
         def collect(rows: range) -> Rollout:
             return collector.collect(self.policy, batch, rows, clock)
@@ -168,7 +153,7 @@ class GRPOModule(PolicyModule):
                 " trainer's precision or the model's dtype higher"
             )
         metrics |= {
-            "train/reward": float(rollout.reward_PG.mean()),
+            **outcome_metrics(rollout, "train"),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
             "train/num_tokens": float(rollout.mask_BT.sum()),
             "train/num_groups_dropped": float(num_dropped),
@@ -176,7 +161,6 @@ class GRPOModule(PolicyModule):
             "time/judge_s": clock.judge,
             "time/update_s": time.perf_counter() - started,
         }
-        metrics |= {f"train/reward/{n}": float(r.mean()) for n, r in rollout.rewards.items()}
         self.iteration += 1
         self.log_dict(metrics, batch_size=len(rollout.responses), sync_dist=True)
         return {"rollout": rollout}
@@ -250,47 +234,3 @@ class GRPOModule(PolicyModule):
         return self.objective.loss(
             logp_ref_BT=logp_ref_bT, weight_BT=weight_bT[:, :width], **arguments
         )
-
-    # evaluation
-
-    def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
-        """Roll out k responses to each held-out problem; callbacks judge what they mean."""
-        return self._evaluate(batch, "val")
-
-    def test_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
-        """Roll out k responses to each test problem."""
-        return self._evaluate(batch, "test")
-
-    def predict_step(self, batch: PromptBatch, batch_idx: int) -> Rollout:
-        """Roll out k responses to each problem, for rejection sampling."""
-        return self._roll_out(batch)
-
-    def _evaluate(self, batch: PromptBatch, stage: str) -> dict[str, Rollout]:
-        rollout = self._roll_out(batch)
-        metrics = {f"{stage}/reward": rollout.reward_PG.mean()}
-        metrics |= {f"{stage}/reward/{n}": r.mean() for n, r in rollout.rewards.items()}
-        self.log_dict(metrics, on_epoch=True, batch_size=len(rollout.responses), sync_dist=True)
-        return {"rollout": rollout}
-
-    def _roll_out(self, batch: PromptBatch) -> Rollout:
-        collector = self._collector(self.validation_sampling, self.seed + VALIDATION_STREAM, None)
-        rows = range(batch.num_prompts)
-        return collector.collect(self.policy, batch, rows, Clock(), int(self.iteration))
-
-    def _collector(
-        self, sampling: Sampling, seed: int, advantage: AdvantageEstimator | None
-    ) -> Collector:
-        return Collector(
-            engine=self.engine,
-            judge=self.judge,
-            rewards=self.rewards,
-            tokenizer=self.tokenizer,
-            sampling=sampling,
-            seed=seed,
-            advantage=advantage,
-        )
-
-    def teardown(self, stage: str) -> None:
-        """Let the verifiers' worker processes go."""
-        super().teardown(stage)
-        self.judge.close()

@@ -103,6 +103,25 @@ def print_supervised_plan(data: dict[str, Any], micro_batch_tokens: int) -> None
     )
 
 
+def print_preference_plan(
+    data: dict[str, Any], rows_per_example: int, micro_batch_tokens: int
+) -> None:
+    """Print how examples become updates of a reward model."""
+    kind = "pairs" if rows_per_example == 2 else "labelled responses"
+    print_table(
+        "Batch plan of one iteration",
+        (data["num_train_examples"], f"{kind} in the training set"),
+        (data.get("num_validation_examples", 0), "held out"),
+        (data["num_train_tokens"], "tokens to train on"),
+        (data["num_cut"], "with a prompt cut at its beginning"),
+        (data["num_dropped"], "left out as too long"),
+        (data["examples_per_update"], f"{kind} in an iteration, over all ranks"),
+        (micro_batch_tokens, "tokens in a micro-batch, at most, padding included"),
+        (1, "update"),
+        (data["num_iterations"], "iterations an epoch"),
+    )
+
+
 def print_table(title: str, *lines: tuple[int, str]) -> None:
     """Print counts and what they count."""
     table = Table(title=title, title_justify="left", show_header=False)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
+from r1lit.modules.parts import Parts
 from r1lit.modules.plan import check_update, print_supervised_plan
-from r1lit.policy import document_logp
+from r1lit.policy import document_logp, refuse_leaking
 
 
 class SFTModule(PolicyModule):
@@ -26,21 +28,8 @@ class SFTModule(PolicyModule):
     def setup(self, stage: str) -> None:
         """Refuse policies in whose layers packed documents would run into each other."""
         super().setup(stage)
-        if self._loading["attention"] not in ("sdpa", "eager"):
-            raise ValueError(
-                f"attention: {self._loading['attention']!r} would let packed documents see each"
-                " other; sdpa and eager keep them apart"
-            )
-        kinds = set(
-            getattr(self.policy_config.get_text_config(decoder=True), "layer_types", None) or ()
-        )
-        leaking = sorted(kind for kind in kinds if "attention" not in kind or "linear" in kind)
-        if leaking:
-            raise ValueError(
-                f"policy: {self.policy_path!r} has {', '.join(leaking)} layers, in which packed"
-                " documents would run into each other; softmax attention keeps them apart"
-            )
-
+        attention = str(self._loading["attention"])
+        refuse_leaking(self.policy_path, self.policy_config, attention)
         if stage == "fit" and self.data is not None:
             check_update(self.data.rows_per_update, self.trainer.world_size)
 
@@ -53,8 +42,12 @@ class SFTModule(PolicyModule):
         """Make one update."""
         self.check_iteration(batch.iteration)
         num_tokens = self.mean_over_ranks(batch.loss_mask_RL.sum())
+        parts = Parts()
         loss, norm = self.make_update(
-            [partial(self._share_of_loss, rows, num_tokens) for rows in self._micro_batches(batch)]
+            [
+                partial(parts.share, partial(self.summed_losses, rows), num_tokens)
+                for rows in self._micro_batches(batch)
+            ]
         )
         self.iteration += 1
         self.log_dict(
@@ -63,26 +56,33 @@ class SFTModule(PolicyModule):
                 "train/grad_norm": norm,
                 "train/num_tokens": num_tokens,
                 "train/learning_rate": self.learning_rate(),
+                **parts.metrics("train", num_tokens),
             },
             batch_size=1,
             sync_dist=True,
         )
         return {"loss": torch.tensor(loss)}
 
-    def validation_step(self, batch: PackedRows, batch_idx: int) -> None:
+    def validation_step(self, batch: PackedRows, batch_idx: int) -> Any:
         """Measure the loss of held-out rows."""
         num_tokens = int(batch.loss_mask_RL.sum())
-        loss = sum(float(self.summed_loss(rows)) for rows in self._micro_batches(batch))
-        self.log("val/loss", loss / num_tokens, batch_size=num_tokens, sync_dist=True)
+        parts = Parts()
+        shares = [
+            float(parts.share(partial(self.summed_losses, rows), 1.0))
+            for rows in self._micro_batches(batch)
+        ]
+        metrics = {"val/loss": sum(shares) / num_tokens, **parts.metrics("val", num_tokens)}
+        self.log_dict(metrics, batch_size=num_tokens, sync_dist=True)
 
-    def summed_loss(self, rows: PackedRows) -> Tensor:
-        """Return the cross-entropy summed over the rows' target tokens."""
-        return -document_logp(
+    def summed_losses(self, rows: PackedRows) -> dict[str, Tensor]:
+        """Return the cross-entropy summed over the rows' target tokens, as ``loss``.
+
+        What a subclass returns beside the loss is logged, as a mean over target tokens.
+        """
+        logp_K = document_logp(
             self.policy, rows.input_ids_RL, rows.position_ids_RL, rows.loss_mask_RL
-        ).sum()
-
-    def _share_of_loss(self, rows: PackedRows, num_tokens: float) -> Tensor:
-        return self.summed_loss(rows) / num_tokens
+        )
+        return {"loss": -logp_K.sum()}
 
     def _micro_batches(self, batch: PackedRows) -> Iterator[PackedRows]:
         num_rows, row_length = batch.input_ids_RL.shape

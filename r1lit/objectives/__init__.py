@@ -15,11 +15,14 @@ from r1lit.objectives.base import Objective
 from r1lit.objectives.cispo import CISPO
 from r1lit.objectives.clipping import ClippedObjective
 from r1lit.objectives.dapo import DAPO
+from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
 from r1lit.objectives.dr_grpo import DrGRPO
 from r1lit.objectives.grpo import GRPO
 from r1lit.objectives.grpo_sequence import GRPOSequence
 from r1lit.objectives.gspo import GSPO
 from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
+from r1lit.objectives.preference import BradleyTerry, RewardObjective, SafeUnsafe
+from r1lit.objectives.sampled_divergence import SampledReverseKL
 
 __all__ = [
     "CISPO",
@@ -28,14 +31,22 @@ __all__ = [
     "GSPO",
     "KL_ESTIMATORS",
     "AdvantageEstimator",
+    "BradleyTerry",
     "ClippedObjective",
+    "Divergence",
     "DrGRPO",
+    "ForwardKL",
     "GRPOSequence",
+    "GeneralizedJSD",
     "GroupCentered",
     "GroupNormalized",
     "KLName",
     "LeaveOneOut",
     "Objective",
+    "ReverseKL",
+    "RewardObjective",
+    "SafeUnsafe",
+    "SampledReverseKL",
     "k1_BT",
     "k2_BT",
     "k3_BT",

@@ -77,11 +77,18 @@ def linear_logp(
     return LinearLogp.apply(hidden_KD, weight_VD, target_K, temperature or 1.0)
 
 
-def _parts(hidden_KD: Tensor, weight_VD: Tensor) -> Iterator[slice]:
-    at_once = LOGITS_AT_ONCE.get(hidden_KD.device.type, LOGITS_AT_ONCE["cuda"])
-    size = max(16, at_once // len(weight_VD))
-    for start in range(0, len(hidden_KD), size):
+def token_parts(
+    num_tokens: int, vocabulary: int, device: torch.device, copies: int = 1
+) -> Iterator[slice]:
+    """Yield parts of the tokens whose logits, ``copies`` times over, are few enough."""
+    at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cuda"])
+    size = max(16, at_once // (copies * vocabulary))
+    for start in range(0, num_tokens, size):
         yield slice(start, start + size)
+
+
+def _parts(hidden_KD: Tensor, weight_VD: Tensor) -> Iterator[slice]:
+    return token_parts(len(hidden_KD), len(weight_VD), hidden_KD.device)
 
 
 def _logits(hidden_kD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:

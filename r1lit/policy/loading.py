@@ -29,13 +29,13 @@ def load_config(name_or_path: str) -> PretrainedConfig:
     Raises:
         ValueError: if there is no such model, or it is not a causal language model.
     """
-    _check_directory(name_or_path)
+    refuse_missing_directory(name_or_path)
     try:
         config = AutoConfig.from_pretrained(name_or_path)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"policy: {name_or_path!r} is neither a directory with a Hugging Face model nor a"
-            f" model that can be reached on the hub ({_first_line(error)})"
+            f" model that can be reached on the hub ({first_line(error)})"
         ) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ValueError(
@@ -61,7 +61,7 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
     Raises:
         ValueError: if there is none, or it has no EOS token.
     """
-    _check_directory(name_or_path)
+    refuse_missing_directory(name_or_path)
     path = Path(name_or_path)
     if path.is_dir() and not any(any(path.glob(kind)) for kind in TOKENIZER_FILES):
         # AutoTokenizer would make an empty one
@@ -70,7 +70,7 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(name_or_path)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(
-            f"policy: no tokenizer can be loaded from {name_or_path!r} ({_first_line(error)})"
+            f"policy: no tokenizer can be loaded from {name_or_path!r} ({first_line(error)})"
         ) from error
     if tokenizer.eos_token_id is None:
         raise ValueError(
@@ -99,15 +99,11 @@ def load_policy(
         ValueError: if the model cannot be loaded, lacks weights, or has not that ``attention``.
     """
     config = load_config(name_or_path)
-    torch_dtype = getattr(torch, dtype, None)
-    if not isinstance(torch_dtype, torch.dtype):
-        raise ValueError(f"dtype: {dtype!r} is not a torch dtype; float32 or bfloat16 are usual")
-    if not torch_dtype.is_floating_point:
-        raise ValueError(f"dtype: {dtype!r} holds no fractions; float32 or bfloat16 are usual")
+    weights_dtype = torch_dtype(dtype)
     if from_scratch:
         try:
             policy = AutoModelForCausalLM.from_config(
-                config, dtype=torch_dtype, attn_implementation=attention
+                config, dtype=weights_dtype, attn_implementation=attention
             )
         except (ImportError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
@@ -115,13 +111,13 @@ def load_policy(
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 name_or_path,
-                dtype=torch_dtype,
+                dtype=weights_dtype,
                 attn_implementation=attention,
                 output_loading_info=True,
             )
         except OSError as error:
             raise ValueError(
-                f"policy: no weights can be loaded from {name_or_path!r} ({_first_line(error)})"
+                f"policy: no weights can be loaded from {name_or_path!r} ({first_line(error)})"
             ) from error
         except (ImportError, RuntimeError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
@@ -146,12 +142,51 @@ def load_policy(
     return policy
 
 
+def torch_dtype(name: str) -> torch.dtype:
+    """Return the floating-point dtype of that name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"dtype: {name!r} is not a torch dtype; float32 or bfloat16 are usual")
+    if not dtype.is_floating_point:
+        raise ValueError(f"dtype: {name!r} holds no fractions; float32 or bfloat16 are usual")
+    return dtype
+
+
 def context_length(config: PretrainedConfig) -> int | None:
     """Return the most tokens that a policy can attend over, where its configuration says so."""
     return getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
 
 
-def _check_directory(name_or_path: str) -> None:
+def refuse_leaking(name_or_path: str, config: PretrainedConfig, attention: str) -> None:
+    """Check that packed documents of one row cannot run into each other.
+
+    Raises:
+        ValueError: naming the attention or the layers that would let them.
+    """
+    if attention not in ("sdpa", "eager"):
+        raise ValueError(
+            f"attention: {attention!r} would let packed documents see each other; sdpa and eager"
+            " keep them apart"
+        )
+    kinds = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
+    leaking = sorted(kind for kind in kinds if "attention" not in kind or "linear" in kind)
+    if leaking:
+        raise ValueError(
+            f"policy: {name_or_path!r} has {', '.join(leaking)} layers, in which packed documents"
+            " would run into each other; softmax attention keeps them apart"
+        )
+
+
+def refuse_missing_directory(name_or_path: str) -> None:
+    """Check that a path that looks like a directory is one with a model's configuration.
+
+    Raises:
+        ValueError: if it does not exist or holds no config.json.
+    """
     path = Path(name_or_path)
     looks_local = path.is_absolute() or name_or_path.startswith(".") or name_or_path.count("/") > 1
     if looks_local and not path.is_dir():
@@ -163,9 +198,10 @@ def _check_directory(name_or_path: str) -> None:
 def _cannot_make(name_or_path: str, attention: str, error: BaseException) -> str:
     return (
         f"policy: {name_or_path!r} cannot be made with attention: {attention!r}"
-        f" ({_first_line(error).split('. ')[0]}); eager works with every architecture"
+        f" ({first_line(error).split('. ')[0]}); eager works with every architecture"
     )
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message."""
     return str(error).strip().split("\n", 1)[0]

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from r1lit.objectives.diagnostics import entropy_BT
-from r1lit.policy.attention import is_packed, no_mask
+from r1lit.policy.attention import autocast_dtype, is_packed, no_mask
 from r1lit.policy.linear_logp import linear_logp
 from r1lit.policy.packed import PackedTokens, pack_tokens
 
@@ -30,6 +30,42 @@ class ResponseLogp:
     entropy_BT: Tensor
 
 
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What a policy predicts K tokens from: hidden states and its head's weight, or logits.
+
+    ``states_KD`` are the last hidden states, and ``weight_VD`` makes logits of them; where the
+    policy cannot be taken apart so, ``weight_VD`` is None and the states are logits (D = V).
+    """
+
+    states_KD: Tensor
+    weight_VD: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.states_KD)
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of logits."""
+        return self.states_KD.shape[1] if self.weight_VD is None else len(self.weight_VD)
+
+    def logits(self, part: slice) -> Tensor:
+        """Return the logits of some of the tokens, float32."""
+        if self.weight_VD is None:
+            return self.states_KD[part].float()
+        dtype = autocast_dtype(self.states_KD.device, self.states_KD.dtype)
+        return (self.states_KD[part].to(dtype) @ self.weight_VD.to(dtype).T).float()
+
+    def logp(self, target_K: Tensor, temperature: float = 1.0) -> Tensor:
+        """Return the log-probs of the targets, softmax(logits / temperature), float32."""
+        if self.weight_VD is not None:
+            return linear_logp(self.states_KD, self.weight_VD, target_K, temperature)[0]
+        logits_KV = self.states_KD.float()
+        if temperature not in (0.0, 1.0):
+            logits_KV = logits_KV / temperature
+        return -torch.nn.functional.cross_entropy(logits_KV, target_K, reduction="none")
+
+
 def response_logp(
     policy: PreTrainedModel,
     prompts: Sequence[Sequence[int]],
@@ -43,25 +79,38 @@ def response_logp(
     can attend over packed tokens; otherwise rows are padded on the right. Every token has the
     position at which it was sampled.
     """
-    if is_packed(policy):
-        packed, predictor_K, target_K = pack_responses(prompts, response_BT, mask_BT)
-        hidden_ND = packed_hidden(policy, packed)
-        # an embedding lookup: its gradient sums a prompt's last token over its rows in parallel
-        hidden_KD = torch.nn.functional.embedding(predictor_K, hidden_ND)
-        logp_K, entropy_K = linear_logp(
-            hidden_KD, policy.get_output_embeddings().weight, target_K, temperature
-        )
+    said, target_K = response_predictions(policy, prompts, response_BT, mask_BT)
+    if said.weight_VD is not None:
+        logp_K, entropy_K = linear_logp(said.states_KD, said.weight_VD, target_K, temperature)
     else:
-        logits_KV = padded_logits(policy, prompts, response_BT)[mask_BT].float()
-        logits_KV = logits_KV / (temperature or 1.0)
+        logits_KV = said.states_KD.float() / (temperature or 1.0)
         logp_KV = logits_KV.log_softmax(-1)
-        logp_K = logp_KV.gather(-1, response_BT[mask_BT][:, None]).squeeze(-1)
+        logp_K = logp_KV.gather(-1, target_K[:, None]).squeeze(-1)
         entropy_K = entropy_BT(logits_KV)
     zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     return ResponseLogp(
         logp_BT=zero_BT.masked_scatter(mask_BT, logp_K),
         entropy_BT=zero_BT.masked_scatter(mask_BT, entropy_K),
     )
+
+
+def response_predictions(
+    policy: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    response_BT: Tensor,
+    mask_BT: Tensor,
+) -> tuple[Predictions, Tensor]:
+    """Return what response tokens are predicted from, and the tokens (K), row after row."""
+    target_K = response_BT[mask_BT]
+    if not is_packed(policy):
+        logits_KV = padded_logits(policy, prompts, response_BT)[mask_BT]
+        return Predictions(states_KD=logits_KV, weight_VD=None), target_K
+    packed, predictor_K, target_K = pack_responses(prompts, response_BT, mask_BT)
+    hidden_ND = packed_hidden(policy, packed)
+    # an embedding lookup: its gradient sums a prompt's last token over its rows in parallel
+    hidden_KD = torch.nn.functional.embedding(predictor_K, hidden_ND)
+    weight_VD = policy.get_output_embeddings().weight
+    return Predictions(states_KD=hidden_KD, weight_VD=weight_VD), target_K
 
 
 def pack_responses(
@@ -105,16 +154,23 @@ def document_logp(
 
     ``position_ids_RL`` restarts at 0 at each document, ``loss_mask_RL`` is true at targets.
     """
-    target_K = input_ids_RL[loss_mask_RL]
+    said = document_predictions(policy, input_ids_RL, position_ids_RL, loss_mask_RL)
+    return said.logp(input_ids_RL[loss_mask_RL])
+
+
+def document_predictions(
+    policy: PreTrainedModel, input_ids_RL: Tensor, position_ids_RL: Tensor, loss_mask_RL: Tensor
+) -> Predictions:
+    """Return what the targets (K) of packed rows are predicted from, in order."""
     if is_packed(policy):
         packed, predictor_K = pack_documents(input_ids_RL, position_ids_RL, loss_mask_RL)
         hidden_KD = packed_hidden(policy, packed)[predictor_K]
-        return linear_logp(hidden_KD, policy.get_output_embeddings().weight, target_K)[0]
+        weight_VD = policy.get_output_embeddings().weight
+        return Predictions(states_KD=hidden_KD, weight_VD=weight_VD)
     logits_RLV = policy(
         input_ids=input_ids_RL, position_ids=position_ids_RL, use_cache=False
     ).logits
-    logits_KV = logits_RLV[:, :-1][loss_mask_RL[:, 1:]].float()
-    return -torch.nn.functional.cross_entropy(logits_KV, target_K, reduction="none")
+    return Predictions(states_KD=logits_RLV[:, :-1][loss_mask_RL[:, 1:]], weight_VD=None)
 
 
 def pack_documents(

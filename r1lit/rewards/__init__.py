@@ -6,9 +6,11 @@ from r1lit.rewards.combine import check_rewards, score
 from r1lit.rewards.format import Format, SpecialTokenFormat
 from r1lit.rewards.language import LanguageConsistency
 from r1lit.rewards.length import CosineLength, GroupLength
+from r1lit.rewards.only import Only
 from r1lit.rewards.overlong import Overlong
 from r1lit.rewards.plain import PlainReward, Reward, as_reward
 from r1lit.rewards.repetition import Repetition
+from r1lit.rewards.reward_model import RewardModel
 
 __all__ = [
     "Accuracy",
@@ -16,11 +18,13 @@ __all__ = [
     "Format",
     "GroupLength",
     "LanguageConsistency",
+    "Only",
     "Overlong",
     "PlainReward",
     "Repetition",
     "Reward",
     "RewardFunction",
+    "RewardModel",
     "SpecialTokenFormat",
     "as_reward",
     "check_rewards",

@@ -12,11 +12,15 @@ from r1lit.rewards.plain import Scores, as_reward
 
 
 def score(
-    functions: Sequence[RewardFunction | Scores], responses: Sequence[Response]
+    functions: Sequence[RewardFunction | Scores],
+    responses: Sequence[Response],
+    iteration: int | None = None,
 ) -> tuple[dict[str, list[float]], list[float]]:
     """Return every reward unweighted and by name, and the weighted sum a response.
 
     A function is a ``RewardFunction`` or a plain callable, which has its own name and weight 1.
+    At a training ``iteration`` before its ``from_iteration`` a function is not called and its
+    rewards are 0; without one, as in evaluation, every function is called.
 
     With accuracy (weight 1) and format (weight 0.1), a right answer in the right format gives
     ``({"accuracy": [1.0], "format": [1.0]}, [1.1])``.
@@ -31,7 +35,9 @@ def score(
     total = [0.0] * len(responses)
     for function in named:
         name = function.name
-        rewards[name] = _checked(name, function(responses), len(responses))
+        waits = iteration is not None and iteration < function.from_iteration
+        values = [0.0] * len(responses) if waits else function(responses)
+        rewards[name] = _checked(name, values, len(responses))
         total = [t + function.weight * r for t, r in zip(total, rewards[name], strict=True)]
     return rewards, total
 

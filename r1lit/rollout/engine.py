@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation
 from r1lit.rollout.sampling import Sampling
+
+OnEnd = Callable[[Sequence[int], Sequence[Sequence[int]]], None]
+"""Takes rows that have finished, and the tokens of each through its EOS or stop string."""
 
 
 class RolloutEngine(ABC):
@@ -26,9 +29,13 @@ class RolloutEngine(ABC):
         seed: int,
         iteration: int,
         samples: Sequence[int],
+        on_end: OnEnd | None = None,
     ) -> Generation:
         """Draw ``group_size`` responses to each of P prompts: B = P * G rows, prompt-major.
 
         Row ``b`` is sample ``samples[b]`` of its iteration. Its tokens are a function of
         (seed, iteration, sample) and of its prompt, up to the rounding of logits.
+
+        ``on_end`` is told of rows as they finish, each at most once, from this thread. An engine
+        that cannot tell tells nothing; rows cut at the token limit are not told of either.
         """

@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,7 +18,7 @@ from r1lit.machine import no_garbage_collection
 from r1lit.policy import is_packed
 from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding
-from r1lit.rollout.engine import RolloutEngine
+from r1lit.rollout.engine import OnEnd, RolloutEngine
 from r1lit.rollout.randomness import Uniforms
 from r1lit.rollout.sampling import Sampling, choose
 from r1lit.rollout.shared_prompts import (
@@ -69,6 +70,7 @@ class InProcessEngine(RolloutEngine):
         seed: int,
         iteration: int,
         samples: Sequence[int],
+        on_end: OnEnd | None = None,
     ) -> Generation:
         """Draw responses; see ``RolloutEngine.generate``.
 
@@ -81,8 +83,8 @@ class InProcessEngine(RolloutEngine):
         with evaluating(policy), no_garbage_collection(), any_sizes():
             decoder = self._decoder(policy)
             for chosen, size in self._shares(len(prompts), group_size):
-                rows = samples[done : done + len(chosen) * size]
-                done += len(rows)
+                rows = range(done, done + len(chosen) * size)
+                done = rows.stop
                 parts.append(
                     self._decode(
                         decoder or policy,
@@ -92,7 +94,8 @@ class InProcessEngine(RolloutEngine):
                         sampling,
                         seed,
                         iteration,
-                        rows,
+                        [samples[row] for row in rows],
+                        None if on_end is None else partial(_end_of_part, on_end, rows.start),
                     )
                 )
         return join(parts, pad=int(tokenizer.pad_token_id))
@@ -133,6 +136,7 @@ class InProcessEngine(RolloutEngine):
         seed: int,
         iteration: int,
         samples: Sequence[int],
+        on_end: OnEnd | None,
     ) -> Generation:
         pad = int(tokenizer.pad_token_id)
         decoding: Decoding
@@ -160,6 +164,8 @@ class InProcessEngine(RolloutEngine):
             done = kept[ended(token_R[alive_R], response_BT, kept, token)]
             finished_B[done] = True
             length_B[done] = token + 1
+            if on_end is not None and len(done):
+                on_end(done.tolist(), response_BT[done, : token + 1].tolist())
             alive_R = ~finished_B[row_R]
             num_alive = int(alive_R.sum())
             if num_alive == 0 or token + 1 == limit:
@@ -201,6 +207,13 @@ class InProcessEngine(RolloutEngine):
             return done_R
 
         return ended
+
+
+def _end_of_part(
+    on_end: OnEnd, start: int, rows: Sequence[int], tokens: Sequence[Sequence[int]]
+) -> None:
+    """Tell ``on_end`` of rows of a part of the batch that begins at row ``start``."""
+    on_end([start + row for row in rows], tokens)
 
 
 def check_decodable(policy: PreTrainedModel) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.endpoint import Endpoint, Refused
+from r1lit.rollout.sameness import Sameness
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.text import Draw, Finished, Request, Source, TextEngine
 from r1lit.seeding import generator
@@ -25,7 +26,8 @@ class ServerEngine(TextEngine):
     vLLM is recognised by its ``/version``. It gets the prompt's token ids, ``top_k`` -1
     and ``repetition_penalty`` 1, because it would otherwise take these two from the model's
     ``generation_config.json``. Other servers get text, without the BOS that they add themselves,
-    and fill in what was not asked as they are set up.
+    and fill in what was not asked as they are set up. If all responses to a prompt turn out to be
+    the same at a temperature above 0, there is a warning.
 
     Args:
         base_url: up to and including the version, ``http://127.0.0.1:8000/v1``.
@@ -63,6 +65,7 @@ class ServerEngine(TextEngine):
         self.model = model
         self.concurrency = concurrency
         self.extra = dict(extra or {})
+        self.sameness = Sameness(base_url)
 
     def describe(self) -> dict[str, Any]:
         """Return what a table should say about this engine."""
@@ -108,6 +111,8 @@ class ServerEngine(TextEngine):
                 draw = self._read(self.endpoint.post("completions", payload, stop), source)
                 with lock:
                     finished(index, draw)
+                    if fixed["temperature"] > 0:
+                        self.sameness.add(request.prompt, draw.text)
             except BaseException:
                 stop.set()
                 raise
@@ -124,6 +129,7 @@ class ServerEngine(TextEngine):
                     pool.shutdown(wait=False, cancel_futures=True)
         for future in done:
             future.result()
+        self.sameness.end()
 
     def _fixed(self, source: Source, sampling: Sampling) -> dict[str, Any]:
         """Return the part of the body that all requests share; ``extra`` has the last word."""

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import torch
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation
-from r1lit.rollout.in_process import InProcessEngine, Stopper
+from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling
 
 
@@ -89,7 +87,7 @@ class PolicyEngine(TextEngine):
     """
 
     def __init__(self, max_rows: int | None = 256, compile: bool = True) -> None:
-        self._engine = _Reporting(max_rows=max_rows, compile=compile)
+        self._engine = InProcessEngine(max_rows=max_rows, compile=compile)
 
     def draw(
         self,
@@ -108,16 +106,7 @@ class PolicyEngine(TextEngine):
         """
         assert source.policy is not None, "the in-process engine needs a loaded policy"
         for indices, group_size in self._calls(requests):
-            rows = dict(zip((requests[i].sample for i in indices), indices, strict=True))
-
-            def report(
-                sample: int, tokens: list[int], ended: bool, rows: dict[int, int] = rows
-            ) -> None:
-                text = source.tokenizer.decode(tokens, skip_special_tokens=True)
-                assert isinstance(text, str)
-                finished(rows.pop(sample), Draw(text=text, num_tokens=len(tokens), finished=ended))
-
-            self._engine.report = report
+            told = _Told(source.tokenizer, indices, finished)
             generation = self._engine.generate(
                 source.policy,
                 source.tokenizer,
@@ -127,25 +116,14 @@ class PolicyEngine(TextEngine):
                 seed=seed,
                 iteration=iteration,
                 samples=[requests[i].sample for i in indices],
+                on_end=told.on_end,
             )
-            self._report_cut(generation, [requests[i].sample for i in indices], rows, report)
-
-    def _report_cut(
-        self,
-        generation: Generation,
-        samples: Sequence[int],
-        left: dict[int, int],
-        report: Callable[[int, list[int], bool], None],
-    ) -> None:
-        if not bool(generation.logp_BT.isfinite().all()):
-            raise ValueError(
-                "policy: its log-probs are not finite, so its weights are broken or its dtype is"
-                " too coarse"
-            )
-        for row, sample in enumerate(samples):
-            if sample in left:
-                tokens = generation.response_BT[row][generation.mask_BT[row]].tolist()
-                report(sample, tokens, bool(generation.finished_B[row]))
+            if not bool(generation.logp_BT.isfinite().all()):
+                raise ValueError(
+                    "policy: its log-probs are not finite, so its weights are broken or its dtype"
+                    " is too coarse"
+                )
+            told.rest(generation)
 
     def _calls(self, requests: Sequence[Request]) -> Iterator[tuple[list[int], int]]:
         """Yield the requests of each call of the engine, prompt-major, with their group size.
@@ -165,21 +143,29 @@ class PolicyEngine(TextEngine):
                 yield [i for group in groups[start : start + together] for i in group], size
 
 
-class _Reporting(InProcessEngine):
-    """Calls ``report(sample, tokens, True)`` at the token that ends a response."""
+class _Told:
+    """Hands each row of one call over as a ``Draw``, once."""
 
-    report: Callable[[int, list[int], bool], None]
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, indices: Sequence[int], finished: Finished
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._finished = finished
+        self._left = dict(enumerate(indices))
 
-    def stopper(
-        self, tokenizer: PreTrainedTokenizerBase, sampling: Sampling, samples: Sequence[int]
-    ) -> Stopper:
-        """Return the engine's own stopper, which reports what it ends."""
-        ends = super().stopper(tokenizer, sampling, samples)
+    def on_end(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
+        """Hand over rows that have finished."""
+        for row, said in zip(rows, tokens, strict=True):
+            self._hand_over(row, said, ended=True)
 
-        def ended(token_R: Tensor, response_BT: Tensor, rows: Tensor, token: int) -> torch.Tensor:
-            done_R = ends(token_R, response_BT, rows, token)
-            for row in rows[done_R].tolist():
-                self.report(samples[row], response_BT[row, : token + 1].tolist(), True)
-            return done_R
+    def rest(self, generation: Generation) -> None:
+        """Hand over the rows that were cut."""
+        for row in list(self._left):
+            said = generation.response_BT[row][generation.mask_BT[row]].tolist()
+            self._hand_over(row, said, ended=bool(generation.finished_B[row]))
 
-        return ended
+    def _hand_over(self, row: int, tokens: Sequence[int], *, ended: bool) -> None:
+        text = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        assert isinstance(text, str)
+        draw = Draw(text=text, num_tokens=len(tokens), finished=ended)
+        self._finished(self._left.pop(row), draw)

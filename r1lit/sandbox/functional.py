@@ -102,6 +102,8 @@ def _in_tester(
         decision: dict[str, str] = json.loads(text)
         return decision
     code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGXCPU:
+        return None
     return {"status": "error", "reason": f"the process with the tests died (exit status {code})"}
 
 
@@ -111,7 +113,8 @@ def _test_and_end(
     try:
         die_with_parent()
         seconds = int(deadline - time.monotonic()) + 2
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        # a second more for the harder limit: its SIGKILL would not say what it is for
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_AS, (TESTER_BYTES, TESTER_BYTES))
         with open(os.devnull, "w") as nowhere:
             sys.stdout = sys.stderr = nowhere

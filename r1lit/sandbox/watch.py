@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TICK_S = 0.05
+NEARLY = 0.8  # the kernel counts ticks for the limit, and measures what it reports
 _OWN_MEMORY = re.compile(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", re.MULTILINE)
 _CHUNK = 1 << 16
 
@@ -134,7 +135,9 @@ class Watch:
 
     def _report(self, status: int, cpu_s: float, seconds: float) -> dict[str, Any]:
         code = os.waitstatus_to_exitcode(status)
-        if code == -signal.SIGXCPU or (code < 0 and cpu_s >= self._limits["cpu_s"]):
+        # a program may catch SIGXCPU, and then end as it likes or be killed a second later
+        used_up = cpu_s >= NEARLY * self._limits["cpu_s"]
+        if code == -signal.SIGXCPU or (code != 0 and used_up):
             self._limit = self._limit or "CPU time"
         elif code == -signal.SIGXFSZ:
             self._limit = self._limit or "file size"

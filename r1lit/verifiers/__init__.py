@@ -13,6 +13,8 @@ from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.judge import Judge, default_verifiers
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
+from r1lit.verifiers.none import NoVerifier
+from r1lit.verifiers.preference import GenerativePreference, PreferenceJudge
 from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 __all__ = [
@@ -22,11 +24,14 @@ __all__ = [
     "ExactVerifier",
     "FunctionalCodeVerifier",
     "Game24Verifier",
+    "GenerativePreference",
     "GenerativeVerifier",
     "IFEvalVerifier",
     "Judge",
     "LogicVerifier",
     "MathVerifier",
+    "NoVerifier",
+    "PreferenceJudge",
     "StdinCodeVerifier",
     "Verifier",
     "check_golds",

@@ -15,6 +15,12 @@ class Verifier(ABC):
     needs_answer = True
     """Whether ``problem.answer`` decides. A verifier that goes by ``problem.meta`` says False."""
 
+    in_background = False
+    """Whether it decides in processes of its own and may be called from several threads at once.
+
+    Such a verifier is asked about a response while others are still being drawn.
+    """
+
     max_words: float = float("inf")
     """Words a gold answer may have; more show that another text was taken for it."""
 

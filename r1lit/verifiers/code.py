@@ -12,7 +12,7 @@ from typing import Any
 import r1lit.sandbox
 from r1lit.batches import Problem, Verdict
 from r1lit.sandbox.base import Limits
-from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.code_block import CodeBlock, find_code
 from r1lit.verifiers.pool import WorkerPool
 
@@ -31,20 +31,17 @@ class CodeVerifier(Verifier):
     """
 
     needs_answer = False
+    in_background = True
     kind: str
     languages: tuple[str, ...]
 
     def __init__(
         self, timeout_s: float = 10.0, num_workers: int = 2, limits: Limits | None = None
     ) -> None:
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
-        if num_workers < 1:
-            raise ValueError(f"num_workers: {num_workers} is not at least 1")
+        self.pool = WorkerPool(_WORKER, num_workers, timeout_s, GRACE_S)
         self.timeout_s = timeout_s
         self.num_workers = num_workers
         self.limits = limits or Limits(wall_s=timeout_s, cpu_s=timeout_s)
-        self.pool = WorkerPool(_WORKER, num_workers, timeout_s + GRACE_S)
 
     @abstractmethod
     def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:
@@ -82,13 +79,7 @@ class CodeVerifier(Verifier):
             block = find_code(response)
             refusal = self._refusal(block)
             if block is None or refusal:
-                verdicts[row] = Verdict(
-                    value=0.0,
-                    status="unparsed",
-                    canonical=None,
-                    reason=refusal,
-                    seconds=time.perf_counter() - start,
-                )
+                verdicts[row] = conclude("unparsed", None, refusal, start)
             else:
                 request = self.request(block, problem)
                 requests[row] = {**request, "kind": self.kind, "limits": asdict(self.limits)}

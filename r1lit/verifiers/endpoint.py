@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import os
-import random
-import socket
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-MAX_BYTES = 4 * 1024**2
-_AGAIN = {408, 409, 425, 429}
+from r1lit.transport import ask, pause_s
+
 _MISCONFIGURED = {401, 403, 404, 405}
 
 
@@ -111,65 +106,26 @@ class ChatEndpoint:
             except EndpointError as error:
                 if attempt == self.retries:
                     raise
-                wait_s = self.backoff_s * 2**attempt * random.uniform(0.5, 1.5)
-                time.sleep(min(60.0, wait_s if error.wait_s is None else error.wait_s))
+                time.sleep(pause_s(attempt, self.backoff_s, error.wait_s))
             attempt += 1
 
     def _ask(self, body: bytes) -> Reply:
         try:
-            status, wait_s, content = self._post(body)
+            answer = ask(self.url, body, timeout_s=self.timeout_s, api_key_env=self.api_key_env)
         except TimeoutError as error:
             message = f"{self.url}: no reply in {self.timeout_s:g} s"
             raise EndpointError(message, timed_out=True) from error
         except (OSError, http.client.HTTPException) as error:
             message = f"{self.url}: {type(error).__name__}: {error}"
             raise EndpointError(message) from error
-        said = content[:300].decode("utf-8", "replace")
+        status, said = answer.status, answer.said(300)
         if status in _MISCONFIGURED:
             raise ValueError(f"url: {self.url} answers {status} to model {self.model!r}: {said}")
-        if status in _AGAIN or status >= 500:
-            raise EndpointError(f"{self.url}: status {status}: {said}", wait_s=wait_s)
+        if answer.passing:
+            raise EndpointError(f"{self.url}: status {status}: {said}", wait_s=answer.wait_s)
         if status != 200:
             raise _Refused(f"{self.url}: status {status}: {said}")
-        return self._read(content, said)
-
-    def _post(self, body: bytes) -> tuple[int, float | None, bytes]:
-        parts = urlsplit(self.url)
-        assert parts.hostname is not None
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
-        connection = kind(parts.hostname, parts.port, timeout=self.timeout_s)
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(self.api_key_env):
-            headers["Authorization"] = f"Bearer {key}"
-        late = threading.Event()
-
-        def hang_up(sock: socket.socket) -> None:
-            late.set()
-            with contextlib.suppress(OSError):  # closed just now
-                sock.shutdown(socket.SHUT_RDWR)
-
-        deadline = time.monotonic() + self.timeout_s
-        connection.connect()
-        # the socket's own time-out starts anew with each byte that drips in
-        timer = threading.Timer(deadline - time.monotonic(), hang_up, [connection.sock])
-        timer.daemon = True
-        timer.start()
-        try:
-            connection.request("POST", parts.path, body, headers)
-            response = connection.getresponse()
-            content = response.read(MAX_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            if late.is_set():
-                raise TimeoutError from error
-            raise
-        finally:
-            timer.cancel()
-            connection.close()
-        if late.is_set():
-            raise TimeoutError
-        return response.status, _seconds(response.getheader("Retry-After")), content
+        return self._read(answer.body, said)
 
     def _read(self, content: bytes, said: str) -> Reply:
         try:
@@ -185,8 +141,3 @@ class ChatEndpoint:
             prompt_tokens=usage.get("prompt_tokens"),
             completion_tokens=usage.get("completion_tokens"),
         )
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Read Retry-After in seconds; a date is not read."""
-    return float(retry_after) if retry_after and retry_after.isdecimal() else None

@@ -7,22 +7,18 @@ read strictly: the last line of its reply, alone, is ``VERDICT: CORRECT`` or ``V
 
 from __future__ import annotations
 
-import hashlib
 import re
-import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from r1lit.batches import Problem, Status, Verdict
-from r1lit.verifiers.base import Verifier
-from r1lit.verifiers.endpoint import EndpointError, Reply
+from r1lit.verifiers.asking import Model, ask, key_of
+from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.judgements import CostLog, Judgements
-
-Model = Callable[[str], str | Reply]
-"""Text in, text out; a ``Reply`` says what it cost as well."""
 
 MAX_CHARACTERS = 20_000
 _VERDICT = re.compile(r"VERDICT: (CORRECT|INCORRECT)")
@@ -109,16 +105,16 @@ class GenerativeVerifier(Verifier):
         start = time.perf_counter()
         answer = answer_to_grade(response)
         if not problem.answer.strip():
-            return _verdict("error", "the problem has no reference answer", start)
+            return conclude("error", None, "the problem has no reference answer", start)
         if not answer:
-            return _verdict("unparsed", "no answer outside the thinking", start)
+            return conclude("unparsed", None, "no answer outside the thinking", start)
         if len(answer) > MAX_CHARACTERS:
-            return _verdict("unparsed", f"is longer than {MAX_CHARACTERS} characters", start)
+            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
         key = self._key(answer, problem)
         known = self.judgements.get(key)
         if known is not None:
             status, reason = known
-            return _verdict(status, reason, start)
+            return conclude(status, None, reason, start)
         return self._ask(key, answer, problem, start)
 
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
@@ -137,35 +133,23 @@ class GenerativeVerifier(Verifier):
         return [by_row[row] for row in row_of]
 
     def _key(self, answer: str, problem: Problem) -> str:
-        parts = (INSTRUCTIONS, self.name, problem.question, problem.answer, answer)
-        digest = hashlib.sha256()
-        for part in parts:
-            data = part.encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(8, "big") + data)
-        return digest.hexdigest()
+        return key_of(INSTRUCTIONS, self.name, problem.question, problem.answer, answer)
 
     def _ask(self, key: str, answer: str, problem: Problem, start: float) -> Verdict:
-        status: Status = "unparsed"
-        reason = ""
-        for attempt in range(1, self.attempts + 1):
-            fence = secrets.token_hex(8)
-            asked = time.perf_counter()
-            verdict, reply = None, Reply(text="")
-            try:
-                said = self.model(judge_prompt(problem, answer, fence))
-            except EndpointError as error:
-                status, reason = "timeout" if error.timed_out else "error", str(error)
-            else:
-                reply = said if isinstance(said, Reply) else Reply(text=said)
-                verdict = read_verdict(reply.text, fence)
-                status = "unparsed" if verdict is None else "right" if verdict else "wrong"
-                reason = _reason(status, reply.text)
-            self.costs.add(self.name, attempt, status, time.perf_counter() - asked, reply)
-            if verdict is not None:
-                self.judgements.put(key, status, reason)
-            if status != "unparsed":  # an endpoint that failed has had its retries
-                break
-        return _verdict(status, reason, start)
+        said = ask(
+            self.model,
+            partial(judge_prompt, problem, answer),
+            read_verdict,
+            lambda is_correct: "right" if is_correct else "wrong",
+            name=self.name,
+            attempts=self.attempts,
+            costs=self.costs,
+        )
+        failed = said.status in ("timeout", "error")
+        reason = said.text if failed else _reason(said.status, said.text)
+        if said.value is not None:
+            self.judgements.put(key, said.status, reason)
+        return conclude(said.status, None, reason, start)
 
 
 def judge_prompt(problem: Problem, answer: str, fence: str) -> str:
@@ -222,13 +206,3 @@ def _reason(status: Status, reply: str) -> str:
         return ""
     what = "the judge says: " if status == "wrong" else "no verdict in "
     return what + repr(reply.strip()[-200:])
-
-
-def _verdict(status: Status, reason: str, start: float) -> Verdict:
-    return Verdict(
-        value=float(status == "right"),
-        status=status,
-        canonical=None,
-        reason=reason,
-        seconds=time.perf_counter() - start,
-    )

@@ -62,12 +62,9 @@ class IFEvalVerifier(Verifier):
     """
 
     needs_answer = False
+    in_background = True
 
     def __init__(self, loose: bool = False, timeout_s: float = 10.0, num_workers: int = 2) -> None:
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
-        if num_workers < 1:
-            raise ValueError(f"num_workers: {num_workers} is not at least 1")
         self.loose = loose
         self.splitter: str | None = None
         self.pool = WorkerPool(Path(__file__).with_name("ifeval_worker.py"), num_workers, timeout_s)

@@ -14,6 +14,7 @@ from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
+from r1lit.verifiers.none import NoVerifier
 from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 
@@ -33,6 +34,7 @@ def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
         "ifeval_strict": IFEvalVerifier(),
         "logic": LogicVerifier(),
         "math": MathVerifier(last_expression=last_expression),
+        "none": NoVerifier(),
         "stdin_code": StdinCodeVerifier(),
     }
 

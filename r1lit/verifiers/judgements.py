@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
+from r1lit import jsonl
 from r1lit.batches import Status
 from r1lit.verifiers.endpoint import Reply
 
@@ -98,9 +97,4 @@ class CostLog:
         if self.path is not None:
             began = round(time.time() - seconds, 3)
             line = {"time": began, "judge": judge, "attempt": attempt, "status": status, **numbers}
-            # one write in append mode: lines of several processes do not mix
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                os.write(file, (json.dumps(line) + "\n").encode())
-            finally:
-                os.close(file)
+            jsonl.append(self.path, [line])

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
-from r1lit.batches import Problem, Status, Verdict
-from r1lit.verifiers.base import Verifier
+from r1lit.batches import Problem, Verdict
+from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.extract import extract_final
 from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.notation import plain_answer, side_by_side, words_of
@@ -60,15 +60,12 @@ class MathVerifier(Verifier):
     'right'
     """
 
+    in_background = True
     max_words = 8.0  # gold answers of GSM8K and MATH have 3 at most, solutions dozens
 
     def __init__(
         self, timeout_s: float = 5.0, num_workers: int = 2, last_expression: bool = False
     ) -> None:
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
-        if num_workers < 1:
-            raise ValueError(f"num_workers: {num_workers} is not at least 1")
         self.timeout_s = timeout_s
         self.num_workers = num_workers
         self.last_expression = last_expression
@@ -159,15 +156,15 @@ def whole_number(text: str) -> int | None:
 def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
     """Decide without a worker process, or return ``None``."""
     if not gold:
-        return _refused("error", "the problem has no gold answer", start)
+        return conclude("error", None, "the problem has no gold answer", start)
     if answer is None:
-        return _refused("unparsed", r"no <answer> and no \boxed{}", start)
+        return conclude("unparsed", None, r"no <answer> and no \boxed{}", start)
     if not answer:
-        return _refused("unparsed", "an empty answer", start)
+        return conclude("unparsed", None, "an empty answer", start)
     if len(answer) > MAX_CHARACTERS:
-        return _refused("unparsed", f"is longer than {MAX_CHARACTERS} characters", start)
+        return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
     if _nesting(answer) > MAX_NESTING:  # the LaTeX parser is exponential in it
-        return _refused("unparsed", f"nests brackets deeper than {MAX_NESTING}", start)
+        return conclude("unparsed", None, f"nests brackets deeper than {MAX_NESTING}", start)
     gold_words = words_of(gold, wrapped=True)  # east, not the product that is also seat
     if gold_words is not None:
         said = words_of(answer) or answer.casefold()
@@ -176,9 +173,9 @@ def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
     if words and gold_words and min(len(words), len(gold_words)) > 2:
         return _compared(words == gold_words, words, answer, gold, start)
     if _HUGE.match(answer):
-        return _refused("unparsed", "a power of ten beyond 999", start)
+        return conclude("unparsed", None, "a power of ten beyond 999", start)
     if side_by_side(answer):
-        return _refused("unparsed", "two numbers with nothing between them", start)
+        return conclude("unparsed", None, "two numbers with nothing between them", start)
     number, gold_number = whole_number(answer), whole_number(gold)
     if number is None or gold_number is None:
         return None
@@ -186,21 +183,11 @@ def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
 
 
 def _compared(right: bool, canonical: str, answer: str, gold: str, start: float) -> Verdict:
-    return Verdict(
-        value=float(right),
-        status="right" if right else "wrong",
-        canonical=canonical[:MAX_VOTE],
-        reason="" if right else f"{answer[:60]!r} is not {gold[:60]!r}",
-        seconds=time.perf_counter() - start,
-    )
+    reason = "" if right else f"{answer[:60]!r} is not {gold[:60]!r}"
+    return conclude("right" if right else "wrong", canonical[:MAX_VOTE], reason, start)
 
 
 def _nesting(text: str) -> int:
     """Return how many brackets of any kind are open at once."""
     depths = accumulate(1 if c in "([{" else -1 if c in ")]}" else 0 for c in text)
     return max(depths, default=0)
-
-
-def _refused(status: Status, reason: str, start: float) -> Verdict:
-    seconds = time.perf_counter() - start
-    return Verdict(value=0.0, status=status, canonical=None, reason=reason, seconds=seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -28,8 +29,21 @@ class Reply:
     seconds: float
 
 
+class _Call:
+    """The requests of one caller, and the replies so far by their index."""
+
+    def __init__(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        self.requests = requests
+        self.todo = deque(range(len(requests)))
+        self.replies: dict[int, Reply] = {}
+
+    @property
+    def over(self) -> bool:
+        return len(self.replies) == len(self.requests)
+
+
 class _Worker:
-    """One process. It is starting, then by turns idle and busy with the item ``index``."""
+    """One process. It is starting, then by turns idle and busy with an item of a call."""
 
     def __init__(self, script: Path) -> None:
         self.connection, theirs = Pipe()
@@ -45,25 +59,32 @@ class _Worker:
                 start_new_session=True,
             )
         self.starting = True
-        self.index: int | None = None
+        self.item: tuple[_Call, int] | None = None
         self.since = time.monotonic()
         self.deadline = self.since + START_SECONDS
 
     @property
     def idle(self) -> bool:
-        return not self.starting and self.index is None
+        return not self.starting and self.item is None
 
-    def send(self, index: int, request: Mapping[str, Any], timeout_s: float) -> None:
+    def send(self, call: _Call, index: int, timeout_s: float) -> None:
         # The worker's own alarm is for the day the parent is gone, so it is later than ours.
-        message = json.dumps({**request, "patience": 2 * timeout_s + 1})
+        message = json.dumps({**call.requests[index], "patience": 2 * timeout_s + 1})
         self.connection.send_bytes(message.encode())
-        self.index = index
+        self.item = call, index
         self.since = time.monotonic()
         self.deadline = self.since + timeout_s
 
     def receive(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(self.connection.recv_bytes())
         return content
+
+    def reply(self, content: Mapping[str, Any]) -> None:
+        """Give ``content`` to the call whose item this is, and be idle."""
+        assert self.item is not None
+        call, index = self.item
+        call.replies[index] = Reply(content=content, seconds=time.monotonic() - self.since)
+        self.item = None
 
     def kill(self) -> None:
         self.process.kill()
@@ -75,20 +96,35 @@ class WorkerPool:
     """Runs requests through at most ``num_workers`` processes that execute ``script``.
 
     An item that hangs, crashes or eats its process's memory costs only itself: its worker is killed
-    and the next item gets a fresh one. Processes start at the first request. Threads may share a
-    pool; their calls take turns. A pickled, copied or forked pool has no processes and starts its
-    own. ``pids`` are the processes alive now.
+    and the next item gets a fresh one. Processes start at the first request. A pickled, copied or
+    forked pool has no processes and starts its own. ``pids`` are the processes alive now.
+
+    Threads may share a pool: free workers take an item of each caller by turns, so that neither a
+    long list nor an item that hangs holds up another caller while there is a free worker. One of
+    the callers at a time listens to the workers, for all.
+
+    An item may take ``timeout_s`` and, where the script keeps to that limit itself and says what
+    came of the item, ``grace_s`` more.
     """
 
-    def __init__(self, script: Path, num_workers: int, timeout_s: float) -> None:
+    def __init__(
+        self, script: Path, num_workers: int, timeout_s: float, grace_s: float = 0.0
+    ) -> None:
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
+        if num_workers < 1:
+            raise ValueError(f"num_workers: {num_workers} is not at least 1")
         self.script = script
         self.num_workers = num_workers
-        self.timeout_s = timeout_s
+        self.timeout_s = timeout_s + grace_s
         self._become_empty()
 
     def _become_empty(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._listener: _Call | None = None
+        self._calls: deque[_Call] = deque()
         self._workers: list[_Worker] = []
+        self._bell, self._button = Pipe(duplex=False)
         self._pid = os.getpid()
         self._finalizer = weakref.finalize(self, _kill_all, self._workers, self._pid)
 
@@ -112,55 +148,100 @@ class WorkerPool:
         """
         if self._pid != os.getpid():  # forked: the processes belong to the parent
             self._become_empty()
-        with self._lock:
-            try:
-                return self._run(requests)
-            except BaseException:  # also Ctrl-C: replies may be under way, so start afresh
-                _kill_all(self._workers, self._pid)
-                raise
+        call = _Call(requests)
+        with self._changed:
+            self._calls.append(call)
+            if self._listener is not None:
+                self._button.send_bytes(b"")  # have it look up
+        try:
+            while self._listens(call):
+                self._listen()
+        finally:
+            with self._changed:
+                self._calls.remove(call)
+                if self._listener is call:  # cut short, also by Ctrl-C: a reply may be half heard
+                    self._start_afresh()
+                    self._give_way()
+        return [call.replies[index] for index in range(len(requests))]
 
     def close(self) -> None:
-        """Kill the workers; a later ``run`` starts new ones."""
+        """Kill the workers, once no item is waited for; a later ``run`` starts new ones."""
         if self._pid != os.getpid():
             return
-        with self._lock:
-            _kill_all(self._workers, self._pid)
+        with self._changed:
+            self._changed.wait_for(lambda: self._listener is None)
+            self._start_afresh()
 
-    def _run(self, requests: Sequence[Mapping[str, Any]]) -> list[Reply]:
-        replies: dict[int, Reply] = {}
-        todo = deque(range(len(requests)))
-        while len(replies) < len(requests):
-            self._start(len(requests) - len(replies))
-            self._dispatch(todo, requests)
+    def _listens(self, call: _Call) -> bool:
+        """Return whether ``call`` is to listen to the workers; else it is over."""
+        with self._changed:
+            if self._listener is call and call.over:
+                self._give_way()
+            self._changed.wait_for(lambda: call.over or self._listener in (call, None))
+            if not call.over:
+                self._listener = call
+            return not call.over
+
+    def _give_way(self) -> None:
+        self._listener = None
+        self._changed.notify_all()
+
+    def _listen(self) -> None:
+        """Send items out, and hear what comes back first."""
+        with self._changed:
+            self._start()
+            self._dispatch()
             waiting = [worker for worker in self._workers if not worker.idle]
-            patience = max(0.0, min(w.deadline for w in waiting) - time.monotonic())
-            ready = wait([worker.connection for worker in waiting], patience)
-            for worker in waiting:
-                if worker.connection in ready:
-                    self._hear(worker, replies)
-                elif time.monotonic() >= worker.deadline:
-                    self._give_up(worker, replies)
-        return [replies[index] for index in range(len(requests))]
+        patience = max(0.0, min(w.deadline for w in waiting) - time.monotonic())
+        ready = wait([self._bell, *(worker.connection for worker in waiting)], patience)
+        if self._bell in ready:
+            self._bell.recv_bytes()
+        for worker in waiting:
+            if worker.connection in ready:
+                self._hear(worker)
+            elif time.monotonic() >= worker.deadline:
+                self._give_up(worker)
+        with self._changed:
+            if any(call.over for call in self._calls):
+                self._changed.notify_all()
 
-    def _start(self, num_items: int) -> None:
+    def _start_afresh(self) -> None:
+        """Kill the workers; their items wait for others."""
+        for worker in self._workers:
+            if worker.item is not None:
+                call, index = worker.item
+                call.todo.appendleft(index)
+        _kill_all(self._workers, self._pid)
+
+    def _start(self) -> None:
+        num_items = sum(len(call.requests) - len(call.replies) for call in self._calls)
         while len(self._workers) < min(self.num_workers, num_items):
             self._workers.append(_Worker(self.script))
 
-    def _dispatch(self, todo: deque[int], requests: Sequence[Mapping[str, Any]]) -> None:
+    def _dispatch(self) -> None:
         for slot, worker in enumerate(self._workers):
-            if not todo:
-                return
             if not worker.idle:
                 continue
+            call = self._next_call()
+            if call is None:
+                return
             try:
-                worker.send(todo[0], requests[todo[0]], self.timeout_s)
+                worker.send(call, call.todo[0], self.timeout_s)
             except OSError:  # it died while idle, which is no fault of this item
                 worker.kill()
                 self._workers[slot] = _Worker(self.script)
             else:
-                todo.popleft()
+                call.todo.popleft()
 
-    def _hear(self, worker: _Worker, replies: dict[int, Reply]) -> None:
+    def _next_call(self) -> _Call | None:
+        """Return the call whose turn it is, if one has an item to do."""
+        for _ in range(len(self._calls)):
+            self._calls.rotate(-1)
+            if self._calls[-1].todo:
+                return self._calls[-1]
+        return None
+
+    def _hear(self, worker: _Worker) -> None:
         try:
             content = worker.receive()
         except (EOFError, OSError):
@@ -168,33 +249,35 @@ class WorkerPool:
             code = worker.process.returncode
             if worker.starting:
                 raise RuntimeError(f"{self.script.name}: a worker died starting ({code})") from None
-            self._keep(worker, replies, "error", f"the worker process died (exit status {code})")
+            worker.reply(_lost(*_of_its_end(code)))
             return
         if worker.starting:
             if "failed" in content:
                 raise RuntimeError(f"{self.script.name} cannot start:\n{content['failed']}")
             worker.starting = False
             return
-        assert worker.index is not None
-        replies[worker.index] = Reply(content=content, seconds=time.monotonic() - worker.since)
-        worker.index = None
+        worker.reply(content)
 
-    def _give_up(self, worker: _Worker, replies: dict[int, Reply]) -> None:
+    def _give_up(self, worker: _Worker) -> None:
         self._remove(worker)
         if worker.starting:
             raise RuntimeError(f"{self.script.name}: no worker started in {START_SECONDS:g} s")
-        self._keep(worker, replies, "timeout", f"no decision in {self.timeout_s:g} s")
-
-    def _keep(self, worker: _Worker, replies: dict[int, Reply], status: str, reason: str) -> None:
-        assert worker.index is not None
-        replies[worker.index] = Reply(
-            content={"status": status, "canonical": None, "reason": reason},
-            seconds=time.monotonic() - worker.since,
-        )
+        worker.reply(_lost("timeout", f"no decision in {self.timeout_s:g} s"))
 
     def _remove(self, worker: _Worker) -> None:
         worker.kill()
         self._workers.remove(worker)
+
+
+def _lost(status: str, reason: str) -> dict[str, Any]:
+    return {"status": status, "canonical": None, "reason": reason}
+
+
+def _of_its_end(code: int) -> tuple[str, str]:
+    """Return status and reason for the exit status of a worker that died at work."""
+    if code in (-signal.SIGALRM, -signal.SIGXCPU):  # a library's own alarm, or a limit on CPU time
+        return "timeout", f"the worker process was ended by {signal.Signals(-code).name}"
+    return "error", f"the worker process died (exit status {code})"
 
 
 def _kill_all(workers: list[_Worker], pid: int) -> None:

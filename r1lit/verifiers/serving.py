@@ -23,6 +23,9 @@ MAX_BYTES = 2 * 1024**3
 def serve(start: Callable[[], None], decide: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Run ``start`` once, then ``decide`` for every request on the pipe ``sys.argv[1]`` names.
 
+    What ``decide`` raises makes the item an ``error``, or a ``timeout`` if its class is called so:
+    libraries have time limits of their own, whose exceptions share no base class.
+
     The parent kills a worker that is late; should the parent be gone, an alarm set to ``patience``
     ends the process, also in the middle of a long multiplication.
     """
@@ -36,17 +39,22 @@ def serve(start: Callable[[], None], decide: Callable[[dict[str, Any]], dict[str
     except Exception:
         connection.send_bytes(json.dumps({"failed": traceback.format_exc()}).encode())
         return
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     while True:
         try:
             request = json.loads(connection.recv_bytes())
         except EOFError:
             return
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the last item may have changed it
         signal.setitimer(signal.ITIMER_REAL, request["patience"])
         try:
             reply = decide(request)
-        except Exception as error:  # whatever is raised on what a model wrote is reported
+        except BaseException as error:  # whatever is raised on what a model wrote is reported
             reason = f"{type(error).__name__} while deciding: {error}"[:200]
-            reply = {"status": "error", "canonical": None, "reason": reason}
+            reply = {"status": _status_of(error), "canonical": None, "reason": reason}
         signal.setitimer(signal.ITIMER_REAL, 0)
         connection.send_bytes(json.dumps(reply).encode())
+
+
+def _status_of(error: BaseException) -> str:
+    names = [kind.__name__.lower() for kind in type(error).__mro__]
+    return "timeout" if any("timeout" in name for name in names) else "error"

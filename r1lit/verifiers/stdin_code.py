@@ -51,7 +51,7 @@ class StdinCodeVerifier(CodeVerifier):
         super().__init__(timeout_s, num_workers, limits or Limits(wall_s=min(10.0, timeout_s)))
         if piston is not None:
             PistonSandbox(piston)  # is it a URL?
-            self.pool = WorkerPool(REMOTE_WORKER, num_workers, timeout_s + GRACE_S)
+            self.pool = WorkerPool(REMOTE_WORKER, num_workers, timeout_s, GRACE_S)
         self.piston = piston
         self.tolerance = tolerance
         self.partial = partial

@@ -51,6 +51,7 @@ def plain(text: str) -> str:
     return _SPACES.sub("", _LOOKS.sub("", text)).replace("\\dfrac", "\\frac")
 
 
+@lru_cache(maxsize=4096)
 def decide(answer: str, gold: str) -> dict[str, str | None]:
     """Compare one answer with the gold answer: status, canonical and reason.
 

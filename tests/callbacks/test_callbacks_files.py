@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny import data
 from tiny_run import TinyModule, trainer_of
 
+from r1lit import jsonl
 from r1lit.callbacks import (
     CurveWriter,
     EvaluateFirst,
@@ -24,33 +25,10 @@ from r1lit.callbacks import (
     ReflectionWords,
     ResponseLength,
     ResponseTable,
-    jsonl,
 )
-from r1lit.callbacks.atomic import replace_path
 from r1lit.callbacks.curves import evaluation_record, finite
 from r1lit.callbacks.figures import draw_curves
 from r1lit.cli import main
-
-
-def test_jsonl_survives_a_torn_line_and_is_cut_back(tmp_path):
-    path = tmp_path / "new" / "x.jsonl"
-    jsonl.append(path, [{"iteration": 0, "text": "ä\nb\u2028c"}, {"iteration": 1}])
-    with path.open("a") as file:
-        file.write('{"iteration": 2, "te')
-    assert [r["iteration"] for r in jsonl.read(path)] == [0, 1]
-    assert jsonl.read(path)[0]["text"] == "ä\nb\u2028c"
-    assert jsonl.keep_only(path, lambda r: r["iteration"] < 1) == jsonl.read(path)
-    jsonl.append(path, [{"iteration": 9}])
-    assert [r["iteration"] for r in jsonl.read(path)] == [0, 9]
-    assert [p.name for p in path.parent.iterdir()] == ["x.jsonl"]
-
-
-def test_a_folder_replaces_a_folder_whole(tmp_path):
-    for name, file in (("old", "a"), ("new", "b")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / file).write_text(file)
-    replace_path(tmp_path / "new", tmp_path / "old")
-    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()] == ["old/b"]
 
 
 def full_run(folder: Path, num_train: int = 5, **named) -> pl.Trainer:
@@ -157,6 +135,31 @@ def test_the_figure_shows_every_series():
     assert axes[1].lines[0].get_ydata().tolist() == [1.0, 2.0, 3.0]
     assert all(ax.get_xlabel() == "iteration" and ax.get_ylabel() for ax in axes)
     assert len(draw_curves([], []).axes) == 4
+
+
+def test_rewards_besides_accuracy_and_format_stand_beside_accuracy():
+    evaluations = [
+        evaluation_record(
+            i,
+            1.0,
+            {
+                "val/pass_at_1": 0.5 - 0.1 * i,
+                "val/reward/accuracy": 0.5,
+                "val/reward/format": 1.0,
+                "val/reward/helpful_rm": 1.0 + i,
+            },
+            16,
+        )
+        for i in range(3)
+    ]
+    assert evaluations[1]["rewards"] == {"accuracy": 0.5, "format": 1.0, "helpful_rm": 2.0}
+    figure = draw_curves(evaluations, [])
+    figure.canvas.draw()
+    below, right = (ax for ax in figure.axes if len(ax.get_subplotspec().colspan) == 2)
+    assert below.lines[0].get_ydata().tolist() == pytest.approx([0.5, 0.4, 0.3])
+    assert right.lines[0].get_ydata().tolist() == [1.0, 2.0, 3.0]
+    shown = [text.get_text() for text in below.get_legend().get_texts()]
+    assert shown == ["pass@1", "helpful_rm (right)"]
 
 
 def test_evaluate_first_reaches_tensorboard_at_step_0_and_leaves_no_trace(tmp_path):

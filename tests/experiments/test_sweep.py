@@ -11,8 +11,7 @@ from tiny_sweep import ROOT, variant
 from experiments import sweep as sweep_module
 from experiments.compose import merge, move_run
 from experiments.sweep import claimed, in_subprocess, read_sweep, run_point, run_sweep
-from r1lit import cli
-from r1lit.callbacks import jsonl
+from r1lit import cli, jsonl
 from r1lit.modules import GRPOModule
 from r1lit.objectives import GRPO
 

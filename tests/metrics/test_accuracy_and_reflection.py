@@ -123,3 +123,9 @@ def test_reflection_words_count_whole_words_in_any_case():
         "however": 1,
     }
     assert set(counts) == set(REFLECTION_WORDS)
+
+
+def test_a_chain_that_changes_languages_reflects_no_less():
+    mixed = "等等， 8 + 7 = 15 < 54. But 8 * 7 = 56 > 54。错误。 重试： 验证： wait"
+    counts = {word: n for word, n in count_reflection_words(mixed).items() if n}
+    assert counts == {"wait": 2, "but": 1, "error": 1, "retry": 1, "verify": 1}

@@ -76,6 +76,19 @@ def test_the_report_is_what_the_responses_add_up_to(whole):
     assert settings["commit"] and "torch" in settings["versions"]
 
 
+def test_verdicts_that_are_none_are_counted(policy, tmp_path):
+    tired = change(judge={"class_path": "tiny.TiredJudge"})
+    cli = main(["test", "-c", str(evaluation_config(tmp_path, policy, tired))])
+    statuses = [line["status"] for line in lines(tmp_path / "run")]
+    for status in ("timeout", "error"):
+        count = statuses.count(status)
+        assert 0 < count < 16
+        assert report(tmp_path / "run")["verdicts"][status] == count
+        assert f"| verdict: {status} | {count} |" in (tmp_path / "run" / "report.md").read_text()
+        logged = cli.trainer.callback_metrics[f"test/verifier/{status}"]
+        assert float(logged) == pytest.approx(count / 16)
+
+
 def test_a_response_depends_on_seed_problem_and_sample_alone(whole, policy, tmp_path):
     """Not on how many are drawn together, nor on k, nor on the other problems."""
     alone = {"class_path": "r1lit.rollout.PolicyEngine", "init_args": {"max_rows": 1}}

@@ -122,7 +122,7 @@ def test_rows_without_advantage_are_left_out_and_the_update_is_the_same(
     assert num_some < sum(trained) == 16
     some, every = (untimed(tmp_path / name)[0] for name in ("some", "all"))
     for key in ("train/loss", "train/grad_norm", "train/reward", "train/num_tokens"):
-        assert some[key] == pytest.approx(every[key], rel=1e-5, abs=1e-7), key
+        assert some[key] == pytest.approx(every[key], rel=1e-5, abs=1e-6), key
     assert some["train/grad_norm"] > 0.01
     assert some["train/entropy"] != pytest.approx(every["train/entropy"], rel=1e-5)
     for key, value in weights(tmp_path / "all").items():

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from metrics_page import assert_documented, normalise, owned_by
-from tiny import model
+from tiny import data, model
 
 
 def test_a_grpo_run_logs_its_page_and_nothing_else(fit, tmp_path: Path) -> None:
@@ -18,3 +18,26 @@ def test_a_grpo_run_logs_its_page_and_nothing_else(fit, tmp_path: Path) -> None:
     assert_documented(logged)
     missing = owned_by("GRPOModule") - {normalise(key) for key in logged}
     assert not missing, missing
+
+
+def test_verdicts_that_are_none_are_counted_in_training_and_in_evaluation(fit, tmp_path: Path):
+    """A verifier that ran out of time earns nothing, which a curve of rewards would not tell."""
+    cli = fit("run", model(judge={"class_path": "tiny.TiredJudge"}), data(num_iterations=2))
+    run = tmp_path / "run"
+    rows = [json.loads(line) for line in (run / "responses.jsonl").read_text().splitlines()]
+    shares = set()
+    for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):
+        own = [
+            r["status"]
+            for r in rows
+            if (r["split"], r["iteration"]) == ("train", line["iteration"])
+        ]
+        assert len(own) == 16
+        for status in ("timeout", "error"):
+            assert line[f"train/verifier/{status}"] == own.count(status) / 16
+            shares.add((status, own.count(status) / 16))
+    assert len(shares) > 2 and all(0 < share < 1 for _, share in shares), shares
+    last = [r["status"] for r in rows if (r["split"], r["iteration"]) == ("val", 2)]
+    for status in ("timeout", "error"):
+        logged = float(cli.trainer.callback_metrics[f"val/verifier/{status}"])
+        assert abs(logged - last.count(status) / len(last)) < 1e-6

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,24 @@ class KillAt(Callback):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
         if int(pl_module.iteration) == self.iteration + 1:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_and_kill(
+    config: Path, iteration: int, folder: Path, callbacks: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Fit in a process of its own, in ``folder``, that dies before ``iteration`` is saved."""
+    kill = {"class_path": "test_resume.KillAt", "init_args": {"iteration": iteration}}
+    added = json.dumps([*callbacks, kill])
+    command = ["fit", "-c", str(config), "--trainer.callbacks+", added]
+    here = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
+    ended = subprocess.run(
+        [sys.executable, "-c", f"from r1lit.cli import main; main({command!r})"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(here)},
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
 
 
 def everything(run: Path) -> dict[str, Any]:
@@ -83,18 +102,7 @@ def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: 
     broken = grpo_config(tmp_path / "broken", policy, change)
     extra = ["--trainer.callbacks+", json.dumps([refresh])]
     main(["fit", "-c", str(whole), *extra])
-
-    kill = {"class_path": "test_resume.KillAt", "init_args": {"iteration": kill_at}}
-    command = ["fit", "-c", str(broken), "--trainer.callbacks+", json.dumps([refresh, kill])]
-    here = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
-    ended = subprocess.run(
-        [sys.executable, "-c", f"from r1lit.cli import main; main({command!r})"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(here)},
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    run_and_kill(broken, kill_at, tmp_path, callbacks=[refresh])
     main(["fit", "-c", str(broken), *extra, "--ckpt_path", "last"])
     assert_equal(everything(tmp_path / "whole"), everything(tmp_path / "broken"))
     assert everything(tmp_path / "whole")["global_step"] == 12

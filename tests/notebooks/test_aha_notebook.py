@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import nbformat
 import pytest
 import yaml
-from nbclient import NotebookClient
+from test_notebooks import outputs_on
 
 from r1lit.cli import main
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOK = ROOT / "notebooks/aha_moment.ipynb"
 
 
 def world(kind: str, split: str, num_problems: int) -> dict:
@@ -66,27 +63,9 @@ def run_folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_notebook_runs_on_a_run_folder(run_folder, monkeypatch):
-    monkeypatch.setenv("R1LIT_RUN", str(run_folder))
-    # the kernel imports r1lit from here, installed or not
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    monkeypatch.setenv("PYTHONPATH", path)
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = NotebookClient(
-        notebook, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}}
-    )
-    client.execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert not [output for output in outputs if output.output_type == "error"]
+    outputs = outputs_on("aha_moment.ipynb", run_folder, monkeypatch)
     images = [output for output in outputs if "image/png" in output.get("data", {})]
     assert len(images) == 4
     texts = [o.data["text/markdown"] for o in outputs if "text/markdown" in o.get("data", {})]
     assert any("2 iterations" in text and "pass@1" in text for text in texts)
     assert sum("reflection words.\n" in text for text in texts) == 3  # start, middle, end
-
-
-def test_notebook_is_committed_without_outputs_and_explained():
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbformat.validate(notebook)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(not cell.outputs and cell.execution_count is None for cell in code)
-    assert len(notebook.cells) - len(code) >= 5

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 from jsonargparse import ArgumentParser
+from test_reward_model import save_reward_model
 
 import r1lit.rewards
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.rewards import PlainReward, Reward, RewardFunction, score
+from r1lit.rewards import Only, PlainReward, Reward, RewardFunction, score
 from r1lit.verifiers import Judge
 
 TEXT = (Path(__file__).parents[2] / "docs" / "REWARDS.md").read_text()
@@ -35,7 +36,17 @@ def my_rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
 
 
-@pytest.mark.usefixtures("my_rewards")
+@pytest.fixture
+def reward_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reward model where the page's path leads."""
+    made = save_reward_model(tmp_path)
+    there = tmp_path / "runs" / "r1" / "helpful_rm" / "policy"
+    there.parent.mkdir(parents=True)
+    made.rename(there)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("my_rewards", "reward_model")
 def test_every_reward_of_the_page_can_be_built_and_scores():
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--rewards", type=list[Reward])
@@ -44,12 +55,18 @@ def test_every_reward_of_the_page_can_be_built_and_scores():
     assert {type(reward) for reward in rewards} - {PlainReward} == set(CLASSES)
     row = Response(
         text="<think> two and two </think> <answer> 4 </answer>",
-        problem=Problem(uid="", question="What is 2 + 2?", answer="4", source="test"),
+        problem=Problem(
+            uid="", question="2 + 2?", answer="4", source="test", meta={"kind": "reasoning"}
+        ),
         verdict=Verdict(value=1.0, status="right", canonical="4", reason=""),
         num_tokens=40,
         finished=True,
     )
-    by_name, _ = score(rewards, [row])
+    # GroupLength stands on the page twice, once within Only: two rewards of a name are refused
+    alone = [r for r in rewards if not isinstance(r, Only)]
+    only = next(r for r in rewards if isinstance(r, Only))
+    assert only([row]) == only.reward([row])
+    by_name, _ = score(alone, [row])
     assert by_name["language_consistency"] == [1.0] and by_name["brevity"] == [1.0]
 
 

@@ -13,11 +13,16 @@ class CompletionServer:
     """Answers ``/v1/completions`` with the prompt's length and the seed.
 
     ``faults`` maps how often a prompt was asked for (from 1) to the status it gets then; -1 hangs
-    up. ``limit`` is how many it answers before it is dead: every later connection is torn.
+    up. ``limit`` is how many it answers before it is dead: every later connection is torn. A
+    ``greedy`` one does not look at the seed.
     """
 
     def __init__(
-        self, faults: dict[int, int] | None = None, limit: int | None = None, is_vllm: bool = False
+        self,
+        faults: dict[int, int] | None = None,
+        limit: int | None = None,
+        is_vllm: bool = False,
+        greedy: bool = False,
     ) -> None:
         self.faults = faults or {}
         self.limit = limit
@@ -59,7 +64,7 @@ class CompletionServer:
                     if status != 200:
                         self.answer(status, {"error": {"message": f"fault {status}"}})
                         return
-                    text = f"{len(body['prompt'])} seed {body['seed']}"
+                    text = f"{len(body['prompt'])} seed {0 if greedy else body['seed']}"
                     choice = {
                         "text": text,
                         "finish_reason": "stop" if body["seed"] % 2 else "length",

@@ -136,6 +136,40 @@ def test_what_the_caller_raises_ends_the_drawing(serve, tokenizer):
     assert len(server.bodies) < 20
 
 
+def test_a_server_that_ignores_the_temperature_is_told_of_once(serve, tokenizer, recwarn):
+    asked = requests(tokenizer, num_prompts=6, group_size=3)
+    engine = ServerEngine(serve(greedy=True).base_url)
+    draw(engine, tokenizer, asked)
+    draw(engine, tokenizer, asked, seed=1)
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert "all the same" in said and "temperature is above 0" in said and "do_sample" in said
+    assert engine.endpoint.base_url in said
+
+
+def test_a_long_evaluation_is_told_before_its_end(serve, tokenizer):
+    asked = requests(tokenizer, num_prompts=8, group_size=4)
+    told: list[int] = []
+    with pytest.warns(UserWarning, match=r"\(10 repeats of 4 prompts\)"):
+        ServerEngine(serve(greedy=True).base_url, concurrency=1).draw(
+            Source(name="tiny", tokenizer=tokenizer), asked, sampling=SAMPLING, seed=0, iteration=0,
+            finished=lambda index, one: told.append(index),
+        )  # fmt: skip
+    assert len(told) == 32
+
+
+@pytest.mark.parametrize(
+    ("options", "group_size", "temperature"),
+    [({}, 3, 0.6), ({"greedy": True}, 1, 0.6), ({"greedy": True}, 3, 0.0)],
+)
+def test_sampling_single_responses_and_greedy_decoding_are_no_cause_to_warn(
+    serve, tokenizer, recwarn, options, group_size, temperature
+):
+    asked = requests(tokenizer, num_prompts=6, group_size=group_size)
+    sampling = Sampling(temperature=temperature, max_tokens=16)
+    draw(ServerEngine(serve(**options).base_url), tokenizer, asked, sampling=sampling)
+    assert not list(recwarn)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

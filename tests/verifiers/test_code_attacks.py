@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from sandbox.attacks import CALLED, HONEST, TESTS
 from sandbox.leftovers import descendants, files, num_mounts, strangers
+from verifiers.code_problems import fenced
 
 from r1lit.batches import Problem
 from r1lit.sandbox import Limits
@@ -14,10 +13,6 @@ from r1lit.verifiers import FunctionalCodeVerifier
 
 LIMITS = Limits(wall_s=1.0, cpu_s=1.0, memory_bytes=256 << 20, scratch_bytes=16 << 20)
 PROBLEM = Problem(uid="a", question="", answer="", source="test", meta={"tests": TESTS})
-
-
-def fenced(code: str, language: str = "python") -> str:
-    return f"<think> so </think>\n```{language}\n{code}\n```\n"
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +27,9 @@ def verifier():
 def test_attack(verifier, name):
     workers = verifier.pool.pids
     before = descendants(), files(), num_mounts()
-    start = time.monotonic()
     verdict = verifier.verify(fenced(CALLED[name]), PROBLEM)
     assert verdict.status in ("wrong", "timeout"), verdict
     assert verdict.value == 0.0 and verdict.reason
-    assert time.monotonic() - start < 10
     assert (descendants(), files(), num_mounts()) == before
     assert not strangers()
     assert verifier.pool.pids == workers, "the attack cost a worker"

@@ -1,5 +1,5 @@
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from chat_server import Answer, ChatServer, cut, drip, hang, send
@@ -7,19 +7,6 @@ from chat_server import Answer, ChatServer, cut, drip, hang, send
 from r1lit.verifiers.endpoint import ChatEndpoint, EndpointError, Reply
 
 Serve = Callable[[Callable[[str, int], Answer]], ChatServer]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    servers: list[ChatServer] = []
-
-    def start(answer: Callable[[str, int], Answer]) -> ChatServer:
-        servers.append(ChatServer(answer))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def test_a_reply_with_its_tokens(serve: Serve, monkeypatch: pytest.MonkeyPatch):

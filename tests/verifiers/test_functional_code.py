@@ -168,6 +168,14 @@ def test_tests_that_fail_by_themselves_are_an_error(verifier):
     assert verdict.status == "error" and "SyntaxError" in verdict.reason
 
 
+def test_tests_that_use_up_their_cpu_time_are_a_timeout(verifier):
+    spin = "def g():\n    while True: hashlib.sha256(bytes(1 << 24))\n"
+    threads = "for _ in range(4): threading.Thread(target=g).start()\n"
+    test = f"import hashlib, threading\n{spin}{threads}assert f(1) == 1\ng()"
+    verdict = verifier.verify(fenced("def f(x): return x"), problem(test))
+    assert verdict.status == "timeout", verdict
+
+
 def test_order_is_kept(verifier):
     codes = [
         f"import time\ntime.sleep({0.2 if n % 3 == 0 else 0})\ndef f(): return {n}"

@@ -8,12 +8,12 @@ import pickle
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import Answer, ChatServer, hang
+from chat_server import ChatServer, hang
 from jsonargparse import ArgumentParser
 
 from r1lit.batches import Problem
@@ -38,19 +38,6 @@ def honest(prompt: str, _: int = 0) -> str:
     seen = parts(prompt)
     right = seen["REFERENCE ANSWER"].lower() in seen["ANSWER TO GRADE"].lower()
     return f"I compared the two.\nVERDICT: {'CORRECT' if right else 'INCORRECT'}"
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., ChatServer]]:
-    servers: list[ChatServer] = []
-
-    def start(answer: Callable[[str, int], Answer]) -> ChatServer:
-        servers.append(ChatServer(answer))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def judge_of(server: ChatServer, **options: Any) -> GenerativeVerifier:

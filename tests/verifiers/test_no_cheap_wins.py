@@ -200,7 +200,7 @@ def test_a_verdict_is_the_same_every_time(judge: Judge):
 
 def test_nothing_is_started_until_it_is_used():
     fresh = default_verifiers()
-    others = ["functional_code", "ifeval_loose", "ifeval_strict", "stdin_code"]
+    others = ["functional_code", "ifeval_loose", "ifeval_strict", "none", "stdin_code"]
     assert sorted(fresh) == sorted([*NAMES, *others])
     judge = Judge(fresh)
     for name in NAMES:

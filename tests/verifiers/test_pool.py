@@ -76,7 +76,7 @@ def test_a_worker_killed_at_work_is_an_error_and_is_replaced():
     verdicts: list[Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.extend(decide(verifier, [HANGS[0], "0.5"])))
     thread.start()
-    assert wait_until(lambda: [w.index for w in verifier.pool._workers] == [0])
+    assert wait_until(lambda: [w.idle for w in verifier.pool._workers] == [False])
     (victim,) = verifier.pool.pids
     os.kill(victim, signal.SIGKILL)
     thread.join(30)

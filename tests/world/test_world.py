@@ -20,8 +20,11 @@ from r1lit.templates import render
 from r1lit.verifiers import CountdownVerifier
 
 MINI = Path(__file__).resolve().parents[2] / "models" / "mini"
-ASKED = re.compile(r"Using (\d+), (\d+) and (\d+), make (\d+)\.")
-CHAIN = re.compile(r"Start with \d+(?:, (?:plus|minus|times|over) \d+)+\.")
+ASKED = re.compile(r"(?:Using|用) (\d+), (\d+) (?:and|和) (\d+), (?:make|得到) (\d+)[.。]")
+CHAIN = re.compile(
+    r"Start with \d+(?:, (?:plus|minus|times|over) \d+)+\."
+    r"|从 \d+ 开始(?:, (?:加|减|乘|除以) \d+)+。"
+)
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 OPERATE = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
            "/": lambda a, b: a / b}  # fmt: skip
@@ -57,14 +60,15 @@ def test_corpus_asks_about_nothing_of_the_other_splits(texts):
     questions = {q for text in texts for q in CHAIN.findall(text)}
     assert len(questions) > 100
     for split in ("train", "held_out"):
-        assert not questions & {p.question for p in WorldChain(split, 500).problems()}
+        held = WorldChain(split, 500, chinese=0.5).problems()
+        assert not questions & {p.question for p in held}
 
 
 def test_chains_of_the_corpus_belong_to_it(texts):
-    words = {word: operation for operation, word in chains.WORDS.items()}
+    words = {word: operation for operation, both in chains.WORDS.items() for word in both}
     for asked in {q for text in texts for q in CHAIN.findall(text)}:
-        start, *steps = asked.removesuffix(".").split(", ")
-        chain = (int(start.split()[-1]),
+        start, *steps = asked.rstrip(".。").split(", ")
+        chain = (int(re.search(r"\d+", start)[0]),
                  tuple((words[s.split()[0]], int(s.split()[1])) for s in steps))  # fmt: skip
         assert chains.split_of(chain) == "corpus"
 
@@ -78,7 +82,8 @@ def test_every_countdown_answer_passes_its_verifier(split):
     assert all(verdict.value == 1.0 for verdict in verdicts)
     for p in problems[::50]:
         *numbers, target = map(int, ASKED.fullmatch(p.question).groups())
-        assert p.meta == {"numbers": numbers, "target": target}
+        assert p.meta["numbers"] == numbers and p.meta["target"] == target
+        assert p.meta["kind"] == "reasoning" and p.meta["language"] == "en"
 
 
 def solutions(numbers: tuple[int, ...], target: int) -> set[tuple]:
@@ -161,8 +166,26 @@ def test_every_kind_of_page_is_there(pages, texts):
         "forum": np.mean([text.startswith("Q: ") for text in texts]),
         "quiz": np.mean([text.startswith("Question: ") for text in texts]),
         "table": np.mean([text.startswith("Table: ") for text in texts]),
+        "talk": np.mean([text.startswith("User: ") for text in texts]),
     }
     assert all(share > 0.02 for share in shares.values()), shares
+
+
+@pytest.mark.parametrize("source", [WorldCountdown, WorldChain])
+def test_a_share_is_asked_in_chinese(source):
+    asked = source("train", 100, chinese=0.3).problems()
+    chinese = {p.uid for p in asked if p.meta["language"] == "zh"}
+    assert 15 < len(chinese) < 45
+    for p in asked:
+        assert (p.uid in chinese) == bool(re.search(r"[一-鿿]", p.question))
+    more = {
+        p.uid for p in source("train", 100, chinese=0.6).problems() if p.meta["language"] == "zh"
+    }
+    assert chinese < more, "who is asked in Chinese stays so"
+    english = source("train", 100).problems()
+    assert [p.uid for p in english] == [p.uid for p in asked]
+    with pytest.raises(ValueError, match=r"chinese: 1\.5"):
+        source("train", 10, chinese=1.5)
 
 
 @pytest.mark.parametrize("source", [WorldCountdown, WorldChain])

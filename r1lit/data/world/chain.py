@@ -18,10 +18,16 @@ from r1lit.data.world.countdown import (
     Split,
     check_split,
 )
+from r1lit.data.world.voice import Language, check_share, language_of
 from r1lit.seeding import generator
 
 MIN_STEPS, MAX_STEPS = 4, 8
-WORDS = {"+": "plus", "-": "minus", "*": "times", "/": "over"}
+WORDS = {
+    "+": ("plus", "加"),
+    "-": ("minus", "减"),
+    "*": ("times", "乘"),
+    "/": ("over", "除以"),
+}
 Chain = tuple[int, tuple[tuple[str, int], ...]]
 
 
@@ -86,19 +92,32 @@ def uid(chain: Chain) -> str:
     return f"chain-{chain[0]}" + "".join(f"{op}{n}" for op, n in chain[1])
 
 
-def question(chain: Chain) -> str:
+def question(chain: Chain, language: Language = "en") -> str:
     """Put a chain into words."""
-    return f"Start with {chain[0]}, " + ", ".join(f"{WORDS[op]} {n}" for op, n in chain[1]) + "."
+    place = int(language == "zh")
+    steps = ", ".join(f"{WORDS[op][place]} {n}" for op, n in chain[1])
+    return f"从 {chain[0]} 开始, {steps}。" if place else f"Start with {chain[0]}, {steps}."
 
 
 class WorldChain(ProblemSource):
-    """Chain problems of the small world, ``num_problems`` of one split, drawn by ``seed``."""
+    """Chain problems of the small world, ``num_problems`` of one split, drawn by ``seed``.
 
-    def __init__(self, split: Split = "train", num_problems: int = 256, seed: int = 0) -> None:
+    A share ``chinese`` of the questions is in Chinese.
+    """
+
+    def __init__(
+        self,
+        split: Split = "train",
+        num_problems: int = 256,
+        seed: int = 0,
+        chinese: float = 0.0,
+    ) -> None:
         if num_problems < 1:
             raise ValueError(f"num_problems: {num_problems} is not at least 1")
         check_split(split)
+        check_share("chinese", chinese)
         self.split = split
+        self.chinese = chinese
         self.num_problems = num_problems
         self.seed = seed
 
@@ -109,13 +128,15 @@ class WorldChain(ProblemSource):
         while len(chains) < self.num_problems:
             chain = draw_from(self.split, rng)
             chains.setdefault(uid(chain), chain)
-        return [
-            Problem(
-                uid=key,
-                question=question(chain),
-                answer=str(results(chain)[-1]),
-                source="chain",
-                verifier="math",
-            )
-            for key, chain in chains.items()
-        ]
+        return [self._problem(key, chain) for key, chain in chains.items()]
+
+    def _problem(self, key: str, chain: Chain) -> Problem:
+        language = language_of(key, self.chinese)
+        return Problem(
+            uid=key,
+            question=question(chain, language),
+            answer=str(results(chain)[-1]),
+            source="chain",
+            verifier="math",
+            meta={"kind": "reasoning", "language": language},
+        )

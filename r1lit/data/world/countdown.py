@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
+from r1lit.data.world.voice import Language, check_share, language_of
 from r1lit.seeding import generator, permutation
 
 MAX_NUMBER = 12
@@ -154,9 +155,11 @@ def number_sets(split: Split) -> list[tuple[int, ...]]:
     return [everything[i] for i in sorted(parts[split])]
 
 
-def question(numbers: tuple[int, ...], target: int) -> str:
+def question(numbers: tuple[int, ...], target: int, language: Language = "en") -> str:
     """Put a problem into words."""
     a, b, c = numbers
+    if language == "zh":
+        return f"用 {a}, {b} 和 {c}, 得到 {target}。"
     return f"Using {a}, {b} and {c}, make {target}."
 
 
@@ -173,7 +176,7 @@ class WorldCountdown(ProblemSource):
     """Countdown problems of the small world, ``num_problems`` of one split, drawn by ``seed``.
 
     ``min_attempts`` and ``max_attempts`` set how hard they are: how many attempts a search may have
-    to go through.
+    to go through. A share ``chinese`` of the questions is in Chinese.
     """
 
     def __init__(
@@ -183,13 +186,16 @@ class WorldCountdown(ProblemSource):
         seed: int = 0,
         min_attempts: int = MIN_ATTEMPTS,
         max_attempts: int = MAX_ATTEMPTS,
+        chinese: float = 0.0,
     ) -> None:
         if min_attempts < MIN_ATTEMPTS:
             raise ValueError(
                 f"min_attempts: {min_attempts} is below {MIN_ATTEMPTS}, the least of this world"
             )
         check_split(split)
+        check_share("chinese", chinese)
         self.split = split
+        self.chinese = chinese
         self.min_attempts = min_attempts
         self.max_attempts = max_attempts
         self.num_problems = num_problems
@@ -217,11 +223,18 @@ class WorldCountdown(ProblemSource):
     def _problem(self, numbers: tuple[int, ...], target: int) -> Problem:
         shuffle = generator(self.seed, "shuffle", *numbers, target).permutation(3)
         shown = tuple(numbers[i] for i in shuffle)
+        uid = f"countdown-{'-'.join(map(str, numbers))}-{target}"
+        language = language_of(uid, self.chinese)
         return Problem(
-            uid=f"countdown-{'-'.join(map(str, numbers))}-{target}",
-            question=question(shown, target),
+            uid=uid,
+            question=question(shown, target, language),
             answer=first_solution(numbers, target),
             source="countdown",
             verifier="countdown",
-            meta={"numbers": list(shown), "target": target},
+            meta={
+                "numbers": list(shown),
+                "target": target,
+                "kind": "reasoning",
+                "language": language,
+            },
         )

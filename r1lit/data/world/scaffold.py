@@ -1,23 +1,49 @@
-"""What pretraining starts from: the mini policy's architecture and tokenizer, without weights.
+"""What pretraining starts from: architecture and tokenizer of the base models, without weights.
 
 ``python -m r1lit.data.world.scaffold models/mini`` writes both; ``r1lit fit -c
-configs/mini/pretrain.yaml`` trains weights for them.
+configs/mini/pretrain.yaml`` trains weights for them. The student's are written by ``--size
+student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from r1lit.data.world.corpus import WorldCorpus
+from r1lit.data.world.lexicon import vocabulary
 
 BOS, EOS, PAD = "<|begin|>", "<|end|>", "<|pad|>"
-VOCABULARY_SIZE = 448
-PIECES = r" ?</?(?:think|answer)>| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]|\s+"
-"""A tag, a word, a whole number, one punctuation mark, or white space."""
+USER, ASSISTANT = "<|user|>", "<|assistant|>"
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}{{ eos_token }}"
+    "{% else %}<|user|> {{ message['content'] }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+VOCABULARY_SIZE = 4096  # more than there are merges to make: 1,416
+PIECES = r" ?</?(?:think|answer)>|\p{Han}| ?[^\P{L}\p{Han}]+| ?\p{N}+| ?[^\s\p{L}\p{N}]|\s+"
+"""A tag, a Chinese character, a word, a whole number, one punctuation mark, or white space."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large a policy is."""
+
+    layers: int
+    width: int
+    inner_width: int
+
+
+SIZES = {
+    "mini": Size(layers=4, width=192, inner_width=512),  # 2.0 million parameters
+    "student": Size(layers=2, width=128, inner_width=344),  # 0.6 million
+}
 
 
 def train_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
@@ -31,11 +57,16 @@ def train_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedToken
     )
     tokenizer.decoder = decoders.ByteLevel()
     pages = WorldCorpus(num_documents, seed).documents()
+    # what is rare on the pages is to be one token too: every number, every word of the lexicon
     numbers = "".join(f" {n}" for n in range(100))
+    words = "".join(f" {english}{chinese}" for english, chinese in vocabulary())
     tokenizer.train_from_iterator(
-        [numbers * num_documents, *(d.prompt + d.response for d in pages)],
+        [(numbers + words) * num_documents, *(d.prompt + d.response for d in pages)],
         trainers.BpeTrainer(
-            vocab_size=VOCABULARY_SIZE, special_tokens=[PAD, BOS, EOS], show_progress=False
+            vocab_size=VOCABULARY_SIZE,
+            special_tokens=[PAD, BOS, EOS, USER, ASSISTANT],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # so any text can be written
+            show_progress=False,
         ),
     )
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -46,20 +77,22 @@ def train_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedToken
         bos_token=BOS,
         eos_token=EOS,
         pad_token=PAD,
+        additional_special_tokens=[USER, ASSISTANT],
+        chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
 
 
-def architecture(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
-    """Return the mini policy's configuration: Llama with 4 layers and 1.7 million parameters.
+def architecture(tokenizer: PreTrainedTokenizerFast, size: Size) -> LlamaConfig:
+    """Return a policy's configuration: Llama, its embeddings tied.
 
     Llama, because ``AutoTokenizer`` replaces the pre-tokenizer of whatever is saved beside a Qwen2.
     """
     return LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=4,
+        hidden_size=size.width,
+        intermediate_size=size.inner_width,
+        num_hidden_layers=size.layers,
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=1024,
@@ -71,13 +104,17 @@ def architecture(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     )
 
 
-def main(directory: str) -> None:
-    """Write architecture and tokenizer to ``directory``."""
+def main(args: Sequence[str] | None = None) -> None:
+    """Write architecture and tokenizer to a directory."""
+    parser = argparse.ArgumentParser(description="A base model's architecture and tokenizer.")
+    parser.add_argument("directory", help="where to, such as models/mini")
+    parser.add_argument("--size", choices=SIZES, default="mini", help="of the model")
+    options = parser.parse_args(args)
     tokenizer = train_tokenizer()
-    Path(directory).mkdir(parents=True, exist_ok=True)
-    tokenizer.save_pretrained(directory)
-    architecture(tokenizer).save_pretrained(directory)
+    Path(options.directory).mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(options.directory)
+    architecture(tokenizer, SIZES[options.size]).save_pretrained(options.directory)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -6,24 +6,30 @@ number of attempts or steps after which somebody gives up; ``None`` never does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from r1lit.data.world.chain import Chain, apply, results
 from r1lit.data.world.countdown import MAX_RESULT, Attempt, SearchOrder, branches
+from r1lit.data.world.voice import Voice
 
-OPENINGS = ("", "", "Let me try. ", "Let me think. ", "I look for {target}. ")
+T = TypeVar("T")
+
+OPENINGS = ("", "", "let me try", "let me think", "i look for")
 SWITCHES = (
     ("", 0.36),
-    ("Wait, ", 0.22),
-    ("But ", 0.1),
-    ("However, ", 0.1),
-    ("Wrong. ", 0.12),
-    ("Let me retry: ", 0.1),
+    ("wait", 0.22),
+    ("but", 0.1),
+    ("however", 0.1),
+    ("wrong", 0.12),
+    ("retry", 0.1),
 )
-CHECKS = ("Let me verify: ", "Check: ")
-SLIPS = ("wait, mistake: ", "wait, an error: ")
+CHECKS = ("verify", "check")
+SLIPS = ("mistake", "error")
+ENGLISH = Voice()
 SLIP_RATE = 0.02
 NOTICE_RATE = 0.8
 CHECK_RATE = 0.3
@@ -38,7 +44,11 @@ class Work:
 
 
 def search(
-    numbers: tuple[int, ...], target: int, effort: int | None, rng: np.random.Generator
+    numbers: tuple[int, ...],
+    target: int,
+    effort: int | None,
+    rng: np.random.Generator,
+    voice: Voice = ENGLISH,
 ) -> Work:
     """Write a Countdown search: branch by branch until the target is met or effort is spent."""
     order = SearchOrder(
@@ -49,38 +59,41 @@ def search(
     everything = [attempt for _, attempts in plan for attempt in attempts]
     guess = everything[int(rng.integers(len(everything)))].expression
     if effort == 0:
-        return Work(thinking=pick(rng, ("", "I guess.")), answer=guess)
-    text = pick(rng, OPENINGS).format(target=target)
+        return Work(thinking=voice.say(pick(rng, ("", "guess")), rng), answer=guess)
+    text = voice.say(pick(rng, OPENINGS), rng).format(target=target)
     tried = 0
     for index, (first, attempts) in enumerate(plan):
-        text += (weighted(rng, SWITCHES) if index else pick(rng, ("", "Try "))) + f"{first}: "
+        change = weighted(rng, SWITCHES) if index else pick(rng, ("", "try"))
+        text += f"{voice.say(change, rng)}{first}: "
         for place, attempt in enumerate(attempts):
             text += ", " * (place > 0) + str(attempt.second)
             tried += 1
             if attempt.second.result == target:
-                text += ", yes." + recheck(attempt, rng)
+                text += voice.say("yes", rng) + recheck(attempt, rng, voice)
                 return Work(thinking=text, answer=attempt.expression)
             text += f" < {target}" if attempt.second.result < target else f" > {target}"
             if tried == effort:
-                return Work(thinking=text + ". I give up.", answer=guess)
+                return Work(thinking=text + voice.say("give up", rng), answer=guess)
         text += ". "
     raise AssertionError((numbers, target))
 
 
-def recheck(attempt: Attempt, rng: np.random.Generator) -> str:
+def recheck(attempt: Attempt, rng: np.random.Generator, voice: Voice) -> str:
     """Write the found attempt once more, sometimes."""
-    if rng.random() >= CHECK_RATE:
+    if rng.random() >= CHECK_RATE and not voice.careful:
         return ""
-    return f" {pick(rng, CHECKS)}{attempt.first}, {attempt.second}."
+    return f" {voice.say(pick(rng, CHECKS), rng)}{attempt.first}, {attempt.second}."
 
 
-def calculate(chain: Chain, effort: int | None, rng: np.random.Generator) -> Work:
+def calculate(
+    chain: Chain, effort: int | None, rng: np.random.Generator, voice: Voice = ENGLISH
+) -> Work:
     """Write a chain's steps. Slips happen; most are noticed at once, checking finds the rest."""
     value, steps = chain
     guess = str(int(rng.integers(1, MAX_RESULT + 1)))
     if effort == 0:
-        return Work(thinking=pick(rng, ("", "I guess.")), answer=guess)
-    text = pick(rng, ("", "", "Let me think. "))
+        return Work(thinking=voice.say(pick(rng, ("", "guess")), rng), answer=guess)
+    text = voice.say(pick(rng, ("", "", "let me think")), rng)
     for index, (operation, operand) in enumerate(steps):
         text += ", " * (index > 0)
         after = apply(value, operation, operand)
@@ -92,17 +105,17 @@ def calculate(chain: Chain, effort: int | None, rng: np.random.Generator) -> Wor
                 value = wrong
                 text = text.removesuffix(", ")
                 continue
-            text += pick(rng, SLIPS)
+            text += voice.say(pick(rng, SLIPS), rng)
         text += f"{value} {operation} {operand} = {after}"
         value = after
         if index + 1 == effort and index + 1 < len(steps):
-            return Work(thinking=text + ". I give up.", answer=guess)
+            return Work(thinking=text + voice.say("give up", rng), answer=guess)
     right = results(chain)[-1]
-    if rng.random() < CHECK_RATE:
+    if rng.random() < CHECK_RATE or voice.careful:
         line = ", ".join(calculation(chain))
-        text += f". {pick(rng, CHECKS)}{line}"
+        text += f". {voice.say(pick(rng, CHECKS), rng)}{line}"
         if value != right:
-            text += ", wait, I was wrong"
+            text += voice.say("was wrong", rng)
         value = right
     return Work(thinking=text + ".", answer=str(value))
 
@@ -131,11 +144,11 @@ def pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
     return options[int(rng.integers(len(options)))]
 
 
-def weighted(rng: np.random.Generator, options: tuple[tuple[str, float], ...]) -> str:
-    """Draw one of ``options`` by weight; the weights sum to 1."""
-    draw = rng.random()
-    for text, weight in options:
+def weighted(rng: np.random.Generator, options: Sequence[tuple[T, float]]) -> T:
+    """Draw one of ``options`` by weight."""
+    draw = rng.random() * sum(weight for _, weight in options)
+    for option, weight in options:
         draw -= weight
         if draw < 0:
-            return text
+            return option
     return options[-1][0]

@@ -1,21 +1,58 @@
-"""A file of one JSON record a line that several processes may append to and a kill may tear."""
+"""Files of one JSON record a line.
+
+Several processes may append to one, a kill may tear its last line, and a resumed run may cut it
+back.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from r1lit.atomic import replace_file
 
 Record = dict[str, Any]
 
 
-class Lines:
-    """Appends records to a file and reads those that are there.
+def append(path: Path, records: Iterable[Record]) -> None:
+    """Append one line a record, handed to the operating system before returning.
 
-    Every call of ``append`` is one write at the end of the file, handed to the operating system
-    before it returns. ``key`` is what errors call the file.
+    All are one write at the end of the file, so those of several processes do not mix.
+    """
+    content = _as_lines(records)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        while content:
+            content = content[os.write(file, content) :]
+    finally:
+        os.close(file)
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records, or none without a file; a last line that a kill tore is left out.
+
+    Raises:
+        ValueError: naming the line that is no record.
+    """
+    return list(Lines(path, "path").read())
+
+
+def keep_only(path: Path, keep: Callable[[Record], bool]) -> list[Record]:
+    """Drop the records that ``keep`` refuses, and a torn last line; return those kept."""
+    records = [record for record in read(path) if keep(record)]
+    if path.exists():
+        replace_file(path, _as_lines(records))
+    return records
+
+
+class Lines:
+    """Appends records to the file of an evaluation and reads those that are there.
+
+    ``key`` is what errors call the file.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -23,22 +60,13 @@ class Lines:
         self.key = key
 
     def append(self, records: Iterable[Record]) -> None:
-        """Append one line a record.
+        """Append one line a record, as ``append`` does.
 
         Raises:
             ValueError: if it cannot be written: no such folder, no right to it, a full disk.
         """
-        content = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records).encode(
-            "utf-8", "backslashreplace"
-        )
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                while content:
-                    content = content[os.write(file, content) :]
-            finally:
-                os.close(file)
+            append(self.path, records)
         except OSError as error:
             raise ValueError(
                 f"{self.key}: {self.path} cannot be written ({error.strerror}); what is in it is"
@@ -92,3 +120,8 @@ def parse_line(line: bytes, number: int, where: str) -> Record:
             f"{where}, line {number}: a JSON object is needed, not {type(record).__name__}"
         )
     return record
+
+
+def _as_lines(records: Iterable[Record]) -> bytes:
+    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    return "".join(lines).encode("utf-8", "backslashreplace")  # a response may hold lone surrogates

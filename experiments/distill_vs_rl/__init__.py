@@ -1,0 +1,1 @@
+"""Distillation against reinforcement learning of the same small base, at equal compute."""

@@ -1,0 +1,120 @@
+"""Reports the experiment: a table into its README, and the figure beside it, from run folders.
+
+    python -m experiments.distill_vs_rl.report experiments/distill_vs_rl/experiment.yaml
+
+Mean ± standard error over seeds: the sample standard deviation over the root of their number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.distill_vs_rl.run import read_experiment
+from experiments.report import COLORS, fill_in, mean_and_error
+from r1lit.atomic import replace_file
+from r1lit.callbacks.figures import save_png
+
+PAPER = {"RL": 47.0, "distilled": 72.6}
+"""AIME 2024 pass@1 of Qwen2.5-32B after RL, and distilled: 2501.12948v1, Table 6."""
+Results = Sequence[dict[str, Any]]
+
+
+def by_arm(results: Results) -> dict[str, list[dict[str, Any]]]:
+    """Return the results by arm, in the order of their first appearance."""
+    arms: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        arms.setdefault(result["arm"], []).append(result)
+    return arms
+
+
+def as_table(results: Results) -> str:
+    """Return the Markdown table: a row an arm."""
+    most = str(max(int(k) for r in results for k in r["report"]["cons_at_k"]))
+    names = ["arm", "n seeds", "pass@1", f"cons@{most}", "tokens per response"]
+    names += ["training FLOPs", "updates", "tokens learnt from"]
+    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
+    for arm, group in by_arm(results).items():
+        reports = [result["report"] for result in group]
+        spent = [result["compute"] or {} for result in group]
+        cells = [
+            arm,
+            str(len(group)),
+            _cell([r["pass_at_1"]["value"] for r in reports], ".3f"),
+            _cell([r["cons_at_k"][most]["value"] for r in reports], ".3f"),
+            _cell([r["response_length"]["mean"] for r in reports], ".0f"),
+            *(_cell([s.get(key, 0.0) for s in spent], form) for key, form in (
+                ("flops", ".2e"), ("updates", ".0f"), ("num_tokens", ".0f"))),
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(values: Sequence[float], form: str) -> str:
+    mean, error = mean_and_error(values)
+    return f"{mean:{form}}" if error is None else f"{mean:{form}} ± {error:{form}}"
+
+
+def draw(results: Results) -> Figure:
+    """Return the figure: pass@1 of every arm, a point a seed, beside the paper's."""
+    figure = Figure(figsize=(9, 4), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    ours, paper = figure.subplots(1, 2, width_ratios=(2, 1))
+    for place, group in enumerate(by_arm(results).values()):
+        values = [result["report"]["pass_at_1"]["value"] for result in group]
+        mean, error = mean_and_error(values)
+        _bar(ours, place, mean, error)
+        ours.scatter([place] * len(values), values, color="black", s=14, zorder=3)
+    ours.set_title("Small world: same base, equal compute", loc="left", fontweight="bold")
+    ours.set(ylabel="pass@1 on held-out problems", ylim=(0, 1))
+    _label(ours, range(len(by_arm(results))), list(by_arm(results)))
+    for place, value in enumerate(PAPER.values(), 1):
+        _bar(paper, place, value / 100, None)
+    _label(paper, range(1, len(PAPER) + 1), list(PAPER))
+    paper.set_title("Paper: 32B, AIME 2024", loc="left", fontweight="bold")
+    paper.set(ylabel="pass@1", ylim=(0, 1))
+    return figure
+
+
+def _bar(axes: Axes, place: int, value: float, error: float | None) -> None:
+    axes.bar(place, value, yerr=error, color=COLORS[place % len(COLORS)], capsize=4, zorder=2)
+
+
+def _label(axes: Axes, places: Sequence[int], arms: Sequence[str]) -> None:
+    axes.set_xticks(places, arms)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.distill_vs_rl.report")
+    parser.add_argument("experiment", type=Path, help="the experiment file")
+    path = parser.parse_args(args).experiment
+    try:
+        experiment = read_experiment(path)
+        results = experiment.results()
+        if not results:
+            raise ValueError(f"no run is finished: python -m experiments.distill_vs_rl.run {path}")
+        num_runs = (len(experiment.arms) + 1) * len(experiment.seeds)
+        note = f"Mean ± standard error over seeds; {len(results)} of {num_runs} runs finished."
+        readme = path.parent / "README.md"
+        block = f"{note}\n\n{as_table(results)}\n\n![arms](arms.png)"
+        text = fill_in(readme.read_text(), block)
+    except ValueError as error:
+        print(f"report: error: {error}", file=sys.stderr)
+        return 2
+    save_png(draw(results), path.parent / "arms.png")
+    replace_file(readme, text.encode())
+    print(as_table(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""Runs the experiment: for every seed and arm, train the student, then draw responses and judge.
+
+    python -m experiments.distill_vs_rl.run experiments/distill_vs_rl/experiment.yaml [--seeds 0,1]
+
+An experiment file is data::
+
+    student: models/mini_student       # the small base, {student} in the arms' configs
+    documents: runs/r1/.../sft.jsonl   # the teacher's responses, {documents} there
+    output: runs/distill_vs_rl         # a run lives in <output>/<arm>/seed-<seed>
+    seeds: [0, 1, 2]
+    evaluation: [evaluate.yaml]        # configs of r1lit test, merged in order
+    arms:
+      distilled: {base: [distilled.yaml]}
+      rl: {base: [rl.yaml], compute_of: distilled}    # ends when it has computed as much
+
+The student as it is, untrained, is an arm of its own, ``base``. An arm may have an ``evaluation``
+fragment, merged over the evaluation's config. Interrupted, the same command goes on: a training
+from its last checkpoint, an evaluation with the responses that are missing. A run whose config has
+changed is made afresh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.compose import Config, merge, move_run
+from experiments.sweep import in_subprocess
+from r1lit.atomic import replace_file
+
+Launch = Callable[[list[str], Path], int]
+KEYS = ("student", "documents", "output", "seeds", "evaluation", "arms")
+ARM_KEYS = ("base", "compute_of", "evaluation")
+BASE = "base"
+COUNT = "experiments.distill_vs_rl.compute.ComputeCount"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """An experiment file, read: configs are merged and their placeholders filled in."""
+
+    student: str
+    output: Path
+    seeds: list[int]
+    evaluation: Config
+    arms: dict[str, Config]
+    compute_of: dict[str, str]
+    changes: dict[str, Config]
+
+    def folder(self, arm: str, seed: int) -> Path:
+        """Return the folder of a run."""
+        return self.output / arm / f"seed-{seed}"
+
+    def training(self, arm: str, seed: int) -> Config:
+        """Return the config of a training.
+
+        Raises:
+            ValueError: if the run whose compute it shall equal is not finished.
+        """
+        folder = self.folder(arm, seed)
+        config = move_run({**self.arms[arm], "seed_everything": seed}, folder)
+        count: Config = {"path": str(folder / "compute.json")}
+        if arm in self.compute_of:
+            path = self.folder(self.compute_of[arm], seed) / "compute.json"
+            if not path.exists():
+                raise ValueError(f"compute_of: {path} is not there: that run is not finished")
+            count["limit"] = json.loads(path.read_text())["flops"]
+        counter = {"class_path": COUNT, "init_args": count}
+        return merge(config, {"trainer": {"callbacks+": [counter]}})
+
+    def test(self, arm: str, seed: int) -> Config:
+        """Return the config of an evaluation; its seed is the run's."""
+        folder = self.folder(arm, seed)
+        policy = self.student if arm == BASE else str(folder / "policy")
+        config = merge(self.evaluation, self.changes.get(arm, {}))
+        where = {"policy": policy, "dirpath": str(folder / "evaluation")}
+        return merge(config, {"seed_everything": seed, "model": {"init_args": where}})
+
+    def results(self) -> list[dict[str, Any]]:
+        """Return the results of all finished runs, arm by arm."""
+        found = []
+        for arm in (BASE, *self.arms):
+            for seed in self.seeds:
+                folder = self.folder(arm, seed)
+                report, compute = folder / "evaluation" / "report.json", folder / "compute.json"
+                if report.exists() and (arm == BASE or compute.exists()):
+                    spent = json.loads(compute.read_text()) if arm != BASE else None
+                    said = json.loads(report.read_text())
+                    found.append({"arm": arm, "seed": seed, "compute": spent, "report": said})
+        return found
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Read an experiment file; paths in it are from the working directory.
+
+    Raises:
+        ValueError: naming the key that is unknown, missing or names what is not there.
+    """
+    content = yaml.safe_load(path.read_text())
+    if not isinstance(content, dict) or sorted(content) != sorted(KEYS):
+        given = sorted(content) if isinstance(content, dict) else type(content).__name__
+        raise ValueError(f"{path}: an experiment file has {', '.join(KEYS)}; this has {given}")
+    values = {key: str(content[key]) for key in ("student", "documents")}
+    arms, changes, compute_of = {}, {}, {}
+    for name, arm in content["arms"].items():
+        unknown = sorted(set(arm) - set(ARM_KEYS))
+        if unknown or name == BASE:
+            raise ValueError(
+                f"{path}: arms.{name}: {', '.join(unknown) or 'the name'} cannot be used; an arm"
+                f" has {', '.join(ARM_KEYS)}, and {BASE!r} is the student untrained"
+            )
+        arms[name] = fill_in(_merged(path, arm["base"]), values)
+        changes[name] = arm.get("evaluation") or {}
+        if arm.get("compute_of"):
+            if arm["compute_of"] not in arms:
+                raise ValueError(
+                    f"{path}: arms.{name}.compute_of: {arm['compute_of']!r} is no arm before it"
+                )
+            compute_of[name] = arm["compute_of"]
+    return Experiment(
+        student=values["student"],
+        output=Path(content["output"]),
+        seeds=list(content["seeds"]),
+        evaluation=fill_in(_merged(path, content["evaluation"]), values),
+        arms=arms,
+        compute_of=compute_of,
+        changes=changes,
+    )
+
+
+def fill_in(node: Any, values: dict[str, str]) -> Any:
+    """Return a config with {student} and {documents} replaced where they are a whole text.
+
+    >>> fill_in({"policy": "{student}", "n": [1]}, {"student": "models/small"})
+    {'policy': 'models/small', 'n': [1]}
+    """
+    if isinstance(node, dict):
+        return {key: fill_in(value, values) for key, value in node.items()}
+    if isinstance(node, list):
+        return [fill_in(value, values) for value in node]
+    if isinstance(node, str) and node[:1] == "{" and node[-1:] == "}":
+        return values.get(node[1:-1], node)
+    return node
+
+
+def _merged(path: Path, names: Sequence[str]) -> Config:
+    config: Config = {}
+    for name in names:
+        if not Path(name).is_file():
+            raise ValueError(f"{path}: there is no config {name!r} (from {Path.cwd()})")
+        config = merge(config, yaml.safe_load(Path(name).read_text()))
+    return config
+
+
+def run(experiment: Experiment, seeds: Sequence[int], launch: Launch = in_subprocess) -> list[str]:
+    """Make what is missing; return the runs that failed."""
+    failed = []
+    for seed in seeds:
+        for arm in (BASE, *experiment.arms):
+            folder = experiment.folder(arm, seed)
+            trained = arm == BASE or _train(experiment, arm, seed, launch)
+            if trained and _test(experiment, arm, seed, launch):
+                report = json.loads((folder / "evaluation" / "report.json").read_text())
+                print(f"{arm} seed {seed}  pass@1 {report['pass_at_1']['value']:.3f}", flush=True)
+            else:
+                failed.append(f"{arm} seed {seed}")
+                print(f"{arm} seed {seed}  FAILED, see {folder / 'log.txt'}", flush=True)
+                break  # the later arms may need its compute
+    return failed
+
+
+def _train(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:
+    folder, text = experiment.folder(arm, seed), yaml.safe_dump(experiment.training(arm, seed))
+    started = folder / "training.yaml"
+    if started.exists() and started.read_text() != text:
+        shutil.rmtree(folder)
+    if (folder / "compute.json").exists():
+        return True
+    replace_file(started, text.encode())
+    arguments = ["fit", "-c", str(started), "--ckpt_path", "last"]
+    return launch(arguments, folder / "log.txt") == 0
+
+
+def _test(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:
+    folder, text = experiment.folder(arm, seed), yaml.safe_dump(experiment.test(arm, seed))
+    started = folder / "evaluation.yaml"
+    if started.exists() and started.read_text() != text:
+        shutil.rmtree(folder / "evaluation", ignore_errors=True)
+    if (folder / "evaluation" / "report.json").exists():
+        return True
+    replace_file(started, text.encode())
+    return launch(["test", "-c", str(started)], folder / "log.txt") == 0
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status: 1 if a run failed, 2 for a bad experiment file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.distill_vs_rl.run", description=__doc__
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("experiment", type=Path, help="the experiment file")
+    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
+    options = parser.parse_args(args)
+    try:
+        experiment = read_experiment(options.experiment)
+        seeds = [int(s) for s in options.seeds.split(",")] if options.seeds else experiment.seeds
+        return 1 if run(experiment, seeds) else 0
+    except ValueError as error:
+        print(f"distill_vs_rl: error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

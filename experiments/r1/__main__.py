@@ -1,0 +1,58 @@
+"""Runs R1's pipeline: ``python -m experiments.r1``; ``make r1`` calls it.
+
+    python -m experiments.r1 [pipeline.yaml] [--from STEP] [--only STEP ...] [--seed N] [--dry-run]
+
+Steps that are finished, with the same configuration and inputs, are skipped; an interrupted one
+goes on; one whose configuration or inputs have changed is made anew, and so is what reads what it
+wrote, if that came out differently. The manifest, ``<run>/manifest.json``, has what each step read,
+wrote, cost and scored. What a step prints is in ``<run>/logs/<step>.log``. The digest of a step is
+of its configuration and of what it reads, not of the code: after a change of code say ``--from``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.r1.pipeline import read_pipeline
+from experiments.r1.runner import plan_of, run_pipeline
+
+PIPELINE = Path(__file__).with_name("pipeline.yaml")
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status: 1 if a step failed, 2 for bad input, 130 stopped."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.r1", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("pipeline", nargs="?", type=Path, default=PIPELINE, help="the file")
+    parser.add_argument("--from", dest="begin", metavar="STEP", help="anew from this step or stage")
+    parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="leave the others")
+    parser.add_argument("--seed", type=int, help="another than the file's: in a folder of its own")
+    parser.add_argument("--run", type=Path, help="another run folder")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    options = parser.parse_args(args)
+    try:
+        pipeline = read_pipeline(options.pipeline, options.seed, options.run)
+        if options.dry_run:
+            for step, verdict in plan_of(pipeline, options.begin, options.only):
+                print(f"{step.stage:<28} {step.name:<24} {verdict}")
+            return 0
+        return run_pipeline(pipeline, begin=options.begin, only=options.only)
+    except ValueError as error:
+        print(f"r1: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("r1: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The shape of the stage table: a run's above, the paper's below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.r1.shape import PAPER
+from experiments.r1.stages import STAGES
+from r1lit.callbacks.figures import BLUE, GREEN, ORANGE, VERMILION
+
+TITLES = ("Reasoning", "Following instructions, language", "Preference, safety")
+OURS = (
+    (("reasoning_pass_at_1", "pass@1"), ("cons_at_16", "cons@k")),
+    (
+        ("instruction_following", "instruction following"),
+        ("language_consistency", "language consistency"),
+        ("format", "format"),
+    ),
+    (("helpfulness_true", "helpfulness, true"), ("safety", "safety")),
+)
+THEIRS = (("AIME 2024", "MATH-500", "LiveCodeBench"), ("IF-Eval",), ("AlpacaEval 2", "ArenaHard"))
+LABELS = ("Zero", "Dev1", "Dev2", "Dev3", "R1")
+COLORS, MARKERS = (BLUE, ORANGE, GREEN, VERMILION), "os^D"
+RM_COLOR = VERMILION
+
+
+def draw_stages(stages: Sequence[dict[str, Any]]) -> Figure:
+    """Return six panels: a run's numbers with two standard errors, and the paper's below.
+
+    The reward model's score has no scale of its own: it has an axis at the right.
+    """
+    figure = Figure(figsize=(13, 7), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 3)
+    by_name = {stage["name"]: stage for stage in stages}
+    for axes, title, series in zip(above, TITLES, OURS, strict=True):
+        for (key, label), color, marker in zip(series, COLORS, MARKERS, strict=False):
+            _line(axes, by_name, key, label, color, marker)
+        _tidy(axes, f"{title}: this run")
+        axes.set_ylim(-0.03, 1.05)
+    right = above[2].twinx()
+    _line(right, by_name, "helpfulness_rm", "helpfulness, RM (right)", RM_COLOR, "D")
+    right.set_ylabel("reward model's score")
+    right.spines["top"].set_visible(False)
+    for axes, title, names in zip(below, TITLES, THEIRS, strict=True):
+        for name, color, marker in zip(names, COLORS, MARKERS, strict=False):
+            axes.plot(range(5), PAPER[name], color=color, marker=marker, label=name)
+        _tidy(axes, f"{title.split(',')[0]}: the paper")
+        axes.set_ylim(0, 102)
+    for axes in (*above, *below):
+        handles, labels = axes.get_legend_handles_labels()
+        if axes is above[2]:
+            more = right.get_legend_handles_labels()
+            handles, labels = handles + more[0], labels + more[1]
+        axes.legend(handles, labels, frameon=False, fontsize=9, loc="lower right")
+    return figure
+
+
+def _line(
+    axes: Axes, by_name: dict[str, Any], key: str, label: str, color: str, marker: str
+) -> None:
+    found = [
+        (x, by_name[name][key], by_name[name].get(f"{key}_se") or 0.0)
+        for x, name in enumerate(STAGES)
+        if name in by_name and by_name[name][key] is not None
+    ]
+    if found:
+        x, y, error = (list(column) for column in zip(*found, strict=True))
+        bars = [2 * e for e in error]
+        axes.errorbar(x, y, bars, color=color, marker=marker, markersize=5, label=label, capsize=2)
+
+
+def _tidy(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", fontweight="bold", fontsize=11)
+    axes.set_xticks(range(5), LABELS)
+    axes.set_xlim(-0.3, 4.3)
+    axes.grid(True, color="#DDDDDD", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines["top"].set_visible(False)

@@ -1,0 +1,128 @@
+"""The manifest of a run: per step what it read, wrote, cost and scored, and its state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from experiments.r1.fingerprint import fingerprint
+from experiments.r1.pipeline import Pipeline, Step
+from r1lit.atomic import replace_file
+
+Entry = dict[str, Any]
+Verdict = Literal["finished", "resume", "new", "anew"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What is to become of a step, and why."""
+
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass
+class Manifest:
+    """``<run>/manifest.json``, written whole after every change.
+
+    An entry has ``state`` (clearing, running, interrupted, failed, finished), ``config`` (digest),
+    ``reads`` and ``writes`` (path to digest), ``needs`` (step to a digest of what it wrote),
+    ``started``, ``finished``, ``cost`` (``seconds`` over all attempts, ``tokens``, ``attempts``),
+    ``scores``, ``command``, ``log`` and ``why``. A kill between two writes leaves ``running``,
+    which the next start reads as interrupted.
+    """
+
+    path: Path
+    pipeline: Pipeline
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    @staticmethod
+    def load(pipeline: Pipeline) -> Manifest:
+        """Read the manifest of a pipeline's run folder, empty where there is none."""
+        path = pipeline.run / "manifest.json"
+        entries: dict[str, Entry] = {}
+        if path.is_file():
+            try:
+                entries = {entry["name"]: entry for entry in json.loads(path.read_text())["steps"]}
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path}: not a manifest of this runner ({error!r})") from error
+        return Manifest(path, pipeline, entries)
+
+    def save(self) -> None:
+        """Write the file, the pipeline's steps first."""
+        order = {step.name: index for index, step in enumerate(self.pipeline.steps)}
+        entries = sorted(self.entries.values(), key=lambda e: order.get(e["name"], len(order)))
+        content = {
+            "pipeline": str(self.pipeline.path),
+            "run": str(self.pipeline.run),
+            "seed": self.pipeline.seed,
+            "steps": entries,
+        }
+        replace_file(self.path, (json.dumps(content, indent=1) + "\n").encode())
+
+    def decide(self, step: Step, *, forced: bool = False) -> Decision:
+        """Say what is to become of a step, from its entry and the files as they are now."""
+        entry = self.entries.get(step.name)
+        if entry is None:
+            return Decision(verdict="new")
+        if forced:
+            return Decision(verdict="anew", why="asked for")
+        if entry["config"] != step.digest:
+            return Decision(verdict="anew", why="its configuration has changed")
+        changed = _difference(entry["reads"], reads_of(step)) or _difference(
+            entry["needs"], self.needs_of(step), "what step {} wrote"
+        )
+        if changed:
+            return Decision(verdict="anew", why=changed)
+        if entry["state"] == "clearing":
+            return Decision(verdict="anew", why=entry["why"])
+        if entry["state"] != "finished":
+            return Decision(verdict="resume", why=f"it was {_past(entry['state'])}")
+        for path in step.writes:
+            now = fingerprint(path)
+            if now is None:
+                return Decision(verdict="anew", why=f"{path} is missing")
+            if now != entry["writes"].get(str(path)):
+                return Decision(verdict="anew", why=f"{path} is not what it wrote")
+        return Decision(verdict="finished")
+
+    def needs_of(self, step: Step) -> dict[str, str | None]:
+        """Return a digest of what each needed step wrote last, by name."""
+        return {
+            name: _digest(self.entries[name]["writes"]) if name in self.entries else None
+            for name in step.needs
+        }
+
+
+def reads_of(step: Step) -> dict[str, str | None]:
+    """Return the digests of what a step reads, by path."""
+    return {str(path): fingerprint(path) for path in step.reads}
+
+
+def _digest(writes: dict[str, str | None]) -> str:
+    return hashlib.blake2b(json.dumps(writes, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def now() -> str:
+    """Return the time, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _past(state: str) -> str:
+    return "interrupted" if state == "running" else state
+
+
+def _difference(old: dict[str, Any], new: dict[str, Any], form: str = "{}") -> str:
+    for key in {**old, **new}:
+        what = form.format(key)
+        if key not in old:
+            return f"it reads {what} now"
+        if key not in new:
+            return f"it reads {what} no more"
+        if old[key] != new[key]:
+            return f"{what} has changed"
+    return ""

@@ -1,0 +1,158 @@
+"""From the evaluation folders of a run to one record a stage.
+
+``<run>/eval/<stage>/`` holds what `r1lit test` wrote, in it or in folders below it (one a kind of
+problem, where they are asked another number of times). Kinds are told apart by ``groups.kind`` of
+``responses.jsonl`` (``by: [kind]``); a measure is known by its name, and a response that it does
+not concern lacks it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from r1lit import jsonl
+from r1lit.batches import Verdict
+from r1lit.metrics import cons_at_k, standard_error
+
+STAGES = ("zero", "dev1", "dev2", "dev3", "r1")
+STUDENTS = ("distilled", "small_rl")
+KINDS = ("reasoning", "general", "harmful")
+CONS_K = 16
+
+Record = dict[str, Any]
+Group = Sequence[Record]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A number of the table: its key, heading, the kinds of problems it is of, and its form."""
+
+    key: str
+    heading: str
+    kinds: tuple[str, ...]
+    form: str = ".3f"
+
+
+COLUMNS = (
+    Column(key="reasoning_pass_at_1", heading="reasoning pass@1", kinds=("reasoning",)),
+    Column(key="cons_at_16", heading="cons@16", kinds=("reasoning",)),
+    Column(key="format", heading="format", kinds=KINDS),
+    Column(key="language_consistency", heading="language consistency", kinds=("reasoning",)),
+    Column(key="instruction_following", heading="instruction following", kinds=("general",)),
+    Column(key="helpfulness_true", heading="helpfulness, true", kinds=("general",)),
+    Column(key="helpfulness_rm", heading="helpfulness, RM", kinds=("general",), form=".2f"),
+    Column(key="safety", heading="safety", kinds=("harmful",)),
+    Column(key="response_length_tokens", heading="tokens", kinds=KINDS, form=".0f"),
+)
+
+
+def read_stages(run: Path) -> Record:
+    """Return ``stages`` (those evaluated, in order), ``distilled`` and ``small_rl`` of a run.
+
+    Raises:
+        ValueError: if no stage was evaluated.
+    """
+    stages = [stage for name in STAGES if (stage := read_stage(run / "eval" / name)) is not None]
+    if not stages:
+        raise ValueError(
+            f"{run}: no stage is evaluated: there is no {run / 'eval'}/<stage>/report.json for any"
+            f" of {', '.join(STAGES)}"
+        )
+    return {"stages": stages, **{name: read_stage(run / "eval" / name) for name in STUDENTS}}
+
+
+def read_stage(folder: Path) -> Record | None:
+    """Return the record of one stage, or None if nothing is evaluated in ``folder``.
+
+    Each number is the mean over problems of the mean over the k responses to each; under
+    ``<key>_se`` stands its standard error over problems, and None for both where nothing was
+    measured. ``cons_at_16`` is of ``cons_k`` votes, fewer where fewer responses were drawn.
+    """
+    reports = sorted(folder.rglob("report.json"))
+    if not reports:
+        return None
+    by_kind: dict[str, list[Group]] = {kind: [] for kind in KINDS}
+    settings: dict[str, Any] = {}
+    for path in reports:
+        report = json.loads(path.read_text())
+        for kind, groups in _groups(path, report["num_samples"]).items():
+            by_kind[kind] += groups
+            settings[kind] = _settings(report, len(groups))
+    record: Record = {"name": folder.name}
+    for column in COLUMNS:
+        groups = [group for kind in column.kinds for group in by_kind[kind]]
+        values = [v for v in map(_value(column.key), groups) if v is not None]
+        record[column.key], record[f"{column.key}_se"] = _mean_and_error(values)
+    sizes = {len(group) for group in by_kind["reasoning"]}
+    return {**record, "cons_k": min([CONS_K, *sizes]) if sizes else None, "settings": settings}
+
+
+def _settings(report: Record, num_problems: int) -> Record:
+    sampling = report["settings"].get("sampling") or {}
+    return {
+        "num_problems": num_problems,
+        "k": report["num_samples"],
+        **{key: sampling.get(key) for key in ("temperature", "top_p", "max_tokens")},
+        "seed": report["settings"].get("seed"),
+    }
+
+
+def _groups(report: Path, num_samples: int) -> dict[str, list[Group]]:
+    """Return the first ``num_samples`` responses to each problem, by kind, in a fixed order."""
+    path = report.with_name("responses.jsonl")
+    problems: dict[str, dict[int, Record]] = {}
+    for record in jsonl.read(path):
+        if record["sample"] < num_samples:
+            problems.setdefault(record["uid"], {}).setdefault(record["sample"], record)
+    by_kind: dict[str, list[Group]] = {}
+    for uid, samples in sorted(problems.items()):
+        kind = samples[min(samples)]["groups"].get("kind")
+        if kind not in KINDS:
+            raise ValueError(
+                f"{path}: problem {uid!r} has groups.kind {kind!r}, not one of {', '.join(KINDS)};"
+                " evaluate with model.by: [kind], and keep the column by meta: [kind]"
+            )
+        by_kind.setdefault(kind, []).append([samples[g] for g in sorted(samples)])
+    return by_kind
+
+
+def _value(key: str) -> Callable[[Group], float | None]:
+    match key:
+        case "reasoning_pass_at_1":
+            return lambda group: _mean(float(r["value"] == 1.0) for r in group)
+        case "cons_at_16":
+            return _consensus
+        case "response_length_tokens":
+            return lambda group: _mean(r["num_tokens"] for r in group)
+        case _:
+            return lambda group: _mean(
+                value for r in group if (value := r["measures"].get(key)) is not None
+            )
+
+
+def _consensus(group: Group) -> float:
+    verdicts = [
+        Verdict(
+            value=float(r["value"] == 1.0),
+            status="right" if r["value"] == 1.0 else "wrong",
+            canonical=r["canonical"],
+            reason="",
+        )
+        for r in group
+    ]
+    return cons_at_k(verdicts)[min(CONS_K, len(group)) - 1]
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
+    if not values:
+        return None, None
+    return _mean(values), standard_error(values) if len(values) > 1 else None

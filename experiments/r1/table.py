@@ -1,0 +1,121 @@
+"""The stage table of a run, or of several seeds of it.
+
+    python -m experiments.r1.table runs/r1
+    python -m experiments.r1.table runs/r1 runs/r1-seed-1 runs/r1-seed-2 --readme experiments/r1/README.md
+
+For each run it reads ``eval/<stage>/`` and writes ``summary.json`` (``stages``, ``distilled``,
+``small_rl``, ``shape``), ``stages.md`` and ``stages.png``. It prints the table over all runs, and
+which steps of the paper's shape hold. ``--readme`` puts that between the markers of a README, and
+the figure beside it. One run has standard errors over problems, several have them over runs.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.r1.figure import draw_stages
+from experiments.r1.shape import PAPER, as_lines, check, combine
+from experiments.r1.stages import COLUMNS, STUDENTS, Column, read_stages
+from experiments.report import fill_in
+from r1lit.atomic import replace_file
+from r1lit.callbacks.figures import save_png
+
+TITLES = {
+    "zero": "R1-Zero",
+    "dev1": "Dev1: cold start",
+    "dev2": "Dev2: + reasoning RL",
+    "dev3": "Dev3: SFT on its own best",
+    "r1": "R1: + RL for all scenarios",
+    "distilled": "distilled student",
+    "small_rl": "student's base with RL",
+}
+
+
+def as_table(summary: dict[str, Any]) -> str:
+    """Return the Markdown table: a row a stage, mean ± standard error."""
+    rows = [*summary["stages"], *(summary[name] for name in STUDENTS if summary.get(name))]
+    lines = ["| | " + " | ".join(column.heading for column in COLUMNS) + " |"]
+    lines.append("|---|" + "---:|" * len(COLUMNS))
+    for row in rows:
+        cells = [_cell(row, column) for column in COLUMNS]
+        lines.append(f"| {TITLES.get(row['name'], row['name'])} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(row: dict[str, Any], column: Column) -> str:
+    value, error = row[column.key], row[f"{column.key}_se"]
+    if value is None:
+        return "–"
+    text = f"{value:{column.form}}"
+    if column.key == "cons_at_16" and row["cons_k"] != 16:
+        text += f" (k = {row['cons_k']})"
+    return text if error is None else f"{text} ± {error:{column.form}}"
+
+
+def paper_table() -> str:
+    """Return the paper's Table 2 as Markdown."""
+    lines = ["| the paper, Table 2 | " + " | ".join(PAPER) + " |", "|---|" + "---:|" * len(PAPER)]
+    for index, name in enumerate(("R1-Zero", "Dev1", "Dev2", "Dev3", "R1")):
+        cells = (f"{values[index]:.1f}" for values in PAPER.values())
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def settings_note(summary: dict[str, Any], num_runs: int) -> str:
+    """Say how the numbers were drawn and what the errors are."""
+    parts = [
+        f"{kind}: {of['num_problems']} held-out problems × {of['k']} responses, temperature"
+        f" {of['temperature']}, top-p {of['top_p']}, at most {of['max_tokens']} tokens"
+        for kind, of in summary["stages"][-1]["settings"].items()
+    ]
+    over = "over problems" if num_runs == 1 else f"over {num_runs} seeds"
+    return f"Mean ± standard error {over}. {'; '.join(parts)}."
+
+
+def write_run(run: Path) -> dict[str, Any]:
+    """Write the summary, table and figure of one run; return the summary."""
+    summary = read_stages(run)
+    summary["shape"] = check([summary])
+    replace_file(run / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+    replace_file(run / "stages.md", (block(summary, [summary]) + "\n").encode())
+    save_png(draw_stages(summary["stages"]), run / "stages.png")
+    return summary
+
+
+def block(summary: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
+    """Return everything that is printed of one or several runs."""
+    claims = "\n".join(f"- {line}" for line in as_lines(check(summaries)))
+    note = settings_note(summary, len(summaries))
+    return f"{note}\n\n{as_table(summary)}\n\n{paper_table()}\n\n{claims}"
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.r1.table", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, one a seed")
+    parser.add_argument("--readme", type=Path, help="a README whose results are filled in")
+    options = parser.parse_args(args)
+    try:
+        summaries = [write_run(run) for run in options.runs]
+        combined = combine(summaries)
+        text = block(combined, summaries)
+        if options.readme is not None:
+            image = options.readme.with_name("stages.png")
+            filled = fill_in(options.readme.read_text(), f"{text}\n\n![stages]({image.name})")
+            save_png(draw_stages(combined["stages"]), image)
+            replace_file(options.readme, filled.encode())
+    except (ValueError, OSError) as error:
+        print(f"table: error: {error}", file=sys.stderr)
+        return 2
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""What a preset asks for: rows, tokens and updates, from its YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from experiments.compose import Config
+
+Kind = Literal["reinforcement", "supervised", "preference"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The work of a whole run.
+
+    ``rows_per_iteration`` are responses in reinforcement learning, packed rows in supervised
+    training, and responses of pairs or labels in a reward model's. ``mean_tokens`` is the assumed
+    mean length of a response, or of a document. A supervised row is full; the others are as long as
+    a prompt and a mean response.
+    """
+
+    kind: Kind
+    iterations: int
+    rows_per_iteration: int
+    updates_per_iteration: int
+    group_size: int
+    prompt_tokens: int
+    mean_tokens: int
+    max_tokens: int
+    row_tokens: int
+    micro_batch_tokens: int
+    rows_decoded: int
+    has_reference: bool
+    num_inner_epochs: int
+    bytes_per_weight: int
+    bytes_per_product: int
+    gradient_checkpointing: bool
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps of the run."""
+        return self.iterations * self.updates_per_iteration
+
+    @property
+    def rows(self) -> int:
+        """Rows of the run."""
+        return self.iterations * self.rows_per_iteration
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the run that are trained on or conditioned on, prompts of a group once."""
+        if self.kind == "supervised":
+            return self.rows * self.row_tokens
+        groups = self.rows // self.group_size
+        return self.rows * self.mean_tokens + groups * self.prompt_tokens
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens drawn; none but in reinforcement learning."""
+        return self.rows * self.mean_tokens if self.kind == "reinforcement" else 0
+
+
+def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> Work:
+    """Read the work of a preset; ``mean_tokens`` is a quarter of the longest if left out.
+
+    Raises:
+        ValueError: naming the key that is missing.
+    """
+    model = config.get("model", {}).get("init_args", {})
+    data = config.get("data", {}).get("init_args", {})
+    epochs = config.get("trainer", {}).get("max_epochs") or 1
+    iterations = data.get("num_iterations")
+    if not iterations:
+        raise ValueError(
+            "data.num_iterations: null is one pass over data that is not read here; say how many"
+            " with --iterations"
+        )
+    shared = {
+        "iterations": iterations * epochs,
+        "prompt_tokens": prompt_tokens,
+        "micro_batch_tokens": model.get("micro_batch_tokens", 16384),
+        "bytes_per_weight": 2 if model.get("dtype", "float32") == "bfloat16" else 4,
+        "bytes_per_product": 2 if config.get("trainer", {}).get("precision") == "bf16-mixed" else 4,
+        "gradient_checkpointing": bool(model.get("gradient_checkpointing")),
+    }
+    if "examples_per_update" in data:
+        return _preference(data, shared, mean_tokens)
+    if "documents" in data:
+        return _supervised(data, shared, mean_tokens)
+    return _reinforcement(model, data, shared, mean_tokens)
+
+
+def _reinforcement(
+    model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None
+) -> Work:
+    longest = _needed(model, "sampling.max_tokens")
+    group_size = data.get("group_size", 16)
+    rows = data.get("prompts_per_iteration", 16) * group_size
+    inner = model.get("num_inner_epochs", 1)
+    engine = (model.get("engine") or {}).get("init_args") or {}
+    mean = mean_tokens or longest // 4
+    return Work(
+        kind="reinforcement",
+        rows_per_iteration=rows,
+        updates_per_iteration=rows // model.get("rows_per_update", 64) * inner,
+        group_size=group_size,
+        mean_tokens=mean,
+        max_tokens=longest,
+        row_tokens=shared["prompt_tokens"] + mean,
+        rows_decoded=engine.get("max_rows") or rows,
+        has_reference=(_objective(model).get("beta") or 0) > 0,
+        num_inner_epochs=inner,
+        **shared,
+    )
+
+
+def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
+    length = data.get("row_length", 1024)
+    return Work(
+        kind="supervised",
+        rows_per_iteration=data.get("rows_per_update", 16),
+        updates_per_iteration=1,
+        group_size=1,
+        mean_tokens=min(mean_tokens or length // 4, length),
+        max_tokens=length,
+        row_tokens=length,
+        rows_decoded=0,
+        has_reference=False,
+        num_inner_epochs=1,
+        **shared,
+    )
+
+
+def _preference(data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
+    longest = data.get("max_tokens") or 1024
+    mean = mean_tokens or longest // 4
+    return Work(
+        kind="preference",
+        rows_per_iteration=2 * data["examples_per_update"],
+        updates_per_iteration=1,
+        group_size=1,
+        mean_tokens=mean,
+        max_tokens=longest,
+        row_tokens=shared["prompt_tokens"] + mean,
+        rows_decoded=0,
+        has_reference=False,
+        num_inner_epochs=1,
+        **shared,
+    )
+
+
+def _objective(model: Config) -> Config:
+    return (model.get("objective") or {}).get("init_args") or {}
+
+
+def _needed(config: Config, key: str) -> int:
+    node: Any = config
+    for name in key.split("."):
+        node = (node or {}).get(name)
+    if not node:
+        raise ValueError(f"model.{key} is missing")
+    return int(node)

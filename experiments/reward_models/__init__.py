@@ -1,0 +1,1 @@
+"""Two reward models on real data; README.md says what came of it."""

@@ -1,0 +1,105 @@
+"""Trains the helpful and the safety reward model on real data, from configs/reward, seed by seed.
+
+    python -m experiments.reward_models hh_harmless_base_test.jsonl.gz xstest_prompts.csv
+
+The first table holds pairs of conversations (Anthropic's HH), the second labelled prompts (XSTest).
+Bodies are made from the training texts alone (``body.py``); ``--policy`` names a pretrained policy
+to make two more models of. Finished runs are skipped, an interrupted one goes on. At the end the
+table of README.md and reward_models.png are made from all that is finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.compose import Config, merge
+from experiments.reward_models.body import make_body
+from experiments.reward_models.report import write_report
+from experiments.sweep import Launch, Sweep, in_subprocess, run_sweep
+from r1lit.data import TableLabels, TablePairs
+from r1lit.data.preference_loader import split_examples
+
+HERE = Path(__file__).parent
+CONFIGS = HERE.parents[1] / "configs" / "reward"
+SOURCES = {"helpful": TablePairs, "safety": TableLabels}
+
+
+def sweep_of(
+    tables: dict[str, str], output: Path, seeds: Sequence[int], policy: str | None = None
+) -> Sweep:
+    """Return the sweep: a variant for each table, and another one where a policy is given.
+
+    Args:
+        tables: the path for each of ``SOURCES``.
+        output: the folder of the runs, and of the bodies.
+        seeds: of initial weights and order; the held-out examples are the same for all.
+        policy: a Hugging Face directory or a model on the Hub.
+
+    Raises:
+        ValueError: if a table cannot be read.
+    """
+    variants: dict[str, list[Config]] = {}
+    for name, path in tables.items():
+        config = merge(_read(CONFIGS / f"{name}.yaml"), {})
+        source = config["data"]["init_args"]["train"][0]
+        source = {**source, "init_args": {**source["init_args"], "path": path}}
+        data = {"data": {"init_args": {"train": [source]}}}
+        body = make_body(_training_texts(name, merge(config, data)), output / "bodies")
+        variants[name] = [config, data, {"model": {"init_args": {"policy": str(body)}}}]
+    if policy is not None:
+        other: Config = {"model": {"init_args": {"policy": policy}}}
+        variants |= {
+            f"{name}-pretrained": [*variants[name], _read(HERE / "pretrained.yaml"), other]
+            for name in tables
+        }
+    return Sweep(base={}, variants=variants, seeds=list(seeds), output=output)
+
+
+def _read(path: Path) -> Config:
+    config: Config = yaml.safe_load(path.read_text())
+    return config
+
+
+def _training_texts(name: str, config: Config) -> list[str]:
+    """Return the texts of the examples that are trained on; what is held out stays unread."""
+    data: dict[str, Any] = config["data"]["init_args"]
+    examples = SOURCES[name](**data["train"][0]["init_args"]).examples()
+    train, _ = split_examples(examples, data["validation_share"], data.get("split_seed", 0))
+    return [text for e in train for text in (e.question, *e.responses) if text]
+
+
+def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
+    """Run the command; return its exit status: 1 if a run failed, 2 for a bad table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.reward_models",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pairs", help="a table of chosen and rejected conversations")
+    parser.add_argument("labels", help="a table of prompts labelled safe or unsafe")
+    parser.add_argument("--policy", help="a pretrained policy, for two models more")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--output", type=Path, default=Path("runs/reward_models"))
+    parser.add_argument("--report", type=Path, default=HERE, help="where README.md lies")
+    options = parser.parse_args(args)
+    tables = {"helpful": options.pairs, "safety": options.labels}
+    try:
+        seeds = [int(seed) for seed in options.seeds.split(",")]
+        sweep = sweep_of(tables, options.output, seeds, options.policy)
+        failed = run_sweep(sweep, launch=launch)
+        if sweep.results():
+            print(write_report(sweep.results(), options.report))
+        return 1 if failed else 0
+    except ValueError as error:
+        print(f"reward_models: error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

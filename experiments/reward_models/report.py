@@ -1,0 +1,149 @@
+"""The table and the figure of the experiment, from the results of its runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.report import COLORS, by_variant, fill_in, mean_and_error
+from r1lit.atomic import replace_file
+from r1lit.callbacks.figures import save_png
+from r1lit.jsonl import Record
+
+HEADINGS = (
+    "model", "n seeds", "held out", "measure", "value", "s.e. seeds", "s.e. examples",
+    "length alone", "above length alone", "calibration error", "training seconds",
+)  # fmt: skip
+
+
+def measure(report: Record) -> tuple[str, float, float, float]:
+    """Return a report's main measure: its name, value, error over examples, and length alone's."""
+    if "auroc" in report:
+        keys = ("AUROC", "auroc", "auroc_stderr", "length_baseline_auroc")
+    else:
+        keys = ("accuracy", "accuracy", "accuracy_stderr", "length_baseline_accuracy")
+    name, *values = keys
+    value, error, alone = (float(report[key]) for key in values)
+    return name, value, error, alone
+
+
+def as_table(results: Sequence[Record]) -> str:
+    """Return the Markdown table: a row a model, the mean over its seeds.
+
+    Two errors: between seeds, on the same held-out examples, and of drawing other held-out
+    examples, the mean of the runs' own (``r1lit.metrics.reward_models``).
+    """
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * 4 + "---:|" * (len(HEADINGS) - 4)]
+    for name, group in by_variant(results).items():
+        reports = [result["final"]["reward_model"] for result in group]
+        measured = [measure(report) for report in reports]
+        value, between_seeds = mean_and_error([m[1] for m in measured])
+        alone = statistics.fmean(m[3] for m in measured)
+        cells = [
+            name,
+            str(len(group)),
+            _held_out(reports[0]),
+            measured[0][0],
+            f"{value:.3f}",
+            "–" if between_seeds is None else f"{between_seeds:.3f}",
+            f"{statistics.fmean(m[2] for m in measured):.3f}",
+            f"{alone:.3f}",
+            f"{value - alone:+.3f}{_error_above(reports)}",
+            f"{statistics.fmean(r['calibration_error'] for r in reports):.3f}",
+            f"{statistics.fmean(result['seconds'] for result in group):.0f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _error_above(reports: Sequence[Record]) -> str:
+    """Return the error over examples of what is above length alone, which pairs have."""
+    errors = [report.get("above_length_baseline_stderr") for report in reports]
+    known = [error for error in errors if error is not None]
+    return f" ± {statistics.fmean(known):.3f}" if known else ""
+
+
+def _held_out(report: Record) -> str:
+    if "num_safe" in report:
+        return f"{report['num_safe']} safe, {report['num_examples'] - report['num_safe']} unsafe"
+    return f"{report['num_examples']} pairs"
+
+
+def draw(results: Sequence[Record]) -> Figure:
+    """Return the figure: every model beside chance and length alone, and how sure it was."""
+    figure = Figure(figsize=(10, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    _draw_measures(left, results)
+    _draw_reliability(right, results)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _draw_measures(axes: Axes, results: Sequence[Record]) -> None:
+    groups = by_variant(results)
+    names = []
+    for place, (name, group) in enumerate(groups.items()):
+        measured = [measure(result["final"]["reward_model"]) for result in group]
+        mean = statistics.fmean(m[1] for m in measured)
+        error = statistics.fmean(m[2] for m in measured)
+        color = COLORS[place % len(COLORS)]
+        axes.errorbar(place, mean, yerr=2 * error, color=color, marker="o", capsize=5, zorder=2)
+        axes.scatter([place + 0.12] * len(group), [m[1] for m in measured], color=color, s=12)
+        alone = statistics.fmean(m[3] for m in measured)
+        axes.plot([place - 0.25, place + 0.25], [alone, alone], color="0.35", linestyle=":")
+        names.append(f"{name}\n{measured[0][0]}")
+    axes.axhline(0.5, color="0.7", linewidth=1)
+    axes.set_xticks(range(len(names)), names)
+    axes.set(xlim=(-0.5, len(names) - 0.5), ylabel="on held-out examples")
+    axes.set_title("± 2 s.e.; dotted: length alone; line: chance", loc="left", fontsize=11)
+
+
+def _draw_reliability(axes: Axes, results: Sequence[Record]) -> None:
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    for place, (name, group) in enumerate(by_variant(results).items()):
+        tables = [result["final"]["reward_model"]["reliability"] for result in group]
+        points = [pooled(rows) for rows in zip(*tables, strict=True)]
+        seen = [point for point in points if point is not None]
+        axes.plot([p for p, _ in seen], [o for _, o in seen], marker="o", markersize=4,
+                  color=COLORS[place % len(COLORS)], label=name)  # fmt: skip
+    axes.set(xlabel="predicted probability", ylabel="observed share", xlim=(0, 1), ylim=(0, 1))
+    axes.set_title("Reliability, all seeds together", loc="left", fontsize=11)
+    axes.legend(frameon=False)
+
+
+def pooled(rows: Sequence[Record]) -> tuple[float, float] | None:
+    """Return the mean prediction and outcome of one bin over several runs; None if it is empty.
+
+    >>> full = {"count": 3, "predicted": 0.2, "observed": 0.0}
+    >>> pooled([full, {"count": 1, "predicted": 0.6, "observed": 1.0}, {"count": 0}])
+    (0.3, 0.25)
+    """
+    full = [row for row in rows if row["count"]]
+    total = sum(row["count"] for row in full)
+    if not total:
+        return None
+    predicted, observed = (
+        sum(row["count"] * row[key] for row in full) / total for key in ("predicted", "observed")
+    )
+    return round(predicted, 9), round(observed, 9)
+
+
+def write_report(results: Sequence[Record], folder: Path) -> str:
+    """Fill the table into ``folder``'s README.md, draw its reward_models.png; return the table.
+
+    Raises:
+        ValueError: if the README has no place for it.
+    """
+    readme = folder / "README.md"
+    table = as_table(results)
+    text = fill_in(readme.read_text(), f"{table}\n\n![models](reward_models.png)")
+    save_png(draw(results), folder / "reward_models.png")
+    replace_file(readme, text.encode())
+    return table

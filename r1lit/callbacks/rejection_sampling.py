@@ -1,0 +1,139 @@
+"""Rejection sampling: of the responses drawn under ``r1lit predict``, the ones to imitate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch import Callback
+
+from r1lit.atomic import remove
+from r1lit.curation import (
+    R1_FORM,
+    Context,
+    Correct,
+    Curation,
+    Filter,
+    Finished,
+    Form,
+    Refiner,
+    curate,
+)
+from r1lit.curation.card import one_line, write_card
+from r1lit.data import R1DataModule
+from r1lit.evaluation.provenance import commit, versions
+from r1lit.evaluation.run_folder import RunFolder
+from r1lit.rollout import Source
+
+FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")
+
+
+class RejectionSampling(Callback):
+    r"""Curates what ``EvaluationModule`` has drawn and judged, at the end of ``r1lit predict``.
+
+    R1's cold start (arXiv 2501.12948v1, Sec. 2.3.1) and its rejection sampling (Sec. 2.3.3). The
+    first ``data.validation_group_size`` responses to each problem of ``data.predict`` go through
+    ``filters``; those left are rewritten by ``refiners``, judged again, and those whose text
+    changed go once more through the filters that look at text (`Filter.again`); then through
+    ``final_filters``. Every response is written to one of two files in ``dirpath``:
+
+    sft.jsonl      uid, sample, source, kind, language, prompt (the question), thinking, summary,
+                   response (the text to imitate, in ``form``), num_tokens (of it, with EOS)
+    dropped.jsonl  uid, sample, source, kind, language, stage (drawn, refined or final), filter,
+                   why, num_tokens as drawn, and the text it was dropped with, shortened
+
+    ``card.json`` and ``card.md`` say how many of which kind were kept and what dropped the others;
+    ``lengths.png`` shows their lengths. The same responses give the same bytes.
+
+    Args:
+        filters: applied in order to responses as drawn; right and finished ones if left out.
+        refiners: rewrite what is left, in order.
+        final_filters: applied in order to responses as they are written.
+        form: how a response to imitate is written down.
+        cut: texts of which the first to be found ends a response, such as ``"\nQuestion:"`` after
+            few-shot prompting of a base model; what is cut is judged again.
+        dirpath: where the files go; the evaluation's folder if left out.
+        seed: of every choice; the evaluation's if left out.
+    """
+
+    def __init__(
+        self,
+        filters: list[Filter] | None = None,
+        refiners: list[Refiner] | None = None,
+        final_filters: list[Filter] | None = None,
+        form: Form = R1_FORM,
+        cut: Sequence[str] = (),
+        dirpath: str | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.curation = Curation(
+            filters=[Finished(), Correct()] if filters is None else filters,
+            refiners=refiners or (),
+            final_filters=final_filters or (),
+            form=form,
+            cut=cut,
+        )
+        self.dirpath = dirpath
+        self.seed = seed
+        self.card: dict[str, Any] | None = None
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check that there will be something to curate.
+
+        Raises:
+            ValueError: if the module draws nothing into a folder.
+        """
+        if stage == "predict" and not isinstance(getattr(pl_module, "folder", None), RunFolder):
+            raise ValueError(
+                f"callbacks: RejectionSampling curates what r1lit.modules.EvaluationModule has"
+                f" drawn, and the model is {type(pl_module).__name__}"
+            )
+
+    def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Curate, on rank 0."""
+        if trainer.is_global_zero:
+            self._curate(trainer, pl_module)
+        trainer.strategy.barrier("RejectionSampling")
+
+    def _curate(self, trainer: pl.Trainer, module: Any) -> None:
+        data = getattr(trainer, "datamodule", None)
+        assert isinstance(data, R1DataModule), "the evaluation has checked it"
+        run: RunFolder = module.folder
+        folder = Path(self.dirpath) if self.dirpath else run.path
+        seed = module.seed if self.seed is None else self.seed
+        for name in FILES[:3]:  # a card of another run does not describe what is written now
+            remove(folder / name)
+        source = Source(
+            name=module.policy_path,
+            tokenizer=module.tokenizer,
+            policy=getattr(module, "policy", None),
+        )
+        with trainer.precision_plugin.predict_step_context():
+            tally = curate(
+                self.curation,
+                run.lines.path,
+                data.problems["predict"],
+                data.validation_group_size,
+                module.judge,
+                Context(seed=seed, folder=folder, source=source),
+                show_progress=True,
+            )
+        settings = {
+            "evaluation": json.loads((run.path / "settings.json").read_text()),
+            "template": data.template,
+            "k": data.validation_group_size,
+            "filters": [f.describe() for f in self.curation.filters],
+            "refiners": [r.describe() for r in self.curation.refiners],
+            "final_filters": [f.describe() for f in self.curation.final_filters],
+            "form": asdict(self.curation.form),
+            "cut": list(self.curation.cut),
+            "seed": seed,
+            "commit": commit(),
+            "versions": versions(),
+        }
+        self.card = write_card(folder, tally, settings)
+        print(one_line(self.card))

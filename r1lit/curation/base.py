@@ -1,0 +1,120 @@
+"""What a filter is: it says of each candidate why it is dropped, or that it is kept."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from r1lit.curation.candidate import Candidate
+from r1lit.rollout import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What filters and refiners may need besides the candidates.
+
+    ``seed`` names every choice, ``folder`` is where files are kept, and ``source`` is the policy
+    that drew the responses.
+    """
+
+    seed: int
+    folder: Path
+    source: Source
+
+
+class OfKinds:
+    """Something that concerns problems of some ``kinds`` only, or of all (None)."""
+
+    def __init__(self, kinds: Sequence[str] | None = None) -> None:
+        if isinstance(kinds, str) or (kinds is not None and not kinds):
+            raise ValueError(f"kinds: {kinds!r} is not a list of kinds; null means every kind")
+        self.kinds = None if kinds is None else tuple(kinds)
+
+    def concerns(self, candidate: Candidate) -> bool:
+        """Return whether the candidate's problem is of these kinds."""
+        return self.kinds is None or candidate.kind in self.kinds
+
+    def describe(self) -> dict[str, Any]:
+        """Return class and settings, for the data card."""
+        settings = {k: v for k, v in vars(self).items() if not k.startswith("_")}
+        return {"class": type(self).__name__, **{k: _plain(v) for k, v in settings.items()}}
+
+
+class Filter(OfKinds, ABC):
+    """Drops candidates. One that is dropped comes to no later filter.
+
+    A filter overrides ``reason``, which looks at one candidate, or ``reasons``, which looks at many
+    together. ``name`` is what the data card calls it.
+
+    Args:
+        kinds: the kinds of problems (``meta["kind"]``) it concerns; None: all.
+    """
+
+    name: str
+    again = False
+    """Whether it looks at the text once more after it has been refined."""
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+    def begin(self, context: Context) -> None:
+        """Forget what was seen; called once before the first candidate of a run."""
+
+    def drop(self, candidates: Sequence[Candidate]) -> list[str | None]:
+        """Return why each candidate is dropped, or None; those of other kinds are kept."""
+        mine = [row for row, candidate in enumerate(candidates) if self.concerns(candidate)]
+        whys: list[str | None] = [None] * len(candidates)
+        reasons = self.reasons([candidates[row] for row in mine])
+        for row, why in zip(mine, reasons, strict=True):
+            whys[row] = why
+        return whys
+
+    def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
+        """Return one reason or None a candidate.
+
+        The candidates come in the order of problems and samples, all of a problem together, and
+        what is returned must not depend on how many problems come at a time.
+        """
+        return [self.reason(candidate) for candidate in candidates]
+
+    def reason(self, candidate: Candidate) -> str | None:
+        """Return why one candidate is dropped, or None."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither reason nor reasons")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    describe = getattr(value, "describe", None)
+    return describe() if callable(describe) else getattr(value, "name", type(value).__name__)
+
+
+def at_least(key: str, value: float, least: float) -> None:
+    """Check a setting.
+
+    Raises:
+        ValueError: naming key, value and what would be right.
+    """
+    if not value >= least:
+        raise ValueError(f"{key}: {value} is not at least {least}")
+
+
+def share(key: str, value: float) -> None:
+    """Check a setting that is a share.
+
+    Raises:
+        ValueError: if it is not between 0 and 1.
+    """
+    if not 0 <= value <= 1:
+        raise ValueError(f"{key}: {value} is not between 0 and 1")

@@ -1,0 +1,273 @@
+"""From a folder of responses to the documents worth imitating, in one pass over the problems."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from tqdm.auto import tqdm
+
+from r1lit.batches import Problem
+from r1lit.curation.base import Context, Filter
+from r1lit.curation.candidate import R1_FORM, Candidate, Form
+from r1lit.curation.index import ResponseFile
+from r1lit.curation.refine import Refiner
+from r1lit.curation.tally import Tally
+from r1lit.verifiers import Judge
+
+CHUNK = 1024  # responses in memory at a time, or those of one problem
+SHORT = 400  # characters of a dropped response that are kept to be read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curation:
+    """How responses are chosen and written down; see `r1lit.callbacks.RejectionSampling`."""
+
+    filters: Sequence[Filter]
+    refiners: Sequence[Refiner] = ()
+    final_filters: Sequence[Filter] = ()
+    form: Form = R1_FORM
+    cut: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.cut, str) or any(not text for text in self.cut):
+            raise ValueError(f"cut: {self.cut!r} is not a list of texts that are not empty")
+        if not self.filters and not self.final_filters:
+            raise ValueError("filters: none is given, so everything drawn would be kept")
+
+    def begin(self, context: Context) -> None:
+        """Prepare filters and refiners for a run."""
+        for filter_ in (*self.filters, *self.final_filters):
+            filter_.begin(context)
+        for refiner in self.refiners:
+            refiner.begin(context)
+
+
+def curate(
+    curation: Curation,
+    responses: Path,
+    problems: Sequence[Problem],
+    num_samples: int,
+    judge: Judge,
+    context: Context,
+    show_progress: bool = False,
+) -> Tally:
+    """Write ``sft.jsonl`` and ``dropped.jsonl`` into ``context.folder``; return what was counted.
+
+    Every response drawn is in one of the two files, in the order of problems and samples: the same
+    responses give the same bytes, whatever the order in which they ended. A kill leaves the files
+    of an earlier run as they were. Memory does not grow with the responses, but for a few numbers
+    each.
+
+    Raises:
+        ValueError: if a response is missing or a file cannot be written.
+    """
+    tally = Tally(curation)
+    run = _Run(curation, judge, context, tally)
+    curation.begin(context)
+    with ResponseFile(responses, problems, num_samples, show_progress) as drawn:
+        bar = tqdm(total=len(drawn), desc="curating", unit="response", disable=not show_progress)
+        with bar, _Output(context.folder, "sft.jsonl", "dropped.jsonl") as (kept, dropped):
+            for candidates in _chunks(drawn, problems):
+                run.chunk(candidates, kept, dropped)
+                bar.update(len(candidates))
+    assert tally.num_kept + tally.num_dropped == tally.num_drawn
+    return tally
+
+
+def _chunks(drawn: ResponseFile, problems: Sequence[Problem]) -> Iterator[list[Candidate]]:
+    chunk: list[Candidate] = []
+    for problem in problems:
+        chunk += [
+            Candidate(
+                problem=problem,
+                sample=record["sample"],
+                text=record["response"],
+                status=record["status"],
+                reason=record["reason"],
+                num_tokens=record["num_tokens"],
+                finished=record["finished"],
+            )
+            for record in drawn.of(problem)
+        ]
+        if len(chunk) >= CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+class _Output:
+    """Files in ``folder`` that take their names when all are whole."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self._folder = folder
+        self._names = names
+        self._files: list[TextIO] = []
+
+    def __enter__(self) -> list[TextIO]:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for name in self._names:
+                path = self._folder / f".{name}.tmp"
+                self._files.append(path.open("w", encoding="utf-8", errors="backslashreplace"))
+        except OSError as error:
+            raise ValueError(
+                f"dirpath: {self._folder} cannot be written ({error.strerror})"
+            ) from error
+        return self._files
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        for file in self._files:
+            file.close()
+        for name in self._names if kind is None else ():
+            os.replace(self._folder / f".{name}.tmp", self._folder / name)
+
+
+class _Run:
+    """The way of one chunk: cut, filtered, refined, judged and filtered again, written down."""
+
+    def __init__(self, curation: Curation, judge: Judge, context: Context, tally: Tally) -> None:
+        self.curation = curation
+        self.judge = judge
+        self.tokenizer = context.source.tokenizer
+        self.tally = tally
+        self.again = [filter_ for filter_ in curation.filters if filter_.again]
+        self.dropped: dict[tuple[str, int], tuple[str, str, str, str]] = {}
+
+    def chunk(self, candidates: list[Candidate], kept: TextIO, dropped: TextIO) -> None:
+        self.dropped = {}
+        for candidate in candidates:
+            self.tally.drawn(candidate)
+        left = self._judged_again(candidates, [self._cut(c.text) for c in candidates])
+        left = self._filtered(left, self.curation.filters, "drawn")
+        if self.curation.refiners:
+            before = {name_of(c): c.text for c in left}
+            refined = self._refined(left)
+            changed = [c for c in refined if c.text != before[name_of(c)]]
+            self._filtered(changed, self.again, "refined")
+            left = [c for c in refined if name_of(c) not in self.dropped]
+        left = [self._written(c) for c in left if self._has_summary(c)]
+        left = self._filtered(left, self.curation.final_filters, "final")
+        for candidate in left:
+            self.tally.kept(candidate)
+            _write(kept, self._kept_line(candidate))
+        for candidate in candidates:
+            if name_of(candidate) in self.dropped:
+                _write(dropped, self._dropped_line(candidate))
+
+    def _cut(self, text: str) -> str:
+        ends = [at for at in map(text.find, self.curation.cut) if at >= 0]
+        return text[: min(ends)].rstrip() if ends else text
+
+    def _judged_again(
+        self, candidates: Sequence[Candidate], texts: Sequence[str]
+    ) -> list[Candidate]:
+        """Give the candidates their new texts, and those that changed a new verdict."""
+        result = list(candidates)
+        rows = [row for row, text in enumerate(texts) if text != candidates[row].text]
+        verdicts = self.judge.verdicts(
+            [texts[row] for row in rows], [candidates[row].problem for row in rows]
+        )
+        for row, verdict in zip(rows, verdicts, strict=True):
+            result[row] = replace(
+                candidates[row], text=texts[row], status=verdict.status, reason=verdict.reason
+            )
+        return result
+
+    def _filtered(
+        self, candidates: list[Candidate], filters: Sequence[Filter], stage: str
+    ) -> list[Candidate]:
+        for filter_ in filters:
+            whys = filter_.drop(candidates)
+            self.tally.seen(stage, filter_.name, [c for c in candidates if filter_.concerns(c)])
+            for candidate, why in zip(candidates, whys, strict=True):
+                if why is not None:
+                    self._drop(candidate, stage, filter_.name, why)
+            candidates = [c for c, why in zip(candidates, whys, strict=True) if why is None]
+        return candidates
+
+    def _refined(self, candidates: list[Candidate]) -> list[Candidate]:
+        texts = {name_of(c): c.text for c in candidates}
+        for refiner in self.curation.refiners:
+            mine = [c for c in candidates if refiner.concerns(c)]
+            names = [name_of(c) for c in mine]
+            refined = refiner.refine([c.problem for c in mine], [texts[name] for name in names])
+            self.tally.seen("refined", type(refiner).__name__, mine)
+            for candidate, name, made in zip(mine, names, refined, strict=True):
+                if made.text:
+                    texts[name] = made.text
+                else:
+                    self._drop(candidate, "refined", type(refiner).__name__, made.why)
+            candidates = [c for c in candidates if name_of(c) not in self.dropped]
+        return self._judged_again(candidates, [texts[name_of(c)] for c in candidates])
+
+    def _has_summary(self, candidate: Candidate) -> bool:
+        self.tally.seen("final", "form", [candidate])
+        if not candidate.summary:
+            self._drop(candidate, "final", "form", "nothing follows the thinking")
+        return bool(candidate.summary)
+
+    def _written(self, candidate: Candidate) -> Candidate:
+        """Give the candidate the length of the text to imitate."""
+        written = self.curation.form.write(candidate.thinking, candidate.summary)
+        ids = self.tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"]
+        return replace(candidate, num_tokens=len(ids) + 1)
+
+    def _drop(self, candidate: Candidate, stage: str, name: str, why: str) -> None:
+        text = candidate.text
+        self.dropped[name_of(candidate)] = (stage, name, why, text)
+        self.tally.dropped(stage, name, candidate)
+
+    def _kept_line(self, candidate: Candidate) -> dict[str, object]:
+        thinking, summary = candidate.parts
+        return {
+            **_names(candidate),
+            "prompt": candidate.problem.question,
+            "thinking": thinking,
+            "summary": summary,
+            "response": self.curation.form.write(thinking, summary),
+            "num_tokens": candidate.num_tokens,
+        }
+
+    def _dropped_line(self, candidate: Candidate) -> dict[str, object]:
+        stage, name, why, text = self.dropped[name_of(candidate)]
+        return {
+            **_names(candidate),
+            "stage": stage,
+            "filter": name,
+            "why": why,
+            "num_tokens": candidate.num_tokens,
+            "text": shortened(text),
+        }
+
+
+def name_of(candidate: Candidate) -> tuple[str, int]:
+    """Return what tells a candidate from all others."""
+    return candidate.problem.uid, candidate.sample
+
+
+def _names(candidate: Candidate) -> dict[str, object]:
+    return {
+        "uid": candidate.problem.uid,
+        "sample": candidate.sample,
+        "source": candidate.problem.source,
+        "kind": candidate.kind,
+        "language": candidate.language,
+    }
+
+
+def shortened(text: str, length: int = SHORT) -> str:
+    """Return the beginning and the end of a long text, which show most of what is wrong with it."""
+    if len(text) <= length:
+        return text
+    half = length // 2
+    return f"{text[:half]} […] {text[-half:]}"
+
+
+def _write(file: TextIO, line: dict[str, object]) -> None:
+    file.write(json.dumps(line, ensure_ascii=False) + "\n")

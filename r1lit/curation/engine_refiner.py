@@ -1,0 +1,244 @@
+"""The refiner that asks a language model."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from r1lit.batches import Problem
+from r1lit.curation.base import Context
+from r1lit.curation.refine import Refined, Refiner
+from r1lit.curation.replies import Replies
+from r1lit.data.prompts import encode_prompts, prompt_text
+from r1lit.evaluation.provenance import policy_fingerprint
+from r1lit.metrics.language import language_of
+from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine
+from r1lit.verifiers.extract import thinking_and_answer
+
+R1_REFINING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
+"""R1's evaluation protocol; how its refiner was sampled is not reported."""
+
+INSTRUCTION = """\
+Below are a question and a solution to it, worked out by a model and right, but hard to read. \
+Rewrite the solution so that a person reads it with ease.
+
+First the reasoning: in the first person, as somebody who thinks it through ("I try …", "Wait …"). \
+Keep every step that leads to the result, the doubts and the checks that matter, and a wrong path \
+where something is learned from it. Leave out what is repeated. Write whole sentences in short \
+paragraphs, without code blocks, and in the language of the question only ({language}).
+
+Then a summary, in the same language: in a few sentences, how the result comes about, and the \
+final answer. Do not change the final answer. If it stands between <answer> and </answer> or in \
+\\boxed{} in the solution, write it in the same way, once, in the summary, and nowhere else.
+
+Reply with these two parts and nothing else:
+<reasoning> the reasoning </reasoning>
+<summary> the summary </summary>
+
+Question:
+{question}
+
+Solution:
+{response}
+"""
+
+_TAGS = ("<reasoning>", "</reasoning>", "<summary>", "</summary>")
+_REPLY = re.compile(r"\s*<reasoning>(.*)</reasoning>\s*<summary>(.*)</summary>\s*", re.DOTALL)
+
+
+class EngineRefiner(Refiner):
+    """Asks a model to rewrite a response as a readable chain in the first person and a summary.
+
+    R1's cold start keeps R1-Zero outputs and refines them (arXiv 2501.12948v1, Sec. 2.3.1). The
+    wording of ``INSTRUCTION`` is ours, and may be replaced. The reply is read strictly: both parts,
+    once each, with nothing beside them but thinking of the refiner's own. What is no such reply is
+    asked for again, up to ``attempts`` times, and then the response is dropped.
+
+    Every reply is written to ``cache`` when it comes, so an interrupted run goes on, and a repeated
+    one asks nothing. A key holds question, response, model and settings.
+
+    Args:
+        engine: who generates: `r1lit.rollout.PolicyEngine` (in this process, the default), or
+            `r1lit.rollout.ServerEngine` for any OpenAI-compatible server, with its concurrency and
+            retries.
+        policy: the refining model, a Hugging Face directory or name; with a server its tokenizer is
+            read, and its weights are not. None: the policy that drew the responses.
+        sampling: how replies are drawn.
+        instruction: holds {question} and {response}, and {language} if it likes.
+        template: a name, a text with {question} for the instruction, or "chat".
+        attempts: how often one response is asked about.
+        cache: the file of replies; ``refined_replies.jsonl`` beside the curated files if left out.
+        dtype: of the weights, in this process.
+        attention: Hugging Face attention implementation, in this process.
+        kinds: see ``Refiner``.
+    """
+
+    def __init__(
+        self,
+        engine: TextEngine | None = None,
+        policy: str | None = None,
+        sampling: Sampling = R1_REFINING,
+        instruction: str = INSTRUCTION,
+        template: str = "chat",
+        attempts: int = 3,
+        cache: str | None = None,
+        dtype: str = "bfloat16",
+        attention: str = "sdpa",
+        kinds: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(kinds)
+        for field in ("{question}", "{response}"):
+            if field not in instruction:
+                raise ValueError(f"instruction: {instruction[:60]!r}… does not hold {field}")
+        if attempts < 1:
+            raise ValueError(f"attempts: {attempts} is not at least 1")
+        self.engine = engine or PolicyEngine()
+        self.policy = policy
+        self.sampling = sampling
+        self.instruction = instruction
+        self.template = template
+        self.attempts = attempts
+        self.cache = cache
+        self._loading = {"dtype": dtype, "attention": attention}
+        self._source: Source | None = None
+        self._replies: Replies | None = None
+        self._context: int | None = None
+        self._seed = 0
+
+    def begin(self, context: Context) -> None:
+        """Open the cache, and load the model where it is not there yet.
+
+        Raises:
+            ValueError: if the responses came from a server and no ``policy`` is named to refine in
+                this process.
+        """
+        self._seed = context.seed
+        path = Path(self.cache) if self.cache else context.folder / "refined_replies.jsonl"
+        self._replies = Replies(path)
+        name = self.policy or context.source.name
+        self._context = context_length(load_config(name))
+        if self.policy is None:
+            self._source = context.source
+        elif self._source is None:
+            self._source = self._load(self.policy, context)
+        if self.engine.needs_policy and self._source.policy is None:
+            raise ValueError(
+                "policy: the responses came from a server, so no policy is loaded to refine them;"
+                " name one, or give the refiner a ServerEngine too"
+            )
+
+    def _load(self, policy: str, context: Context) -> Source:
+        model = None
+        if self.engine.needs_policy:
+            drew = context.source.policy
+            here = drew.device if drew is not None else _device()
+            model = load_policy(policy, **self._loading).eval().to(here)  # type: ignore[arg-type]
+        return Source(name=policy, tokenizer=load_tokenizer(policy), policy=model)
+
+    def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
+        """Ask about those that were not asked about yet, and read the replies.
+
+        Raises:
+            ValueError: if the engine fails; the replies that came are kept.
+        """
+        source, replies = self._source, self._replies
+        assert source is not None and replies is not None, "begin comes first"
+        keys = [self._key(p, r) for p, r in zip(problems, responses, strict=True)]
+        texts = [self._prompt(p, r) for p, r in zip(problems, responses, strict=True)]
+        prompts = dict(zip(keys, encode_prompts(source.tokenizer, texts), strict=True))
+        found: dict[str, Refined] = {}
+        for key, prompt in prompts.items():
+            room = None if self._context is None else self._context - self.sampling.max_tokens
+            if room is not None and len(prompt) > room:
+                why = f"its {len(prompt)} tokens with the instruction exceed the {room} that fit"
+                found[key] = Refined(text=None, why=why)
+        for attempt in range(self.attempts):
+            left = [key for key in prompts if key not in found or found[key].why in _AGAIN]
+            new = [key for key in left if replies.get(key, attempt) is None]
+            self._ask({key: prompts[key] for key in new}, attempt)
+            for key in left:
+                reply = replies.get(key, attempt)
+                assert reply is not None
+                found[key] = read_reply(reply)
+        return [found[key] for key in keys]
+
+    def _ask(self, prompts: dict[str, tuple[int, ...]], attempt: int) -> None:
+        if not prompts:
+            return
+        source, replies, keys = self._source, self._replies, list(prompts)
+        assert source is not None and replies is not None
+        self.engine.draw(
+            source,
+            [Request(prompt=prompts[key], sample=int(key[:14], 16) * 64 + attempt) for key in keys],
+            sampling=self.sampling,
+            seed=self._seed,
+            iteration=0,
+            finished=lambda index, draw: replies.put(keys[index], attempt, draw),
+        )
+
+    def _prompt(self, problem: Problem, response: str) -> str:
+        assert self._source is not None
+        fields = {
+            "question": problem.question,
+            "response": response,
+            "language": str(problem.meta.get("language") or language_of(problem.question)),
+        }
+        # one pass, so that braces in a response are never filled in
+        text = re.sub(r"\{(question|response|language)\}", lambda m: fields[m[1]], self.instruction)
+        return prompt_text(self._source.tokenizer, self.template, text)
+
+    def _key(self, problem: Problem, response: str) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (repr(sorted(self.describe().items())), problem.question, response):
+            data = part.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "big") + data)
+        return digest.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the replies depend on."""
+        name = self.policy or (self._source.name if self._source else None)
+        return {
+            "class": "EngineRefiner",
+            "kinds": None if self.kinds is None else list(self.kinds),
+            "policy": name,
+            "fingerprint": policy_fingerprint(name) if name else None,
+            "engine": self.engine.describe(),
+            "sampling": {**asdict(self.sampling), "stop": list(self.sampling.stop)},
+            "instruction": self.instruction,
+            "template": self.template,
+            "attempts": self.attempts,
+            "seed": self._seed,
+            **self._loading,
+        }
+
+
+CUT, NO_PARTS = "the refiner was cut at its token limit", "the refiner's reply lacks its two parts"
+_AGAIN = (CUT, NO_PARTS)
+
+
+def read_reply(reply: Draw) -> Refined:
+    """Read the two parts of a reply, strictly.
+
+    >>> read_reply(Draw(text="<reasoning> 3 + 4 </reasoning><summary> 7. </summary>",
+    ...                 num_tokens=9, finished=True)).text
+    '<think> 3 + 4 </think> 7.'
+    """
+    if not reply.finished:
+        return Refined(text=None, why=CUT)
+    _, said = thinking_and_answer(reply.text)
+    match = _REPLY.fullmatch(said)
+    parts = [part.strip() for part in match.groups()] if match else []
+    if any(said.count(tag) != 1 for tag in _TAGS) or not parts or not all(parts):
+        return Refined(text=None, why=NO_PARTS)
+    return Refined(text=f"<think> {parts[0]} </think> {parts[1]}")
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

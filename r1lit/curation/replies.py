@@ -1,0 +1,50 @@
+"""What a model replied before, on disk, so that it is not asked again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from r1lit.jsonl import Lines, parse_line
+from r1lit.rollout import Draw
+
+
+class Replies:
+    """Replies by key and attempt, in a file of one JSON record a line; memory holds places only.
+
+    A reply is on disk as soon as it is put, so an interrupted run goes on behind it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lines = Lines(path, "cache")
+        self._lines.cut_torn_line()
+        self._starts: dict[tuple[str, int], int] = {}
+        start = 0
+        if path.is_file():
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    record = parse_line(line, number, f"cache: {path}")
+                    if not {"key", "attempt", "text", "num_tokens", "finished"} <= set(record):
+                        raise ValueError(f"cache: {path}, line {number}, is no reply of a refiner")
+                    self._starts.setdefault((record["key"], record["attempt"]), start)
+                    start += len(line)
+
+    def get(self, key: str, attempt: int) -> Draw | None:
+        """Return the reply to one attempt, or None."""
+        start = self._starts.get((key, attempt))
+        if start is None:
+            return None
+        with self._lines.path.open("rb") as file:
+            file.seek(start)
+            record = parse_line(file.readline(), 0, f"cache: {self._lines.path}")
+        return Draw(
+            text=record["text"], num_tokens=record["num_tokens"], finished=record["finished"]
+        )
+
+    def put(self, key: str, attempt: int, draw: Draw) -> None:
+        """Keep a reply."""
+        path = self._lines.path
+        start = path.stat().st_size if path.is_file() else 0
+        record = {"key": key, "attempt": attempt, "text": draw.text}
+        record |= {"num_tokens": draw.num_tokens, "finished": draw.finished}
+        self._lines.append([record])
+        self._starts[key, attempt] = start

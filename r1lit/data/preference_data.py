@@ -1,0 +1,210 @@
+"""The data module of reward models: pairs or labelled responses in, batches out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning.pytorch import LightningDataModule
+
+from r1lit.data.loaders import FixedOrder, ShuffledOrder
+from r1lit.data.preference_loader import (
+    EncodedExample,
+    PreferenceLoader,
+    TooLongRow,
+    encode_examples,
+    refuse_shared_groups,
+    split_examples,
+)
+from r1lit.data.preferences import Example, PreferenceSource
+from r1lit.policy.scored_text import Sees
+
+
+class PreferenceDataModule(LightningDataModule):
+    """Pairs (chosen, rejected) or labelled responses (safe, unsafe) for ``RewardModule``.
+
+    Update i takes the next ``examples_per_update`` examples of a shuffled pass; batch i depends on
+    ``seed`` and i alone. An epoch is ``num_iterations`` updates, or one pass; the next continues
+    where it stopped. Without ``validation``, ``validation_share`` of the prompts is held out,
+    chosen by ``split_seed``, so that runs of several seeds are measured on the same examples. No
+    prompt is both trained on and held out: given so, it is an error.
+
+    Args:
+        train: sources of examples, all pairs or all labelled.
+        validation: held-out sources.
+        test: further ones, for ``r1lit test``; validation if left out.
+        reference: what rewards are normalised on; the training examples if left out.
+        validation_share: of the prompts of ``train``; 0 holds out nothing.
+        split_seed: of that choice.
+        template: of the prompts, as in ``R1DataModule``; it is exported with the model.
+        sees: what of a response the model sees, its "summary" or the whole "response"; likewise.
+        max_tokens: the most a row may have.
+        too_long: a longer row is "cut" at the beginning of its prompt, its example is left out
+            ("drop"), or it is an "error".
+        examples_per_update: pairs or labelled responses of an update, over all ranks.
+        num_iterations: updates of an epoch.
+        examples_per_batch: of validation and test.
+        seed: of the order; the command line links it to ``seed_everything``.
+    """
+
+    def __init__(
+        self,
+        train: list[PreferenceSource] | None = None,
+        validation: list[PreferenceSource] | None = None,
+        test: list[PreferenceSource] | None = None,
+        reference: list[PreferenceSource] | None = None,
+        validation_share: float = 0.1,
+        split_seed: int = 0,
+        template: str = "chat",
+        sees: Sees = "response",
+        max_tokens: int = 8192,
+        too_long: TooLongRow = "error",
+        examples_per_update: int = 256,
+        num_iterations: int | None = None,
+        examples_per_batch: int = 256,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not 0 <= validation_share < 1:
+            raise ValueError(f"data.validation_share: {validation_share} is not in [0, 1)")
+        for key, count in (
+            ("max_tokens", max_tokens),
+            ("examples_per_update", examples_per_update),
+            ("num_iterations", num_iterations),
+            ("examples_per_batch", examples_per_batch),
+        ):
+            if count is not None and count < 1:
+                raise ValueError(f"data.{key}: {count} is not positive")
+        self.sources = {
+            "train": train,
+            "validation": validation,
+            "test": test,
+            "reference": reference,
+        }
+        self.validation_share = validation_share
+        self.split_seed = split_seed
+        self.template = template
+        self.sees: Sees = sees
+        self.max_tokens = max_tokens
+        self.too_long: TooLongRow = too_long
+        self.examples_per_update = examples_per_update
+        self.num_iterations = num_iterations
+        self.examples_per_batch = examples_per_batch
+        self.seed = seed
+        kinds = {source.rows_per_example for own in self.sources.values() for source in own or []}
+        if len(kinds) > 1:
+            raise ValueError(
+                "data: pairs and labelled responses are given; a model learns from one"
+            )
+        self.rows_per_example: int | None = next(iter(kinds), None)
+        self.examples: dict[str, list[EncodedExample]] = {}
+        self.num_cut = 0
+        self.num_dropped = 0
+        self._train_loader: PreferenceLoader | None = None
+        self._train_state: dict[str, Any] | None = None
+
+    def setup(self, stage: str) -> None:
+        """Read, split and tokenise every source, once.
+
+        Evaluation reads the training examples too: the held-out ones are taken from them, and what
+        their lengths alone tell is measured on them.
+        """
+        needed = {"fit": "train", "validate": "validation", "test": "test"}.get(stage)
+        if needed is None:
+            raise ValueError(f"data: PreferenceDataModule has nothing to {stage}")
+        if stage == "fit":
+            self._train_loader = self._train_state = None
+        if not self.examples:
+            for split, examples in self._read().items():
+                self._encode(split, examples)
+        if needed not in self.examples:
+            raise ValueError(f"data: nothing is given to {stage}: data.{needed} is null")
+
+    def _read(self) -> dict[str, list[Example]]:
+        read = {
+            split: [example for source in own for example in source.examples()]
+            for split, own in self.sources.items()
+            if own
+        }
+        if "train" in read and "validation" not in read and self.validation_share:
+            read["train"], read["validation"] = split_examples(
+                read["train"], self.validation_share, self.split_seed
+            )
+        if "validation" in read:
+            read.setdefault("test", read["validation"])
+        for split in ("validation", "test"):
+            refuse_shared_groups(read.get("train", []), read.get(split, []), split)
+        return read
+
+    def _encode(self, split: str, examples: Sequence[Example]) -> None:
+        assert self.trainer is not None, "setup runs within a trainer"
+        module = self.trainer.lightning_module
+        context = getattr(module, "context_length", None)
+        encoded = encode_examples(
+            examples,
+            module.tokenizer,  # type: ignore[arg-type]
+            template=self.template,
+            sees=self.sees,
+            max_tokens=min(self.max_tokens, context or self.max_tokens),
+            too_long=self.too_long,
+            key=f"data.{split}",
+        )
+        self.examples[split] = encoded.examples
+        self.num_cut += encoded.num_cut
+        self.num_dropped += encoded.num_dropped
+
+    def train_dataloader(self) -> PreferenceLoader:
+        """Return the loader of updates; it is the same one throughout a fit."""
+        if self._train_loader is None:
+            examples = self.examples["train"]
+            self._train_loader = PreferenceLoader(
+                examples,
+                ShuffledOrder(len(examples), self.examples_per_update, self.seed),
+                num_batches=self.num_iterations,
+                **self._process(),
+            )
+            if self._train_state is not None:
+                self._train_loader.load_state_dict(self._train_state)
+        return self._train_loader
+
+    def val_dataloader(self) -> PreferenceLoader | list[Any]:
+        """Return the loader of held-out examples, if there are any."""
+        return self._held_out("validation") if "validation" in self.examples else []
+
+    def test_dataloader(self) -> PreferenceLoader:
+        """Return the loader of test examples."""
+        return self._held_out("test")
+
+    def _held_out(self, split: str) -> PreferenceLoader:
+        process = self._process()
+        order = FixedOrder(
+            len(self.examples[split]), self.examples_per_batch, process["world_size"]
+        )
+        return PreferenceLoader(self.examples[split], order, **process)
+
+    def _process(self) -> dict[str, int]:
+        shared = getattr(self.trainer, "distributed_sampler_kwargs", None) or {}
+        return {"rank": shared.get("rank", 0), "world_size": shared.get("num_replicas", 1)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the training loader's state; see ``R1DataModule.state_dict`` for why."""
+        return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep the training loader's state for the loader, which may yet have to be made."""
+        self._train_state = state_dict.get("train")
+        if self._train_loader is not None and self._train_state is not None:
+            self._train_loader.load_state_dict(self._train_state)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the batch plan: examples by split, and how updates are made of them."""
+        plan: dict[str, Any] = {
+            f"num_{split}_examples": len(examples) for split, examples in self.examples.items()
+        }
+        return plan | {
+            "num_train_tokens": sum(len(r) for e in self.examples.get("train", []) for r in e.rows),
+            "num_cut": self.num_cut,
+            "num_dropped": self.num_dropped,
+            "examples_per_update": self.examples_per_update,
+            "num_iterations": len(self.train_dataloader()) if "train" in self.examples else 0,
+        }

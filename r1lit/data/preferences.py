@@ -1,0 +1,158 @@
+"""What reward models learn from: pairs of responses, and responses that are safe or not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from r1lit.data.tables import Row, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A question and one response or two: chosen first, then rejected.
+
+    ``label`` is 1 for a pair and for a safe response, 0 for an unsafe one. Examples of one
+    ``group`` are all trained on or all held out.
+    """
+
+    question: str
+    responses: tuple[str, ...]
+    label: float
+    group: str
+
+
+class PreferenceSource(ABC):
+    """Yields examples, all of ``rows_per_example`` responses."""
+
+    rows_per_example: int
+
+    @abstractmethod
+    def examples(self) -> list[Example]:
+        """Return every example, in an order that is the same on every call."""
+
+
+class TablePairs(PreferenceSource):
+    r"""Pairs from the columns of a table, such as ``r1lit-pairs`` writes.
+
+    With ``turn``, ``chosen`` and ``rejected`` hold whole conversations, as in Anthropic's HH
+    (``turn: "\n\nAssistant:"``, ``prompt: null``): what they have in common, up to the last such
+    mark, is the question, what follows are the responses, and conversations that begin with the
+    same turn are one group. Otherwise the prompt names the group.
+    """
+
+    rows_per_example = 2
+
+    def __init__(
+        self,
+        path: str,
+        name: str | None = None,
+        split: str = "train",
+        prompt: str | None = "prompt",
+        chosen: str = "chosen",
+        rejected: str = "rejected",
+        turn: str = "",
+        skip: int = 0,
+        limit: int | None = None,
+    ) -> None:
+        if (prompt is None) != bool(turn):
+            raise ValueError(
+                f"turn: {turn!r} with prompt: {prompt!r}; conversations need a turn and no prompt,"
+                " and other pairs a prompt and no turn"
+            )
+        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.prompt = prompt
+        self.chosen = chosen
+        self.rejected = rejected
+        self.turn = turn
+
+    def examples(self) -> list[Example]:
+        """Return every pair in the table's order.
+
+        Raises:
+            ValueError: naming the key, the column and the row that cannot be used.
+        """
+        columns = {"chosen": self.chosen, "rejected": self.rejected}
+        if self.prompt is not None:
+            columns["prompt"] = self.prompt
+        return [self._example(row, n) for n, row in self.table.rows(columns)]
+
+    def _example(self, row: Row, n: int) -> Example:
+        chosen, rejected = (
+            self.table.text(row, n, key, column)
+            for key, column in (("chosen", self.chosen), ("rejected", self.rejected))
+        )
+        if self.prompt is not None:
+            question = group = self.table.text(row, n, "prompt", self.prompt)
+        else:
+            shared = _common_beginning(chosen, rejected)
+            end = shared.rfind(self.turn) + len(self.turn)
+            if end < len(self.turn):
+                raise ValueError(
+                    f"turn: the conversations of row {n} of {self.table.path} do not share a"
+                    f" beginning with {self.turn!r} in it"
+                )
+            question, chosen, rejected = shared[:end], chosen[end:], rejected[end:]
+            group = question[: question.index(self.turn)]
+        return Example(question=question, responses=(chosen, rejected), label=1.0, group=group)
+
+
+def _common_beginning(a: str, b: str) -> str:
+    size = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+    return a[: min(len(a), len(b)) if size is None else size]
+
+
+class TableLabels(PreferenceSource):
+    """Responses that are safe or unsafe, from the columns of a table; one example a row.
+
+    ``response`` null labels the prompts themselves. ``safe`` and ``unsafe`` are the cells of the
+    ``label`` column; true and 1 are written "true" and "1". The prompt names the group.
+    """
+
+    rows_per_example = 1
+
+    def __init__(
+        self,
+        path: str,
+        name: str | None = None,
+        split: str = "train",
+        prompt: str = "prompt",
+        response: str | None = "response",
+        label: str = "label",
+        safe: Sequence[str] = ("safe", "true", "1"),
+        unsafe: Sequence[str] = ("unsafe", "false", "0"),
+        skip: int = 0,
+        limit: int | None = None,
+    ) -> None:
+        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.prompt = prompt
+        self.response = response
+        self.label = label
+        self.labels = {t.lower(): 1.0 for t in safe} | {t.lower(): 0.0 for t in unsafe}
+
+    def examples(self) -> list[Example]:
+        """Return every example in the table's order.
+
+        Raises:
+            ValueError: naming the key, the column and the row that cannot be used.
+        """
+        columns = {"prompt": self.prompt, "label": self.label}
+        if self.response is not None:
+            columns["response"] = self.response
+        return [self._example(row, n) for n, row in self.table.rows(columns)]
+
+    def _example(self, row: Row, n: int) -> Example:
+        question = self.table.text(row, n, "prompt", self.prompt)
+        response = ""
+        if self.response is not None:
+            response = self.table.text(row, n, "response", self.response)
+        cell = str(row.get(self.label)).strip().lower()
+        if cell not in self.labels:
+            raise ValueError(
+                f"label: row {n} of {self.table.path} holds {row.get(self.label)!r} in column"
+                f" {self.label!r}, which is none of {', '.join(self.labels)}"
+            )
+        return Example(
+            question=question, responses=(response,), label=self.labels[cell], group=question
+        )

@@ -1,0 +1,183 @@
+"""From responses to preference pairs: which to compare, which to keep, and lengths in balance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from r1lit.policy.scored_text import Sees, seen
+from r1lit.seeding import generator, permutation
+from r1lit.verifiers.asking import key_of
+
+NUM_BINS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """Two responses to one prompt that are to be compared; ``seen`` is what the judge is shown."""
+
+    uid: str
+    prompt: str
+    samples: tuple[int, int]
+    responses: tuple[str, str]
+    seen: tuple[str, str]
+
+    @property
+    def key(self) -> str:
+        """A digest of all that its judgements depend on but the judge."""
+        return key_of(self.uid, self.prompt, *map(str, self.samples), *self.seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A pair that was judged; ``difference`` is the mean of chosen less rejected, above 0."""
+
+    uid: str
+    prompt: str
+    chosen: str
+    rejected: str
+    difference: float
+    length_chosen: int
+    length_rejected: int
+
+    @property
+    def excess(self) -> int:
+        """By how many characters the chosen response is longer."""
+        return self.length_chosen - self.length_rejected
+
+
+def candidates(
+    records: Iterable[Mapping[str, Any]],
+    *,
+    sees: Sees,
+    opened: bool,
+    pairs_per_prompt: int,
+    seed: int,
+    dropped: Counter[str],
+) -> list[Candidate]:
+    """Return which responses to compare: pairs of different texts, drawn by seed and prompt.
+
+    Responses that were cut at the token limit, or of which there is nothing to see, are left out;
+    of equal texts the first stays. ``dropped`` counts them, and prompts with fewer than two left.
+    """
+    by_prompt: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        by_prompt.setdefault(str(record["uid"]), []).append(record)
+    found = []
+    for uid, own in sorted(by_prompt.items()):
+        texts: dict[str, Mapping[str, Any]] = {}
+        for record in sorted(own, key=lambda record: int(record["sample"])):
+            text = seen(record["response"], sees, opened)
+            if not record.get("finished", True):
+                dropped["responses_unfinished"] += 1
+            elif not text:
+                dropped["responses_with_nothing_to_see"] += 1
+            elif text in texts:
+                dropped["responses_repeated"] += 1
+            else:
+                texts[text] = record
+        both = list(combinations(texts.items(), 2))
+        if not both:
+            dropped["prompts_with_fewer_than_two_responses"] += 1
+        for i in sorted(permutation(len(both), seed, "pairs", uid)[:pairs_per_prompt]):
+            (text_a, a), (text_b, b) = both[i]
+            found.append(
+                Candidate(
+                    uid=uid,
+                    prompt=str(a["question"]),
+                    samples=(int(a["sample"]), int(b["sample"])),
+                    responses=(a["response"], b["response"]),
+                    seen=(text_a, text_b),
+                )
+            )
+    return found
+
+
+def orders(candidate: Candidate, num_judgements: int, seed: int) -> list[bool]:
+    """Return for each judgement whether the responses stand the other way round.
+
+    Either order comes as often as the other, in random order; of an odd number the odd one is
+    random too.
+    """
+    shuffled = permutation(num_judgements, seed, "orders", candidate.key)
+    first = int(generator(seed, "first", candidate.key).integers(2))
+    return [bool((place + first) % 2) for place in shuffled]
+
+
+def keep_clear(
+    judged: Iterable[tuple[Candidate, Sequence[float | None]]],
+    *,
+    margin: float,
+    dropped: Counter[str],
+) -> list[Pair]:
+    """Return the pairs whose mean difference exceeds ``margin``, chosen first.
+
+    Differences are of the first response less the second, whatever order they were shown in. A pair
+    with a judgement missing is dropped: the orders of the others need not balance.
+    """
+    pairs = []
+    for candidate, differences in judged:
+        given = [d for d in differences if d is not None]
+        if len(given) < len(differences):
+            dropped["pairs_not_judged"] += 1
+            continue
+        mean = sum(given) / len(given)
+        if not abs(mean) > margin:
+            dropped["pairs_within_margin"] += 1
+            continue
+        best = 0 if mean > 0 else 1
+        pairs.append(
+            Pair(
+                uid=candidate.uid,
+                prompt=candidate.prompt,
+                chosen=candidate.responses[best],
+                rejected=candidate.responses[1 - best],
+                difference=abs(mean),
+                length_chosen=len(candidate.seen[best]),
+                length_rejected=len(candidate.seen[1 - best]),
+            )
+        )
+    return pairs
+
+
+def balance_lengths(pairs: Sequence[Pair], *, seed: int, dropped: Counter[str]) -> list[Pair]:
+    """Return pairs of which length tells nothing, in their order.
+
+    Pairs are put into ten bins by how far the two lengths are apart (deciles); in each, the longer
+    response is chosen as often as the shorter one, the surplus being dropped at random. So chosen
+    and rejected responses have, bin by bin, the same distribution of the difference in length.
+    Pairs of equal lengths stay.
+    """
+    apart = np.array([abs(pair.excess) for pair in pairs], dtype=float)
+    uneven = apart > 0
+    if not uneven.any():
+        return list(pairs)
+    edges = np.quantile(apart[uneven], np.linspace(0, 1, NUM_BINS + 1)[1:-1])
+    bins = np.searchsorted(edges, apart, side="right")
+    kept = {i for i in range(len(pairs)) if not uneven[i]}
+    for b in range(NUM_BINS):
+        own = [i for i in range(len(pairs)) if uneven[i] and bins[i] == b]
+        longer = [i for i in own if pairs[i].excess > 0]
+        shorter = [i for i in own if pairs[i].excess < 0]
+        size = min(len(longer), len(shorter))
+        for name, side in (("longer", longer), ("shorter", shorter)):
+            order = permutation(len(side), seed, "balance", b, name)
+            kept.update(side[i] for i in order[:size])
+    dropped["pairs_for_balance_of_length"] += len(pairs) - len(kept)
+    return [pairs[i] for i in sorted(kept)]
+
+
+def length_card(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return how often the longer response is chosen, and by how many characters in the mean."""
+    uneven = [pair for pair in pairs if pair.excess]
+    longer = sum(pair.excess > 0 for pair in uneven)
+    return {
+        "pairs": len(pairs),
+        "share_longer_chosen": longer / len(uneven) if uneven else None,
+        "mean_excess_characters": sum(p.excess for p in pairs) / len(pairs) if pairs else None,
+    }

@@ -1,0 +1,282 @@
+"""``r1lit-pairs``: preference pairs from responses and a judge, as R1 builds them.
+
+    r1lit-pairs -c pairs.yaml
+    r1lit-pairs --responses '[runs/general/responses.jsonl]' --dirpath runs/pairs --judge my.judge
+
+The helpful reward model's pairs (Nature 645:633, Methods): each pair of responses is judged four
+times, in both orders; it is kept when the mean difference exceeds 1; lengths are balanced. Writes
+
+pairs.jsonl        prompt, chosen, rejected, difference, length_chosen, length_rejected, uid
+card.json          how many there were, what was dropped and why, and what length tells
+judgements.jsonl   one line a judgement, as they came
+
+Run again after an interruption, only the missing judgements are made. What is written depends on
+the responses, the judgements and the seed alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser
+from tqdm.auto import tqdm
+
+from r1lit.evaluation.pairing import (
+    Candidate,
+    balance_lengths,
+    candidates,
+    keep_clear,
+    length_card,
+    orders,
+)
+from r1lit.jsonl import Lines, Record
+from r1lit.policy.scored_text import Sees
+
+Judge = Callable[..., float | None]
+Judged = dict[tuple[str, int], float]
+"""The difference of first less second, by a candidate's key and the number of the judgement."""
+
+
+def build_pairs(
+    responses: list[str],
+    dirpath: str,
+    judge: Callable[..., float | None],
+    sees: Sees = "summary",
+    opened: bool = False,
+    num_judgements: int = 4,
+    margin: float = 1.0,
+    pairs_per_prompt: int = 1,
+    balance: bool = True,
+    judge_name: str | None = None,
+    num_threads: int = 8,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Build pairs and return their card.
+
+    Args:
+        responses: files as ``EvaluationModule`` writes them, or with uid, sample, question and
+            response a line.
+        dirpath: the folder to write to.
+        judge: a ``r1lit.verifiers.PreferenceJudge``, such as ``GenerativePreference``, or a
+            function of prompt, first and second.
+        sees: what is judged: the "summary", or the whole "response". Whole responses are written,
+            and the reward model's data picks out what it sees.
+        opened: the prompts ended in ``<think>``.
+        num_judgements: of a pair; R1: 4.
+        margin: what the mean difference must exceed; R1: 1.
+        pairs_per_prompt: how many pairs of its responses are judged, at most.
+        balance: whether pairs are dropped until length tells nothing.
+        judge_name: names the judge in judgements.jsonl, which is read again for that judge only.
+        num_threads: judgements under way at once.
+        seed: of pairs, orders and what is dropped for balance.
+
+    Raises:
+        ValueError: if a number is out of range, or a file is missing or lacks a key.
+    """
+    for key, value in (
+        ("num_judgements", num_judgements),
+        ("pairs_per_prompt", pairs_per_prompt),
+        ("num_threads", num_threads),
+    ):
+        if value < 1:
+            raise ValueError(f"{key}: {value} is not at least 1")
+    if not margin >= 0:
+        raise ValueError(f"margin: {margin} is negative")
+    records = [record for path in responses for record in _read(path)]
+    dropped: Counter[str] = Counter()
+    wanted = candidates(
+        records,
+        sees=sees,
+        opened=opened,
+        pairs_per_prompt=pairs_per_prompt,
+        seed=seed,
+        dropped=dropped,
+    )
+    folder = Path(dirpath)
+    folder.mkdir(parents=True, exist_ok=True)
+    name = judge_name or _name(judge)
+    judged = _judge(wanted, judge, name, Lines(folder / "judgements.jsonl", "dirpath"),
+                    num_judgements=num_judgements, num_threads=num_threads, seed=seed)  # fmt: skip
+    clear = keep_clear(
+        ((c, [judged.get((c.key, draw)) for draw in range(num_judgements)]) for c in wanted),
+        margin=margin,
+        dropped=dropped,
+    )
+    pairs = balance_lengths(clear, seed=seed, dropped=dropped) if balance else clear
+    card = {
+        "responses": len(records),
+        "pairs_compared": len(wanted),
+        "judgements": len(judged),
+        "dropped": dict(sorted(dropped.items())),
+        "pairs": len(pairs),
+        "mean_difference": sum(p.difference for p in pairs) / len(pairs) if pairs else None,
+        "length_before_balance": length_card(clear),
+        "length": length_card(pairs),
+        "first_preferred": _share_first(wanted, judged, num_judgements, seed),
+        "settings": {
+            "judge": name,
+            "sees": sees,
+            "num_judgements": num_judgements,
+            "margin": margin,
+            "pairs_per_prompt": pairs_per_prompt,
+            "balance": balance,
+            "seed": seed,
+        },
+    }
+    lines = (json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs)
+    _write(folder / "pairs.jsonl", "".join(lines))
+    _write(folder / "card.json", json.dumps(card, indent=1, ensure_ascii=False) + "\n")
+    return card
+
+
+def _judge(
+    wanted: Sequence[Candidate],
+    judge: Judge,
+    name: str,
+    lines: Lines,
+    *,
+    num_judgements: int,
+    num_threads: int,
+    seed: int,
+) -> Judged:
+    """Make the judgements that are not there yet, and return all."""
+    lines.cut_torn_line()
+    judged = {
+        (line["key"], line["draw"]): float(line["difference"])
+        for line in lines.read()
+        if line["judge"] == name
+    }
+    compare = partial(_compare, judge, takes_draw="draw" in inspect.signature(judge).parameters)
+    turned = {candidate.key: orders(candidate, num_judgements, seed) for candidate in wanted}
+    missing = [
+        (candidate, draw)
+        for candidate in wanted
+        for draw in range(num_judgements)
+        if (candidate.key, draw) not in judged
+    ]
+    total = len(wanted) * num_judgements
+    bar = tqdm(total=total, initial=total - len(missing), desc="judging", unit="judgement")
+    with bar, ThreadPoolExecutor(num_threads) as pool:
+        futures = {
+            pool.submit(compare, candidate, draw, turned[candidate.key][draw]): (candidate, draw)
+            for candidate, draw in missing
+        }
+        try:
+            for future in as_completed(futures):
+                candidate, draw = futures[future]
+                difference = future.result()
+                bar.update()
+                if difference is None:
+                    continue
+                judged[candidate.key, draw] = difference
+                lines.append(
+                    [
+                        {
+                            "key": candidate.key,
+                            "draw": draw,
+                            "judge": name,
+                            "uid": candidate.uid,
+                            "samples": list(candidate.samples),
+                            "turned": turned[candidate.key][draw],
+                            "difference": difference,
+                        }
+                    ]
+                )
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return {
+        (c.key, draw): judged[c.key, draw]
+        for c in wanted
+        for draw in range(num_judgements)
+        if (c.key, draw) in judged
+    }
+
+
+def _compare(
+    judge: Judge, candidate: Candidate, draw: int, turned: bool, *, takes_draw: bool
+) -> float | None:
+    """Return the difference of first less second, though they may be shown the other way round."""
+    first, second = candidate.seen[::-1] if turned else candidate.seen
+    options = {"draw": draw} if takes_draw else {}
+    difference = judge(candidate.prompt, first, second, **options)
+    if difference is None:
+        return None
+    if not isinstance(difference, int | float) or difference != difference:
+        raise ValueError(f"judge: it returned {difference!r}, not a number or None")
+    return float(-difference if turned else difference)
+
+
+def _share_first(
+    wanted: Sequence[Candidate], judged: Judged, num_judgements: int, seed: int
+) -> float | None:
+    """Return how often the response shown first won, ties left out; 0.5 is unbiased."""
+    firsts = []
+    for candidate in wanted:
+        for draw, turned in enumerate(orders(candidate, num_judgements, seed)):
+            difference = judged.get((candidate.key, draw))
+            if difference:
+                firsts.append((difference > 0) != turned)
+    return sum(firsts) / len(firsts) if firsts else None
+
+
+def _read(path: str) -> list[Record]:
+    if not Path(path).is_file():
+        raise ValueError(f"responses: there is no file {path!r}")
+    records = list(Lines(Path(path), "responses").read())
+    for number, record in enumerate(records, start=1):
+        missing = [k for k in ("uid", "sample", "question", "response") if k not in record]
+        if missing:
+            raise ValueError(f"responses: {path}, line {number} has no {missing[0]!r}")
+    return records
+
+
+def _name(judge: Judge) -> str:
+    own = getattr(judge, "name", None)
+    return str(own or getattr(judge, "__qualname__", type(judge).__qualname__))
+
+
+def _write(path: Path, content: str) -> None:
+    """Write a file so that a kill leaves the old one or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(content, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def main(args: Sequence[str] | None = None) -> dict[str, Any]:
+    """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
+    parser = ArgumentParser(
+        prog="r1lit-pairs",
+        description="Preference pairs from responses and a judge.",
+        exit_on_error=False,
+    )
+    parser.add_argument("-c", "--config", action="config")
+    parser.add_function_arguments(build_pairs)
+    given = parser.instantiate_classes(parser.parse_args(args))
+    options = {key: value for key, value in vars(given).items() if key != "config"}
+    card = build_pairs(**options)
+    print(json.dumps(card, indent=1, ensure_ascii=False))
+    return card
+
+
+def run() -> None:
+    """Run the console script: bad input ends in one line and exit status 2."""
+    try:
+        main()
+    except ValueError as error:
+        print(f"r1lit-pairs: error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,251 @@
+"""Training reward models: one number a response, from pairs or from labels.
+
+N examples   K rows of an example (2 of a pair, chosen first; 1 of a labelled response)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel
+
+from r1lit.batches import PreferenceBatch
+from r1lit.metrics.reward_models import Report, label_report, pair_report, prefers_longer
+from r1lit.modules.base import PolicyModule
+from r1lit.modules.plan import print_preference_plan
+from r1lit.objectives import RewardObjective
+from r1lit.policy import load_reward_config, load_reward_model
+from r1lit.policy.scalar import MEAN, STD, reward_B, score_rows, split_by_length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """Held-out examples with their rewards as trained, not yet normalised."""
+
+    reward_NK: np.ndarray
+    length_NK: np.ndarray
+    label_N: np.ndarray
+    groups: tuple[str, ...]
+
+
+class RewardModule(PolicyModule):
+    """Trains a reward model: a policy's body whose LM head is replaced by one that gives a scalar.
+
+    R1's helpful reward model learns from pairs (``objective: BradleyTerry``), its safety one from
+    labels (``SafeUnsafe``); batch 256, learning rate 6e-6, one epoch (Nature 645:633, Methods).
+
+    One ``training_step`` is one iteration is one update, over the batch's examples in micro-batches
+    of rows of like length. The head starts at zero. When the model is exported, the mean and the
+    standard deviation of its rewards over the data's ``reference`` rows are written to its
+    config.json, and ``r1lit.rewards.RewardModel`` subtracts the mean: rewards have zero mean there.
+    Log-odds and losses are of the rewards as trained.
+
+    ``reward_report`` holds the newest evaluation (``r1lit.metrics.reward_models``), ``scored`` what
+    it is made of.
+
+    Args:
+        policy: an SFT policy's directory, or a reward model's, to go on with or to evaluate.
+        objective: ``r1lit.objectives.BradleyTerry`` or ``SafeUnsafe``.
+        max_reference_rows: rewards are normalised on as many rows at most, evenly spaced.
+        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        objective: RewardObjective,
+        max_reference_rows: int = 4096,
+        **options: Any,
+    ) -> None:
+        super().__init__(policy, **options)
+        if max_reference_rows < 2:
+            raise ValueError(f"max_reference_rows: {max_reference_rows} is not at least 2")
+        self.objective = objective
+        self.max_reference_rows = max_reference_rows
+        self.reward_report: Report | None = None
+        self.scored: Scored | None = None
+        self._evaluated: list[Scored] = []
+
+    def _load_config(self, policy: str) -> PretrainedConfig:
+        return load_reward_config(policy)
+
+    def _load_model(self) -> PreTrainedModel:
+        pad_id = self.tokenizer.pad_token_id
+        assert isinstance(pad_id, int)
+        return load_reward_model(
+            self.policy_path,
+            pad_id=pad_id,
+            **self._loading,  # type: ignore[arg-type]
+        )
+
+    def setup(self, stage: str) -> None:
+        """Check that the data is what the objective learns from."""
+        super().setup(stage)
+        if self.data is None:
+            return
+        given, wanted = self.data.rows_per_example, self.objective.rows_per_example
+        if given != wanted:
+            kinds = {1: "labelled responses", 2: "pairs"}
+            raise ValueError(
+                f"objective: {type(self.objective).__name__} learns from {kinds[wanted]}, and the"
+                f" data has {kinds.get(given, 'neither')}; BradleyTerry learns from pairs and"
+                " SafeUnsafe from labelled responses"
+            )
+
+    def on_fit_start(self) -> None:
+        """Print the batch plan."""
+        if self.trainer.is_global_zero and self.data is not None:
+            print_preference_plan(
+                self.data.describe(), self.objective.rows_per_example, self.micro_batch_tokens
+            )
+
+    # training
+
+    def training_step(self, batch: PreferenceBatch, batch_idx: int) -> dict[str, Tensor]:
+        """Make one update."""
+        self.check_iteration(batch.iteration)
+        num_examples = self.mean_over_ranks(torch.tensor(len(batch.rows), device=self.device))
+        rewards: list[Tensor] = []
+        loss, norm = self.make_update(
+            [
+                partial(self._share_of_loss, batch, part, num_examples, rewards)
+                for part in self._micro_batches(batch)
+            ]
+        )
+        self.iteration += 1
+        reward_NK = torch.cat(rewards)
+        metrics = {
+            "train/loss": loss,
+            "train/grad_norm": norm,
+            "train/num_tokens": float(sum(len(row) for rows in batch.rows for row in rows)),
+            "train/learning_rate": self.learning_rate(),
+            "train/reward": float(reward_NK.mean()),
+            "train/reward_std": float(reward_NK.std(correction=0)),
+        }
+        self.log_dict(metrics, batch_size=len(batch.rows), sync_dist=True)
+        return {"loss": torch.tensor(loss)}
+
+    def rewards_NK(self, rows: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+        """Return the rewards, as trained, of examples of K rows each, in one forward pass."""
+        flat = [row for example in rows for row in example]
+        return reward_B(self.policy, flat).view(len(rows), -1)
+
+    def _share_of_loss(
+        self, batch: PreferenceBatch, part: list[int], num_examples: float, rewards: list[Tensor]
+    ) -> Tensor:
+        reward_NK = self.rewards_NK([batch.rows[i] for i in part])
+        rewards.append(reward_NK.detach())
+        label_N = batch.label_N[part].to(reward_NK.device)
+        return self.objective.loss_N(reward_NK, label_N).sum() / num_examples
+
+    def _micro_batches(self, batch: PreferenceBatch) -> list[list[int]]:
+        num_rows = self.objective.rows_per_example
+        lengths = [max(map(len, rows)) * num_rows for rows in batch.rows]
+        return list(split_by_length(lengths, self.micro_batch_tokens))
+
+    # evaluation
+
+    def validation_step(self, batch: PreferenceBatch, batch_idx: int) -> None:
+        """Score held-out examples."""
+        self._evaluate(batch, "val")
+
+    def test_step(self, batch: PreferenceBatch, batch_idx: int) -> None:
+        """Score test examples."""
+        self._evaluate(batch, "test")
+
+    def _evaluate(self, batch: PreferenceBatch, stage: str) -> None:
+        flat = [row for rows in batch.rows for row in rows]
+        reward_NK = score_rows(self.policy, flat, self.micro_batch_tokens).view(len(batch.rows), -1)
+        loss = self.objective.loss_N(reward_NK, batch.label_N.cpu()).mean()
+        self.log(f"{stage}/loss", loss.to(self.device), batch_size=len(batch.rows), sync_dist=True)
+        self._evaluated.append(
+            Scored(
+                reward_NK=reward_NK.numpy().astype(np.float64),
+                length_NK=np.array(batch.lengths),
+                label_N=batch.label_N.cpu().numpy(),
+                groups=batch.groups,
+            )
+        )
+
+    def on_validation_epoch_end(self) -> None:
+        """Report on all held-out examples together."""
+        self._report("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Report on all test examples together."""
+        self._report("test")
+
+    def _report(self, stage: str) -> None:
+        scored = self.scored = _joined(self._gathered())
+        self._evaluated = []
+        longer = self._prefers_longer()
+        if self.objective.rows_per_example == 2:
+            report = pair_report(scored.reward_NK, scored.length_NK, scored.groups, longer)
+        else:
+            report = label_report(
+                scored.reward_NK, scored.length_NK, scored.label_N, scored.groups, longer
+            )
+        self.reward_report = {key: _json(value) for key, value in report.items()}
+        numbers = {
+            f"{stage}/reward_model/{key}": float(value)
+            for key, value in report.items()
+            if isinstance(value, int | float)
+        }
+        self.log_dict(numbers, batch_size=len(scored.groups))
+
+    def _gathered(self) -> list[Scored]:
+        if self.trainer.world_size == 1:
+            return self._evaluated
+        by_rank: list[list[Scored]] = [[] for _ in range(self.trainer.world_size)]
+        torch.distributed.all_gather_object(by_rank, self._evaluated)
+        return [scored for own in by_rank for scored in own]
+
+    def _prefers_longer(self) -> bool:
+        train = self.data.examples.get("train", []) if self.data is not None else []
+        return prefers_longer([e.lengths for e in train], [e.label for e in train])
+
+    # normalisation
+
+    def before_export(self) -> None:
+        """Write to the model's configuration what makes its rewards those of a reward function."""
+        data = self.data
+        if data is None:
+            return
+        examples = data.examples.get("reference") or data.examples["train"]
+        rows = [row.tolist() for example in examples for row in example.rows]
+        rows = rows[:: -(-len(rows) // self.max_reference_rows)]
+        was_training = self.policy.training
+        self.policy.eval()
+        with self.trainer.precision_plugin.forward_context():
+            rewards = score_rows(self.policy, rows, self.micro_batch_tokens)
+        self.policy.train(was_training)
+        settings = {
+            MEAN: float(rewards.mean()),
+            STD: float(rewards.std(correction=0)),
+            "reward_objective": type(self.objective).__name__,
+            "reward_template": data.template,
+            "reward_sees": data.sees,
+        }
+        for key, value in settings.items():
+            setattr(self.policy.config, key, value)
+
+
+def _joined(parts: Sequence[Scored]) -> Scored:
+    return Scored(
+        reward_NK=np.concatenate([part.reward_NK for part in parts]),
+        length_NK=np.concatenate([part.length_NK for part in parts]),
+        label_N=np.concatenate([part.label_N for part in parts]),
+        groups=tuple(group for part in parts for group in part.groups),
+    )
+
+
+def _json(value: Any) -> Any:
+    """Return a report's value as JSON can hold it: null for what is undefined."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,125 @@
+"""What modules that roll out share: engine, judge, rewards, and evaluation by responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from r1lit.batches import PromptBatch, Rollout, Status
+from r1lit.modules.base import PolicyModule
+from r1lit.modules.collect import Clock, Collector
+from r1lit.objectives import AdvantageEstimator
+from r1lit.rewards import Reward, as_reward, check_rewards
+from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
+from r1lit.verifiers import Judge, check_golds
+
+VALIDATION_STREAM = 1 << 32
+UNDECIDED: tuple[Status, ...] = ("timeout", "error")
+
+
+class RolloutModule(PolicyModule):
+    """A policy that draws responses, which a judge and reward functions look at.
+
+    Args:
+        policy: a Hugging Face directory, or a model's name on the hub.
+        rewards: reward functions or plain callables; their weighted sum is the reward.
+        sampling: how responses are drawn in training.
+        validation_sampling: how they are drawn in evaluation; as in training if left out.
+        engine: draws responses.
+        judge: decides about them; Countdown and mathematics if left out.
+        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        rewards: list[Reward],
+        sampling: Sampling,
+        validation_sampling: Sampling | None = None,
+        engine: RolloutEngine | None = None,
+        judge: Judge | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(policy, **options)
+        self.rewards = [as_reward(reward) for reward in rewards]
+        check_rewards(self.rewards)
+        self.sampling = sampling
+        self.validation_sampling = validation_sampling or sampling
+        self.engine = engine or InProcessEngine()
+        self.judge = judge or Judge()
+
+    def setup(self, stage: str) -> None:
+        """Check context and gold answers before anything is loaded."""
+        super().setup(stage)
+        data = self.data
+        if data is None or not data.problems:
+            return
+        self._check_context(data, stage)
+        for split, problems in data.problems.items():
+            check_golds(self.judge, problems, f"data.{split}")
+
+    def _check_context(self, data: Any, stage: str) -> None:
+        limit = self.context_length
+        longest = max((len(p) for prompts in data.prompts.values() for p in prompts), default=0)
+        training = [self.sampling] if stage == "fit" else []
+        for sampling in (*training, self.validation_sampling):
+            if limit is not None and longest + sampling.max_tokens > limit:
+                raise ValueError(
+                    f"max_tokens: {sampling.max_tokens} after a prompt of {longest} tokens exceeds"
+                    f" the policy's context of {limit}; at most {limit - longest} fit"
+                )
+
+    def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
+        """Roll out k responses to each held-out problem; callbacks judge what they mean."""
+        return self._evaluate(batch, "val")
+
+    def test_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
+        """Roll out k responses to each test problem."""
+        return self._evaluate(batch, "test")
+
+    def predict_step(self, batch: PromptBatch, batch_idx: int) -> Rollout:
+        """Roll out k responses to each problem, for rejection sampling."""
+        return self._roll_out(batch)
+
+    def _evaluate(self, batch: PromptBatch, stage: str) -> dict[str, Rollout]:
+        rollout = self._roll_out(batch)
+        metrics = outcome_metrics(rollout, stage)
+        self.log_dict(metrics, on_epoch=True, batch_size=len(rollout.responses), sync_dist=True)
+        return {"rollout": rollout}
+
+    def _roll_out(self, batch: PromptBatch) -> Rollout:
+        collector = self.collector(self.validation_sampling, self.seed + VALIDATION_STREAM)
+        rows = range(batch.num_prompts)
+        return collector.collect(self.policy, batch, rows, Clock(), int(self.iteration))
+
+    def collector(
+        self, sampling: Sampling, seed: int, advantage: AdvantageEstimator | None = None
+    ) -> Collector:
+        """Return what collects rollouts; see ``Collector``."""
+        return Collector(
+            engine=self.engine,
+            judge=self.judge,
+            rewards=self.rewards,
+            tokenizer=self.tokenizer,
+            sampling=sampling,
+            seed=seed,
+            advantage=advantage,
+        )
+
+    def teardown(self, stage: str) -> None:
+        """Let the verifiers' worker processes go."""
+        super().teardown(stage)
+        self.judge.close()
+
+
+def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:
+    """Return a rollout's mean rewards and its shares of undecided verdicts, by their logged names.
+
+    A time-out or an error earns what a wrong answer earns, so it is counted by its own name:
+    ``train/verifier/timeout`` is the share of responses whose verifier ran out of time.
+    """
+    statuses = [response.verdict.status for response in rollout.responses]
+    return {
+        f"{stage}/reward": float(rollout.reward_PG.mean()),
+        **{f"{stage}/reward/{n}": float(r.mean()) for n, r in rollout.rewards.items()},
+        **{f"{stage}/verifier/{s}": statuses.count(s) / len(statuses) for s in UNDECIDED},
+    }

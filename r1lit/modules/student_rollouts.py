@@ -1,0 +1,102 @@
+"""Responses for on-policy distillation: drawn by the student, or stored with the problem.
+
+P prompts   B rows   T response tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from r1lit.batches import Generation, Problem, PromptBatch, Rollout
+from r1lit.modules.collect import Clock, Collector
+from r1lit.rollout.groups import join_rollouts
+from r1lit.seeding import generator
+
+
+def roll_out_share(
+    collector: Collector,
+    policy: PreTrainedModel,
+    batch: PromptBatch,
+    clock: Clock,
+    share: float,
+    key: str,
+) -> tuple[Rollout, Tensor]:
+    """Draw responses to a share of the prompts, and take those stored with the other problems.
+
+    Which prompt is of which kind depends on (seed, iteration, its place in the iteration) alone.
+
+    Returns:
+        The rollout, drawn responses first, and which of its rows were drawn (B).
+    """
+    drawn = [
+        p
+        for p in range(batch.num_prompts)
+        if generator(collector.seed, "on-policy", batch.iteration, batch.positions[p]).random()
+        < share
+    ]
+    stored = [p for p in range(batch.num_prompts) if p not in set(drawn)]
+    rollouts = []
+    if drawn:
+        rollouts.append(collector.collect(policy, batch, drawn, clock))
+    if stored:
+        problems = [batch.problems[p] for p in stored]
+        generation = stored_generation(collector.tokenizer, problems, key, policy.device)
+        rollouts.append(collector.judged(generation, batch, stored, clock, batch.iteration))
+    rollout = join_rollouts(rollouts)
+    drawn_B = torch.arange(len(rollout.responses), device=rollout.response_BT.device)
+    return rollout, drawn_B < len(drawn) * batch.group_size
+
+
+def stored_generation(
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Sequence[Problem],
+    key: str,
+    device: torch.device,
+) -> Generation:
+    """Return the responses stored with problems, one a problem, each with EOS at its end."""
+    rows = [stored_tokens(tokenizer, problem, key) for problem in problems]
+    width = max(map(len, rows))
+    response_BT = torch.full((len(rows), width), int(tokenizer.pad_token_id))
+    for row, tokens in enumerate(rows):
+        response_BT[row, : len(tokens)] = torch.tensor(tokens)
+    lengths_B = torch.tensor([len(tokens) for tokens in rows])
+    return Generation(
+        response_BT=response_BT.to(device),
+        mask_BT=(torch.arange(width) < lengths_B[:, None]).to(device),
+        logp_BT=torch.zeros(len(rows), width, device=device),
+        finished_B=torch.ones(len(rows), dtype=torch.bool, device=device),
+    )
+
+
+def stored_tokens(tokenizer: PreTrainedTokenizerBase, problem: Problem, key: str) -> list[int]:
+    """Return the tokens of the response stored with a problem, tokenised as a document's."""
+    text = problem.meta.get(key)
+    if not isinstance(text, str) or not text:
+        raise ValueError(
+            f"stored_response: problem {problem.uid!r} holds no text under {key!r} in its meta, and"
+            " on_policy below 1 learns from it; name the column of responses in the source's meta"
+        )
+    tokens = list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    eos = int(tokenizer.eos_token_id)
+    return tokens if tokens and tokens[-1] == eos else [*tokens, eos]
+
+
+def check_stored(
+    tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], key: str, max_tokens: int
+) -> None:
+    """Check that every problem has a stored response, not longer than one that is drawn.
+
+    Raises:
+        ValueError: naming the first problem that has none, or how many are too long.
+    """
+    lengths = [len(stored_tokens(tokenizer, problem, key)) for problem in problems]
+    num_longer = sum(length > max_tokens for length in lengths)
+    if num_longer:
+        raise ValueError(
+            f"max_tokens: {num_longer} of {len(lengths)} stored responses are longer than"
+            f" {max_tokens} tokens; the longest has {max(lengths)}"
+        )

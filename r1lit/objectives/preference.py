@@ -1,0 +1,60 @@
+"""Objectives of reward models: pairs of which one is preferred, and responses that are labelled.
+
+N examples   K rows of an example (2 of a pair, chosen first; 1 of a labelled response)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
+
+
+class RewardObjective(ABC):
+    """A loss for each example; a minibatch's is their mean, however it is split."""
+
+    rows_per_example: int
+
+    @abstractmethod
+    def loss_N(self, reward_NK: Tensor, label_N: Tensor) -> Tensor:
+        """Return the loss of each example, in nats."""
+
+
+class BradleyTerry(RewardObjective):
+    """Pairs: -log sigma(r_chosen - r_rejected) (Bradley-Terry; InstructGPT 2203.02155, Eq. 1).
+
+    R1 trains its helpful reward model so (Nature 645:633, Methods: "pair-wise loss"). The
+    probability that the chosen response is preferred is sigma of the difference; adding a constant
+    to all rewards changes nothing, which is why they are normalised afterwards. Labels are not
+    looked at.
+
+    Worked example: rewards [[2, 1], [0, 1]] have differences 1 and -1, and losses 0.3133 and
+    1.3133.
+    """
+
+    rows_per_example = 2
+
+    def loss_N(self, reward_NK: Tensor, label_N: Tensor) -> Tensor:
+        """Return -log sigma(chosen - rejected)."""
+        assert reward_NK.ndim == 2 and reward_NK.shape[1] == 2, reward_NK.shape
+        return -logsigmoid(reward_NK[:, 0] - reward_NK[:, 1])
+
+
+class SafeUnsafe(RewardObjective):
+    """Point-wise: -[y log sigma(r) + (1 - y) log(1 - sigma(r))], y = 1 for safe.
+
+    R1's safety reward model is trained point-wise to tell safe from unsafe (Nature 645:633,
+    Methods), which is binary cross-entropy; sigma(r) is the probability that a response is safe.
+
+    Worked example: rewards [[1], [1]] with labels [1, 0] have losses 0.3133 and 1.3133.
+    """
+
+    rows_per_example = 1
+
+    def loss_N(self, reward_NK: Tensor, label_N: Tensor) -> Tensor:
+        """Return the binary cross-entropy of each example."""
+        assert reward_NK.shape == (len(label_N), 1), (reward_NK.shape, label_N.shape)
+        return binary_cross_entropy_with_logits(
+            reward_NK[:, 0], label_N.to(reward_NK), reduction="none"
+        )

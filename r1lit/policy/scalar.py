@@ -1,0 +1,205 @@
+"""Reward models: a policy's body under a head that gives one number a row.
+
+    B rows   S tokens of the longest row   H hidden size
+
+The number is read at a row's last token. Rows are padded on the right, where causal attention
+keeps them from the padding without a mask.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from r1lit.policy.loading import first_line, load_config, refuse_missing_directory, torch_dtype
+
+Tokens = Sequence[int]
+HEAD = "score"
+MEAN, STD = "reward_mean", "reward_std"
+
+
+def is_reward_model(config: PretrainedConfig) -> bool:
+    """Return whether a directory holds a reward model already, not the policy to make one of."""
+    return any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
+
+
+def load_reward_config(name_or_path: str) -> PretrainedConfig:
+    """Load the configuration of a reward model, or of a policy whose body is to become one.
+
+    Raises:
+        ValueError: if there is neither, or the reward model gives more than one number.
+    """
+    refuse_missing_directory(name_or_path)
+    try:
+        config = AutoConfig.from_pretrained(name_or_path)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"policy: {name_or_path!r} is neither a directory with a Hugging Face model nor a"
+            f" model that can be reached on the hub ({first_line(error)})"
+        ) from error
+    if not is_reward_model(config):
+        return load_config(name_or_path)
+    if config.num_labels != 1:
+        raise ValueError(
+            f"policy: {name_or_path!r} gives {config.num_labels} numbers, where a reward model"
+            " gives 1"
+        )
+    return config
+
+
+def load_reward_model(
+    name_or_path: str,
+    *,
+    pad_id: int,
+    from_scratch: bool = False,
+    dtype: str = "float32",
+    attention: str = "sdpa",
+    gradient_checkpointing: bool = False,
+) -> PreTrainedModel:
+    """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
+
+    Every reward of a new head is 0, the loss of a pair log 2, and the first update moves the head
+    alone. The head has no bias: what the rewards of a reference set have as their mean is kept in
+    the configuration, see ``normalised``.
+
+    Args:
+        name_or_path: a policy whose LM head is left out, or a reward model.
+        pad_id: of the tokenizer, for those that run the exported model with padded rows.
+        from_scratch: fresh weights for the body.
+        dtype: of the weights.
+        attention: Hugging Face attention implementation.
+        gradient_checkpointing: trade time for memory.
+
+    Raises:
+        ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
+    """
+    config = load_reward_config(name_or_path)
+    new = from_scratch or not is_reward_model(config)
+    config.num_labels = 1
+    config.pad_token_id = pad_id
+    options = {"dtype": torch_dtype(dtype), "attn_implementation": attention}
+    missing: list[str] = []
+    try:
+        if from_scratch:
+            model = AutoModelForSequenceClassification.from_config(config, **options)
+        else:
+            with _quiet():  # it reports the head as missing, which it is meant to be
+                model, info = AutoModelForSequenceClassification.from_pretrained(
+                    name_or_path, config=config, output_loading_info=True, **options
+                )
+            missing = sorted(info["missing_keys"])
+    except (OSError, ImportError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"policy: no reward model can be made of {name_or_path!r} with attention:"
+            f" {attention!r} ({first_line(error)})"
+        ) from error
+    head = getattr(model, HEAD, None)
+    if not isinstance(head, torch.nn.Linear):
+        raise ValueError(
+            f"policy: {type(model).__name__} has no linear head named {HEAD!r}; reward models are"
+            " made of decoders such as Llama, Qwen, Mistral, Gemma and GPT-2"
+        )
+    missing = [name for name in missing if not (new and name.startswith(HEAD))]
+    if missing:
+        raise ValueError(
+            f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights, {missing[0]}"
+            " the first"
+        )
+    if new:
+        torch.nn.init.zeros_(head.weight)
+        if head.bias is not None:
+            torch.nn.init.zeros_(head.bias)
+        for key in (MEAN, STD):
+            setattr(model.config, key, None)
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.train()
+    return model
+
+
+def reward_B(model: PreTrainedModel, rows: Sequence[Tokens]) -> Tensor:
+    """Return what the head says at the last token of each row, in float32, as it was trained."""
+    last_B = torch.tensor([len(row) - 1 for row in rows], device=model.device)
+    width = max(map(len, rows))
+    pad = int(model.config.pad_token_id)
+    ids_BS = torch.tensor(
+        [[*row, *[pad] * (width - len(row))] for row in rows], device=model.device
+    )
+    body: Any = model.base_model
+    hidden_BSH = body(input_ids=ids_BS, use_cache=False).last_hidden_state
+    hidden_BH = hidden_BSH[torch.arange(len(rows), device=model.device), last_B]
+    head: Any = getattr(model, HEAD)
+    return head(hidden_BH).squeeze(-1).float()
+
+
+def split_by_length(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Yield indices of items whose padded tokens are at most ``max_tokens``, longest first.
+
+    An item longer than that has a batch of its own.
+
+    >>> list(split_by_length([2, 5, 3], 6))
+    [[1], [2, 0]]
+    """
+    part: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if part and (len(part) + 1) * lengths[part[0]] > max_tokens:
+            yield part
+            part = []
+        part.append(index)
+    if part:
+        yield part
+
+
+@torch.no_grad()
+def score_rows(model: PreTrainedModel, rows: Sequence[Tokens], batch_tokens: int) -> Tensor:
+    """Return ``reward_B`` of any number of rows, in their order, on the CPU; no gradient."""
+    rewards = torch.zeros(len(rows))
+    for part in split_by_length([len(row) for row in rows], batch_tokens):
+        rewards[part] = reward_B(model, [rows[i] for i in part]).cpu()
+    return rewards
+
+
+def normalised(config: PretrainedConfig, reward_B: Tensor) -> Tensor:
+    """Return rewards less their mean over the reference set, which the model was exported with.
+
+    Raises:
+        ValueError: if it was exported without one.
+    """
+    return reward_B - reference_statistic(config, MEAN)
+
+
+def reference_statistic(config: PretrainedConfig, key: str) -> float:
+    """Return ``reward_mean`` or ``reward_std`` of an exported reward model.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    value = getattr(config, key, None)
+    if value is None:
+        raise ValueError(
+            f"path: the config.json of {config.name_or_path!r} has no {key}, so its rewards have no"
+            " zero; RewardModule exports it, and 0.0 (mean) and 1.0 (std) may be written by hand"
+        )
+    return float(value)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,158 @@
+"""The reward of a trained reward model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from transformers import PreTrainedModel
+
+from r1lit.batches import Response
+from r1lit.policy.loading import context_length, load_tokenizer
+from r1lit.policy.scalar import (
+    MEAN,
+    STD,
+    is_reward_model,
+    load_reward_config,
+    load_reward_model,
+    normalised,
+    reference_statistic,
+    score_rows,
+)
+from r1lit.policy.scored_text import Sees, encode_scored, seen
+from r1lit.rewards.base import RewardFunction
+
+FLOOR = 3.0  # standard deviations below the mean: what a response with nothing to see is worth
+
+
+class RewardModel(RewardFunction):
+    """What a reward model gives a response, less the mean over the reference set it came with.
+
+    R1 scores general prompts so (Nature 645:633, Methods): the helpful reward model on the final
+    summary only, the safety one on the whole response. Question and response become text by the
+    function that made the training text, with ``template`` and ``sees`` of the training unless they
+    are given; a prompt too long for the model loses its beginning.
+
+    A response of which there is nothing to see (thinking that never ends, to a model that sees the
+    summary) is unlike anything the model was trained on. It is not scored and gets ``missing``.
+
+    The weights are loaded at the first call, never trained and not part of any checkpoint.
+
+    Args:
+        path: a directory that ``RewardModule`` exported, or another sequence classifier of one
+            number; one of others needs ``template``, ``sees`` and a ``reward_mean`` in config.json.
+        name: what its numbers are logged under.
+        weight: multiplies the reward.
+        sees: "summary" or "response".
+        template: as ``data.template``.
+        opened: the policy's prompts end in ``<think>``.
+        clip: the reward is kept within [-clip, clip].
+        missing: the reward where there is nothing to see; three standard deviations of the
+            reference set's rewards below 0 if left out.
+        batch_tokens: of one forward pass, padding included.
+        device: where it is computed; the current GPU if there is one.
+        dtype: of the weights.
+        attention: Hugging Face attention implementation.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str = "reward_model",
+        weight: float = 1.0,
+        sees: Sees | None = None,
+        template: str | None = None,
+        opened: bool = False,
+        clip: float | None = None,
+        missing: float | None = None,
+        batch_tokens: int = 16384,
+        device: str | None = None,
+        dtype: str = "float32",
+        attention: str = "sdpa",
+    ) -> None:
+        super().__init__(weight)
+        if clip is not None and not clip > 0:
+            raise ValueError(f"clip: {clip} is not above 0; null does not clip")
+        if missing is not None and not math.isfinite(missing):
+            raise ValueError(f"missing: {missing} is not a finite number")
+        if batch_tokens < 1:
+            raise ValueError(f"batch_tokens: {batch_tokens} is not at least 1")
+        self.name = name
+        self.path = path
+        self.config = load_reward_config(path)
+        if not is_reward_model(self.config):
+            raise ValueError(
+                f"path: {path!r} holds a language model, not a reward model; RewardModule makes one"
+                " of it"
+            )
+        self.tokenizer = load_tokenizer(path)
+        self.sees = cast(Sees, _as_trained(self.config, path, "sees", sees))
+        self.template = _as_trained(self.config, path, "template", template)
+        reference_statistic(self.config, MEAN)
+        self.missing = (
+            -FLOOR * reference_statistic(self.config, STD) if missing is None else missing
+        )
+        self.opened = opened
+        self.clip = clip
+        self.batch_tokens = batch_tokens
+        self.device = device
+        self._dtype = dtype
+        self._attention = attention
+        self._model: PreTrainedModel | None = None
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        """Return one normalised number a response."""
+        texts = [seen(response.text, self.sees, self.opened) for response in responses]
+        asked = {
+            (response.problem.question, text): self.missing
+            for response, text in zip(responses, texts, strict=True)
+        }
+        pairs = [pair for pair in asked if pair[1]]
+        if pairs:
+            rows = encode_scored(
+                self.tokenizer,
+                [question for question, _ in pairs],
+                [text for _, text in pairs],
+                template=self.template,
+                max_tokens=context_length(self.config),
+            )
+            raw = score_rows(self._loaded(), [row.tokens for row in rows], self.batch_tokens)
+            asked |= zip(pairs, normalised(self.config, raw).tolist(), strict=True)
+        return [
+            self._clipped(asked[response.problem.question, text])
+            for response, text in zip(responses, texts, strict=True)
+        ]
+
+    def _clipped(self, reward: float) -> float:
+        return reward if self.clip is None else max(-self.clip, min(self.clip, reward))
+
+    def _loaded(self) -> PreTrainedModel:
+        if self._model is None:
+            device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+            # an evaluation may come first, and what is made in its mode cannot be used in training
+            with torch.inference_mode(False):
+                assert self.tokenizer.pad_token_id is not None
+                model = load_reward_model(
+                    self.path,
+                    pad_id=self.tokenizer.pad_token_id,
+                    dtype=self._dtype,
+                    attention=self._attention,
+                )
+                self._model = model.eval().requires_grad_(False).to(device)
+        return self._model
+
+
+def _as_trained(config: object, path: str, key: str, given: str | None) -> str:
+    """Return a setting of the training, which may be repeated but not changed.
+
+    Raises:
+        ValueError: if it is given otherwise, or nowhere.
+    """
+    trained = getattr(config, f"reward_{key}", None)
+    if trained is None and given is None:
+        raise ValueError(f"{key}: the config.json of {path!r} does not say; name it")
+    if None not in (trained, given) and trained != given:
+        raise ValueError(f"{key}: {given!r}, but {path!r} was trained with {trained!r}")
+    return str(trained if given is None else given)

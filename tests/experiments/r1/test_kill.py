@@ -1,0 +1,68 @@
+"""A runner killed at any moment, started again, ends where one that was left alone does."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from tiny_pipeline import command, kill_when, manifest, states, train_and_test
+
+from r1lit import jsonl
+
+TIMES = ("seconds", "judge_seconds")
+
+
+def timeless(record):
+    return {k: v for k, v in record.items() if k not in TIMES and not k.startswith("time/")}
+
+
+def outcome(run):
+    """What a run is for: everything but times and the order in which responses ended."""
+    responses = jsonl.read(run / "eval/zero/responses.jsonl")
+    report = json.loads((run / "eval/zero/report.json").read_text())
+    report["settings"].pop("policy")
+    return {
+        "policy": {p.name: p.read_bytes() for p in sorted((run / "zero/policy").iterdir())},
+        "metrics": [timeless(line) for line in jsonl.read(run / "zero/metrics.jsonl")],
+        "responses": sorted(
+            (timeless(r) for r in responses), key=lambda r: (r["uid"], r["sample"])
+        ),
+        "report": report,
+    }
+
+
+def finish(pipeline, *words):
+    process = command(pipeline, *words)
+    assert process.wait(240) == 0, pipeline.with_name("runner.log").read_text()
+
+
+@pytest.mark.slow
+def test_kill_9_in_training_and_in_evaluation_changes_nothing(tmp_path, policy):
+    pipeline = train_and_test(tmp_path, policy)
+    run, alone = tmp_path / "run", tmp_path / "alone"
+    finish(pipeline, "--run", str(alone))
+
+    metrics = run / "zero/metrics.jsonl"
+    kill_when(command(pipeline), lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2)
+    assert states(run) == {"zero": "running"}
+    time.sleep(1)
+    size = metrics.stat().st_size
+    time.sleep(2)
+    assert metrics.stat().st_size == size  # the step died with its runner
+
+    responses = run / "eval/zero/responses.jsonl"
+    kill_when(command(pipeline), lambda: responses.exists() and responses.stat().st_size > 0)
+    assert states(run)["zero"] == "finished"
+    finish(pipeline)
+    assert outcome(run) == outcome(alone)
+
+    entries = manifest(run)
+    assert entries["zero"]["cost"]["attempts"] == 2 and entries["eval_zero"]["state"] == "finished"
+    assert entries["zero"]["cost"]["tokens"] > 0 and entries["eval_zero"]["cost"]["tokens"] > 0
+    assert entries["eval_zero"]["scores"]["num_samples"] == 4
+    assert "pass_at_1" in entries["eval_zero"]["scores"]
+    assert "--ckpt_path last" in entries["zero"]["command"]
+    assert entries["zero"]["writes"][str(run / "zero/policy")] == next(
+        iter(entries["eval_zero"]["reads"].values())
+    )

@@ -1,0 +1,151 @@
+"""The plan's numbers by hand, for a model and a run that are small enough."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from tiny import ROOT
+
+from benchmarks.flops import Shape
+from experiments.r1 import plan
+from experiments.r1.cost import Gpu, memory_parts, rollout_seconds, update_seconds
+from experiments.r1.work import work_of
+
+# "tiny": vocabulary 512, hidden 32, intermediate 64, 2 layers, 2 heads of 16, 1 key-value head
+# embedding 512 x 32 = 16,384 (tied); a layer 1,024 + 512 + 512 + 1,024 + 3 x 2,048 + 64 = 9,280
+N = 48_000 + 2 * 9_280 + 32
+GPU = Gpu(memory_gb=1e-3, tflops=1.0, gb_per_s=1.0, mfu=0.5, mbu=0.5)
+
+
+def grpo(**data):
+    return {
+        "model": {
+            "init_args": {
+                "policy": "tiny",
+                "objective": {"init_args": {"beta": 0.001}},
+                "sampling": {"max_tokens": 200},
+                "engine": {"init_args": {"max_rows": 8}},
+                "rows_per_update": 8,
+                "micro_batch_tokens": 256,
+                "gradient_checkpointing": True,
+            }
+        },
+        "data": {
+            "init_args": {
+                "prompts_per_iteration": 4,
+                "group_size": 4,
+                "num_iterations": 3,
+                **data,
+            }
+        },
+        "trainer": {"precision": "bf16-mixed"},
+    }
+
+
+def sft():
+    return {
+        "model": {"init_args": {"policy": "tiny", "micro_batch_tokens": 100}},
+        "data": {
+            "init_args": {
+                "documents": [],
+                "rows_per_update": 2,
+                "row_length": 100,
+                "num_iterations": 5,
+            }
+        },
+        "trainer": {"max_epochs": 2, "precision": "32-true"},
+    }
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = plan.config_of("tiny")
+    return Shape.of(config), config
+
+
+def test_reinforcement_learning_by_hand(model):
+    shape, config = model
+    assert shape.num_parameters == N == 66_592
+    work = work_of(grpo(), prompt_tokens=20, mean_tokens=100)
+    assert (work.rows_per_iteration, work.rows, work.updates) == (16, 48, 6)
+    assert work.sampled_tokens == 4_800
+    assert work.tokens == 4_800 + 12 * 20  # a group's prompt once
+    assert memory_parts(work, shape, config) == {
+        "weights": 4 * N,
+        "gradients": 4 * N,
+        "optimiser": 8 * N,
+        "low-precision copies": 2 * N,
+        "reference": 4 * N,
+        "key-value cache": 8 * (20 + 200) * 2 * 2 * 16 * 2,
+        # a token: 32 x 4 bytes a layer kept, and 2 x (6 x 32 + 2 x 32 + 2 x 16 + 3 x 64) once
+        "activations": 256 * (2 * 32 * 4 + 960),
+    }
+    # a row of 120 tokens: 6 N 120 + 6 x 2 x 32 x 120^2; of its prompt three quarters are shared
+    row = 6 * N * 120 + 384 * 120**2 - 0.75 * (6 * N * 20 + 384 * 20**2)
+    assert row == 47_367_360
+    seconds = 48 * row * (4 / 3 + 1 / 3) / 5e11
+    assert update_seconds(work, shape, GPU) == pytest.approx(seconds)
+    # a wave of 8 rows, 99 steps bound by memory: 2 (N + 64 x 8 (20 + s)) bytes; 48 rows: 6 waves
+    num_bytes = 2 * 99 * N + 1024 * (99 * 20 + 99 * 100 // 2)
+    assert num_bytes == 14_021_568
+    wave = num_bytes / 5e8 + 2 * N * 40 / 5e11
+    assert rollout_seconds(work, shape, GPU) == pytest.approx(6 * wave)
+
+
+def test_supervised_training_by_hand(model):
+    shape, config = model
+    work = work_of(sft(), prompt_tokens=20, mean_tokens=50)
+    assert (work.iterations, work.rows, work.updates, work.tokens) == (10, 20, 10, 2_000)
+    assert work.sampled_tokens == 0 and rollout_seconds(work, shape, GPU) == 0
+    row = 6 * N * 100 + 384 * (50**2 + 50**2)
+    assert update_seconds(work, shape, GPU) == pytest.approx(20 * row / 5e11)
+    memory = memory_parts(work, shape, config)
+    assert memory["low-precision copies"] == memory["reference"] == memory["key-value cache"] == 0
+    # without checkpointing every layer keeps its own, in float32
+    assert memory["activations"] == 100 * 2 * 1_920
+
+
+def test_a_reward_model_reads_both_responses_of_a_pair():
+    config = sft()
+    config["data"]["init_args"] = {
+        "examples_per_update": 4,
+        "max_tokens": 64,
+        "num_iterations": 3,
+    }
+    config["trainer"]["max_epochs"] = 1
+    work = work_of(config, prompt_tokens=20, mean_tokens=None)
+    assert work.kind == "preference"
+    assert (work.rows_per_iteration, work.updates, work.mean_tokens) == (8, 3, 16)
+
+
+def test_the_command_prints_the_plan_and_its_formulas(tmp_path, capsys):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(grpo()))
+    assert plan.main([str(path), "--prompt-tokens", "20", "--mean-tokens", "100"]) == 0
+    out = capsys.readouterr().out
+    assert "16 responses an iteration, 3 iterations: 48" in out
+    assert "updates: 2 an iteration: 6" in out
+    assert "Does not fit" not in out and "N x bytes of a weight" in out
+    assert plan.main([str(path), "--memory-gb", "0.0001"]) == 0
+    assert "Does not fit" in capsys.readouterr().out
+
+
+def test_what_cannot_be_planned_is_an_error_that_says_why(tmp_path, capsys):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(grpo(num_iterations=None)))
+    assert plan.main([str(path)]) == 2
+    assert "data.num_iterations: null" in capsys.readouterr().err
+    assert plan.main([str(path), "--iterations", "2"]) == 0
+    assert plan.main([str(path), "--iterations", "2", "--model", str(tmp_path)]) == 2
+    assert "no model whose config can be read" in capsys.readouterr().err
+    assert plan.main([str(tmp_path / "none.yaml")]) == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_every_stage_at_full_scale_has_a_plan():
+    for name in ("zero", "cold_start", "rl_1", "sft_800k", "rl_2"):
+        found = plan.plan_of(str(ROOT / f"configs/r1/full/{name}.yaml"), gpu=Gpu())
+        assert found.gpu_hours > 0 and found.num_parameters == pytest.approx(1.54e9, rel=0.01)
+        if found.work.kind == "reinforcement":
+            assert found.work.rows_per_iteration == 8192
+            assert found.work.updates_per_iteration == 16

@@ -1,0 +1,158 @@
+"""Every stage at full scale holds the paper's numbers, and runs with a tiny policy swapped in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tiny import ROOT, merge, save_policy
+from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
+
+from r1lit.cli import main
+
+FULL = ROOT / "configs/r1/full"
+RL = ("zero", "rl_1", "rl_2")
+SFT = ("cold_start", "sft_800k")
+CHAT = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+
+
+def read(name: str) -> dict[str, Any]:
+    return yaml.safe_load((FULL / f"{name}.yaml").read_text())
+
+
+def init_args(name: str, part: str) -> dict[str, Any]:
+    return read(name)[part]["init_args"]
+
+
+@pytest.mark.parametrize("name", RL)
+def test_reinforcement_learning_holds_the_papers_numbers(name):
+    model, data = init_args(name, "model"), init_args(name, "data")
+    assert data["group_size"] == 16 and data["prompts_per_iteration"] * 16 == 8192
+    assert model["rows_per_update"] == 512 and model["num_inner_epochs"] == 1
+    assert model["objective"]["init_args"]["beta"] == 0.001
+    assert model["objective"]["init_args"]["epsilon"] == 10.0
+    assert model["optimizer"]["init_args"]["lr"] == 3e-6
+    assert model["sampling"] == {
+        "temperature": 0.7 if name == "rl_2" else 1.0,
+        "max_tokens": 32768,
+    }
+    callbacks = {
+        c["class_path"].split(".")[-1]: c.get("init_args")
+        for c in read(name)["trainer"]["callbacks"]
+    }
+    assert callbacks["ReferenceRefresh"]["every_n_iterations"] * 16 == 400
+    longest = data["max_prompt_tokens"] + model["sampling"]["max_tokens"]
+    assert model["micro_batch_tokens"] >= longest
+    if name == "zero":
+        assert data["num_iterations"] * 16 == 10_400
+    if name == "rl_2":
+        assert data["num_iterations"] == -(-1700 // 16)
+        late = [
+            reward["init_args"]["from_iteration"]
+            for reward in model["rewards"]
+            if "from_iteration" in reward["init_args"]
+        ]
+        assert late == [82, 82] and (data["num_iterations"] - 82) * 16 == 400
+
+
+@pytest.mark.parametrize("name", SFT)
+def test_supervised_training_holds_the_papers_numbers(name):
+    model, data = init_args(name, "model"), init_args(name, "data")
+    epochs = read(name)["trainer"]["max_epochs"]
+    assert epochs == {"cold_start": 3, "sft_800k": 2}[name]
+    assert model["optimizer"]["init_args"]["lr"] == 5e-5
+    schedule = model["lr_scheduler"]["init_args"]
+    assert schedule == {"T_max": data["num_iterations"] * epochs, "eta_min": 5e-6}
+    assert data["row_length"] == 32768 and data["rows_per_update"] == 128
+
+
+def save_reward_model(folder: Path, sees: str) -> Path:
+    """Save a small random reward model as `RewardModule` exports one."""
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "models/mini")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=256, num_labels=1,
+        pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    config.reward_mean, config.reward_std = 0.0, 1.0
+    config.reward_template, config.reward_sees = "plain", sees
+    LlamaForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def here(value: Any, folder: Path) -> Any:
+    """Move run folders into ``folder``."""
+    if isinstance(value, dict):
+        return {key: here(v, folder) for key, v in value.items()}
+    if isinstance(value, list):
+        return [here(v, folder) for v in value]
+    if isinstance(value, str) and value.startswith("runs/"):
+        return str(folder / value)
+    return value
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", RL + SFT)
+def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
+    policy = save_policy(tmp_path / "tiny")
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(policy)
+    for kind, sees in (("helpful", "summary"), ("safety", "response")):
+        save_reward_model(tmp_path / f"runs/r1_full/reward_{kind}/policy", sees)
+    config = here(read(name), tmp_path)
+    config["trainer"] |= {
+        "accelerator": "cpu", "devices": 1, "strategy": "auto", "precision": "32-true",
+        "val_check_interval": 1, "max_epochs": 1, "enable_model_summary": False,
+    }  # fmt: skip
+    kinds = ("reasoning", "general", "harmful", "reasoning")
+    rows = [
+        {"question": f"{i} + 1?", "answer": str(i + 1), "kind": kind, "language": "en"}
+        for i, kind in enumerate(kinds)
+    ]
+    problems = {
+        "class_path": "r1lit.data.TableProblems",
+        "init_args": {"path": write(tmp_path / "p.jsonl", rows), "meta": ["kind", "language"]},
+    }
+    held_out = write(tmp_path / "v.jsonl", [{**rows[0], "question": "9 + 1?", "answer": "10"}])
+    documents = [{"prompt": row["question"], "response": row["answer"]} for row in rows]
+    small: dict[str, Any] = {"policy": str(policy), "micro_batch_tokens": 512}
+    if name in RL:
+        sampling = {"max_tokens": 8}
+        small |= {"rows_per_update": 8, "sampling": sampling, "validation_sampling": sampling}
+        small["engine"] = {"init_args": {"max_rows": 8}}
+        data: dict[str, Any] = {
+            "train": [problems],
+            "validation": [merge(problems, {"init_args": {"path": held_out}})],
+            "prompts_per_iteration": 4, "group_size": 2, "num_iterations": 1,
+            "validation_group_size": 2, "max_prompt_tokens": 128,
+        }  # fmt: skip
+    else:
+        source = {"path": write(tmp_path / "d.jsonl", documents), "template": "plain"}
+        table = config["data"]["init_args"]["documents"][0]
+        data = {
+            "documents": [merge(table, {"init_args": source})],
+            "row_length": 64, "rows_per_update": 1, "num_iterations": 1,
+        }  # fmt: skip
+    config = merge(config, {"model": {"init_args": small}, "data": {"init_args": data}})
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(config))
+    cli = main(["fit", "-c", str(path)])
+    assert int(cli.model.iteration) == 1
+    run = tmp_path / "runs/r1_full" / name
+    assert (run / "policy/model.safetensors").is_file()
+    [line] = (run / "metrics.jsonl").read_text().splitlines()
+    if name == "rl_2":
+        logged = json.loads(line)
+        assert logged["train/reward/helpful"] == 0.0  # it waits for iteration 82
+        assert "train/reward/language_consistency" in logged

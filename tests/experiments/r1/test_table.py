@@ -1,0 +1,176 @@
+"""The stage table: its arithmetic by hand, and on stages that were really evaluated."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from tiny_stages import make_run
+
+from experiments.r1 import table
+from experiments.r1.figure import draw_stages
+from experiments.r1.shape import as_lines, check, combine
+from experiments.r1.stages import COLUMNS, STAGES, read_stage, read_stages
+from experiments.report import END, START
+
+
+def line(uid, sample, kind, right, *, canonical=None, tokens=10, **measures):
+    return {
+        "uid": uid,
+        "sample": sample,
+        "groups": {"kind": kind},
+        "value": float(right),
+        "canonical": canonical,
+        "num_tokens": tokens,
+        "measures": measures,
+    }
+
+
+def write_evaluation(folder, lines, num_samples):
+    folder.mkdir(parents=True)
+    settings = {"sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 64}, "seed": 0}
+    report = {"num_samples": num_samples, "settings": settings}
+    (folder / "report.json").write_text(json.dumps(report))
+    (folder / "responses.jsonl").write_text("".join(json.dumps(r) + "\n" for r in lines))
+
+
+def test_a_stage_by_hand(tmp_path):
+    # problem a: right, right, wrong; b: wrong thrice; sample 3 is of an evaluation with a larger k
+    reasoning = [
+        line("a", 0, "reasoning", True, canonical="4", tokens=10, format=1.0),
+        line("b", 0, "reasoning", False, canonical="1", tokens=20, format=0.0),
+        line("a", 2, "reasoning", False, canonical="5", tokens=30, format=1.0),
+        line("a", 1, "reasoning", True, canonical="4", tokens=20, format=1.0),
+        line("b", 1, "reasoning", False, canonical="1", tokens=20, format=0.0),
+        line("b", 2, "reasoning", False, canonical="2", tokens=20, format=1.0),
+        line("a", 3, "reasoning", True, canonical="4", tokens=9000, format=0.0),
+    ]
+    general = [
+        line("g", 0, "general", False, tokens=5, instruction_following=1.0, helpfulness_true=0.5),
+        line("h", 0, "general", False, tokens=5, helpfulness_true=0.7),  # nothing is instructed
+        line("x", 0, "harmful", False, tokens=5, safety=1.0),
+    ]
+    write_evaluation(tmp_path / "dev1/reasoning", reasoning, 3)
+    write_evaluation(tmp_path / "dev1/other", general, 1)
+    stage = read_stage(tmp_path / "dev1")
+    assert stage["name"] == "dev1"
+    assert stage["reasoning_pass_at_1"] == pytest.approx(1 / 3)  # (2/3 + 0) / 2
+    assert stage["reasoning_pass_at_1_se"] == pytest.approx(1 / 3)  # std √2/3, over √2
+    assert stage["cons_at_16"] == pytest.approx(0.5) and stage["cons_k"] == 3
+    assert stage["format"] == pytest.approx((1 + 1 / 3) / 2)
+    assert stage["language_consistency"] is None and stage["language_consistency_se"] is None
+    assert stage["instruction_following"] == 1.0 and stage["instruction_following_se"] is None
+    assert stage["helpfulness_true"] == pytest.approx(0.6)
+    assert stage["helpfulness_true_se"] == pytest.approx(0.1)
+    assert stage["helpfulness_rm"] is None
+    assert stage["safety"] == 1.0
+    assert stage["response_length_tokens"] == pytest.approx((20 + 20 + 5 + 5 + 5) / 5)
+    assert stage["settings"]["reasoning"]["k"] == 3 and stage["settings"]["general"]["k"] == 1
+
+
+def test_without_kinds_the_error_says_how_to_have_them(tmp_path):
+    write_evaluation(tmp_path / "eval/zero", [line("a", 0, None, True)], 1)
+    with pytest.raises(ValueError, match=r"by: \[kind\]"):
+        read_stages(tmp_path)
+
+
+def stage(name, reasoning, *, following=0.5, helpful=0.5, safety=0.5, error=0.01):
+    record = {"name": name, "cons_k": 16, "settings": {}}
+    for column in COLUMNS:
+        record |= {column.key: 0.5, f"{column.key}_se": error}
+    return record | {
+        "reasoning_pass_at_1": reasoning,
+        "instruction_following": following,
+        "helpfulness_true": helpful,
+        "safety": safety,
+    }
+
+
+def summary(*, r1=0.8, last_helpful=0.9):
+    stages = [
+        stage("zero", 0.8, following=0.4),
+        stage("dev1", 0.6, following=0.7),
+        stage("dev2", 0.75),
+        stage("dev3", 0.78, helpful=0.6, safety=0.5),
+        stage("r1", r1, helpful=last_helpful, safety=0.5),
+    ]
+    return {"stages": stages, "distilled": None, "small_rl": None}
+
+
+def test_the_shape_is_checked_with_its_numbers():
+    results = {r["says"]: r for r in check([summary()])}
+    lowers = results["cold start lowers reasoning"]
+    assert lowers["holds"] and lowers["difference"] == pytest.approx(-0.2)
+    assert lowers["difference_se"] == pytest.approx(math.hypot(0.01, 0.01))
+    assert results["cold start lifts instruction following"]["holds"]
+    assert results["RL-1 restores reasoning above the cold start"]["holds"]
+    assert results["RL-2 lifts the true preference"]["holds"]
+    assert not results["RL-2 lifts safety"]["holds"]  # 0.5 -> 0.5
+    assert results["RL-2 does not lose reasoning"]["holds"]
+    # 0.78 -> 0.76: within two errors of 0.014; to 0.70: lost
+    assert check([summary(r1=0.76)])[-1]["holds"]
+    assert not check([summary(r1=0.70)])[-1]["holds"]
+    text = "\n".join(as_lines(check([summary()])))
+    assert "holds: cold start lowers reasoning: reasoning_pass_at_1 0.800 → 0.600" in text
+    assert "does not hold: RL-2 lifts safety" in text
+
+
+def test_several_runs_have_their_error_over_runs():
+    runs = [summary(r1=0.70), summary(r1=0.80), summary(r1=0.90)]
+    combined = combine(runs)
+    last = combined["stages"][-1]
+    assert last["num_runs"] == 3 and last["reasoning_pass_at_1"] == pytest.approx(0.8)
+    assert last["reasoning_pass_at_1_se"] == pytest.approx(0.1 / math.sqrt(3))
+    kept = check(runs)[-1]
+    assert kept["difference"] == pytest.approx(0.02)
+    assert kept["difference_se"] == pytest.approx(0.1 / math.sqrt(3))
+    assert combine(runs[:1]) == runs[0]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("stages"))
+
+
+def test_stages_that_were_evaluated_become_a_table_a_summary_and_a_figure(
+    run_folder, tmp_path, capsys
+):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"# R1\n{START}\n{END}\n")
+    capsys.readouterr()
+    assert table.main([str(run_folder), "--readme", str(readme)]) == 0
+    printed = capsys.readouterr().out
+    found = json.loads((run_folder / "summary.json").read_text())
+    assert [s["name"] for s in found["stages"]] == list(STAGES)
+    assert found["distilled"]["name"] == "distilled" and found["small_rl"] is None
+    for stage in found["stages"]:
+        report = json.loads((run_folder / "eval" / stage["name"] / "report.json").read_text())
+        reasoning = report["by"]["kind"]["reasoning"]
+        assert stage["reasoning_pass_at_1"] == pytest.approx(reasoning["value"])
+        assert stage["reasoning_pass_at_1_se"] == pytest.approx(reasoning["stderr"])
+        assert stage["format"] == report["measures"]["format"]
+        assert stage["response_length_tokens"] == pytest.approx(report["response_length"]["mean"])
+        assert stage["cons_k"] == 4
+        for key in ("instruction_following", "helpfulness_true", "helpfulness_rm", "safety"):
+            assert 0 <= stage[key] <= 1  # said of its own kind only, see below
+    lines = (run_folder / "eval/zero/responses.jsonl").read_text().splitlines()
+    for record in map(json.loads, lines):
+        assert ("safety" in record["measures"]) <= (record["groups"]["kind"] == "harmful")
+    assert len({s["helpfulness_true"] for s in found["stages"]}) == 5
+    assert "cons@16" in printed and "(k = 4)" in printed and "AIME 77.9 → 59.0" in printed
+    assert "3 held-out problems × 4 responses, temperature 1.0" in printed
+    assert printed.strip() in readme.read_text()
+    for image in (run_folder / "stages.png", tmp_path / "stages.png"):
+        assert image.read_bytes().startswith(b"\x89PNG")
+    assert len(draw_stages(found["stages"]).axes) == 7
+    # again: the same bytes
+    before = (run_folder / "summary.json").read_bytes()
+    assert table.main([str(run_folder), str(run_folder)]) == 0
+    assert (run_folder / "summary.json").read_bytes() == before
+    assert "over 2 seeds" in capsys.readouterr().out
+
+
+def test_a_folder_without_evaluations_is_an_error(tmp_path, capsys):
+    assert table.main([str(tmp_path)]) == 2
+    assert "no stage is evaluated" in capsys.readouterr().err

@@ -1,0 +1,199 @@
+"""RewardModule through the command line, on a small random policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from metrics_page import assert_documented, normalise, owned_by
+from safetensors.torch import load_file
+from test_resume import assert_equal, run_and_kill
+from tiny import data, merge, model
+from tiny_reward import LABELS, PAIRS, reward_config, write_labels, write_pairs
+
+from r1lit.cli import main
+from r1lit.data import PreferenceDataModule
+from r1lit.policy import load_reward_config, load_reward_model
+from r1lit.policy.scalar import normalised, score_rows
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    return write_pairs(tmp_path / "pairs.jsonl")
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    return write_labels(tmp_path / "labels.jsonl")
+
+
+def last(run: Path) -> dict[str, Any]:
+    return json.loads((run / "summary.json").read_text())[-1]
+
+
+def losses(run: Path) -> list[float]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["train/loss"] for line in lines]
+
+
+def test_pairs_are_learnt_and_reported(tmp_path: Path, policy: Path, pairs: Path, capsys) -> None:
+    cli = main(["fit", "-c", str(reward_config(tmp_path / "run", policy, pairs))])
+    assert "30 │ pairs in the training set" in capsys.readouterr().out
+    seen = losses(tmp_path / "run")
+    assert seen[0] == pytest.approx(0.693147, abs=1e-5)  # the head starts at zero
+    assert seen[-1] < 0.3
+    report = last(tmp_path / "run")["reward_model"]
+    assert report["num_examples"] == 10 and report["accuracy"] == 1.0
+    assert report["num_chosen_longer"] + report["num_chosen_shorter"] == 10
+    assert report["above_length_baseline"] == 1 - report["length_baseline_accuracy"]
+    assert sum(row["count"] for row in report["reliability"]) == 20
+    logged = {key for key in cli.trainer.callback_metrics if key.startswith("val/reward_model/")}
+    assert {"val/reward_model/accuracy", "val/reward_model/calibration_error"} <= logged
+
+
+def test_labels_are_learnt_and_reported(tmp_path: Path, policy: Path, labels: Path) -> None:
+    main(["fit", "-c", str(reward_config(tmp_path / "run", policy, labels, pairs=False))])
+    report = last(tmp_path / "run")["reward_model"]
+    assert report["auroc"] == 1.0 and report["accuracy"] == 1.0
+    assert report["num_examples"] == 10
+    seen = losses(tmp_path / "run")
+    assert seen[0] == pytest.approx(0.693147, abs=1e-5) and seen[-1] < 0.4
+
+
+def test_runs_log_their_page_and_nothing_else(
+    tmp_path: Path, policy: Path, pairs: Path, labels: Path
+) -> None:
+    logged: set[str] = set()
+    for table in (pairs, labels):
+        run = tmp_path / table.stem
+        config = reward_config(run, policy, table, data(num_iterations=1), pairs=table == pairs)
+        for command in ("fit", "test"):
+            cli = main([command, "-c", str(config), "--trainer.val_check_interval", "1"])
+            logged |= set(cli.trainer.callback_metrics)
+    assert_documented(logged)
+    missing = owned_by("RewardModule") - {normalise(key) for key in logged}
+    assert not missing, missing
+
+
+def test_the_exported_rewards_have_zero_mean_over_the_reference(
+    tmp_path: Path, policy: Path, pairs: Path
+) -> None:
+    other = write_pairs(tmp_path / "other.jsonl", num=6)
+    reference = {"reference": [{**PAIRS, "init_args": {"path": str(other)}}]}
+    config = reward_config(tmp_path / "run", policy, pairs, data(**reference))
+    cli = main(["fit", "-c", str(config)])
+    exported = str(tmp_path / "run" / "policy")
+    config = load_reward_config(exported)
+    assert config.reward_objective == "BradleyTerry"
+    assert (config.reward_template, config.reward_sees) == ("question_answer", "response")
+    assert abs(config.reward_mean) > 1e-4
+    rows = [row.tolist() for e in cli.datamodule.examples["reference"] for row in e.rows]
+    assert len(rows) == 12
+    rewards = score_rows(load_reward_model(exported, pad_id=0).eval(), rows, 256)
+    assert normalised(config, rewards).mean().item() == pytest.approx(0.0, abs=1e-5)
+    assert rewards.std(correction=0).item() == pytest.approx(config.reward_std, rel=1e-4)
+
+
+def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, pairs: Path) -> None:
+    for name, tokens in (("one", 1024), ("many", 1)):
+        change = model(micro_batch_tokens=tokens) | data(num_iterations=4)
+        main(["fit", "-c", str(reward_config(tmp_path / name, policy, pairs, change))])
+    one, many = (load_file(tmp_path / n / "policy" / "model.safetensors") for n in ("one", "many"))
+    assert one.keys() == many.keys() and "score.weight" in one
+    for name, value in one.items():
+        torch.testing.assert_close(value, many[name], rtol=1e-2, atol=1e-3)
+    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "many"), rel=1e-3)
+
+
+def everything(run: Path) -> dict[str, Any]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    evaluations = json.loads((run / "summary.json").read_text())
+    for record in [*lines, *evaluations]:
+        del record["seconds"]
+    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=False)
+    return {
+        "metrics": lines,
+        "evaluations": evaluations,
+        "weights": state["state_dict"],
+        "optimizer": state["optimizer_states"][0]["state"],
+        "scheduler": state["lr_schedulers"],
+        "exported": load_file(run / "policy" / "model.safetensors"),
+        "config": json.loads((run / "policy" / "config.json").read_text()),
+    }
+
+
+@pytest.mark.parametrize("kill_at", [2, 3, 7])
+def test_killed_and_resumed_is_bit_equal(
+    tmp_path: Path, policy: Path, pairs: Path, kill_at: int
+) -> None:
+    """Killed before an iteration is saved; at 3 and 7 an evaluation is due as well."""
+    change = data(examples_per_update=4)
+    whole, broken = (
+        reward_config(tmp_path / n, policy, pairs, change) for n in ("whole", "broken")
+    )
+    main(["fit", "-c", str(whole)])
+    run_and_kill(broken, kill_at, tmp_path)
+    main(["fit", "-c", str(broken), "--ckpt_path", "last"])
+    assert_equal(everything(tmp_path / "whole"), everything(tmp_path / "broken"))
+    # once more changes nothing: the export of a finished run is made again, with its mean
+    before = everything(tmp_path / "broken")
+    main(["fit", "-c", str(broken), "--ckpt_path", "last"])
+    assert_equal(everything(tmp_path / "broken"), before)
+    assert before["config"]["reward_mean"] is not None
+
+
+def assert_close(found: Any, wanted: Any) -> None:
+    """Check two reports: numbers within rounding, all else equal."""
+    if isinstance(wanted, dict):
+        assert found.keys() == wanted.keys()
+        for key, value in wanted.items():
+            assert_close(found[key], value)
+    elif isinstance(wanted, list):
+        for one, other in zip(found, wanted, strict=True):
+            assert_close(one, other)
+    else:
+        number = isinstance(wanted, float)
+        assert found == (pytest.approx(wanted, rel=1e-4) if number else wanted)
+
+
+def test_a_trained_model_is_evaluated_alone(tmp_path: Path, policy: Path, pairs: Path) -> None:
+    main(["fit", "-c", str(reward_config(tmp_path / "run", policy, pairs))])
+    after = last(tmp_path / "run")["reward_model"]
+    change = model(policy=str(tmp_path / "run" / "policy"))
+    again = str(reward_config(tmp_path / "again", policy, pairs, change))
+    main(["validate", "-c", again])
+    found = json.loads((tmp_path / "again" / "validate.json").read_text())
+    assert_close(found["reward_model"], after)
+    table = write_pairs(tmp_path / "test.jsonl", num=46)
+    rows = table.read_text().splitlines()[40:]
+    table.write_text("\n".join(rows) + "\n")
+    test = data(test=[{**PAIRS, "init_args": {"path": str(table)}}])
+    main(["test", "-c", str(reward_config(tmp_path / "test", policy, pairs, merge(change, test)))])
+    found = json.loads((tmp_path / "test" / "test.json").read_text())
+    assert found["reward_model"]["num_examples"] == 6 and found["loss"] > 0
+
+
+def test_the_objective_must_fit_the_data(tmp_path: Path, policy: Path, labels: Path) -> None:
+    source = {"train": [{**LABELS, "init_args": {"path": str(labels)}}]}
+    config = reward_config(tmp_path / "run", policy, labels, data(**source))
+    with pytest.raises(ValueError, match="BradleyTerry learns from pairs, and the data has labell"):
+        main(["fit", "-c", str(config)])
+
+
+def test_other_seeds_are_measured_on_the_same_examples(
+    tmp_path: Path, policy: Path, pairs: Path
+) -> None:
+    held_out = []
+    for seed in (0, 1):
+        change = {"seed_everything": seed}
+        config = reward_config(
+            tmp_path / str(seed), policy, pairs, merge(change, data(num_iterations=1))
+        )
+        cli = main(["fit", "-c", str(config), "--trainer.val_check_interval", "1"])
+        assert isinstance(cli.datamodule, PreferenceDataModule)
+        held_out.append({e.group for e in cli.datamodule.examples["validation"]})
+    assert held_out[0] == held_out[1]
+    assert losses(tmp_path / "0")[0] == pytest.approx(losses(tmp_path / "1")[0])

@@ -1,0 +1,25 @@
+"""How console scripts end on bad input."""
+
+from __future__ import annotations
+
+import pytest
+
+from r1lit import console
+
+
+def bad():
+    raise ValueError("key: 7 is not 8")
+
+
+def test_bad_input_is_one_line_and_status_2(capsys, monkeypatch):
+    monkeypatch.delenv("R1LIT_TRACEBACK", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        console.run("r1lit-x", bad)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "r1lit-x: error: key: 7 is not 8\n"
+
+
+def test_the_traceback_is_shown_on_request(monkeypatch):
+    monkeypatch.setenv("R1LIT_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="key: 7"):
+        console.run("r1lit-x", bad)
