@@ -48,7 +48,8 @@ pretrain: $(STAMP)  ## pretrain the miniature's base model again; resumable like
 	@echo "Finished: $(PRETRAIN)/policy"
 
 test: $(STAMP)  ## the tests, in under ten minutes
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not alone"
+	$(BIN)/python -m pytest -m "alone and not slow"
 
 test-slow: $(STAMP)  ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow

@@ -8,12 +8,15 @@ import re
 import warnings
 from collections.abc import Sequence
 
+import torch
 from jsonargparse import ArgumentError
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from r1lit import console
+from r1lit.machine import has_fast_bfloat16
 
 QUIET = (
     ".*args parameter is intended to run from within Python.*",  # tests and notebooks do
@@ -50,12 +53,37 @@ class SaveFitConfig(SaveConfigCallback):
 
 
 class R1CLI(LightningCLI):
-    """LightningCLI whose one seed, ``seed_everything``, is the seed of model and data too."""
+    """LightningCLI whose one seed, ``seed_everything``, is the seed of model and data too.
+
+    On a CPU without instructions for bfloat16, where its products are many times slower than
+    those of float32, ``precision: bf16-mixed`` becomes ``32-true``, unless ``slow_bf16`` is set.
+    """
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the seeds."""
+        """Link the seeds, and let precision be insisted on."""
         parser.link_arguments("seed_everything", "model.init_args.seed")
         parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.add_argument(
+            "--slow_bf16",
+            type=bool,
+            default=False,
+            help="Keep precision bf16-mixed on a CPU that has no instructions for bfloat16.",
+        )
+
+    def before_instantiate_classes(self) -> None:
+        """Choose the precision that this machine is fast in."""
+        config = self.config[self.subcommand]
+        trainer = config.trainer
+        if config.slow_bf16 or trainer.precision != "bf16-mixed" or has_fast_bfloat16():
+            return
+        if trainer.accelerator == "cpu" or (
+            trainer.accelerator == "auto" and not torch.accelerator.is_available()
+        ):
+            trainer.precision = "32-true"
+            rank_zero_warn(
+                "precision: 32-true instead of bf16-mixed, since this CPU has no instructions for"
+                " bfloat16 (--slow_bf16 true keeps it)"
+            )
 
 
 def main(args: Sequence[str] | None = None) -> R1CLI:

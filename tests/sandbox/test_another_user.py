@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from sandbox.leftovers import descendants, strangers
 
+pytestmark = pytest.mark.alone
+
 SCRIPT = Path(__file__).with_name("as_another_user.py")
 USER = "54321"
 BECOME = {

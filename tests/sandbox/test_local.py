@@ -14,6 +14,8 @@ from sandbox.leftovers import descendants, files, num_descriptors, num_mounts, s
 
 from r1lit.sandbox import Limits, LocalSandbox, Program, SandboxError
 
+pytestmark = pytest.mark.alone
+
 SMALL = Limits(wall_s=2.0, cpu_s=1.0, memory_bytes=256 << 20, output_bytes=1 << 16)
 
 

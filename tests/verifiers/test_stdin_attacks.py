@@ -11,6 +11,8 @@ from r1lit.batches import Problem
 from r1lit.sandbox import Limits, LocalSandbox
 from r1lit.verifiers import StdinCodeVerifier
 
+pytestmark = pytest.mark.alone
+
 LIMITS = Limits(wall_s=1.0, cpu_s=1.0, memory_bytes=256 << 20, scratch_bytes=16 << 20)
 TESTS = {"inputs": INPUTS, "outputs": OUTPUTS}
 PROBLEM = Problem(uid="a", question="", answer="", source="test", meta={"tests": TESTS})
