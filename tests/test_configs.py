@@ -242,6 +242,7 @@ def test_make_aha_may_be_called_again_and_again(tmp_path):
     assert [(run / name).read_bytes() for name in files] == before
 
 
+@pytest.mark.slow
 def test_pretraining_runs(tmp_path):
     corpus = {"class_path": WORLD + "WorldCorpus", "init_args": {"num_documents": 60, "seed": 0}}
     held_out = {"class_path": WORLD + "WorldCorpus", "init_args": {"num_documents": 4, "seed": 1}}

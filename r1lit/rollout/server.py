@@ -96,6 +96,7 @@ class ServerEngine(TextEngine):
             if sampling.stop:
                 fixed = {"include_stop_str_in_output": True, **fixed}
         stop, lock = threading.Event(), threading.Lock()
+        failures: list[BaseException] = []  # the first broke; those after it were stopped
         texts: dict[tuple[int, ...], str] = {}
         if not as_tokens:
             texts = _as_texts(source.tokenizer, {request.prompt for request in requests})
@@ -113,22 +114,23 @@ class ServerEngine(TextEngine):
                     finished(index, draw)
                     if fixed["temperature"] > 0:
                         self.sameness.add(request.prompt, draw.text)
-            except BaseException:
+            except BaseException as error:
+                failures.append(error)
                 stop.set()
                 raise
 
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="server-engine") as pool:
             futures = [pool.submit(ask, index) for index in range(len(requests))]
             try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                wait(futures, return_when=FIRST_EXCEPTION)
             except BaseException:
                 stop.set()
                 raise
             finally:
                 if stop.is_set():
                     pool.shutdown(wait=False, cancel_futures=True)
-        for future in done:
-            future.result()
+        if failures:
+            raise failures[0]
         self.sameness.end()
 
     def _fixed(self, source: Source, sampling: Sampling) -> dict[str, Any]:

@@ -67,6 +67,7 @@ def test_variants_differ_in_the_weight_alone(monkeypatch):
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_both_variants_measure_consistency_and_one_is_paid_for_it(sweep):
     def launch(arguments: list[str], log: Path) -> int:
         cli.main(arguments)

@@ -56,6 +56,7 @@ def run(tables: dict[str, str], tmp_path: Path, *more: str) -> tuple[int, list[l
     return main([*given, *more], in_process(launched)), launched
 
 
+@pytest.mark.slow
 def test_one_command_trains_both_and_reports(tables, tmp_path, policy, capsys):
     status, launched = run(tables, tmp_path, f"--policy={policy}")
     assert status == 0 and len(launched) == 4

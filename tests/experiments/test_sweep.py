@@ -110,6 +110,7 @@ def test_an_interrupted_point_resumes_and_a_failed_one_stops_nothing(
     assert [line["iteration"] for line in iterations] == [0, 1]
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_points(sweep_file):
     sweep = read_sweep(sweep_file(seeds=[0]))
     launch = InProcess()

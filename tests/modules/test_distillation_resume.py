@@ -53,6 +53,7 @@ def test_on_policy_with_stored_responses_too(
     assert everything(tmp_path / "whole")["global_step"] == 6
 
 
+@pytest.mark.slow
 def test_off_policy(tmp_path: Path, policy: Path, teacher: dict[str, Any]) -> None:
     options = {"teacher": teacher, "logit_weight": 1.0, "lr_scheduler": SCHEDULE}
     whole, broken = (off_policy(tmp_path / n, policy, **options) for n in ("whole", "broken"))

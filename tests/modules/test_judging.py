@@ -68,7 +68,7 @@ def judge():
     judge.close()
 
 
-@pytest.mark.parametrize("num_begun", [0, 8])
+@pytest.mark.parametrize("num_begun", [pytest.param(0, marks=pytest.mark.slow), 8])
 def test_verdicts_do_not_depend_on_when_they_were_begun(judge: Judge, num_begun: int):
     tokenizer = make_tokenizer()
     tokens = [tokenizer(text)["input_ids"] for text, _ in ROWS]

@@ -35,6 +35,7 @@ def run_folder(tmp_path_factory) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_notebook_runs_on_a_run_folder(run_folder, monkeypatch):
     outputs = outputs_on("r1_stages.ipynb", run_folder, monkeypatch)
     assert len([o for o in outputs if "image/png" in o.get("data", {})]) == 2

@@ -78,6 +78,7 @@ def test_compiled_layers_draw_the_same_tokens_and_are_compiled_once():
     assert run(COMPARE).split() == ["graphs", "2"]
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_rollout_runs_uncompiled_and_says_so(tmp_path: Path):
     printed = run(
         NO_COMPILER,

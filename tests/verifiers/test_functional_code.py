@@ -12,7 +12,7 @@ from r1lit.verifiers import FunctionalCodeVerifier
 
 @pytest.fixture(scope="module")
 def verifier():
-    verifier = FunctionalCodeVerifier(timeout_s=10.0, num_workers=2)
+    verifier = FunctionalCodeVerifier(timeout_s=60.0, num_workers=2)
     yield verifier
     verifier.close()
 

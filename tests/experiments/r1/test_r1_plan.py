@@ -87,7 +87,7 @@ def test_reinforcement_learning_by_hand(model):
     assert update_seconds(work, shape, GPU) == pytest.approx(seconds)
     # a wave of 8 rows, 99 steps bound by memory: 2 (N + 64 x 8 (20 + s)) bytes; 48 rows: 6 waves
     num_bytes = 2 * 99 * N + 1024 * (99 * 20 + 99 * 100 // 2)
-    assert num_bytes == 14_021_568
+    assert num_bytes == 20_281_536
     wave = num_bytes / 5e8 + 2 * N * 40 / 5e11
     assert rollout_seconds(work, shape, GPU) == pytest.approx(6 * wave)
 
