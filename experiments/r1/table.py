@@ -2,11 +2,13 @@
 
     python -m experiments.r1.table runs/r1
     python -m experiments.r1.table runs/r1 runs/r1-seed-1 runs/r1-seed-2 --readme experiments/r1/README.md
+    python -m experiments.r1.table experiments/r1/results/seed-0.json runs/r1-seed-1
 
 For each run it reads ``eval/<stage>/`` and writes ``summary.json`` (``stages``, ``distilled``,
 ``small_rl``, ``shape``), ``stages.md`` and ``stages.png``. It prints the table over all runs, and
-which steps of the paper's shape hold. ``--readme`` puts that between the markers of a README, and
-the figure beside it. One run has standard errors over problems, several have them over runs.
+which steps of the paper's shape hold. A ``summary.json`` may stand for the run
+that wrote it. ``--readme`` puts that between the markers of a README, and the figure beside it. One
+run has standard errors over problems, several have them over runs.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -87,6 +89,21 @@ def write_run(run: Path) -> dict[str, Any]:
     return summary
 
 
+def read_summary(path: Path) -> dict[str, Any]:
+    """Return what an earlier call wrote as ``summary.json``.
+
+    Raises:
+        ValueError: if it is no such file.
+    """
+    try:
+        summary = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: it is not JSON ({error})") from error
+    if not isinstance(summary, dict) or not summary.get("stages"):
+        raise ValueError(f"{path}: it has no stages; name a run folder or its summary.json")
+    return summary
+
+
 def block(summary: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
     """Return everything that is printed of one or several runs."""
     claims = "\n".join(f"- {line}" for line in as_lines(check(summaries)))
@@ -98,11 +115,13 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.r1.table", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders, one a seed")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, help="run folders, or their summary.json, one a seed"
+    )
     parser.add_argument("--readme", type=Path, help="a README whose results are filled in")
     options = parser.parse_args(args)
     try:
-        summaries = [write_run(run) for run in options.runs]
+        summaries = [read_summary(run) if run.is_file() else write_run(run) for run in options.runs]
         combined = combine(summaries)
         text = block(combined, summaries)
         if options.readme is not None:

@@ -174,3 +174,16 @@ def test_stages_that_were_evaluated_become_a_table_a_summary_and_a_figure(
 def test_a_folder_without_evaluations_is_an_error(tmp_path, capsys):
     assert table.main([str(tmp_path)]) == 2
     assert "no stage is evaluated" in capsys.readouterr().err
+
+
+def test_a_summary_stands_for_its_run(run_folder, tmp_path, capsys):
+    assert table.main([str(run_folder)]) == 0
+    printed = capsys.readouterr().out
+    kept = tmp_path / "seed-0.json"
+    kept.write_bytes((run_folder / "summary.json").read_bytes())
+    assert table.main([str(kept)]) == 0
+    assert capsys.readouterr().out == printed
+    for text, message in (("{", "it is not JSON"), ("{}", "it has no stages")):
+        kept.write_text(text)
+        assert table.main([str(kept)]) == 2
+        assert f"{kept}: {message}" in capsys.readouterr().err
