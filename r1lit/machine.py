@@ -57,3 +57,9 @@ def has_fast_bfloat16() -> bool:
     if platform.machine() in ("x86_64", "AMD64"):
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def inference_dtype(device: torch.device) -> str:
+    """Return the dtype to draw responses in: bfloat16, or float32 on a CPU that is slow in it."""
+    slow = device.type == "cpu" and not has_fast_bfloat16()
+    return "float32" if slow else "bfloat16"

@@ -17,6 +17,7 @@ from r1lit.curation.refine import Refined, Refiner
 from r1lit.curation.replies import Replies
 from r1lit.data.prompts import encode_prompts, prompt_text
 from r1lit.evaluation.provenance import policy_fingerprint
+from r1lit.machine import inference_dtype
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine
@@ -75,7 +76,8 @@ class EngineRefiner(Refiner):
         template: a name, a text with {question} for the instruction, or "chat".
         attempts: how often one response is asked about.
         cache: the file of replies; ``refined_replies.jsonl`` beside the curated files if left out.
-        dtype: of the weights, in this process.
+        dtype: of the weights, in this process; if left out ``bfloat16``, or ``float32`` on a CPU
+            that has no instructions for bfloat16.
         attention: Hugging Face attention implementation, in this process.
         kinds: see ``Refiner``.
     """
@@ -89,7 +91,7 @@ class EngineRefiner(Refiner):
         template: str = "chat",
         attempts: int = 3,
         cache: str | None = None,
-        dtype: str = "bfloat16",
+        dtype: str | None = None,
         attention: str = "sdpa",
         kinds: Sequence[str] | None = None,
     ) -> None:
@@ -139,6 +141,7 @@ class EngineRefiner(Refiner):
         if self.engine.needs_policy:
             drew = context.source.policy
             here = drew.device if drew is not None else _device()
+            self._loading["dtype"] = self._loading["dtype"] or inference_dtype(here)
             model = load_policy(policy, **self._loading).eval().to(here)  # type: ignore[arg-type]
         return Source(name=policy, tokenizer=load_tokenizer(policy), policy=model)
 

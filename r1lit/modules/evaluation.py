@@ -19,7 +19,7 @@ from r1lit.evaluation.provenance import commit, policy_fingerprint, versions
 from r1lit.evaluation.recorder import Drawn, Recorder
 from r1lit.evaluation.report import summarise
 from r1lit.evaluation.run_folder import RunFolder
-from r1lit.machine import keep_freed_memory
+from r1lit.machine import inference_dtype, keep_freed_memory
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine
@@ -51,7 +51,8 @@ class EvaluationModule(LightningModule):
             consistency if left out.
         by: keys of the problems' meta to report pass@1 by, such as ``level``.
         rating: the key of a problem's Codeforces rating, to report an Elo estimate.
-        dtype: of the weights.
+        dtype: of the weights; if left out ``bfloat16``, or ``float32`` on a CPU that has no
+            instructions for bfloat16.
         attention: Hugging Face attention implementation.
         seed: of responses and intervals; the command line links it to ``seed_everything``.
     """
@@ -69,7 +70,7 @@ class EvaluationModule(LightningModule):
         measures: list[RewardFunction] | None = None,
         by: list[str] | None = None,
         rating: str | None = None,
-        dtype: str = "bfloat16",
+        dtype: str | None = None,
         attention: str = "sdpa",
         seed: int = 0,
     ) -> None:
@@ -105,8 +106,10 @@ class EvaluationModule(LightningModule):
             raise ValueError(
                 f"model: EvaluationModule draws and judges: test or predict, not {stage}"
             )
-        if self.trainer.strategy.root_device.type == "cpu":
+        device = self.trainer.strategy.root_device
+        if device.type == "cpu":
             keep_freed_memory()
+        self._loading["dtype"] = self._loading["dtype"] or inference_dtype(device)
         problems = self._problems()
         uids: set[str] = set()
         for problem in problems:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 
 from tiny_evaluation import evaluation_config, lines, report, texts, write_problems
 
+import r1lit.machine
 from r1lit.cli import main
 
 
@@ -200,6 +201,15 @@ def test_another_evaluation_does_not_mix(whole, policy, tmp_path, changed, messa
     with pytest.raises(ValueError, match=message):
         evaluate(tmp_path, policy, changed)
     assert (tmp_path / "run" / "responses.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(("fast", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_weights_are_of_the_dtype_that_the_machine_is_fast_in(
+    policy, tmp_path, monkeypatch, fast, dtype
+):
+    monkeypatch.setattr(r1lit.machine, "has_fast_bfloat16", lambda: fast)
+    evaluate(tmp_path, policy, change(dtype=None), num_problems=1)
+    assert report(tmp_path / "run")["settings"]["dtype"] == dtype
 
 
 def test_a_retrained_policy_at_the_same_place_is_noticed(tmp_path):
