@@ -186,6 +186,15 @@ def test_order_is_kept(verifier):
     assert [v.value for v in verdicts] == [float(n % 2) for n in range(9)]
 
 
+def test_a_crowded_machine_costs_waiting_and_no_cpu_time():
+    """A reference of MBPP computes for 5 s: by default it may wait for twice its CPU limit."""
+    given = {t: FunctionalCodeVerifier(timeout_s=t).limits for t in (5.0, 10.0, 20.0, 60.0)}
+    assert {t: (x.cpu_s, x.wall_s) for t, x in given.items()} == {
+        5.0: (5.0, 5.0), 10.0: (10.0, 10.0), 20.0: (10.0, 20.0), 60.0: (30.0, 60.0)
+    }  # fmt: skip
+    assert FunctionalCodeVerifier().limits == given[20.0]
+
+
 def test_tests_that_run_nothing_are_the_users_mistake(verifier):
     for tests in (["def check(f):\n    assert f(1) == 2"], [""], ["# none"], ["x = 1"]):
         with pytest.raises(ValueError, match=r"meta.tests: problem 'p' .*asserts that run"):
