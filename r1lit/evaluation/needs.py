@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 """Keys that a line must have for each verifier; of several in one tuple, any one."""
 
+_DEFINES_CHECK = re.compile(r"^def +check\b", re.MULTILINE)
+_CALLS_CHECK = re.compile(r"^check *\(", re.MULTILINE)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -40,6 +43,8 @@ def problem_of(record: Mapping[str, Any], verifier: str, uid: str, source: str) 
     meta = {key: value for key, value in record.items() if key != "response"}
     if verifier == "functional_code":
         meta = _functional(meta)
+    if verifier == "stdin_code":
+        meta["tests"] = _inputs_and_outputs(meta["tests"])
     if verifier == "choice" and isinstance(record.get("answer"), int):
         meta["answer_form"] = "letter"
     return Problem(
@@ -55,19 +60,36 @@ def problem_of(record: Mapping[str, Any], verifier: str, uid: str, source: str) 
 def _functional(meta: dict[str, Any]) -> dict[str, Any]:
     """Return the meta of functional tests in the verifier's words.
 
-    A list of asserts is ``tests``, whichever of the two keys it came under. Source that defines
-    ``check`` is ``test`` and goes with ``entry_point``; where no ``prompt`` says how the program
-    begins, the response must hold all of it.
+    A list of asserts, or one text of them, is ``tests``, whichever of the two keys it came under.
+    Source that defines ``check`` and leaves its call to us is ``test`` and goes with
+    ``entry_point``; where no ``prompt`` says how the program begins, the response must hold all of
+    it.
     """
-    tests = meta.get("test", meta.get("tests"))
-    if isinstance(tests, list):
+    given = meta.get("tests") if meta.get("test") is None else meta["test"]
+    source = "\n".join(map(str, given)) if isinstance(given, list) else str(given)
+    if not _DEFINES_CHECK.search(source) or _CALLS_CHECK.search(source):
+        tests = [given] if isinstance(given, str) else given
         return {**{key: value for key, value in meta.items() if key != "test"}, "tests": tests}
     entry_point = meta.get("entry_point")
     if not isinstance(entry_point, str):
         raise ValueError("key 'entry_point' is missing, which a test that defines check needs")
     if not isinstance(meta.get("prompt"), str):
         meta["prompt"] = f"def {entry_point}(*args, **kwargs):\n"
-    return {**meta, "test": tests}
+    return {**meta, "test": source}
+
+
+def _inputs_and_outputs(tests: Any) -> Any:
+    """Return tests by standard input as two lists; what has no such form stays for the verifier.
+
+    A list of ``{"input": …, "output": …}`` and two lists under those keys are read too.
+    """
+    if isinstance(tests, list) and all(
+        isinstance(test, dict) and {"input", "output"} <= test.keys() for test in tests
+    ):
+        return {f"{key}s": [test[key] for test in tests] for key in ("input", "output")}
+    if isinstance(tests, dict) and {"input", "output"} <= tests.keys():
+        return {"inputs": tests["input"], "outputs": tests["output"], **tests}
+    return tests
 
 
 def response_of(record: Mapping[str, Any]) -> str:

@@ -139,7 +139,12 @@ def run_tests(request: Mapping[str, Any], program: Program) -> tuple[str, str]:
         program.load()
         namespace: dict[str, Any] = {"__name__": "tests"}
         exec(request["given"], namespace)
-        names = [check] if check else unknown_names(tests, namespace)
+        if check:
+            namespace[check] = program.function(check)
+            # helpers beside it, where nothing of ours defines them
+            names = [name for name in free_names(tests) if name not in namespace]
+        else:
+            names = unknown_names(tests, namespace)
         _bind(names, tests, program, namespace)
     except ProgramFailed as error:
         return "ended", str(error)

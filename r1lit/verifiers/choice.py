@@ -1,10 +1,9 @@
 r"""Multiple choice: which of the options does a response commit to?
 
-The text that commits is the last ``<answer>`` or ``\boxed{}`` outside thinking, else what the last
-``the answer is …`` says, else an answer part of one line. In it stands one of
+The text that commits is found by `r1lit.verifiers.committing`. In it stands one of
 
     a letter            C   (C)   C.   \text{C}   **C**   option C   C is correct
-    a letter and text   C. Paris   (C) Paris
+    a letter and text   C. Paris   (C) Paris   C (Paris)
     an option's text    Paris
 
 Text that names a second option, denies one or doubts commits to nothing.
@@ -18,16 +17,15 @@ from collections.abc import Sequence
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers.base import Verifier, conclude
-from r1lit.verifiers.exact import find_text, normalised
-from r1lit.verifiers.extract import extract_final, thinking_and_answer
+from r1lit.verifiers.committing import MAX_CHARACTERS, committing_text
+from r1lit.verifiers.exact import normalised
 from r1lit.verifiers.notation import plain_signs, without_lead
 
 LETTERS = "ABCDEFGHIJ"
-MAX_CHARACTERS = 2000
 FORMS = ("letter", "index", "text")
 _LEAD = re.compile(
-    r"^(?:(?:(?:so|thus|hence|therefore|i (?:would )?(?:choose|pick|select))\b|选择?|故选|应选)"
-    r"\s*[,:]?\s*)?"
+    r"^(?:(?:(?:so|thus|hence|therefore|i (?:would )?(?:choose|pick|select)|it(?:['’]s| is))\b"
+    r"|选择?|故选|应选)\s*[,:]?\s*)?"
     r"(?:the\s+)?(?:(?:correct|best|right|final)\s+)?(?:(?:option|choice|answer|选项|答案)\b\s*"
     r"(?:(?:is|are|should be|must be|would be|是|为)\s*)?:?\s*)?(?=\S)",
     re.IGNORECASE,
@@ -43,13 +41,8 @@ _LABELLED = re.compile(
     r"^(?:\(([A-J])\)\s*[.:,-]?|\[([A-J])\]\s*[.:,-]?|([A-J])\s*[.:)\]-])\s*(\S.*)$", re.DOTALL
 )
 _BECAUSE = re.compile(r"^[(\[]?([A-J])[)\]]?,?\s+(?:because|since|as|for)\s+(.*)$", re.DOTALL)
-_SAYS = re.compile(
-    r"(?:\b(?:answer|option|choice)\b[^.\n]{0,40}?(?:\bis\b|\bbe\b|:)\s*:?"
-    r"|(?:答案|选项)\s*(?:应该?)?\s*(?:是|为|选|：|:)+|(?:故|因此|所以|应)选\s*[：:]?)\s*\**\s*",
-    re.IGNORECASE,
-)
+_BESIDE = re.compile(r"^\(?([A-J])\)?(?:\s*[,:]\s*|\s+)(\S.*)$", re.DOTALL)
 _ARTICLE = re.compile(r"(?<![\w(])A\s+(?!is\b|or\b|and\b|was\b)[a-z]")
-_SENTENCE = re.compile(r"\n|[!?。！？；;]|[.](?=\s+[A-Z(\[]|\s*\*|\s*$)")
 _DOUBT = re.compile(
     r"\b(?:not|n't|nor|neither|either|or|maybe|perhaps|possibly|probably|might|could be|unsure"
     r"|all of|none of|both|wrong|incorrect|false|unlikely)\b|\?|或|不是|都",
@@ -86,7 +79,7 @@ class ChoiceVerifier(Verifier):
         start = time.perf_counter()
         choices = _choices(problem)
         right = right_choice(problem)
-        text = _committing(response)
+        text = committing_text(response)
         if text is None:
             return conclude("unparsed", None, "no answer found", start)
         if len(text) > MAX_CHARACTERS:
@@ -162,6 +155,10 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
     if match := _BECAUSE.match(text):
         place = _place(match[1], letters)
         return None if place is None or _wavers(match[2], letters, place) else place
+    if match := _BESIDE.match(text):
+        place, rest = _place(match[1], letters), match[2].strip("() .")
+        if place is not None and _key(rest) and _key(rest) == _key(choices[place]):
+            return place
     return _by_text(text, choices)
 
 
@@ -195,32 +192,12 @@ def _stripped(text: str) -> str:
     text = plain_signs(text) if not text.isascii() else text
     for _ in range(3):
         before = text
-        text = without_lead(text).strip(" \t\r\n*_`\"'")
+        text = without_lead(text).strip(" \t\r\n*_`#\"'")
         match = _TEX.match(text)
         text = match[1] if match else _LEAD.sub("", text, count=1)
         if text == before:
             break
     return text.strip()
-
-
-def _committing(response: str) -> str | None:
-    """Return the text in which a response commits to an option, or ``None``."""
-    answer = extract_final(response)
-    if answer is not None:
-        return answer
-    _, text = thinking_and_answer(response)
-    if "<answer>" in text or "\\boxed" in text:
-        return None
-    text = text.strip()[-MAX_CHARACTERS:]
-    said = list(_SAYS.finditer(text))
-    if not said:
-        return find_text(response)
-    rest = text[said[-1].end() :]
-    end = _SENTENCE.search(rest)
-    while end and end.start() < 3 and end[0] == ".":  # "B. Paris"
-        end = _SENTENCE.search(rest, end.end())
-    sentence = rest if end is None else rest[: end.start() + (end[0] in "?？")]
-    return sentence.strip(" *") or None
 
 
 def _choices(problem: Problem) -> list[str]:

@@ -18,6 +18,7 @@ from r1lit.verifiers.pool import WorkerPool
 
 MAX_CHARACTERS = 200_000
 GRACE_S = 2.0
+CPU_S = 10.0  # a reference of MBPP takes 5; wall-clock time has to do on crowded cores too
 _WORKER = Path(r1lit.sandbox.__file__).with_name("worker.py")
 REMOTE_WORKER = _WORKER.with_name("remote_worker.py")
 
@@ -26,8 +27,9 @@ class CodeVerifier(Verifier):
     """Judges the program of a response in a sandbox, in at most ``num_workers`` at once.
 
     ``timeout_s`` is the time for one program with all its tests; one that takes longer has status
-    ``timeout``. Nothing starts before the first program. ``canonical`` is ``None``: programs cast
-    no votes.
+    ``timeout``. Unless ``limits`` say otherwise, half of it may be CPU time, and 10 s in any case:
+    the rest is for waiting where others use the cores. Nothing starts before the first program.
+    ``canonical`` is ``None``: programs cast no votes.
     """
 
     needs_answer = False
@@ -36,12 +38,13 @@ class CodeVerifier(Verifier):
     languages: tuple[str, ...]
 
     def __init__(
-        self, timeout_s: float = 10.0, num_workers: int = 2, limits: Limits | None = None
+        self, timeout_s: float = 20.0, num_workers: int = 2, limits: Limits | None = None
     ) -> None:
         self.pool = WorkerPool(_WORKER, num_workers, timeout_s, GRACE_S)
         self.timeout_s = timeout_s
         self.num_workers = num_workers
-        self.limits = limits or Limits(wall_s=timeout_s, cpu_s=timeout_s)
+        cpu_s = min(timeout_s, max(CPU_S, timeout_s / 2))
+        self.limits = limits or Limits(wall_s=timeout_s, cpu_s=cpu_s)
 
     @abstractmethod
     def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:

@@ -49,6 +49,12 @@ def find_code(response: str) -> CodeBlock | None:
     return _last_block(_last_answer(text)) or _last_block(text)
 
 
+def _dedented(code: str, fence: re.Match[str]) -> str:
+    """Take from each line the spaces that stand before its fence, as Markdown does in a list."""
+    indent = len(fence[0]) - len(fence[0].lstrip(" "))
+    return re.sub(rf"^ {{1,{indent}}}", "", code, flags=re.MULTILINE) if indent else code
+
+
 def _last_answer(text: str) -> str:
     answer, start = "", None
     for tag in _ANSWER.finditer(text):
@@ -68,7 +74,7 @@ def _last_block(text: str) -> CodeBlock | None:
         elif marks.startswith(opened.group(1)) and not tag:
             language = LANGUAGES.get(opened.group(2).lower())
             if language is not None:
-                code = text[opened.end() + 1 : fence.start()]
+                code = _dedented(text[opened.end() + 1 : fence.start()], opened)
                 block = CodeBlock(language=language, code=code)
             opened = None
         elif marks.startswith(opened.group(1)) and LANGUAGES.get(tag):

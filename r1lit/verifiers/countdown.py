@@ -1,7 +1,8 @@
-"""Countdown: does an expression use each given number once and reach the target?
+r"""Countdown: does an expression use each given number once and reach the target?
 
 The answer is an expression of whole numbers, ``+ - * /`` (or ``× ÷ · −``) and parentheses, such as
-``(3 + 5) * 7``; ``= 56`` may follow and must then be true. There is no unary minus, no power, no
+``(3 + 5) * 7``; ``= 56`` may follow and must then be true. LaTeX's signs (``\times``, ``\cdot``,
+``\div``) and dollar signs around the whole are read too. There is no unary minus, no power, no
 juxtaposition. Arithmetic is exact. Text is never evaluated as Python: this grammar is all there is,
 
     sum = product (("+" | "-") product)*     product = atom (("*" | "/") atom)*
@@ -18,12 +19,14 @@ from fractions import Fraction
 
 from r1lit.batches import Problem, Status, Verdict
 from r1lit.verifiers.base import Verifier
-from r1lit.verifiers.extract import extract_answer
+from r1lit.verifiers.extract import extract_final
 
 MAX_CHARACTERS = 200
 MAX_NESTING = 20
 _SPACE = " \t\n\r"
 _TOKEN = re.compile(rf"[{_SPACE}]*([0-9]+|[^{_SPACE}])")
+_SIGNS = {r"\times": "*", r"\cdot": "*", r"\div": "/", r"\left": "", r"\right": ""}
+_SIGN = re.compile(r"\\(?:times|cdot|div|left|right)(?![A-Za-z])")
 _LOOK_ALIKES = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"})
 
 
@@ -88,8 +91,9 @@ class _Expression:
 
 
 class CountdownVerifier(Verifier):
-    """Decides about Countdown: ``problem.meta`` holds ``numbers`` and ``target``.
+    r"""Decides about Countdown: ``problem.meta`` holds ``numbers`` and ``target``.
 
+    The answer taken is the last ``<answer>`` or ``\boxed{}`` outside thinking.
     ``canonical`` is the value of an expression that uses the numbers rightly, so that different
     expressions of equal value vote together; any other answer casts no vote.
 
@@ -116,8 +120,9 @@ class CountdownVerifier(Verifier):
                 f"meta: problem {problem.uid!r} has no {' and no '.join(sorted(missing))}, which"
                 " the countdown verifier needs"
             )
+        answer = plain_expression(extract_final(response))
         status, canonical, reason = decide_expression(
-            extract_answer(response), problem.meta["numbers"], problem.meta["target"]
+            answer, problem.meta["numbers"], problem.meta["target"]
         )
         return Verdict(
             value=float(status == "right"),
@@ -126,6 +131,18 @@ class CountdownVerifier(Verifier):
             reason=reason,
             seconds=time.perf_counter() - start,
         )
+
+
+def plain_expression(answer: str | None) -> str | None:
+    r"""Write LaTeX's signs as the grammar has them.
+
+    >>> plain_expression(r"$(3 + 5) \times 7$")
+    '(3 + 5) * 7'
+    """
+    if answer is None:
+        return None
+    answer = answer.strip().strip("$").strip()
+    return _SIGN.sub(lambda sign: _SIGNS[sign[0]], answer)
 
 
 def decide_expression(

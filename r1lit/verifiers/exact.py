@@ -14,6 +14,7 @@ from r1lit.verifiers.last_expression import said_answer
 from r1lit.verifiers.notation import INVISIBLE, without_lead
 
 MAX_CHARACTERS = 1000
+_TEX = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mbox|math(?:rm|bf))\s*\{([^{}\\]*)\}")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _JOINING = re.compile(r"[.](?![0-9])|['’‘`´]")
@@ -57,6 +58,7 @@ class ExactVerifier(Verifier):
             return conclude("unparsed", None, "no answer found", start)
         if len(answer) > MAX_CHARACTERS:
             return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
+        answer = _TEX.sub(r"\1", answer)
         for text in (answer, without_lead(answer)):
             if normalised(text) in accepted:
                 return conclude("right", gold or min(accepted), "", start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,6 +60,8 @@ class FunctionalCodeVerifier(CodeVerifier):
             for key in ("test", "prompt", "entry_point"):
                 if not isinstance(meta.get(key), str):
                     raise self.complaint(problem, key, "a text, as HumanEval has it")
+            if not re.search(r"\bcheck\b", meta["test"]):
+                raise self.complaint(problem, "test", "source that defines check")
             if not meta["entry_point"].isidentifier():
                 raise self.complaint(problem, "entry_point", "the name of a function")
             return
@@ -69,6 +72,30 @@ class FunctionalCodeVerifier(CodeVerifier):
             or not all(isinstance(test, str) for test in tests)
         ):
             raise self.complaint(problem, "tests", "a list of asserts, or give test (HumanEval)")
+        if not runs_something(tests):
+            raise self.complaint(problem, "tests", "asserts that run, and these only define")
+
+
+def runs_something(tests: Sequence[str]) -> bool:
+    r"""Decide whether tests do anything but define; if not, every program would pass them.
+
+    >>> runs_something(["assert f(1) == 2"]), runs_something(["def check(f):\n    assert f(1)"])
+    (True, False)
+    """
+    try:
+        nodes = [node for test in tests for node in ast.parse(test).body]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True  # running them says what is wrong
+    defines = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Pass)
+    values = (ast.Expr, ast.Assign)
+    return not all(
+        isinstance(node, defines) or (isinstance(node, values) and not _calls(node))
+        for node in nodes
+    )
+
+
+def _calls(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
 def program_files(code: str, prompt: str, entry_point: str) -> dict[str, str]:

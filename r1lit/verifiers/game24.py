@@ -1,7 +1,6 @@
 r"""Game of 24: does an expression use four given numbers once each and reach 24?
 
-The grammar and its exact arithmetic are Countdown's. LaTeX's signs (``\times``, ``\cdot``,
-``\div``) are read too, and ``= 24`` may follow.
+The grammar, its signs and its exact arithmetic are Countdown's; ``= 24`` may follow.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ import time
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers.base import Verifier, conclude
-from r1lit.verifiers.countdown import decide_expression
+from r1lit.verifiers.countdown import decide_expression, plain_expression
 from r1lit.verifiers.extract import extract_final, thinking_and_answer
 from r1lit.verifiers.notation import INVISIBLE
 
-_SIGNS = {r"\times": "*", r"\cdot": "*", r"\div": "/", r"\left": "", r"\right": ""}
-_SIGN = re.compile(r"\\(?:times|cdot|div|left|right)(?![A-Za-z])")
 _LINE = re.compile(r"^[ \t*]*answer[ \t*]*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -53,10 +50,7 @@ def _answer(response: str) -> str | None:
         _, text = thinking_and_answer(response)
         lines = [] if "<answer>" in text or "\\boxed" in text else _LINE.findall(text)
         answer = lines[-1].translate(INVISIBLE).rstrip(" \t*.") if lines else None
-    if answer is None:
-        return None
-    answer = answer.strip().strip("$").strip()
-    return _SIGN.sub(lambda sign: _SIGNS[sign[0]], answer)
+    return plain_expression(answer)
 
 
 def _numbers(problem: Problem) -> list[int]:

@@ -118,7 +118,10 @@ def variants(text: str) -> list[str]:
 def _follows(checker: Any, identifier: str, text: str) -> bool:
     if not text.strip() or (identifier in ABOUT_LANGUAGE and not _has_language(text)):
         return False
-    return bool(checker.check_following(text))
+    try:
+        return bool(checker.check_following(text))
+    except RecursionError:  # JSON of a hundred thousand brackets
+        return False
 
 
 def _has_language(text: str) -> bool:

@@ -13,14 +13,28 @@ from r1lit.verifiers.notation import INVISIBLE
 
 MAX_TAIL = 2000
 _BROKEN = re.compile(r"\\boxed|\\fbox|<answer>|</answer>|<think>")
-_SAYS = re.compile(
-    r"(?:\banswer\b[^.\n]{0,60}?\b(?:is|be|equals)\b\s*:?|\banswer\b\s*\**\s*:|\banswer\b\s*=(?=\s)"
-    r"|(?:答案|结果)\s*(?:应该|应当)?\s*(?:就?是|为|等于|：|:|=))\s*\**\s*",
-    re.IGNORECASE,
+UNSURE = (
+    r"\b(?:not|cannot|never|nor|neither|might|may|could|maybe|perhaps|possibly|probably)\b"
+    r"|n['’]t\b|不是|不可能|可能"
 )
-_MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+"""Words between ``the answer`` and ``is`` or ``be`` that take it back."""
+_SAYS = re.compile(
+    rf"(?:\banswer\b(?:(?!{UNSURE})[^.\n]){{0,60}}?\b(?:is|be|equals)\b\s*:?"
+    r"|\banswer\b\s*\**\s*:|\banswer\b\s*=(?=\s)"
+    r"|(?:答案|结果)\s*(?:应该|应当)?\s*(?:就?是|为|等于|：|:|=)"
+    r"|^#{4}(?=[ \t]*[-+$\\\d(.]))\s*\**\s*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_MATH = re.compile(  # a dollar sign before a digit or behind a space closes nothing: it is money
+    r"\$\$(.+?)\$\$|(?<!\\)\$(?!\s)((?:\\.|[^$\\\n])*(?:\\.|[^$\\\s]))\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]",
+    re.DOTALL,
+)
 _END = re.compile(r"\n|[.。!！?？;；](?=\s|\*|$)|。")
 _NUMBER = re.compile(r"(?<![\w.])[-−]?[$€£¥]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^])", re.ASCII)
+_TAKEN_BACK = re.compile(
+    rf"(?:(?:{UNSURE})\s*(?:be|equal(?:\s+to)?|是|为)?|大[约概]是?|\bor|或者?)\s*[*$\\(\[]*$",
+    re.IGNORECASE,
+)
 _OR = re.compile(r"\bor\b|或|\?|？", re.IGNORECASE)
 _EQUALS = re.compile(r"(?<![<>=!:])=(?![=>])")
 
@@ -28,9 +42,11 @@ _EQUALS = re.compile(r"(?<![<>=!:])=(?![=>])")
 def last_expression(response: str) -> str | None:
     r"""Return the expression that the answer part of a response ends on, or ``None``.
 
-    In this order: what the last ``the answer is …`` says, in English or Chinese; the last ``$…$``;
-    the last number of the last line, if that line does not waver (``or``, a question mark). A
-    response that began ``<answer>`` or ``\boxed{`` and did not finish it has none.
+    In this order: what the last ``the answer is …`` says, in English or Chinese, or the last line
+    ``#### …`` of GSM8K; the last ``$…$``;
+    the last number of the last line, if that line does not waver (``or``, a question mark). What is
+    taken back (``not 72``, ``might be 72``, ``$3$ or $4$``) is no answer. A response that began
+    ``<answer>`` or ``\boxed{`` and did not finish it has none.
 
     >>> last_expression("She sold 48 + 24 clips. The answer is 72.")
     '72'
@@ -49,10 +65,18 @@ def last_expression(response: str) -> str | None:
         return said
     formulas = list(_MATH.finditer(text))
     if formulas:
+        behind = text[formulas[-1].end() :]
+        end = _END.search(behind)
+        if _TAKEN_BACK.search(text[: formulas[-1].start()]) or _OR.search(
+            behind[: end.end() if end else None]
+        ):
+            return None
         return _right_side(next(filter(None, formulas[-1].groups())))
     last_line = text.rpartition("\n")[2]
-    numbers = _NUMBER.findall(last_line)
-    return numbers[-1].rstrip(",") if numbers and not _OR.search(last_line) else None
+    numbers = list(_NUMBER.finditer(last_line))
+    if not numbers or _OR.search(last_line) or _TAKEN_BACK.search(last_line[: numbers[-1].start()]):
+        return None
+    return numbers[-1][0].rstrip(",")
 
 
 def said_answer(text: str) -> str | None:
@@ -69,13 +93,16 @@ def _said(rest: str) -> str | None:
     formula = _MATH.match(rest)
     if formula:
         behind = rest[formula.end() :]
-        if not _OR.search(behind[: end.start() if (end := _END.search(behind)) else None]):
+        if not _OR.search(behind[: end.end() if (end := _END.search(behind)) else None]):
             return _right_side(next(filter(None, formula.groups())))
     end = _END.search(rest)
-    return rest[: end.start() if end else None].strip(" *") or None
+    stop = None if end is None else end.start() + (end[0] in "?？")
+    return rest[:stop].strip(" *") or None
 
 
 def _right_side(formula: str) -> str:
     r"""Take ``4`` of ``x + 1 = 4``; text with aligned lines or several equations stays whole."""
     parts = _EQUALS.split(formula)
+    if parts[-1].strip() == "0" and re.search(r"[A-Za-z].*[-+]|[-+].*[A-Za-z]", parts[0]):
+        return formula.strip()  # the equation of a line, not its right side
     return parts[-1].strip() if len(parts) > 1 and "," not in formula else formula.strip()

@@ -17,7 +17,13 @@ from r1lit.batches import Problem, Verdict
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.extract import extract_final
 from r1lit.verifiers.last_expression import last_expression
-from r1lit.verifiers.notation import plain_answer, side_by_side, words_of
+from r1lit.verifiers.notation import (
+    label_and_value,
+    other_words,
+    plain_answer,
+    side_by_side,
+    words_of,
+)
 from r1lit.verifiers.pool import WorkerPool
 
 MAX_CHARACTERS = 400
@@ -25,6 +31,8 @@ MAX_NESTING = 20
 MAX_VOTE = 200
 _END = re.compile(r"\s*(?<!\\)[.,;]+$")
 _COMMA = re.compile(r"(?<=[0-9])(?:,\\!|\{,\})\s*(?=[0-9])")
+_TIE = re.compile(r"(?<=[\w}])~(?=\S)")
+_OPTION = re.compile(r"^\\?[a-z]*\{?\(?[A-J]\)?\}?$")
 _DOLLARS = re.compile(r"^\$([^$]+)\$$")
 _INTEGER = re.compile(r"^(?:\\?\$ ?)?([-+]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)$", re.ASCII)
 _WITH_UNIT = re.compile(
@@ -91,6 +99,9 @@ class MathVerifier(Verifier):
             answer = find_answer(response, self.last_expression)
             if answer is not None and _PLAIN_NUMBER.match(gold):
                 answer = _SYMBOL_UNIT.sub(r"\1", answer)
+            labelled = label_and_value(answer) if answer is not None else None
+            if labelled is not None and labelled != label_and_value(gold):
+                answer = labelled[0] if _OPTION.match(gold) else labelled[1]
             verdict = _decide_here(answer, gold, start)
             if verdict is not None:
                 verdicts[row] = verdict
@@ -129,7 +140,11 @@ def find_answer(response: str, at_the_end: bool = False) -> str | None:
 
 
 def _gold(text: str) -> str:
-    """Write a gold answer as answers are written; one that is too long for that stays."""
+    """Write a gold answer as answers are written; one that is too long for that stays.
+
+    GSM8K's own column holds the solution, with the answer behind ``####``.
+    """
+    text = text.rpartition("####")[2]
     return tidy(plain_answer(text)) if len(text) <= MAX_CHARACTERS else tidy(text)
 
 
@@ -139,7 +154,7 @@ def tidy(text: str) -> str:
     >>> tidy(r" 11,\! 111. "), tidy(r"30^\circ.")
     ('11111', '30^\\circ')
     """
-    return _END.sub("", _COMMA.sub("", text.strip()))
+    return _END.sub("", _COMMA.sub("", _TIE.sub(" ", text.strip())))
 
 
 def whole_number(text: str) -> int | None:
@@ -176,6 +191,9 @@ def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
         return conclude("unparsed", None, "a power of ten beyond 999", start)
     if side_by_side(answer):
         return conclude("unparsed", None, "two numbers with nothing between them", start)
+    changing = other_words(answer, gold)
+    if changing is not None:
+        return conclude("unparsed", None, f"{changing[:60]!r} beside a value", start)
     number, gold_number = whole_number(answer), whole_number(gold)
     if number is None or gold_number is None:
         return None

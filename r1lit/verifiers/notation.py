@@ -42,18 +42,21 @@ _THEREFORE = re.compile(r"^(?:so|thus|hence|therefore)\b,?\s*(?=\S)", re.IGNOREC
 _CHINESE = re.compile(
     r"^(?:(?:所以|因此|因而|故|则|于是|综上|综上所述),?\s*)?"
     r"(?:(?:最终|最后|正确)?的?(?:答案|结果|解|值)(?:应该?)?(?:是|为|等于|:|=)?:?\s*)?"
+    r"(?:(?:一|总)?共(?:计|有|是)?|合计|有)?\s*"
     r"(?=[^\u4e00-\u9fff])"
 )
 _CHINESE_OR = re.compile(r"\s*(?:或者?|和|与|及|以及)\s*")
 _CHINESE_UNIT = re.compile(
     r"(?<=[0-9}])\s*(?:平方|立方)?(?:千米|厘米|毫米|分米|公里|米|千克|公斤|克|吨|升|毫升|元|美元"
-    r"|角钱|块钱|个|人|天|年|月|周|小时|分钟|秒钟?|岁|本|只|张|次|件|条|支|辆|棵|页|箱|度|名|位|种|组)$"
+    r"|角钱|块钱|个|人|天|年|月|周|小时|分钟|秒钟?|岁|本|只|张|次|件|条|支|辆|棵|页|箱|度|名|位|种|组)"
+    r"(?:(?![或不非半多余几约近零倍十百千万亿内外上下左右])[\u4e00-\u9fff]){0,6}$"
 )
 _THOUSANDS = re.compile(r"^([-+]?\d{1,3})((?:(?:\s|\\,|\\ )\d{3})+)$", re.ASCII)
 _MIXED = re.compile(r"(?<![\d./^_}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d./!^])", re.ASCII)
 _MIXED_LATEX = re.compile(r"(?<![\d.^_}])(\d+)\s+(?=\\[dt]?frac\{\d+\}\{\d+\}$)", re.ASCII)
 _SCIENTIFIC = re.compile(r"^([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})$", re.ASCII)
 _REALS = re.compile(r"^(?:all|the|any)?\s*(?:set of\s+)?(?:all\s+)?real numbers?$", re.IGNORECASE)
+_POWER = re.compile(r"(?<=[\w)}])\*\*(\d+|[A-Za-z])(?![\w*])", re.ASCII)
 _BARE_INFINITY = re.compile(r"(?<![A-Za-z\\])oo(?![A-Za-z])")
 _TEXT = re.compile(
     r"^\(?\\(?:text|mbox|textbf|textit|mathrm|textnormal|operatorname)\{([^{}$\\]*)\}\)?[.,]?$"
@@ -61,6 +64,20 @@ _TEXT = re.compile(
 _WORDS = re.compile(r"[^\W\d_]+(?:[\s'’-]+(?:[^\W\d_]+|\d+))*")
 _LETTERS = re.compile(r"^\(?[A-Z]\)?(?:\s*(?:,|and|\s)\s*(?:and\s+)?\(?[A-Z]\)?)+$", re.IGNORECASE)
 _SIDE_BY_SIDE = re.compile(r"(?<![\^_])\d(?:\s|\\[ ,;:]|\\q?quad|~)+\d", re.ASCII)
+_TEXT_PART = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|math(?:rm|bf|it|sf)|operatorname)\s*\{([^{}]*)\}"
+)
+_JOINS = ("", "and", "or")
+_CHANGES = re.compile(
+    r"\b(?:hundreds?|thousands?|[mbtr]+illions?|dozens?|hal(?:f|ves)|thirds?|fourths?|quarters?"
+    r"|fifths?|tenths?|squared|cubed|factorial|plus|minus|over|mod|or|and|to|pi|not|if|is)\b"
+    r"|[或不非半多余几约近零倍十百万亿]|千(?![米克瓦])",
+    re.IGNORECASE,
+)
+_LABEL_AND_VALUE = re.compile(
+    r"^\\text(?:bf)?\{\s*\(?([A-J])\)?[.:)]?\s*\}(?:\s|\\[ ,;:]|\\q?quad|~|:)*([^\s].*)$", re.DOTALL
+)
+_MORE_THAN_A_VALUE = re.compile(r"[A-Za-z]{2}|(?<![A-Za-z])[A-J](?![A-Za-z])|,(?!\d{3})|[;?或]")
 _TAKES_TWO = re.compile(r"\\(?:[dt]?frac|[dt]?binom)")
 
 
@@ -103,7 +120,7 @@ def plain_answer(text: str) -> str:
         return match[1] + re.sub(r"[^0-9]", "", match[2])
     if match := _SCIENTIFIC.match(text):
         return rf"{match[1]} \times 10^{{{int(match[2])}}}"
-    text = _BARE_INFINITY.sub(r"\\infty ", text)
+    text = _POWER.sub(r"^{\1}", _BARE_INFINITY.sub(r"\\infty ", text))
     return _MIXED_LATEX.sub(r"\1", _MIXED.sub(r"(\1+\2/\3)", text))
 
 
@@ -169,3 +186,37 @@ def side_by_side(text: str) -> bool:
     (True, True, False)
     """
     return bool(_SIDE_BY_SIDE.search(text)) and not _TAKES_TWO.search(text)
+
+
+def other_words(text: str, gold: str) -> str | None:
+    r"""Return text beside a value that may change it, or ``None``; the gold answer may say it too.
+
+    math-verify takes whatever stands in ``\text{…}`` behind a number for its unit.
+
+    >>> other_words(r"5\text{ or 6}", "5"), other_words(r"5\text{ million}", "5")
+    (' or 6', ' million')
+    >>> other_words(r"5\text{ cm}", "5"), other_words(r"5 \text{ or } 6", "5, 6")
+    (None, None)
+    """
+    parts = _TEXT_PART.findall(text) if "\\" in text else []
+    if not parts or (len(parts) == 1 and not _TEXT_PART.sub("", text).strip(" $.,()")):
+        return None  # a text that is the whole answer
+    known = _TEXT_PART.findall(gold)
+    for part in parts:
+        if part in known or part.strip(" ,").casefold() in _JOINS:
+            continue
+        if _CHANGES.search(part) or any(c.isdigit() for c in part):
+            return str(part)
+    return None
+
+
+def label_and_value(text: str) -> tuple[str, str] | None:
+    r"""Split an answer that names an option and its value and says no more, or return ``None``.
+
+    >>> label_and_value(r"\textbf{(C)}\ 42"), label_and_value(r"\text{(C)}")
+    (('C', '42'), None)
+    """
+    match = _LABEL_AND_VALUE.match(text.strip())
+    if not match or _MORE_THAN_A_VALUE.search(re.sub(r"\\[A-Za-z]+", " ", match[2])):
+        return None
+    return match[1], match[2].strip()

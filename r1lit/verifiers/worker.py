@@ -28,6 +28,7 @@ _LOOKS = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\[!,;]")
 _ROWS = re.compile(r"^\[\s*\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*\s*\]$")
 _ROW = re.compile(r"\[([^\[\]]*)\]")
 _SPACES = re.compile(r"(?<![0-9])\s+|\s+(?![0-9])")
+_UNDEFINED = re.compile(r"\b(?:zoo|nan)\b")
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 
 
@@ -57,6 +58,7 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
 
     They are equal when their LaTeX is, but for its looks, or when math-verify finds their values
     equal.
+    A value without a number (1/0, and to math-verify the time 4:00) equals none.
     Two things math-verify overlooks make an answer wrong here: another base (``52_8``, ``52_9``),
     and a tiny difference of exact fractions (2 / 2^98, 1 / 2^98).
     """
@@ -64,14 +66,15 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
 
     value = parse(_as_matrix(answer))
     if plain(answer) == plain(gold):
-        vote = canonical(value, answer) if value is not None else plain(answer)
+        vote = _vote(value, answer) if value is not None else plain(answer)
         return {"status": "right", "canonical": _short(vote), "reason": ""}
     if value is None:
         return {"status": "unparsed", "canonical": None, "reason": f"cannot read {answer[:60]!r}"}
     value, gold_value = _as_sets(value, parse(_as_matrix(gold)))
-    vote = canonical(value, answer)
+    vote = _vote(value, answer)
     if (
         gold_value is not None
+        and not _UNDEFINED.search(canonical(value, answer) + " " + canonical(gold_value, gold))
         and not _other_base(answer, gold)
         and math_verify.verify(gold_value, value, timeout_seconds=None, raise_on_error=True)
         and not _other_fraction(answer, gold, vote, canonical(gold_value, gold))
@@ -79,6 +82,12 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
         return {"status": "right", "canonical": _short(vote), "reason": ""}
     reason = f"{answer[:60]!r} is not {gold[:60]!r}"
     return {"status": "wrong", "canonical": _short(vote), "reason": reason}
+
+
+def _vote(value: Any, text: str) -> str:
+    """Return the name of a value; a value that is no number votes with its own text only."""
+    vote = canonical(value, text)
+    return plain(text) if _UNDEFINED.search(vote) else vote
 
 
 def _as_matrix(text: str) -> str:

@@ -211,6 +211,46 @@ def test_the_problem_carries_what_the_verifier_needs():
     assert problem_of({**line, **given}, "functional_code", "7", "he").meta == given
 
 
+CHECK = "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(-1) == 0"
+ASSERTS = ["assert f(1) == 2", "assert f(-1) == 0"]
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        {"test": CHECK, "entry_point": "f"},
+        {"tests": CHECK, "entry_point": "f"},
+        {"tests": [CHECK], "entry_point": "f"},
+        {"test": CHECK + "\ncheck(f)"},
+        {"tests": [CHECK + "\ncheck(f)"], "entry_point": "f"},
+        {"tests": ASSERTS},
+        {"test": ASSERTS, "entry_point": "f"},
+        {"tests": "\n".join(ASSERTS)},
+        {"test": "\n".join(ASSERTS), "entry_point": "f"},
+    ],
+)
+def test_functional_tests_of_every_form_are_run(tmp_path, tests):
+    codes = ["def f(x):\n    return x + 1", "def f(x):\n    return 2", "f = 3"]
+    lines = [{"response": f"```python\n{code}\n```", **tests} for code in codes]
+    path = write(tmp_path / "in.jsonl", lines)
+    score.score_file(path, "functional_code", tmp_path / "out.jsonl", progress=False)
+    assert [x["status"] for x in read(tmp_path / "out.jsonl")] == ["right", "wrong", "wrong"]
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        {"inputs": ["1", "2"], "outputs": ["2", "3"]},
+        {"input": ["1", "2"], "output": ["2", "3"]},
+        [{"input": "1", "output": "2"}, {"input": "2", "output": "3"}],
+    ],
+)
+def test_tests_by_standard_input_of_every_form(tests):
+    problem = problem_of({"response": "", "tests": tests}, "stdin_code", "1", "s")
+    assert problem.meta["tests"]["inputs"] == ["1", "2"]
+    assert problem.meta["tests"]["outputs"] == ["2", "3"]
+
+
 def test_the_console_script_exits_with_status_2(tmp_path):
     path = write(tmp_path / "in.jsonl", [*LINES, "oops"])
     command = [sys.executable, "-m", "r1lit.evaluation.score", str(path), "--verifier", "math"]

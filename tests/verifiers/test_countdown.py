@@ -109,6 +109,24 @@ def test_agrees_with_python_on_every_expression_of_three_numbers():
 
 
 @pytest.mark.parametrize(
+    ("response", "status"),
+    [
+        (r"so \boxed{(3+5)*7}", "right"),
+        (r"<answer> $(3 + 5) \times 7$ </answer>", "right"),
+        (r"<answer> \boxed{\left(3+5\right) \cdot 7 = 56} </answer>", "right"),
+        (r"<answer> (3 + 5) * 7 </answer> no, \boxed{3 + 5 * 7}", "wrong"),
+        (r"<think> \boxed{(3+5)*7} </think>", "unparsed"),
+        (r"\boxed{(3+5)*7", "unparsed"),
+        (r"\boxed{(3+5)*7 \text{ or } 3}", "unparsed"),
+    ],
+)
+def test_boxes_and_signs_of_latex(response: str, status: str):
+    meta = {"numbers": [3, 5, 7], "target": 56}
+    problem = Problem(uid="c", question="", answer="", source="countdown", meta=meta)
+    assert CountdownVerifier().verify(response, problem).status == status
+
+
+@pytest.mark.parametrize(
     "response", ["", "(3 + 5) * 7", "<think> <answer>(3 + 5) * 7</answer>", "<answer>(3 + 5) * 7"]
 )
 def test_no_answer(response: str):

@@ -30,6 +30,8 @@ def verdict_of(response: str, answer: str = "Marie Curie", *aliases: str) -> Ver
         "So the final answer is: **Marie Curie**.",
         "Answer: Marie Curie",
         "答案是 Marie Curie。",
+        r"So it is \boxed{\text{Marie Curie}}.",
+        r"\boxed{\mathrm{Marie}\text{ Curie}}",
         "<think> Pierre? </think> Marie Curie",
         "<answer>Pierre Curie</answer> <answer>Marie Curie</answer>",
     ],
@@ -52,6 +54,8 @@ def test_right(response: str):
         "<answer>Маrie Curie</answer>",  # Cyrillic М and а
         "The answer is Marie Curie or Lise Meitner.",
         "The answer is not Marie Curie.",
+        "The answer cannot be Marie Curie.",
+        r"\boxed{\text{Marie Curie or Lise Meitner}}",
         "Who discovered it? Marie Curie",
         "I think that it is Marie Curie",
     ],

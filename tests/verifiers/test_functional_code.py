@@ -184,3 +184,45 @@ def test_order_is_kept(verifier):
     problems = [problem(f"assert f() == {n if n % 2 else -1}") for n in range(9)]
     verdicts = verifier.verify_batch([fenced(code) for code in codes], problems)
     assert [v.value for v in verdicts] == [float(n % 2) for n in range(9)]
+
+
+def test_a_crowded_machine_costs_waiting_and_no_cpu_time():
+    """A reference of MBPP computes for 5 s: by default it may wait for twice its CPU limit."""
+    given = {t: FunctionalCodeVerifier(timeout_s=t).limits for t in (5.0, 10.0, 20.0, 60.0)}
+    assert {t: (x.cpu_s, x.wall_s) for t, x in given.items()} == {
+        5.0: (5.0, 5.0), 10.0: (10.0, 10.0), 20.0: (10.0, 20.0), 60.0: (30.0, 60.0)
+    }  # fmt: skip
+    assert FunctionalCodeVerifier().limits == given[20.0]
+
+
+def test_tests_that_run_nothing_are_the_users_mistake(verifier):
+    for tests in (["def check(f):\n    assert f(1) == 2"], [""], ["# none"], ["x = 1"]):
+        with pytest.raises(ValueError, match=r"meta.tests: problem 'p' .*asserts that run"):
+            verifier.verify(fenced("def f(x): return 0"), problem(*tests))
+    meta = {"test": "assert f(1) == 2", "prompt": "def f(x):\n", "entry_point": "f"}
+    he = Problem(uid="p", question="", answer="", source="test", meta=meta)
+    with pytest.raises(ValueError, match="source that defines check"):
+        verifier.verify(fenced("def f(x): return 2"), he)
+
+
+def test_a_check_may_use_a_helper_of_the_program(verifier):
+    test = (
+        "def check(candidate):\n    assert candidate(shift(3)) == 3\n    assert candidate(9) == 8"
+    )
+    meta = {"test": test, "prompt": "def back(*args, **kwargs):\n", "entry_point": "back"}
+    he = Problem(uid="p", question="", answer="", source="test", meta=meta)
+    shift = "def shift(x):\n    return x + 1\n"
+    assert verifier.verify(fenced(shift + "def back(x):\n    return x - 1"), he).status == "right"
+    assert verifier.verify(fenced(shift + "def back(x):\n    return x"), he).status == "wrong"
+    assert verifier.verify(fenced("def back(x):\n    return x - 1"), he).status == "wrong"
+    # where the prompt defines it, the tests use ours
+    meta["prompt"] = shift + "def back(x):\n    pass\n"
+    lazy = (
+        "def shift(x):\n    return 3\ndef back(x):\n    return 8 if x == 9 else 3 if x == 3 else 0"
+    )
+    assert verifier.verify(fenced(lazy), he).status == "wrong"
+
+
+def test_a_block_in_a_list_loses_the_indent_of_its_fence(verifier):
+    response = "1. Add\n\n   ```python\n   def f(x):\n       return x + 1\n   ```\n"
+    assert verifier.verify(response, problem("assert f(1) == 2")).status == "right"

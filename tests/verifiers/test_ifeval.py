@@ -161,6 +161,7 @@ def test_text_without_language_is_in_no_language(strict: IFEvalVerifier, text: s
     names = ("language:response_language", "change_case:english_lowercase")
     for verdict in strict.verify_batch([text] * 2, [problem(name) for name in names]):
         assert verdict.status == "wrong"
+    assert strict.verify("[" * 100_000, problem("detectable_format:json_format")).status == "wrong"
 
 
 def test_a_slow_text_is_a_timeout_and_no_harm():

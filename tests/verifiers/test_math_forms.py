@@ -29,6 +29,12 @@ MATRIX = r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"
         ("5千米", "5"), ("5或6", "5, 6"), ("The final answer is $5$.", "5"), ("**5**", "5"),
         (r"\(5\)", "5"), ("Answer: 5", "5"), (r"\boxed{6} no, \boxed{5}", "5"),
         (r"\boxed{\boxed{5}}", "5"), ("10/2", "5"), (r"\int_0^5 1 dx", "5"),
+        (r"5\text{ cm}", "5"), (r"5 \text{平方厘米}", "5"), (r"5~\mathrm{m/s}", "5"),
+        ("5个苹果", "5"),
+        ("一共有5个苹果", "5"), ("共5人", "5"), ("x**2+1", "x^2+1"), (r"5 \text{ or } 6", "5, 6"),
+        (r"\textbf{(C)}\ 42", "42"), (r"\textbf{(C)}\ 42", "C"), (r"\text{(C) }42", r"\text{(C)}"),
+        ("1,080", "48 + 24 is not it.\n#### 1,080"), ("0.5", r"#### \frac{1}{2}"), ("3:00", "3:00"),
+        (r"5\text{ million}", r"5\text{ million}"),
     ],
 )  # fmt: skip
 def test_right(verdict_of: Decide, answer: str, gold: str):
@@ -47,6 +53,17 @@ def test_right(verdict_of: Decide, answer: str, gold: str):
         (r"x \le 5", r"(-\infty,5)"), ("[0,1)", "0<x<1"), ("[[1,2],[4,3]]", MATRIX),
         ("5 million", "5"), ("5 dozen", "5"), ("5 and a half", "5"), ("<5", "5"), ("5+i", "5"),
         ("4.9999999", "5"), ("5.0000001", "5"), ("3.14", r"\pi"), ("٥", "5"), ("5е0", "5"),
+        (r"5\text{ or 6}", "5"), (r"5\text{ or maybe 6}", "5"), (r"5\mathrm{ or 6}", "5"),
+        (r"5\mbox{ or more}", "5"), (r"5\textbf{, not 6}", "5"), (r"5\text{ million}", "5"),
+        (r"p - q\text{ or 6}", "p - q"), (r"\pi\text{ or 6}", r"\pi"),
+        (r"\text{(C)}\text{ or 6}", "C"),
+        (r"\textbf{(C)}\text{ or (D)}", "C"), (r"\textbf{(C)}, D", "C"),
+        (r"\textbf{(C)}\ 5, 6", "C"), (r"\textbf{(C)} or maybe D", "C"),
+        (r"5\text{ and a half}", "5"), (r"5\text{ is wrong}", "5"), (r"5\text{万}", "5"),
+        (r"5\text{不是}", "5"), ("5个半", "5"), ("5个多月", "5"), ("5人左右", "5"),
+        ("5年以上", "5"),
+        ("~5", "5"), ("5~6", "11"), (r"\textbf{(C)}\ 42", "D"), (r"\textbf{(C)}\ 5 or 6", "5"),
+        ("4:00", "5:00"), ("1/0", "2/0"), (r"3:00\text{ PM}", "4:00"), ("5", "48 #### 6"),
         (r"\boxed{5} no, \boxed{6}", "5"), ("1,2", "1,2,3"), ("1,2,3,4", "1,2,3"), (r"\pm 5", "5"),
     ],
 )  # fmt: skip
@@ -79,10 +96,33 @@ def test_not_right(verdict_of: Decide, answer: str, gold: str):
         ("<answer> 72", None),
         (r"\boxed{72", None),
         ("72\nand so on", None),
+        ("The answer cannot be 72.", None),
+        ("The answer can't be 72.", None),
+        ("The answer could be $72$.", None),
+        ("答案不是72。", None),
+        ("答案可能是72", None),
+        ("It is not $72$.", None),
+        ("It might be 72", None),
+        ("so $3$ or $4$", None),
+        ("so $3$ or 4", None),
+        ("Is it $72$?", None),
+        ("The answer is 72?", "72?"),
+        ("She could buy 72 apples.", "72"),
+        ("It is not 3, so $x = 72$", "72"),
+        ("She pays $5 and he pays $67, $72 in all.", "$72"),
+        ("Janet makes $9 * 8 = $72 a day.", "$72"),
+        ("First $5, then $ 6, so\n#### 1,080", "1,080"),
+        (r"It costs $\$18.90$.", r"\$18.90"),
+        ("The answer is $5x - 7y + 4 = 0$.", "5x - 7y + 4 = 0"),
+        ("The answer is $f(2) = 0$.", "0"),
     ],
 )
 def test_last_expression(response: str, expression: str | None):
     assert last_expression(response) == expression
+
+
+def test_what_is_no_number_votes_for_itself(verdict_of: Decide):
+    assert verdict_of("4:00", "5:00").canonical != verdict_of("5:00", "5:00").canonical
 
 
 def test_the_weakest_form_is_an_option(math_verifier: MathVerifier):

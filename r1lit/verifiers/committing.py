@@ -1,0 +1,91 @@
+r"""Where a response to multiple choice commits to an option.
+
+The last ``<answer>`` or ``\boxed{}`` outside thinking, else what the last ``the answer is …`` says
+or the last ``option C is correct``, else an answer part of one line, else the only line that is
+labelled with a letter, if it is the last one, or the first one and no other letter follows.
+"""
+
+from __future__ import annotations
+
+import re
+
+from r1lit.verifiers.exact import find_text
+from r1lit.verifiers.extract import extract_final, thinking_and_answer
+from r1lit.verifiers.last_expression import UNSURE
+from r1lit.verifiers.notation import INVISIBLE
+
+MAX_CHARACTERS = 2000
+_JUDGED = r"\s+\(?([A-J])\)?\s+is\s+(?:the\s+)?"
+_SAYS = re.compile(
+    rf"(?:\b(?:answer|option|choice)\b(?!{_JUDGED}(?:correct|right|best|true|wrong|incorrect|false))"
+    rf"(?:(?!{UNSURE})[^.\n]){{0,40}}?(?:\bis\b|\bbe\b|:)\s*:?"
+    r"|(?:答案|选项)\s*(?:应该?)?\s*(?:是|为|选|：|:)+|(?:故|因此|所以|应)选\s*[：:]?)\s*\**\s*",
+    re.IGNORECASE,
+)
+_IS_RIGHT = re.compile(
+    rf"\b(?:answer|option|choice){_JUDGED}(?:correct|right|best|true)\b(?!\s*(?:only\b|if\b|\?))",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"\n|[!?。！？；;]|[.](?=\s+[A-Z(\[]|\s*\*|\s*$)")
+_UNSURE = re.compile(UNSURE, re.IGNORECASE)
+_LETTER = re.compile(r"(?<![\w'’])([B-HJ])(?![\w'’])|\(([A-J])\)")
+_LABEL_LINE = re.compile(r"^[*_\s]*(?:\(?[A-J]\)?[.:]?[*_\s]*$|(?:\([A-J]\)|[A-J][.:)])\s)")
+_ALSO = re.compile(
+    r"(?<![\w'’])([A-J])\)?\s+(?:is|are|works|may be|might be|could be|would be)\s+"
+    r"(?:also|too|equally|as well|possible|fine|correct|right|acceptable|true)\b"
+    r"|(?:^|[.;!]\s+)(?:or|maybe|perhaps|possibly)\b[^.\n]*?(?<![\w'’])([A-J])(?![\w'’])",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def committing_text(response: str) -> str | None:
+    r"""Return the text in which a response commits to an option, or ``None``.
+
+    >>> committing_text("So the answer is (C)."), committing_text("Rome is far.\n\nC")
+    ('(C)', 'C')
+    >>> committing_text("The answer cannot be\nC or D") is None
+    True
+    """
+    answer = extract_final(response)
+    if answer is not None:
+        return answer
+    _, text = thinking_and_answer(response)
+    if "<answer>" in text or "\\boxed" in text:
+        return None
+    text = text.translate(INVISIBLE).strip()
+    whole, text = len(text) <= MAX_CHARACTERS, text[-MAX_CHARACTERS:]
+    said, judged = list(_SAYS.finditer(text)), list(_IS_RIGHT.finditer(text))
+    if judged and (not said or judged[-1].start() > said[-1].start()):
+        return _judged_right(text, judged)
+    if not said:
+        return find_text(response) or _labelled_line(text, whole)
+    rest = text[said[-1].end() :]
+    end = _SENTENCE.search(rest)
+    while end and end.start() < 3 and end[0] == ".":  # "B. Paris"
+        end = _SENTENCE.search(rest, end.end())
+    if end is None:
+        return rest.strip(" *") or None
+    sentence = rest[: end.start() + (end[0] in "?？")]
+    if any((found[1] or found[2]) not in sentence for found in _ALSO.finditer(rest[end.start() :])):
+        return None
+    return sentence.strip(" *") or None
+
+
+def _judged_right(text: str, judged: list[re.Match[str]]) -> str | None:
+    """Return the one letter that is said to be right, unless the sentence takes it back."""
+    sentence = re.split(r"[.!?\n]", text[: judged[-1].start()])[-1]
+    letters = {match[1].upper() for match in judged}
+    return letters.pop() if len(letters) == 1 and not _UNSURE.search(sentence) else None
+
+
+def _labelled_line(text: str, whole: bool) -> str | None:
+    """Return the only line that is labelled, at the end or the beginning of a text."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    labelled = [at for at, line in enumerate(lines) if _LABEL_LINE.match(line)]
+    if len(labelled) != 1:
+        return None
+    line = lines[labelled[0]]
+    if labelled[0] == len(lines) - 1:
+        return line
+    others = {found[1] or found[2] for found in _LETTER.finditer(" ".join(lines[1:]))}
+    return line if labelled[0] == 0 and whole and all(o in line[:5] for o in others) else None
