@@ -175,6 +175,18 @@ def fill_in(readme: str, block: str) -> str:
     return f"{before}{START}\n{block}\n{END}{after}"
 
 
+def write_into(readme: Path, block: str, figure: Figure, image: str) -> None:
+    """Put a block and a figure below it between a README's markers; ``image`` lies beside it.
+
+    Raises:
+        ValueError: if the README has no place for them; nothing is written then.
+    """
+    name = Path(image).stem
+    text = fill_in(readme.read_text(), f"{block}\n\n![{name}]({image})")
+    save_png(figure, readme.with_name(image))
+    replace_file(readme, text.encode())
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.report", description=__doc__)
@@ -186,20 +198,17 @@ def main(args: Sequence[str] | None = None) -> int:
         results = sweep.results()
         if not results:
             raise ValueError(f"no point is finished: python -m experiments.sweep {path}")
-        readme = path.parent / "README.md"
         num_points = len(sweep.points())
         last = max(result["final"]["iteration"] for result in results)
         note = (
             f"After {last} iterations; mean ± standard error over seeds; {len(results)} of"
             f" {num_points} runs finished."
         )
-        block = f"{note}\n\n{as_table(results)}\n\n![curves](curves.png)"
-        text = fill_in(readme.read_text(), block)
+        block = f"{note}\n\n{as_table(results)}"
+        write_into(path.with_name("README.md"), block, draw(results), "curves.png")
     except ValueError as error:
         print(f"report: error: {error}", file=sys.stderr)
         return 2
-    save_png(draw(results), path.parent / "curves.png")
-    replace_file(readme, text.encode())
     print(as_table(results))
     return 0
 

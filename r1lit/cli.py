@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import warnings
 from collections.abc import Sequence
 
@@ -32,15 +31,6 @@ CHATTY = (
     "lightning.pytorch.trainer.connectors.checkpoint_connector",
 )
 """Loggers that advertise, or repeat themselves at every evaluation."""
-
-NOISE = (
-    "Does not validate against any of the Union",
-    "Subtypes:",
-    "Errors:",
-    "Expected a <class 'NoneType'>",
-    "Given value",
-)
-"""Lines of the parser's report that name neither a key nor a fault."""
 
 
 class SaveFitConfig(SaveConfigCallback):
@@ -121,31 +111,12 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
     except (ArgumentError, MisconfigurationException, FileNotFoundError, ValueError) as error:
         if "\n" not in str(error) and isinstance(error, ValueError):
             raise
-        raise ValueError(one_line(str(error))) from error
+        raise ValueError(console.one_line(str(error))) from error
 
 
 def _says_something(record: logging.LogRecord) -> bool:
     text = record.getMessage()
     return not ("Tip:" in text or text.startswith("`weights_only` was not set"))
-
-
-def one_line(message: str) -> str:
-    r"""Shorten the parser's nested report to the keys on the way and what is wrong there.
-
-    >>> one_line('Parser key "model":\n  Errors:\n    - Option "rate" is not accepted')
-    'model: Option "rate" is not accepted'
-    """
-    parts: list[str] = []
-    for line in message.splitlines():
-        text = line.strip().removeprefix("- ")
-        if not text or text.startswith(NOISE):
-            continue
-        text = re.sub(
-            r"^(?:Parser key|Problem with given class_path) ['\"](.*?)['\"]:", r"\1:", text
-        )
-        if text not in parts:
-            parts.append(text)
-    return " ".join(parts)
 
 
 def run() -> None:

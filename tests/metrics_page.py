@@ -33,6 +33,7 @@ def normalise(key: str) -> str:
     pattern = re.sub(r"^(pass|cons)_at_\d+$", r"\1_at_<k>", name)
     pattern = re.sub(rf"^reflection/(word|onset)/({words})$", r"reflection/\1/<word>", pattern)
     pattern = re.sub(r"^(groups/\w+|pass_at_1)/.+$", r"\1/<source>", pattern)
+    pattern = re.sub(r"^(pass_at_1_of_kind)/.+$", r"\1/<kind>", pattern)
     pattern = re.sub(r"^reward/[^/]+$", "reward/<name>", pattern)
     for candidate in (name, pattern):
         for prefix in (stage, "<stage>"):

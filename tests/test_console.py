@@ -23,3 +23,18 @@ def test_the_traceback_is_shown_on_request(monkeypatch):
     monkeypatch.setenv("R1LIT_TRACEBACK", "1")
     with pytest.raises(ValueError, match="key: 7"):
         console.run("r1lit-x", bad)
+
+
+def test_one_line_keeps_keys_and_fault() -> None:
+    report = """Parser key "model":
+  Does not validate against any of the Union subtypes
+  Subtypes: [<class 'X'>, <class 'NoneType'>]
+  Errors:
+    - Problem with given class_path 'r1lit.modules.GRPOModule':
+        Option 'rate' is not accepted
+    - Expected a <class 'NoneType'>
+  Given value type: <class 'dict'>
+  Given value: {'a': 1}"""
+    wanted = "model: r1lit.modules.GRPOModule: Option 'rate' is not accepted"
+    assert console.one_line(report) == wanted
+    assert console.one_line("already one") == "already one"

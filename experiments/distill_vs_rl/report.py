@@ -18,9 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.distill_vs_rl.run import read_experiment
-from experiments.report import COLORS, fill_in, mean_and_error
-from r1lit.atomic import replace_file
-from r1lit.callbacks.figures import save_png
+from experiments.report import COLORS, mean_and_error, write_into
 
 PAPER = {"RL": 47.0, "distilled": 72.6}
 """AIME 2024 pass@1 of Qwen2.5-32B after RL, and distilled: 2501.12948v1, Table 6."""
@@ -104,14 +102,11 @@ def main(args: Sequence[str] | None = None) -> int:
             raise ValueError(f"no run is finished: python -m experiments.distill_vs_rl.run {path}")
         num_runs = (len(experiment.arms) + 1) * len(experiment.seeds)
         note = f"Mean ± standard error over seeds; {len(results)} of {num_runs} runs finished."
-        readme = path.parent / "README.md"
-        block = f"{note}\n\n{as_table(results)}\n\n![arms](arms.png)"
-        text = fill_in(readme.read_text(), block)
+        block = f"{note}\n\n{as_table(results)}"
+        write_into(path.with_name("README.md"), block, draw(results), "arms.png")
     except ValueError as error:
         print(f"report: error: {error}", file=sys.stderr)
         return 2
-    save_png(draw(results), path.parent / "arms.png")
-    replace_file(readme, text.encode())
     print(as_table(results))
     return 0
 

@@ -16,7 +16,8 @@ An experiment file is data::
 The student as it is, untrained, is an arm of its own, ``base``. An arm may have an ``evaluation``
 fragment, merged over the evaluation's config. Interrupted, the same command goes on: a training
 from its last checkpoint, an evaluation with the responses that are missing. A run whose config has
-changed is made afresh.
+changed is made afresh; what the files it names hold is not looked at, so after another ``make r1``
+delete the output folder.
 """
 
 from __future__ import annotations

@@ -66,19 +66,24 @@ def memory_parts(work: Work, shape: Shape, config: PretrainedConfig) -> dict[str
     else:
         per_token = layer * shape.num_layers
     cached = work.rows_decoded * (work.prompt_tokens + work.max_tokens)
+    key_values = cached * 2 * shape.num_layers * shape.kv_size * low
+    if work.kind == "sampling":
+        return {"weights": n * work.bytes_per_weight, "key-value cache": key_values}
     return {
         "weights": n * work.bytes_per_weight,
         "gradients": n * work.bytes_per_weight,
         "optimiser": 2 * n * work.bytes_per_weight,
         "low-precision copies": 2 * n if low < work.bytes_per_weight else 0,
         "reference": n * work.bytes_per_weight if work.has_reference else 0,
-        "key-value cache": cached * 2 * shape.num_layers * shape.kv_size * low,
+        "key-value cache": key_values,
         "activations": max(work.micro_batch_tokens, work.row_tokens) * per_token,
     }
 
 
 def update_seconds(work: Work, shape: Shape, gpu: Gpu) -> float:
-    """Return the GPU-seconds of all updates of a run."""
+    """Return the GPU-seconds of all updates of a run; 0 where nothing is trained."""
+    if work.kind == "sampling":
+        return 0.0
     if work.kind == "supervised":
         documents = max(1, work.row_tokens // work.mean_tokens)
         lengths = [work.row_tokens // documents] * documents
@@ -94,9 +99,11 @@ def update_seconds(work: Work, shape: Shape, gpu: Gpu) -> float:
 
 def rollout_seconds(work: Work, shape: Shape, gpu: Gpu) -> float:
     """Return the GPU-seconds of all rollouts of a run; 0 where nothing is drawn."""
-    if work.kind != "reinforcement":
+    if not work.draws:
         return 0.0
-    rows = min(work.rows_decoded, work.rows_per_iteration)
+    # an evaluation's problems are all under way together
+    at_most = work.rows_decoded if work.kind == "sampling" else work.rows_per_iteration
+    rows = min(work.rows_decoded, at_most)
     groups = max(1, rows // work.group_size)
     wave = decode_seconds(
         shape,

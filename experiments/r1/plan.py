@@ -6,6 +6,8 @@
 It states rows, tokens and updates, memory on each GPU by part, and an estimate of GPU-hours with
 its formulas. Files joined by "+" are one preset, merged as by repeated -c. Lengths are assumptions:
 ``--mean-tokens`` is that of a response, or of a document; a quarter of the longest if left out.
+Where a preset leaves the number of iterations to its data, which are not read here, the plan is of
+one iteration, or of as many as ``--iterations`` says.
 """
 
 from __future__ import annotations
@@ -120,16 +122,15 @@ def plan_of(
 def as_text(plan: Plan, gpu: Gpu, gpus: int) -> str:
     """Return the plan as Markdown."""
     work, total = plan.work, sum(plan.memory.values())
-    unit = {"reinforcement": "responses", "supervised": "packed rows", "preference": "responses"}
+    of_one = "" if work.is_whole else " Its data say how many iterations; this is one of them."
     lines = [
         f"## {plan.name}",
         "",
-        f"{plan.model}: {plan.num_parameters / 1e9:.3f} billion parameters; {work.kind}",
+        f"{plan.model}: {plan.num_parameters / 1e9:.3f} billion parameters; {work.kind}.{of_one}",
         "",
-        f"- rows: {work.rows_per_iteration:,} {unit[work.kind]} an iteration,"
-        f" {work.iterations:,} iterations: {work.rows:,}",
-        f"- tokens: {work.tokens / 1e9:.3f} billion, {work.sampled_tokens / 1e9:.3f} billion of"
-        f" them sampled; mean length {work.mean_tokens:,} (assumed), longest {work.max_tokens:,}",
+        f"- rows: {_rows(work)}",
+        f"- tokens: {_amount(work.tokens)}, {_amount(work.sampled_tokens)} of them sampled; mean"
+        f" length {work.mean_tokens:,} (assumed), longest {work.max_tokens:,}",
         f"- updates: {work.updates_per_iteration:,} an iteration: {work.updates:,}",
         "",
         "| memory on each GPU | GiB |",
@@ -138,7 +139,12 @@ def as_text(plan: Plan, gpu: Gpu, gpus: int) -> str:
         f"| all | {total / GIB:.2f} |",
         "",
     ]
-    if total > gpu.memory_gb * 1e9:
+    if work.kind == "sampling":
+        lines += [
+            "The cache is of the longest rows, all at once; a server holds as many as fit.",
+            "",
+        ]
+    elif total > gpu.memory_gb * 1e9:
         lines += [
             f"**Does not fit** in {gpu.memory_gb:g} GB: r1lit keeps a whole copy on each GPU; take"
             " a smaller model, fewer rows at a time (max_rows) or shorter responses.",
@@ -146,10 +152,31 @@ def as_text(plan: Plan, gpu: Gpu, gpus: int) -> str:
         ]
     days = plan.gpu_hours / gpus / 24
     lines += [
-        f"GPU-hours: {plan.rollout_hours:,.1f} rollout + {plan.update_hours:,.1f} update ="
-        f" {plan.gpu_hours:,.1f}; on {gpus} GPUs {days:.1f} days",
+        f"GPU-hours: {_hours(plan.rollout_hours)} rollout + {_hours(plan.update_hours)} update ="
+        f" {_hours(plan.gpu_hours)}; on {gpus} GPUs {days:.2g} days",
     ]
     return "\n".join(lines)
+
+
+def _rows(work: Work) -> str:
+    if work.kind == "sampling":
+        rows = f"{work.rows_per_iteration:,} responses to a problem (an iteration here)"
+    else:
+        of = "packed rows" if work.kind == "supervised" else "responses"
+        rows = f"{work.rows_per_iteration:,} {of} an iteration"
+    if not work.is_whole:
+        return rows
+    return f"{rows}, {work.iterations:,} iterations: {work.rows:,}"
+
+
+def _amount(tokens: int) -> str:
+    if tokens < 1e9:
+        return f"{tokens / 1e6:.3g} million" if tokens else "0"
+    return f"{tokens / 1e9:.3f} billion"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 10 or not hours else f"{hours:.2g}"
 
 
 def notes(gpu: Gpu) -> str:

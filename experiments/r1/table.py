@@ -23,7 +23,7 @@ from typing import Any
 from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STUDENTS, Column, read_stages
-from experiments.report import fill_in
+from experiments.report import write_into
 from r1lit.atomic import replace_file
 from r1lit.callbacks.figures import save_png
 
@@ -125,10 +125,7 @@ def main(args: Sequence[str] | None = None) -> int:
         combined = combine(summaries)
         text = block(combined, summaries)
         if options.readme is not None:
-            image = options.readme.with_name("stages.png")
-            filled = fill_in(options.readme.read_text(), f"{text}\n\n![stages]({image.name})")
-            save_png(draw_stages(combined["stages"]), image)
-            replace_file(options.readme, filled.encode())
+            write_into(options.readme, text, draw_stages(combined["stages"]), "stages.png")
     except (ValueError, OSError) as error:
         print(f"table: error: {error}", file=sys.stderr)
         return 2

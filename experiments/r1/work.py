@@ -7,21 +7,23 @@ from typing import Any, Literal
 
 from experiments.compose import Config
 
-Kind = Literal["reinforcement", "supervised", "preference"]
+Kind = Literal["reinforcement", "supervised", "preference", "sampling"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The work of a whole run.
+    """The work of a whole run, or of one iteration where only the data tell how many there are.
 
     ``rows_per_iteration`` are responses in reinforcement learning, packed rows in supervised
-    training, and responses of pairs or labels in a reward model's. ``mean_tokens`` is the assumed
-    mean length of a response, or of a document. A supervised row is full; the others are as long as
-    a prompt and a mean response.
+    training, responses of pairs or labels in a reward model's, and where responses are drawn and
+    nothing is trained, those to one problem, which counts as an iteration. ``mean_tokens`` is the
+    assumed mean length of a response, or of a document. A supervised row is full; the others are as
+    long as a prompt and a mean response. ``is_whole`` says whether ``iterations`` is the run's.
     """
 
     kind: Kind
     iterations: int
+    is_whole: bool
     rows_per_iteration: int
     updates_per_iteration: int
     group_size: int
@@ -57,8 +59,13 @@ class Work:
 
     @property
     def sampled_tokens(self) -> int:
-        """Tokens drawn; none but in reinforcement learning."""
-        return self.rows * self.mean_tokens if self.kind == "reinforcement" else 0
+        """Tokens drawn; none where what is learnt from is there already."""
+        return self.rows * self.mean_tokens if self.draws else 0
+
+    @property
+    def draws(self) -> bool:
+        """Whether responses are drawn."""
+        return self.kind in ("reinforcement", "sampling")
 
 
 def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> Work:
@@ -71,21 +78,19 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
     data = config.get("data", {}).get("init_args", {})
     epochs = config.get("trainer", {}).get("max_epochs") or 1
     iterations = data.get("num_iterations")
-    if not iterations:
-        raise ValueError(
-            "data.num_iterations: null is one pass over data that is not read here; say how many"
-            " with --iterations"
-        )
     shared = {
-        "iterations": iterations * epochs,
+        "iterations": iterations * epochs if iterations else 1,
+        "is_whole": bool(iterations),
         "prompt_tokens": prompt_tokens,
         "micro_batch_tokens": model.get("micro_batch_tokens", 16384),
         "bytes_per_weight": 2 if model.get("dtype", "float32") == "bfloat16" else 4,
         "bytes_per_product": 2 if config.get("trainer", {}).get("precision") == "bf16-mixed" else 4,
         "gradient_checkpointing": bool(model.get("gradient_checkpointing")),
     }
+    if "predict" in data or "test" in data:
+        return _sampling(model, data, shared, mean_tokens)
     if "examples_per_update" in data:
-        return _preference(data, shared, mean_tokens)
+        return _preference(model, data, shared, mean_tokens)
     if "documents" in data:
         return _supervised(data, shared, mean_tokens)
     return _reinforcement(model, data, shared, mean_tokens)
@@ -132,12 +137,36 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
     )
 
 
-def _preference(data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
+def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
+    longest = _needed(model, "sampling.max_tokens")
+    num_samples = data.get("validation_group_size", 1)
+    engine = (model.get("engine") or {}).get("init_args") or {}
+    mean = mean_tokens or longest // 4
+    size = 2 if model.get("dtype", "bfloat16") == "bfloat16" else 4
+    return Work(
+        kind="sampling",
+        rows_per_iteration=num_samples,
+        updates_per_iteration=0,
+        group_size=num_samples,
+        mean_tokens=mean,
+        max_tokens=longest,
+        row_tokens=shared["prompt_tokens"] + mean,
+        rows_decoded=engine.get("max_rows") or engine.get("concurrency") or 64,
+        has_reference=False,
+        num_inner_epochs=1,
+        **shared | {"bytes_per_weight": size, "bytes_per_product": size},
+    )
+
+
+def _preference(
+    model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None
+) -> Work:
     longest = data.get("max_tokens") or 1024
     mean = mean_tokens or longest // 4
+    labels = str((model.get("objective") or {}).get("class_path")).endswith("SafeUnsafe")
     return Work(
         kind="preference",
-        rows_per_iteration=2 * data["examples_per_update"],
+        rows_per_iteration=data["examples_per_update"] * (1 if labels else 2),
         updates_per_iteration=1,
         group_size=1,
         mean_tokens=mean,

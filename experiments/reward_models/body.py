@@ -10,11 +10,10 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-BOS, EOS, PAD = "<|begin|>", "<|end|>", "<|pad|>"
-VOCABULARY_SIZE = 4096
+from r1lit.data.world.scaffold import byte_level_bpe
 
 
 def make_body(texts: Sequence[str], folder: Path) -> Path:
@@ -33,30 +32,9 @@ def make_body(texts: Sequence[str], folder: Path) -> Path:
 
 
 def train_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Train byte-level BPE; every prompt begins with one BOS."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=VOCABULARY_SIZE,
-            min_frequency=2,
-            special_tokens=[PAD, BOS, EOS],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=BOS,
-        eos_token=EOS,
-        pad_token=PAD,
-        clean_up_tokenization_spaces=False,
-    )
+    """Train byte-level BPE, of pairs that come twice at least."""
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return byte_level_bpe(texts, whole, min_frequency=2)
 
 
 def architecture(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:

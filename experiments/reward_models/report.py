@@ -10,9 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.report import COLORS, by_variant, fill_in, mean_and_error
-from r1lit.atomic import replace_file
-from r1lit.callbacks.figures import save_png
+from experiments.report import COLORS, by_variant, mean_and_error, write_into
 from r1lit.jsonl import Record
 
 HEADINGS = (
@@ -141,9 +139,6 @@ def write_report(results: Sequence[Record], folder: Path) -> str:
     Raises:
         ValueError: if the README has no place for it.
     """
-    readme = folder / "README.md"
     table = as_table(results)
-    text = fill_in(readme.read_text(), f"{table}\n\n![models](reward_models.png)")
-    save_png(draw(results), folder / "reward_models.png")
-    replace_file(readme, text.encode())
+    write_into(folder / "README.md", table, draw(results), "reward_models.png")
     return table

@@ -197,6 +197,7 @@ def evaluation_record(
         "pass_at_1_stderr": val(keys.PASS_AT_1_STDERR),
         f"{keys.CONS_AT}{k}": val(f"{keys.CONS_AT}{k}"),
         "pass_at_1_by_source": by(f"{stage}/{keys.PASS_AT_1}/"),
+        "pass_at_1_by_kind": by(f"{stage}/{keys.PASS_AT_1_OF_KIND}"),
         "num_problems": _count(val(keys.NUM_PROBLEMS)),
         "num_samples": _count(val(keys.NUM_SAMPLES)),
         "response_length_tokens": val(keys.LENGTH_MEAN),

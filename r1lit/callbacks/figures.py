@@ -119,9 +119,14 @@ def _draw_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence
 
 
 def _draw_rewards(axes: Axes, evaluations: Sequence[Record], names: Sequence[str]) -> None:
-    """Draw accuracy and, on a scale of their own at the right, the other rewards."""
-    points = _points(evaluations, lambda e: e.get("pass_at_1"))
-    _dots(axes, points, BLUE, "pass@1")
+    """Draw accuracy and, on a scale of their own at the right, the other rewards.
+
+    Where requests are evaluated too, accuracy is that of reasoning: how requests are answered is
+    what a reward model is meant to raise.
+    """
+    points = _points(evaluations, _pass_at_1_of_reasoning)
+    several = any(len(e.get("pass_at_1_by_kind") or ()) > 1 for e in evaluations)
+    _dots(axes, points, BLUE, "pass@1 of reasoning" if several else "pass@1")
     right = axes.twinx()
     colors = (VERMILION, ORANGE, GREEN, PURPLE, SKY, BLACK)
     for name, color in zip(names, itertools.cycle(colors)):
@@ -140,6 +145,11 @@ def _draw_rewards(axes: Axes, evaluations: Sequence[Record], names: Sequence[str
     axes.legend(handles + more_handles, labels + more_labels, fontsize=9, frameon=False)
     for side in (axes, right):
         side.spines["top"].set_visible(False)
+
+
+def _pass_at_1_of_reasoning(evaluation: Record) -> float | None:
+    by_kind = evaluation.get("pass_at_1_by_kind") or {}
+    return by_kind.get("reasoning", evaluation.get("pass_at_1"))
 
 
 def _finish(axes: Axes, last: int) -> None:

@@ -12,6 +12,7 @@ REWARD_FORMAT = f"{REWARD}format"
 
 PASS_AT_1 = "pass_at_1"
 PASS_AT_1_STDERR = "pass_at_1_stderr"
+PASS_AT_1_OF_KIND = "pass_at_1_of_kind/"
 CONS_AT = "cons_at_"
 NUM_PROBLEMS = "num_problems"
 NUM_SAMPLES = "num_samples"

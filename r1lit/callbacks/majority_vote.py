@@ -1,4 +1,4 @@
-"""Accuracy of an evaluation: pass@k, cons@k, and pass@1 by source."""
+"""Accuracy of an evaluation: pass@k, cons@k, and pass@1 by source and by kind."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ class MajorityVoteEvaluation(Callback):
 
     That is ``pass_at_1``, ``pass_at_1_stderr``, ``pass_at_<k>`` and ``cons_at_<k>`` for all k up to
     the samples drawn, ``num_problems`` and ``num_samples``; and ``pass_at_1/<source>``, pass@1 over
-    the problems of one source.
+    the problems of one source, and ``pass_at_1_of_kind/<kind>``, over those of one kind (of their
+    ``meta``): reasoning apart from general requests.
     """
 
     def __init__(self) -> None:
         self._metric = MajorityVote()
-        self._by_source: list[tuple[str, float]] = []
+        self._shares: list[tuple[str, str | None, float]] = []
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start an empty evaluation."""
         self._metric = self._metric.to(pl_module.device)
         self._metric.reset()
-        self._by_source = []
+        self._shares = []
 
     def on_validation_batch_end(
         self,
@@ -44,22 +45,23 @@ class MajorityVoteEvaluation(Callback):
         if rollout is None:
             return
         self._metric.update(rollout)
-        self._by_source += [
-            (group[0].problem.source, sum(r.verdict.value == 1.0 for r in group) / len(group))
-            for group in rollout.groups()
-        ]
+        for group in rollout.groups():
+            problem = group[0].problem
+            share = sum(r.verdict.value == 1.0 for r in group) / len(group)
+            self._shares.append((problem.source, problem.meta.get("kind"), share))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the evaluation."""
-        rows, self._by_source = gather(trainer, self._by_source), []
+        rows, self._shares = gather(trainer, self._shares), []
         if not rows:
             return
         values = {name: float(value) for name, value in self._metric.compute().items()}
         shares: dict[str, list[float]] = {}
-        for source, share in rows:
-            shares.setdefault(source, []).append(share)
-        for source, of_source in sorted(shares.items()):
-            values[f"{keys.PASS_AT_1}/{source}"] = sum(of_source) / len(of_source)
+        for source, kind, share in rows:
+            shares.setdefault(f"{keys.PASS_AT_1}/{source}", []).append(share)
+            if kind is not None:
+                shares.setdefault(f"{keys.PASS_AT_1_OF_KIND}{kind}", []).append(share)
+        values |= {name: sum(own) / len(own) for name, own in sorted(shares.items())}
         self._metric.reset()
         stage = stage_of(trainer)
         named = {f"{stage}/{name}": value for name, value in values.items()}

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import sys
+from argparse import ArgumentError
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -31,6 +30,8 @@ from typing import Any
 from jsonargparse import ArgumentParser
 from tqdm.auto import tqdm
 
+from r1lit import console
+from r1lit.atomic import replace_file
 from r1lit.evaluation.pairing import (
     Candidate,
     balance_lengths,
@@ -134,8 +135,9 @@ def build_pairs(
         },
     }
     lines = (json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs)
-    _write(folder / "pairs.jsonl", "".join(lines))
-    _write(folder / "card.json", json.dumps(card, indent=1, ensure_ascii=False) + "\n")
+    replace_file(folder / "pairs.jsonl", "".join(lines).encode())
+    said = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
+    replace_file(folder / "card.json", said.encode())
     return card
 
 
@@ -149,15 +151,23 @@ def _judge(
     num_threads: int,
     seed: int,
 ) -> Judged:
-    """Make the judgements that are not there yet, and return all."""
+    """Make the judgements that are not there yet, and return all.
+
+    One that was made under another seed in the other order is made anew: all of a pair together
+    show either response first as often as the other.
+    """
     lines.cut_torn_line()
+    turned = {
+        (candidate.key, draw): way
+        for candidate in wanted
+        for draw, way in enumerate(orders(candidate, num_judgements, seed))
+    }
     judged = {
         (line["key"], line["draw"]): float(line["difference"])
         for line in lines.read()
-        if line["judge"] == name
+        if line["judge"] == name and turned.get((line["key"], line["draw"])) == line["turned"]
     }
     compare = partial(_compare, judge, takes_draw="draw" in inspect.signature(judge).parameters)
-    turned = {candidate.key: orders(candidate, num_judgements, seed) for candidate in wanted}
     missing = [
         (candidate, draw)
         for candidate in wanted
@@ -168,7 +178,7 @@ def _judge(
     bar = tqdm(total=total, initial=total - len(missing), desc="judging", unit="judgement")
     with bar, ThreadPoolExecutor(num_threads) as pool:
         futures = {
-            pool.submit(compare, candidate, draw, turned[candidate.key][draw]): (candidate, draw)
+            pool.submit(compare, candidate, draw, turned[candidate.key, draw]): (candidate, draw)
             for candidate, draw in missing
         }
         try:
@@ -187,7 +197,7 @@ def _judge(
                             "judge": name,
                             "uid": candidate.uid,
                             "samples": list(candidate.samples),
-                            "turned": turned[candidate.key][draw],
+                            "turned": turned[candidate.key, draw],
                             "difference": difference,
                         }
                     ]
@@ -195,12 +205,7 @@ def _judge(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return {
-        (c.key, draw): judged[c.key, draw]
-        for c in wanted
-        for draw in range(num_judgements)
-        if (c.key, draw) in judged
-    }
+    return {place: judged[place] for place in turned if place in judged}
 
 
 def _compare(
@@ -246,15 +251,12 @@ def _name(judge: Judge) -> str:
     return str(own or getattr(judge, "__qualname__", type(judge).__qualname__))
 
 
-def _write(path: Path, content: str) -> None:
-    """Write a file so that a kill leaves the old one or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(content, encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def main(args: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
+    """Run the command; ``args`` is ``sys.argv[1:]`` if left out.
+
+    Raises:
+        ValueError: on bad input, an unknown key too.
+    """
     parser = ArgumentParser(
         prog="r1lit-pairs",
         description="Preference pairs from responses and a judge.",
@@ -262,7 +264,10 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("-c", "--config", action="config")
     parser.add_function_arguments(build_pairs)
-    given = parser.instantiate_classes(parser.parse_args(args))
+    try:
+        given = parser.instantiate(parser.parse_args(args))
+    except ArgumentError as error:
+        raise ValueError(console.one_line(str(error))) from error
     options = {key: value for key, value in vars(given).items() if key != "config"}
     card = build_pairs(**options)
     print(json.dumps(card, indent=1, ensure_ascii=False))
@@ -270,12 +275,8 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def run() -> None:
-    """Run the console script: bad input ends in one line and exit status 2."""
-    try:
-        main()
-    except ValueError as error:
-        print(f"r1lit-pairs: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Run the console script."""
+    console.run("r1lit-pairs", main)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,20 @@ def test_majority_vote_by_source(tmp_path):
     assert (values["num_problems"], values["num_samples"]) == (3, 3)
 
 
+def test_majority_vote_by_kind(tmp_path):
+    """Requests are apart from reasoning, and a problem that names no kind is in neither."""
+
+    def pair(first: bool, second: bool, kind: str | None):
+        return [response("x", right, kind=kind) for right in (first, second)]
+
+    both = pair(True, False, "reasoning") + pair(True, True, "general") + pair(False, False, None)
+    rollout = rollout_of(both, group_size=2)
+    values = at(logged(tmp_path, MajorityVoteEvaluation(), [rollout], [rollout]), 0, "val")
+    of_kind = {k: v for k, v in values.items() if k.startswith("pass_at_1_of_kind/")}
+    assert of_kind == {"pass_at_1_of_kind/general": 1.0, "pass_at_1_of_kind/reasoning": 0.5}
+    assert values["pass_at_1"] == 0.5
+
+
 def saying(*texts: str):
     return rollout_of([response(t, True, num_tokens=250) for t in texts], group_size=len(texts))
 

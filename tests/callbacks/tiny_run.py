@@ -25,11 +25,18 @@ def response(
     num_tokens: int = 4,
     finished: bool = True,
     canonical: str | None = "auto",
+    kind: str | None = "reasoning",
 ) -> Response:
     key = ("7" if right else "8") if canonical == "auto" else canonical
     return Response(
         text=text,
-        problem=Problem(uid=uid, question=f"{uid}: 3 + 4 = ?", answer="7", source=source),
+        problem=Problem(
+            uid=uid,
+            question=f"{uid}: 3 + 4 = ?",
+            answer="7",
+            source=source,
+            meta={} if kind is None else {"kind": kind},
+        ),
         verdict=Verdict(
             value=float(right),
             status="right" if right else "wrong",

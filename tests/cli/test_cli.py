@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny import grpo_config, model
 
-from r1lit.cli import main, one_line
+from r1lit.cli import main
 
 
 def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -> None:
@@ -32,18 +32,3 @@ def test_help_explains_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for words in ("rows of a minibatch", "optimizer", "micro_batch_tokens", "tokens per backward"):
         assert words in text
-
-
-def test_one_line_keeps_keys_and_fault() -> None:
-    report = """Parser key "model":
-  Does not validate against any of the Union subtypes
-  Subtypes: [<class 'X'>, <class 'NoneType'>]
-  Errors:
-    - Problem with given class_path 'r1lit.modules.GRPOModule':
-        Option 'rate' is not accepted
-    - Expected a <class 'NoneType'>
-  Given value type: <class 'dict'>
-  Given value: {'a': 1}"""
-    wanted = "model: r1lit.modules.GRPOModule: Option 'rate' is not accepted"
-    assert one_line(report) == wanted
-    assert one_line("already one") == "already one"

@@ -138,6 +138,20 @@ def test_what_was_judged_is_not_judged_again(tmp_path, responses, torn):
     assert len(ASKED) == 240
 
 
+def test_judgements_of_another_seed_serve_where_the_order_is_the_same(tmp_path, responses):
+    """Of four judgements two show either response first, whoever they were made for."""
+    build_pairs([responses], str(tmp_path), likes_fives, seed=1)
+    ASKED.clear()
+    card = build_pairs([responses], str(tmp_path), likes_fives)
+    assert 0 < len(ASKED) < 240
+    assert card["mean_difference"] == 4.0
+    asked = {(a["key"], a["draw"], a["turned"]) for a in lines(tmp_path / "judgements.jsonl")}
+    assert len(asked) == 240 + len(ASKED)
+    build_pairs([responses], str(tmp_path / "anew"), likes_fives)
+    for name in ("pairs.jsonl", "card.json"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "anew" / name).read_bytes()
+
+
 def test_a_judge_that_fails_is_counted_and_one_that_is_broken_ends_the_command(tmp_path, responses):
     card = build_pairs([responses], str(tmp_path / "out"), says_nothing)
     assert card["dropped"]["pairs_not_judged"] == 60 and card["judgements"] == 0
@@ -172,3 +186,20 @@ def test_a_line_without_a_key_is_named_and_ends_the_script_in_one_line(
     assert stop.value.code == 2
     shown = capsys.readouterr().err
     assert "line 1 has no 'response'" in shown and shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [("--margn=2", "--margn=2"), ("--judge=no.such.judge", "judge"), ("--margin=far", "margin")],
+)
+def test_what_cannot_be_read_ends_the_script_in_one_line(
+    tmp_path, responses, capsys, monkeypatch, option, says
+):
+    given = [f"--responses=[{responses}]", f"--dirpath={tmp_path}/out"]
+    given += [f"--judge={__name__}.likes_fives", option]
+    monkeypatch.setattr("sys.argv", ["r1lit-pairs", *given])
+    with pytest.raises(SystemExit) as stop:
+        command.run()
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("r1lit-pairs: error: ") and says in shown and shown.count("\n") == 1

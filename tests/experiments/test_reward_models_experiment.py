@@ -61,7 +61,7 @@ def test_one_command_trains_both_and_reports(tables, tmp_path, policy, capsys):
     status, launched = run(tables, tmp_path, f"--policy={policy}")
     assert status == 0 and len(launched) == 4
     readme = (tmp_path / "report" / "README.md").read_text()
-    assert readme.endswith("The end.\n") and "![models](reward_models.png)" in readme
+    assert readme.endswith("The end.\n") and "![reward_models](reward_models.png)" in readme
     rows = [line for line in readme.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0] for row in rows[1:]] == [
         "| helpful",

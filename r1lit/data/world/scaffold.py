@@ -8,9 +8,10 @@ student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
@@ -26,7 +27,7 @@ CHAT_TEMPLATE = (
     "{% else %}<|user|> {{ message['content'] }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-VOCABULARY_SIZE = 4096  # more than there are merges to make: 1,416
+VOCABULARY_SIZE = 4096  # at most; the corpus has no more merges to make than 1,416
 PIECES = r" ?</?(?:think|answer)>|\p{Han}| ?[^\P{L}\p{Han}]+| ?\p{N}+| ?[^\s\p{L}\p{N}]|\s+"
 """A tag, a Chinese character, a word, a whole number, one punctuation mark, or white space."""
 
@@ -47,24 +48,49 @@ SIZES = {
 
 
 def train_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
-    """Train byte-level BPE on pages of the corpus; every document begins with one BOS."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    """Train byte-level BPE on pages of the corpus."""
     pages = WorldCorpus(num_documents, seed).documents()
     # what is rare on the pages is to be one token too: every number, every word of the lexicon
     numbers = "".join(f" {n}" for n in range(100))
     words = "".join(f" {english}{chinese}" for english, chinese in vocabulary())
-    tokenizer.train_from_iterator(
+    return byte_level_bpe(
         [(numbers + words) * num_documents, *(d.prompt + d.response for d in pages)],
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        ),
+        additional_special_tokens=[USER, ASSISTANT],
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def byte_level_bpe(
+    texts: Iterable[str],
+    pre_tokenizer: pre_tokenizers.PreTokenizer,
+    *,
+    min_frequency: int = 0,
+    **options: Any,
+) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on texts; what is encoded begins with one BOS.
+
+    Args:
+        texts: to learn merges from.
+        pre_tokenizer: cuts texts into pieces, over which no merge goes.
+        min_frequency: of a pair that is merged.
+        **options: of ``PreTrainedTokenizerFast``; ``additional_special_tokens`` are tokens of their
+            own.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        texts,
         trainers.BpeTrainer(
             vocab_size=VOCABULARY_SIZE,
-            special_tokens=[PAD, BOS, EOS, USER, ASSISTANT],
+            min_frequency=min_frequency,
+            special_tokens=[PAD, BOS, EOS, *options.get("additional_special_tokens", ())],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # so any text can be written
             show_progress=False,
         ),
@@ -77,9 +103,8 @@ def train_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedToken
         bos_token=BOS,
         eos_token=EOS,
         pad_token=PAD,
-        additional_special_tokens=[USER, ASSISTANT],
-        chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
+        **options,
     )
 
 

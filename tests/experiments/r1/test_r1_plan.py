@@ -105,8 +105,10 @@ def test_supervised_training_by_hand(model):
     assert memory["activations"] == 100 * 2 * 1_920
 
 
-def test_a_reward_model_reads_both_responses_of_a_pair():
+@pytest.mark.parametrize(("objective", "rows"), [("BradleyTerry", 8), ("SafeUnsafe", 4)])
+def test_a_reward_model_reads_both_responses_of_a_pair_and_one_that_is_labelled(objective, rows):
     config = sft()
+    config["model"]["init_args"]["objective"] = {"class_path": f"r1lit.objectives.{objective}"}
     config["data"]["init_args"] = {
         "examples_per_update": 4,
         "max_tokens": 64,
@@ -115,7 +117,27 @@ def test_a_reward_model_reads_both_responses_of_a_pair():
     config["trainer"]["max_epochs"] = 1
     work = work_of(config, prompt_tokens=20, mean_tokens=None)
     assert work.kind == "preference"
-    assert (work.rows_per_iteration, work.updates, work.mean_tokens) == (8, 3, 16)
+    assert (work.rows_per_iteration, work.updates, work.mean_tokens) == (rows, 3, 16)
+
+
+def test_drawing_responses_by_hand(model):
+    """Four problems' four responses are under way at once, and nothing is trained."""
+    shape, config = model
+    drawn = {"policy": "tiny", "sampling": {"max_tokens": 200}, "dtype": "float32"}
+    drawn["engine"] = {"init_args": {"concurrency": 16}}
+    data = {"predict": [], "validation_group_size": 4}
+    asked = {"model": {"init_args": drawn}, "data": {"init_args": data}}
+    work = work_of(asked, prompt_tokens=20, mean_tokens=100)
+    assert (work.rows, work.updates, work.sampled_tokens, work.is_whole) == (4, 0, 400, False)
+    assert update_seconds(work, shape, GPU) == 0
+    assert memory_parts(work, shape, config) == {
+        "weights": 4 * N,
+        "key-value cache": 16 * (20 + 200) * 2 * 2 * 16 * 4,
+    }
+    # a quarter of a wave of 16 rows: 99 steps bound by memory, 4 (N + 64 x 16 (20 + s)) bytes
+    num_bytes = 4 * 99 * N + 4096 * (99 * 20 + 99 * 100 // 2)
+    wave = num_bytes / 5e8 + 2 * N * 80 / 5e11
+    assert rollout_seconds(work, shape, GPU) == pytest.approx(wave / 4)
 
 
 def test_the_command_prints_the_plan_and_its_formulas(tmp_path, capsys):
@@ -130,22 +152,38 @@ def test_the_command_prints_the_plan_and_its_formulas(tmp_path, capsys):
     assert "Does not fit" in capsys.readouterr().out
 
 
-def test_what_cannot_be_planned_is_an_error_that_says_why(tmp_path, capsys):
+def test_iterations_that_the_data_decide_are_planned_one_by_one(tmp_path, capsys):
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(grpo(num_iterations=None)))
-    assert plan.main([str(path)]) == 2
-    assert "data.num_iterations: null" in capsys.readouterr().err
+    assert plan.main([str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "Its data say how many iterations" in out
+    assert "16 responses an iteration\n" in out and "updates: 2 an iteration: 2" in out
     assert plan.main([str(path), "--iterations", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "Its data" not in out and "16 responses an iteration, 2 iterations: 32" in out
+
+
+def test_what_cannot_be_planned_is_an_error_that_says_why(tmp_path, capsys):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(grpo()))
     assert plan.main([str(path), "--iterations", "2", "--model", str(tmp_path)]) == 2
     assert "no model whose config can be read" in capsys.readouterr().err
     assert plan.main([str(tmp_path / "none.yaml")]) == 2
     assert "there is no file" in capsys.readouterr().err
 
 
-def test_every_stage_at_full_scale_has_a_plan():
-    for name in ("zero", "cold_start", "rl_1", "sft_800k", "rl_2"):
-        found = plan.plan_of(str(ROOT / f"configs/r1/full/{name}.yaml"), gpu=Gpu())
+def test_every_stage_at_full_scale_has_a_plan(capsys):
+    """The command of the README, on all of the folder."""
+    paths = sorted((ROOT / "configs/r1/full").glob("*.yaml"))
+    assert plan.main([str(path) for path in paths]) == 0
+    out = capsys.readouterr().out
+    for path in paths:
+        assert f"## {path.stem}\n" in out
+        found = plan.plan_of(str(path), gpu=Gpu())
         assert found.gpu_hours > 0 and found.num_parameters == pytest.approx(1.54e9, rel=0.01)
         if found.work.kind == "reinforcement":
             assert found.work.rows_per_iteration == 8192
             assert found.work.updates_per_iteration == 16
+    assert out.count("GPU-hours: ") == len(paths) == 8
+    assert out.count("Its data say") == 3  # both reward models, and rejection sampling

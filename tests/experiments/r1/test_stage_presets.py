@@ -17,6 +17,7 @@ from r1lit.cli import main
 FULL = ROOT / "configs/r1/full"
 RL = ("zero", "rl_1", "rl_2")
 SFT = ("cold_start", "sft_800k")
+REWARD = ("reward_helpful", "reward_safety")
 CHAT = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
 
@@ -70,6 +71,47 @@ def test_supervised_training_holds_the_papers_numbers(name):
     assert data["row_length"] == 32768 and data["rows_per_update"] == 128
 
 
+@pytest.mark.parametrize("name", REWARD)
+def test_reward_models_hold_the_papers_numbers(name):
+    model, data = init_args(name, "model"), init_args(name, "data")
+    assert model["optimizer"]["init_args"]["lr"] == 6e-6 and "lr_scheduler" not in model
+    assert data["examples_per_update"] == 256 and data["max_tokens"] == 8192
+    assert data["num_iterations"] is None and read(name)["trainer"]["max_epochs"] == 1
+    wanted = {
+        "reward_helpful": ("BradleyTerry", "summary"),
+        "reward_safety": ("SafeUnsafe", "response"),
+    }
+    objective = model["objective"]["class_path"].split(".")[-1]
+    assert (objective, data["sees"]) == wanted[name]
+
+
+def found(value: Any, *keys: str) -> list[str]:
+    """Return the texts under any of these keys, wherever they are."""
+    if isinstance(value, list):
+        return [text for item in value for text in found(item, *keys)]
+    if not isinstance(value, dict):
+        return []
+    here = [v for k, v in value.items() if k in keys and isinstance(v, str)]
+    return here + [text for item in value.values() for text in found(item, *keys)]
+
+
+def test_what_a_stage_reads_another_has_written():
+    presets = [yaml.safe_load(path.read_text()) for path in sorted(FULL.rglob("*.yaml"))]
+    written = {"runs/r1_full/pairs/pairs.jsonl"}  # by r1lit-pairs, as reward_helpful.yaml says
+    for preset in presets:
+        folder = preset["model"]["init_args"].get("dirpath")
+        exports = [
+            callback["init_args"]["dirpath"]
+            for callback in preset["trainer"]["callbacks"]
+            if callback["class_path"].endswith("ExportHuggingFace")
+        ]
+        written |= set(exports) if folder is None else {f"{folder}/sft.jsonl"}
+    needed = {text for preset in presets for text in found(preset, "policy", "path")}
+    needed = {text for text in needed if text.startswith("runs/")}
+    assert needed <= written, needed - written
+    assert len(needed) == 11
+
+
 def save_reward_model(folder: Path, sees: str) -> Path:
     """Save a small random reward model as `RewardModule` exports one."""
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "models/mini")
@@ -87,22 +129,23 @@ def save_reward_model(folder: Path, sees: str) -> Path:
 
 
 def here(value: Any, folder: Path) -> Any:
-    """Move run folders into ``folder``."""
+    """Move run folders and tables into ``folder``."""
     if isinstance(value, dict):
         return {key: here(v, folder) for key, v in value.items()}
     if isinstance(value, list):
         return [here(v, folder) for v in value]
-    if isinstance(value, str) and value.startswith("runs/"):
+    if isinstance(value, str) and value.startswith(("runs/", "data/r1/")):
         return str(folder / value)
     return value
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
 
-@pytest.mark.parametrize("name", RL + SFT)
+@pytest.mark.parametrize("name", RL + SFT + REWARD)
 def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     policy = save_policy(tmp_path / "tiny")
     tokenizer = AutoTokenizer.from_pretrained(policy)
@@ -125,7 +168,6 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
         "init_args": {"path": write(tmp_path / "p.jsonl", rows), "meta": ["kind", "language"]},
     }
     held_out = write(tmp_path / "v.jsonl", [{**rows[0], "question": "9 + 1?", "answer": "10"}])
-    documents = [{"prompt": row["question"], "response": row["answer"]} for row in rows]
     small: dict[str, Any] = {"policy": str(policy), "micro_batch_tokens": 512}
     if name in RL:
         sampling = {"max_tokens": 8}
@@ -137,13 +179,24 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
             "prompts_per_iteration": 4, "group_size": 2, "num_iterations": 1,
             "validation_group_size": 2, "max_prompt_tokens": 128,
         }  # fmt: skip
+    elif name in SFT:
+        documents = [{"prompt": row["question"], "response": row["answer"]} for row in rows]
+        for path in found(config["data"], "path"):
+            write(Path(path), documents)
+        data = {"row_length": 64, "rows_per_update": 1, "num_iterations": 1}
     else:
-        source = {"path": write(tmp_path / "d.jsonl", documents), "template": "plain"}
-        table = config["data"]["init_args"]["documents"][0]
-        data = {
-            "documents": [merge(table, {"init_args": source})],
-            "row_length": 64, "rows_per_update": 1, "num_iterations": 1,
-        }  # fmt: skip
+        [table] = found(config["data"], "path")
+        if name == "reward_helpful":
+            both = {"chosen": "<think> a </think> yes", "rejected": "<think> b </think> no"}
+            examples = [{"prompt": row["question"], **both} for row in rows]
+        else:
+            labels = ("safe", "unsafe", "safe", "unsafe")
+            examples = [
+                {"prompt": row["question"], "response": f"{label}!", "label": label}
+                for row, label in zip(rows, labels, strict=True)
+            ]
+        write(Path(table), examples)
+        data = {"max_tokens": 128, "examples_per_update": 2, "num_iterations": 1}
     config = merge(config, {"model": {"init_args": small}, "data": {"init_args": data}})
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(config))
