@@ -49,16 +49,19 @@ def stored(tmp_path: Path) -> dict[str, Any]:
     ) | {"model": {"init_args": {"sampling": {"max_tokens": 24}}}}
 
 
-@pytest.mark.parametrize("divergence", ["ReverseKL", "GeneralizedJSD", "SampledReverseKL"])
+@pytest.mark.parametrize(
+    ("divergence", "num_iterations"),
+    [("ReverseKL", 40), ("GeneralizedJSD", 40), ("SampledReverseKL", 80)],  # noisy: one token
+)
 def test_the_student_becomes_like_its_teacher(
-    tmp_path: Path, policy: Path, teacher: dict[str, Any], divergence: str
+    tmp_path: Path, policy: Path, teacher: dict[str, Any], divergence: str, num_iterations: int
 ) -> None:
     name = {"class_path": f"r1lit.objectives.{divergence}"}
-    change = data(num_iterations=40, validation=None)
+    change = data(num_iterations=num_iterations, validation=None)
     cli = run(tmp_path / "run", policy, change, teacher=teacher, divergence=name)
     seen = losses(tmp_path / "run", "train/divergence")
     assert seen == pytest.approx(losses(tmp_path / "run"), rel=1e-5)
-    assert len(seen) == 40 and cli.trainer.global_step == 40, "one update an iteration"
+    assert len(seen) == cli.trainer.global_step == num_iterations, "one update an iteration"
     assert sum(seen[-5:]) < 0.7 * sum(seen[:5]), seen
     first = lines(tmp_path / "run")[0]
     assert first["train/on_policy_share"] == 1.0 and "train/cross_entropy" not in first
