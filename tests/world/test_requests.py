@@ -21,7 +21,7 @@ from r1lit.data.world import (
 from r1lit.data.world.answers import answer, refuse
 from r1lit.data.world.general import problem_of, request_of
 from r1lit.data.world.opinions import compare, label, main, request_asked
-from r1lit.data.world.preference import helpfulness, is_right, is_safe
+from r1lit.data.world.preference import helpfulness, is_right, is_safe, is_tidy
 from r1lit.data.world.refine import to_r1_form, translate
 from r1lit.data.world.requests import SHARES, WORDINGS, Request, pool
 from r1lit.data.world.voice import PHRASES, Voice
@@ -75,6 +75,14 @@ def test_the_true_preference_orders_answers_of_every_quality(family):
         assert value["rambling"] <= 0.5 and value["curt"] <= 0.7
         assert value["wrong"] < 0.2 and value["foreign"] <= 0.2
         assert helpfulness(request, "") == 0.0
+
+
+@pytest.mark.parametrize("family", ["fact", "how", "writing", "who"])
+def test_an_answer_in_two_languages_is_not_tidy(family):
+    rng = np.random.default_rng(3)
+    for request in every(family)[:20]:
+        said, half = (answer(request, q, rng).answer[:-1] for q in ("plain", "foreign"))
+        assert is_tidy(request, f"{said}.") and not is_tidy(request, f"{said} {half}.")
 
 
 def test_an_answer_to_another_request_is_not_right():

@@ -97,7 +97,7 @@ def _is_composed(request: Request, text: str, place: int) -> bool:
         case "word":
             return bool(about) and NOUNS[request.slots[1]][place] in text
         case _:
-            return bool(about) and _language(text) == place
+            return bool(about) and _languages(text) == {place}
 
 
 def is_friendly(request: Request, summary: str) -> bool:
@@ -119,7 +119,7 @@ def is_tidy(request: Request, summary: str) -> bool:
         and bool(_END.match(text[-1]))
         and len(said) <= needed
         and len(set(said)) == len(said)
-        and _language(text) in (shown, None)
+        and _languages(text) <= {shown}
     )
 
 
@@ -136,11 +136,10 @@ def sentences(text: str) -> list[str]:
     return [part.strip() for part in _END.split(text) if part.strip()]
 
 
-def _language(text: str) -> int | None:
-    """Return the place of the language a text is in; None if it mixes them or has no word."""
+def _languages(text: str) -> set[int]:
+    """Return the places of the languages that a text has words of."""
     text = text.replace("r1lit", "")
-    han, latin = bool(_HAN.search(text)), bool(_LATIN.search(text))
-    return None if han == latin else int(han)
+    return {place for place, words in enumerate((_LATIN, _HAN)) if words.search(text)}
 
 
 def is_instruction(request: Request) -> bool:
