@@ -22,7 +22,7 @@ def filter_(name: str, **init_args: Any) -> dict[str, Any]:
     return {"class_path": f"r1lit.curation.{name}", "init_args": init_args}
 
 
-SPELL_OUT = {"class_path": "r1lit.curation.RuleRefiner", "init_args": {"rule": "judges.spell_out"}}
+SPELL_OUT = {"class_path": "r1lit.curation.RuleRefiner", "init_args": {"rule": "rules.spell_out"}}
 REJECTION = {
     "filters": [filter_("Correct"), filter_("RepeatedText", most=0.9, n=2)],
     "refiners": [SPELL_OUT],
@@ -94,7 +94,7 @@ def test_the_card_adds_up(whole):
     assert settings["filters"][1] == {
         "class": "RepeatedText", "kinds": None, "most": 0.9, "n": 2
     }  # fmt: skip
-    assert settings["refiners"][0]["rule"] == "judges.spell_out"
+    assert settings["refiners"][0]["rule"] == "rules.spell_out"
     text = (whole / "card.md").read_text()
     assert f"{len(kept)} of 16 responses" in text and "| drawn | correct | 16 |" in text
     assert (whole / "lengths.png").read_bytes().startswith(b"\x89PNG")
@@ -141,7 +141,7 @@ def test_what_a_refiner_spoils_is_dropped(policy, tmp_path):
         by_stage.setdefault((row["stage"], row["filter"]), []).append(row)
     assert not rows(run / "sft.jsonl")
     assert len(by_stage["refined", "RuleRefiner"]) == len(given_up) > 0
-    assert by_stage["refined", "RuleRefiner"][0]["why"] == "judges.spell_out dropped it"
+    assert by_stage["refined", "RuleRefiner"][0]["why"] == "rules.spell_out dropped it"
     spoiled = by_stage["refined", "correct"]
     assert spoiled and all(row["text"].startswith("<think> I try </think> So") for row in spoiled)
     assert sum(map(len, by_stage.values())) == len(drawn) == 16
@@ -150,7 +150,7 @@ def test_what_a_refiner_spoils_is_dropped(policy, tmp_path):
 def test_only_other_kinds_pass_by(policy, tmp_path):
     rejection = {
         "filters": [filter_("Correct", kinds=["reasoning"])],
-        "refiners": [{**SPELL_OUT, "init_args": {"rule": "judges.spell_out", "kinds": ["none"]}}],
+        "refiners": [{**SPELL_OUT, "init_args": {"rule": "rules.spell_out", "kinds": ["none"]}}],
         "form": {"text": "|special_token|{thinking}|special_token|{summary}",
                  "without_thinking": "|special_token||special_token|{summary}"},
         "cut": ["\nQuestion:"],
@@ -182,8 +182,8 @@ def test_only_other_kinds_pass_by(policy, tmp_path):
         ({"filters": []}, "filters: none is given"),
         ({"form": {"text": "{thinking}"}}, "does not hold {summary} once"),
         (
-            {"refiners": [{**SPELL_OUT, "init_args": {"rule": "judges.absent"}}]},
-            "rule: 'judges.absent' cannot be imported",
+            {"refiners": [{**SPELL_OUT, "init_args": {"rule": "rules.absent"}}]},
+            "rule: 'rules.absent' cannot be imported",
         ),
         ({"cut": [""]}, "cut: "),
     ],

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tiny_evaluation import evaluation_config
 
 FILES = ("sft.jsonl", "dropped.jsonl", "card.json", "card.md", "lengths.png")
 
@@ -24,56 +24,18 @@ def prediction_config(
         }
         for i in range(num_problems)
     ]
-    table = folder / "sums.jsonl"
+    table = folder / "problems.jsonl"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = {
-        "seed_everything": 0,
-        "model": {
-            "class_path": "r1lit.modules.EvaluationModule",
-            "init_args": {
-                "policy": str(policy),
-                "dirpath": str(folder / "run"),
-                "sampling": {"temperature": 1.0, "max_tokens": 8},
-                "engine": {
-                    "class_path": "r1lit.rollout.PolicyEngine",
-                    "init_args": {"max_rows": 8},
-                },
-                "judge": {"class_path": "judges.DigitJudge"},
-                "dtype": "float32",
-            },
-        },
-        "data": {
-            "class_path": "r1lit.data.R1DataModule",
-            "init_args": {
-                "template": "plain",
-                "validation_group_size": 4,
-                "validation_prompts_per_batch": 100_000,
-                "predict": [
-                    {
-                        "class_path": "r1lit.data.TableProblems",
-                        "init_args": {"path": str(table), "meta": ["kind", "language"]},
-                    }
-                ],
-            },
-        },
-        "trainer": {
-            "accelerator": "cpu",
-            "devices": 1,
-            "logger": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "enable_checkpointing": False,
-            "callbacks": [
-                {
-                    "class_path": "r1lit.callbacks.RejectionSampling",
-                    "init_args": rejection or {},
-                }
-            ],
-        },
+    source = {
+        "class_path": "r1lit.data.TableProblems",
+        "init_args": {"path": str(table), "meta": ["kind", "language"]},
     }
-    path = folder / "sums.yaml"
-    path.write_text(yaml.safe_dump(config, allow_unicode=True))
-    return path
+    curate = {"class_path": "r1lit.callbacks.RejectionSampling", "init_args": rejection or {}}
+    change = {
+        "data": {"init_args": {"test": None, "predict": [source]}},
+        "trainer": {"callbacks": [curate]},
+    }
+    return evaluation_config(folder, policy, change)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

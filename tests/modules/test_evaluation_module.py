@@ -15,9 +15,6 @@ from typing import Any
 
 import pytest
 from tiny import ROOT, save_policy
-
-sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
-
 from tiny_evaluation import evaluation_config, lines, report, texts, write_problems
 
 import r1lit.machine

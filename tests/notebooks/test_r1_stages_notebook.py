@@ -10,7 +10,7 @@ import pytest
 from test_notebooks import outputs_on
 
 ROOT = Path(__file__).parents[2]
-for folder in (ROOT, ROOT / "tests/evaluation", ROOT / "tests/experiments/r1"):
+for folder in (ROOT, ROOT / "tests/experiments/r1"):
     sys.path.insert(0, str(folder))
 
 from tiny_stages import make_run  # noqa: E402

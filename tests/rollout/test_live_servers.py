@@ -19,10 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tiny import ROOT, save_policy
-
-sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
-
+from tiny import save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
 
 from r1lit.cli import main

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from completion_server import CompletionServer
 from tiny import ROOT, save_policy
+from tiny_evaluation import evaluation_config, lines, report, texts
 
 from r1lit.cli import main
 from r1lit.data.prompts import encode_prompts
@@ -208,10 +209,7 @@ def test_the_policy_engine_hands_over_what_the_rollout_engine_draws(tokenizer, t
     assert part == {n: everything[i] for n, i in enumerate(some)}
 
 
-def test_an_evaluation_goes_on_when_its_server_is_back(serve, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "evaluation"))
-    from tiny_evaluation import evaluation_config, lines, report, texts
-
+def test_an_evaluation_goes_on_when_its_server_is_back(serve, tmp_path):
     config = evaluation_config(tmp_path, save_policy(tmp_path / "policy", seed=3))
 
     def command(server: CompletionServer) -> list[str]:
