@@ -60,10 +60,10 @@ class FunctionalCodeVerifier(CodeVerifier):
             for key in ("test", "prompt", "entry_point"):
                 if not isinstance(meta.get(key), str):
                     raise self.complaint(problem, key, "a text, as HumanEval has it")
-            if not re.search(r"\bcheck\b", meta["test"]):
-                raise self.complaint(problem, "test", "source that defines check")
             if not meta["entry_point"].isidentifier():
                 raise self.complaint(problem, "entry_point", "the name of a function")
+            if not re.search(r"\bcheck\b", meta["test"]):
+                raise self.complaint(problem, "test", "source that defines check")
             return
         tests = meta.get("tests")
         if (

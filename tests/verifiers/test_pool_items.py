@@ -15,7 +15,7 @@ from r1lit.verifiers import pool as pool_module
 from r1lit.verifiers.pool import WorkerPool
 
 SCRIPT = """
-import os, runpy, signal, sys, time
+import os, resource, runpy, signal, sys, time
 class TimeoutException(BaseException): pass
 def interrupt(number, frame): raise TimeoutError("interrupted")
 def nest(n): return nest(n + 1) + 1
@@ -27,6 +27,8 @@ def decide(request):
     if kind == "leave": os._exit(0)
     if kind == "recurse": nest(0)
     if kind == "memory":
+        # a quarter of what workers may have, which is sooner full
+        resource.setrlimit(resource.RLIMIT_AS, (512 * 1024 ** 2, 2 * 1024 ** 3))
         held = []
         while True: held.append(bytearray(64 * 1024 ** 2))
     if kind == "raise": raise OSError("disk")
