@@ -57,7 +57,8 @@ def draw_stages(stages: Sequence[dict[str, Any]]) -> Figure:
         if axes is above[2]:
             more = right.get_legend_handles_labels()
             handles, labels = handles + more[0], labels + more[1]
-        axes.legend(handles, labels, frameon=False, fontsize=9, loc="lower right")
+        place = "upper left" if axes is above[2] else "lower right"
+        axes.legend(handles, labels, frameon=False, fontsize=9, loc=place)
     return figure
 
 
