@@ -23,20 +23,29 @@ from r1lit.policy.support import enable_packed
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
 
+def read_config(name_or_path: str) -> PretrainedConfig:
+    """Read a model's configuration, whatever the model is for.
+
+    Raises:
+        ValueError: if there is no such model.
+    """
+    refuse_missing_directory(name_or_path)
+    try:
+        return AutoConfig.from_pretrained(name_or_path)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"policy: {name_or_path!r} is neither a directory with a Hugging Face model nor a"
+            f" model that can be reached on the hub ({first_line(error)})"
+        ) from error
+
+
 def load_config(name_or_path: str) -> PretrainedConfig:
     """Load a causal language model's configuration.
 
     Raises:
         ValueError: if there is no such model, or it is not a causal language model.
     """
-    refuse_missing_directory(name_or_path)
-    try:
-        config = AutoConfig.from_pretrained(name_or_path)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"policy: {name_or_path!r} is neither a directory with a Hugging Face model nor a"
-            f" model that can be reached on the hub ({first_line(error)})"
-        ) from error
+    config = read_config(name_or_path)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ValueError(
             f"policy: {name_or_path!r} is a {config.model_type!r} model, not a causal language"

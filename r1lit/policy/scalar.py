@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedModel,
 )
 
-from r1lit.policy.loading import first_line, load_config, refuse_missing_directory, torch_dtype
+from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
 
 Tokens = Sequence[int]
 HEAD = "score"
@@ -40,14 +39,7 @@ def load_reward_config(name_or_path: str) -> PretrainedConfig:
     Raises:
         ValueError: if there is neither, or the reward model gives more than one number.
     """
-    refuse_missing_directory(name_or_path)
-    try:
-        config = AutoConfig.from_pretrained(name_or_path)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"policy: {name_or_path!r} is neither a directory with a Hugging Face model nor a"
-            f" model that can be reached on the hub ({first_line(error)})"
-        ) from error
+    config = read_config(name_or_path)
     if not is_reward_model(config):
         return load_config(name_or_path)
     if config.num_labels != 1:
