@@ -13,10 +13,10 @@ A sweep file is data::
     output: runs/objectives                     # a point lives in <output>/<variant>/seed-<seed>
 
 A finished point leaves ``result.json`` in its folder, with the digest of its whole config: it is
-skipped as long as the config stays the same and made afresh when it changes. The digest is of the
-config, not of the weights that it names: after retraining a base, delete the output folder. An
-interrupted point goes on from its last checkpoint. ``<output>/results.jsonl`` gathers the results
-of all points that are finished under the present sweep file.
+skipped as long as the config and what the files it names hold (``inputs.json``) stay the same, and
+made afresh when they change. An interrupted point goes on from its last checkpoint.
+``<output>/results.jsonl`` gathers the results of all points that are finished under the present
+sweep file.
 
 Start the command once more while it runs, and the two share the points: whoever makes a point holds
 a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on two cores.
@@ -42,6 +42,7 @@ import yaml
 from tqdm import tqdm
 
 from experiments.compose import Config, merge, move_run
+from experiments.fingerprint import changed_inputs, record_inputs
 from experiments.launch import held, start
 from r1lit import jsonl
 from r1lit.atomic import replace_file
@@ -77,13 +78,16 @@ class Point:
             return "finished"
         started = self.folder / "point.yaml"
         same = started.exists() and started.read_text() == self.text
+        same = same and not changed_inputs(self.folder)
         return "interrupted" if same and any(self.folder.rglob("last.ckpt")) else "new"
 
     def result(self) -> jsonl.Record | None:
-        """Return the result, if the point is finished under this very config."""
+        """Return the result, if the point is finished under this very config and its inputs."""
         path = self.folder / "result.json"
         result = json.loads(path.read_text()) if path.exists() else None
-        return result if result is not None and result["digest"] == self.digest else None
+        if result is None or result["digest"] != self.digest or changed_inputs(self.folder):
+            return None
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,12 +207,15 @@ def score_of(evaluation: jsonl.Record) -> tuple[str, float] | None:
 
 def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | None:
     """Make or finish a point and return its result; None if it failed."""
-    arguments = ["fit", "-c", str(point.folder / "point.yaml")]
+    started = point.folder / "point.yaml"
+    arguments = ["fit", "-c", str(started)]
     if point.state == "interrupted":
         arguments += ["--ckpt_path", "last"]
-    elif (point.folder / "point.yaml").exists():  # ours, but of another config or without progress
-        shutil.rmtree(point.folder)
-    replace_file(point.folder / "point.yaml", point.text.encode())
+    else:
+        if started.exists():  # ours, but of another config, of other inputs or without progress
+            shutil.rmtree(point.folder)
+        replace_file(started, point.text.encode())
+        record_inputs(point.config, point.folder)
     if launch(arguments, point.folder / "log.txt") != 0:
         return None
     evaluations = json.loads((point.folder / "summary.json").read_text())

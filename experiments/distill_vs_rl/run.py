@@ -16,8 +16,7 @@ An experiment file is data::
 The student as it is, untrained, is an arm of its own, ``base``. An arm may have an ``evaluation``
 fragment, merged over the evaluation's config. Interrupted, the same command goes on: a training
 from its last checkpoint, an evaluation with the responses that are missing. A run whose config has
-changed is made afresh; what the files it names hold is not looked at, so after another ``make r1``
-delete the output folder.
+changed, or what the files that it names hold, is made afresh.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from typing import Any
 import yaml
 
 from experiments.compose import Config, merge, move_run
+from experiments.fingerprint import changed_inputs, record_inputs
 from experiments.sweep import in_subprocess
 from r1lit.atomic import replace_file
 
@@ -179,26 +179,30 @@ def run(experiment: Experiment, seeds: Sequence[int], launch: Launch = in_subpro
 
 
 def _train(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:
-    folder, text = experiment.folder(arm, seed), yaml.safe_dump(experiment.training(arm, seed))
-    started = folder / "training.yaml"
-    if started.exists() and started.read_text() != text:
-        shutil.rmtree(folder)
+    folder = experiment.folder(arm, seed)
+    started = _started(experiment.training(arm, seed), folder, "training.yaml")
     if (folder / "compute.json").exists():
         return True
-    replace_file(started, text.encode())
-    arguments = ["fit", "-c", str(started), "--ckpt_path", "last"]
-    return launch(arguments, folder / "log.txt") == 0
+    return launch(["fit", "-c", str(started), "--ckpt_path", "last"], folder / "log.txt") == 0
 
 
 def _test(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:
-    folder, text = experiment.folder(arm, seed), yaml.safe_dump(experiment.test(arm, seed))
-    started = folder / "evaluation.yaml"
-    if started.exists() and started.read_text() != text:
-        shutil.rmtree(folder / "evaluation", ignore_errors=True)
-    if (folder / "evaluation" / "report.json").exists():
+    folder = experiment.folder(arm, seed) / "evaluation"
+    started = _started(experiment.test(arm, seed), folder, "evaluation.yaml")
+    if (folder / "report.json").exists():
         return True
-    replace_file(started, text.encode())
-    return launch(["test", "-c", str(started)], folder / "log.txt") == 0
+    return launch(["test", "-c", str(started)], folder.with_name("log.txt")) == 0
+
+
+def _started(config: Config, folder: Path, name: str) -> Path:
+    """Return the config's file in the folder, emptied if it held work of another one."""
+    path, text = folder / name, yaml.safe_dump(config)
+    if path.exists() and (path.read_text() != text or changed_inputs(folder)):
+        shutil.rmtree(folder)
+    if not path.exists():
+        replace_file(path, text.encode())
+        record_inputs(config, folder)
+    return path
 
 
 def main(args: Sequence[str] | None = None) -> int:

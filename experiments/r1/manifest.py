@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from experiments.r1.fingerprint import fingerprint
+from experiments.fingerprint import fingerprint
 from experiments.r1.pipeline import Pipeline, Step
 from r1lit.atomic import replace_file
 

@@ -15,8 +15,8 @@ from typing import IO
 
 import yaml
 
+from experiments.fingerprint import fingerprint
 from experiments.launch import held, start
-from experiments.r1.fingerprint import fingerprint
 from experiments.r1.harvest import last_lines, progress_of, scores_of, tokens_of
 from experiments.r1.manifest import Decision, Entry, Manifest, now, reads_of
 from experiments.r1.pipeline import Pipeline, Step, overlap

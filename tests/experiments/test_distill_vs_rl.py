@@ -110,11 +110,10 @@ def test_rl_ends_when_it_has_computed_as_much_as_distillation(experiment, tmp_pa
     one = rl["flops"] / rl["iterations"]  # iterations cost much the same
     assert 1 < rl["iterations"] < 1000 and rl["flops"] < limit + 1.5 * one
     assert [r["arm"] for r in read.results()] == ["base", "distilled", "rl"]
-    templates = {
-        arm: yaml.safe_load((tmp_path / f"out/{arm}/seed-0/evaluation.yaml").read_text())["data"]
-        for arm in ("base", "distilled", "rl")
-    }
-    asked = {arm: data["init_args"]["template"] for arm, data in templates.items()}
+    asked = {}
+    for arm in ("base", "distilled", "rl"):
+        text = (tmp_path / f"out/{arm}/seed-0/evaluation/evaluation.yaml").read_text()
+        asked[arm] = yaml.safe_load(text)["data"]["init_args"]["template"]
     assert asked == {"base": "chat", "distilled": "chat", "rl": "r1_zero"}
     capsys.readouterr()
     assert report.main([str(experiment)]) == 0
@@ -124,6 +123,12 @@ def test_rl_ends_when_it_has_computed_as_much_as_distillation(experiment, tmp_pa
     assert [row.split(" | ")[0] for row in rows[1:]] == ["| base", "| distilled", "| rl"]
     assert f"{limit:.2e}" in rows[2] and "3 of 3 runs finished" in readme
     assert "![arms](arms.png)" in readme and (tmp_path / "arms.png").stat().st_size > 10_000
+
+    documents = tmp_path / "sft.jsonl"
+    documents.write_text(documents.read_text().replace("+ 1?", "and 1?"))
+    assert made(read)[:2] == ["fit", "test"]  # afresh, and RL too if its limit is another
+    documents.unlink()
+    assert len(read.results()) == 3  # results are kept where what made them is gone
 
 
 def test_documents_are_counted_up_to_what_predicts_their_last_target(tmp_path, policy):

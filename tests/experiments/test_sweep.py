@@ -152,6 +152,37 @@ def test_an_interrupted_point_of_another_config_starts_afresh(sweep_file):
     assert not checkpoint.exists()
 
 
+def test_a_point_is_made_afresh_when_what_its_config_names_holds_something_else(
+    sweep_file, tmp_path
+):
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "model").write_text("first")
+    named = {"objective": {"grpo": {"model": {"init_args": {"policy": f"{weights}"}}}}}
+    point = read_sweep(sweep_file(grid=named)).point("grpo", 0)
+
+    def launch(arguments, log):
+        (point.folder / "checkpoints").mkdir()
+        (point.folder / "checkpoints/last.ckpt").touch()
+        evaluations = [{"pass_at_1": 0.5, "seconds": 1.0}]
+        (point.folder / "summary.json").write_text(json.dumps(evaluations))
+        return 0
+
+    assert run_point(point, launch) is not None and point.state == "finished"
+    recorded = json.loads((point.folder / "inputs.json").read_text())
+    assert str(weights) in recorded and not any(str(point.folder) in name for name in recorded)
+    (point.folder / "result.json").unlink()
+    assert point.state == "interrupted"
+    (weights / "model").write_text("second")
+    assert point.state == "new"
+    assert run_point(point, launch) is not None and point.state == "finished"
+    (weights / "model").write_text("third")
+    assert point.result() is None and point.state == "new"
+    (weights / "model").unlink()
+    weights.rmdir()
+    assert point.state == "finished"  # results are kept where their inputs are gone
+
+
 def test_axes_multiply(sweep_file):
     grid = {
         "objective": {"grpo": variant("GRPO"), "dr": variant("DAPO", epsilon_low=0.1)},
