@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from r1lit.atomic import replace_file
 from r1lit.batches import Problem
 from r1lit.jsonl import Lines, Record
@@ -24,13 +26,26 @@ class RunFolder:
     def __init__(self, dirpath: str) -> None:
         self.path = Path(dirpath)
         self.lines = Lines(self.path / "responses.jsonl", "dirpath")
+        self._lock: FileLock | None = None
 
     def open(self, settings: Mapping[str, Any]) -> None:
         """Begin, or go on: check the settings of what is there and drop a torn last line.
 
+        The folder is this process's alone until ``close``, or until the process ends.
+
         Raises:
-            ValueError: naming the settings in which the responses that are there differ.
+            ValueError: naming the settings in which the responses that are there differ, or if
+                another process is at work in the folder.
         """
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(self.path / ".lock", timeout=0, is_singleton=True)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise ValueError(
+                f"dirpath: another evaluation is writing to {self.path}; wait for it to end, or"
+                " name another dirpath"
+            ) from None
         path = self.path / "settings.json"
         settings = json.loads(json.dumps(settings))
         if path.is_file() and self.lines.path.is_file() and self.lines.path.stat().st_size:
@@ -44,6 +59,11 @@ class RunFolder:
                 )
         self.lines.cut_torn_line()
         self._replace("settings.json", json.dumps(settings, indent=1) + "\n")
+
+    def close(self) -> None:
+        """Let other processes have the folder."""
+        if self._lock is not None:
+            self._lock.release(force=True)
 
     def done(self, prompts: Mapping[str, str]) -> dict[str, set[int]]:
         """Return the samples that are there, by uid of their problem.

@@ -267,8 +267,9 @@ class EvaluationModule(LightningModule):
     on_predict_epoch_end = on_test_epoch_end
 
     def teardown(self, stage: str) -> None:
-        """Let the verifiers' worker processes go."""
+        """Let the verifiers' worker processes and the folder go."""
         self.judge.close()
+        self.folder.close()
 
 
 def _sample(problem: Problem, g: int) -> int:

@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from tiny import ROOT, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts, write_problems
 
@@ -215,6 +216,23 @@ def test_a_retrained_policy_at_the_same_place_is_noticed(tmp_path):
     save_policy(directory, seed=2)
     with pytest.raises(ValueError, match="fingerprint was"):
         evaluate(tmp_path, directory, data(validation_group_size=1))
+
+
+def test_two_processes_do_not_write_to_one_folder(policy, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    hold = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire()"
+    command = [sys.executable, "-uc", f"{hold}; print('held'); input()", str(folder / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(ValueError, match="dirpath: another evaluation is writing to"):
+            evaluate(tmp_path, policy, data(validation_group_size=1))
+        assert not (folder / "responses.jsonl").exists()
+        other.kill()
+    evaluate(tmp_path, policy, data(validation_group_size=1))  # a killed process lets go
+    assert (folder / "report.json").exists()
+    with FileLock(folder / ".lock", timeout=0):  # and an evaluation that ended
+        pass
 
 
 @pytest.mark.parametrize(
