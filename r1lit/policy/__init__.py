@@ -11,7 +11,6 @@ from r1lit.policy.loading import (
 from r1lit.policy.logprobs import (
     Predictions,
     ResponseLogp,
-    document_logp,
     document_predictions,
     response_logp,
     response_predictions,
@@ -34,7 +33,6 @@ __all__ = [
     "check_same_vocabulary",
     "context_length",
     "divergence_K",
-    "document_logp",
     "document_predictions",
     "is_packed",
     "load_config",

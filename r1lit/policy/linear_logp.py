@@ -66,6 +66,46 @@ class LinearLogp(torch.autograd.Function):
         return grad_hidden_KD, grad_weight_VD.to(weight_VD.dtype), None, None
 
 
+class LinearCrossEntropy(torch.autograd.Function):
+    """Summed cross-entropy of the targets under softmax(hidden @ weight.T).
+
+    Its gradient is known but for a factor when the logits are there, so it is made of them at once
+    and they are never made again: one of four products with the head is saved.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor, with_gradient: bool
+    ) -> Tensor:
+        """Return the sum, float32."""
+        cast_VD = weight_VD.to(hidden_KD.dtype)
+        loss = torch.zeros((), device=hidden_KD.device)
+        ctx.dtype = weight_VD.dtype
+        if with_gradient:
+            ctx.grad_hidden_KD = torch.empty_like(hidden_KD)
+            ctx.grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
+        for part in _parts(hidden_KD, weight_VD):
+            logits_kV = _logits(hidden_KD[part], cast_VD, 1.0)
+            target_k1 = target_K[part, None]
+            normaliser_k1 = logits_kV.logsumexp(-1, keepdim=True)
+            loss += (normaliser_k1 - logits_kV.gather(-1, target_k1)).sum()
+            if with_gradient:
+                grad_kV = logits_kV.sub_(normaliser_k1).exp_()
+                grad_kV.scatter_add_(-1, target_k1, -torch.ones_like(normaliser_k1))
+                grad_kV = grad_kV.to(hidden_KD.dtype)
+                torch.mm(grad_kV, cast_VD, out=ctx.grad_hidden_KD[part])
+                ctx.grad_weight_VD += grad_kV.T @ hidden_KD[part]
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Scale what the forward pass has made; a second time there is nothing left to scale."""
+        grad_weight_VD = ctx.grad_weight_VD.mul_(grad).to(ctx.dtype)
+        grad_hidden_KD = ctx.grad_hidden_KD.float().mul_(grad).to(ctx.grad_hidden_KD.dtype)
+        del ctx.grad_weight_VD, ctx.grad_hidden_KD
+        return grad_hidden_KD, grad_weight_VD, None, None
+
+
 def linear_logp(
     hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
@@ -75,6 +115,12 @@ def linear_logp(
     """
     hidden_KD = hidden_KD.to(autocast_dtype(hidden_KD.device, hidden_KD.dtype))
     return LinearLogp.apply(hidden_KD, weight_VD, target_K, temperature or 1.0)
+
+
+def linear_cross_entropy(hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor) -> Tensor:
+    """Return the cross-entropy summed over the targets, float32; see ``LinearCrossEntropy``."""
+    hidden_KD = hidden_KD.to(autocast_dtype(hidden_KD.device, hidden_KD.dtype))
+    return LinearCrossEntropy.apply(hidden_KD, weight_VD, target_K, torch.is_grad_enabled())
 
 
 def token_parts(

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 from r1lit.objectives.diagnostics import entropy_BT
 from r1lit.policy import linear_logp as module
-from r1lit.policy.linear_logp import linear_logp
+from r1lit.policy.linear_logp import linear_cross_entropy, linear_logp
 
 K, D, V = 100, 8, 64
 
@@ -67,6 +67,32 @@ def test_the_gradient_is_the_slope():
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cross_entropy_is_that_of_the_log_probs_gradients_included(at_once, dtype):
+    hidden_KD, weight_VD, target_K = inputs(dtype)
+    loss = linear_cross_entropy(hidden_KD, weight_VD, target_K)
+    expected = -linear_logp(hidden_KD, weight_VD, target_K)[0].sum()
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
+    share = torch.tensor(1 / 3000)  # no power of two, so that bfloat16 would round it
+    found, wanted = (
+        torch.autograd.grad(x * share, (hidden_KD, weight_VD)) for x in (loss, expected)
+    )
+    rounding = (
+        {"rtol": 1e-5, "atol": 1e-8} if dtype == torch.float32 else {"rtol": 0.02, "atol": 1e-5}
+    )
+    torch.testing.assert_close(found, wanted, **rounding)
+    assert wanted[1].abs().max() > 3e-4, "nothing to tell apart"
+
+
+def test_cross_entropy_is_measured_without_a_gradient(at_once):
+    hidden_KD, weight_VD, target_K = inputs()
+    with torch.no_grad():
+        loss = linear_cross_entropy(hidden_KD, weight_VD, target_K)
+    assert not loss.requires_grad
+    expected = -plainly(hidden_KD, weight_VD, target_K, 1.0)[0].sum()
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=0)
+
+
 def test_greedy_counts_as_temperature_1():
     hidden_KD, weight_VD, target_K = inputs()
     zero, one = (linear_logp(hidden_KD, weight_VD, target_K, t) for t in (0.0, 1.0))
@@ -90,7 +116,9 @@ def test_no_targets():
     logp_K, entropy_K = linear_logp(hidden_KD[:0], weight_VD, target_K[:0])
     assert len(logp_K) == len(entropy_K) == 0
     logp_K.sum().backward()
-    assert not weight_VD.grad.any()
+    loss = linear_cross_entropy(hidden_KD[:0], weight_VD, target_K[:0])
+    loss.backward()
+    assert loss == 0 and not weight_VD.grad.any()
 
 
 def test_bfloat16_is_rounded_once(at_once):
@@ -143,3 +171,6 @@ def test_logits_of_all_tokens_never_exist_at_once(monkeypatch):
     with Largest() as backward:
         logp_K.sum().backward()
     assert max(forward.sizes) == max(backward.sizes) == 16 * V  # K * D and V * D are smaller
+    with Largest() as entropy:
+        linear_cross_entropy(hidden_KD, weight_VD, target_K).backward()
+    assert max(entropy.sizes) == 16 * V

@@ -10,7 +10,7 @@ from tiny_models import ARCHITECTURES, SOFTMAX_ATTENTION, make_policy
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from r1lit.policy import document_logp, is_packed, response_logp
+from r1lit.policy import document_predictions, is_packed, response_logp
 from r1lit.policy.logprobs import pack_documents, padded_logits
 from r1lit.policy.support import enable_packed
 
@@ -261,6 +261,10 @@ def rows_of_documents() -> tuple[Tensor, Tensor, Tensor]:
     return ids, position, target
 
 
+def document_logp(policy, ids, position, target):
+    return document_predictions(policy, ids, position, target).logp(ids[target])
+
+
 @pytest.mark.parametrize("name", SOFTMAX_ATTENTION)
 @torch.no_grad()
 def test_documents_do_not_see_each_other(name):
@@ -287,6 +291,11 @@ def test_packed_documents_say_what_padded_rows_say_gradients_included(name):
     assert found.shape == (int(rows[2].sum()),)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
     assert_same_gradients(gradients(packed, found), gradients(padded, expected))
+    ids, _, target = rows
+    entropy = document_predictions(packed, *rows).cross_entropy(ids[target])
+    plain = -document_logp(padded, *rows).sum()
+    torch.testing.assert_close(entropy, plain, rtol=1e-5, atol=1e-4)
+    assert_same_gradients(gradients(packed, entropy), gradients(padded, plain))
 
 
 def test_only_what_predicts_a_target_is_laid():
@@ -304,5 +313,8 @@ def test_rows_without_targets(policy_of):
     ids, position, target = rows_of_documents()
     logp_K = document_logp(policy, ids, position, torch.zeros_like(target))
     assert logp_K.shape == (0,)
-    logp_K.sum().backward()
+    nothing = torch.zeros_like(target)
+    loss = document_predictions(policy, ids, position, nothing).cross_entropy(ids[nothing])
+    assert loss == 0
+    (logp_K.sum() + loss).backward()
     assert not any(p.grad is not None and p.grad.any() for p in policy.parameters())
