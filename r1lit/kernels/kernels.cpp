@@ -2,7 +2,7 @@
 
 #include <torch/library.h>
 
-#include "causal_softmax.h"
+#include "causal_attention.h"
 #include "decode_attention.h"
 
 TORCH_LIBRARY_FRAGMENT(r1lit, library) {
@@ -10,10 +10,20 @@ TORCH_LIBRARY_FRAGMENT(r1lit, library) {
       "attend_cached(Tensor query, Tensor key, Tensor value, Tensor prompt_key,"
       " Tensor prompt_value, Tensor prompt_length, Tensor prompt_of, Tensor(a!) own_key,"
       " Tensor(b!) own_value, float scaling) -> Tensor");
-  library.def("causal_softmax(Tensor scores, float scaling) -> Tensor");
+#ifdef CPUBLAS_BRGEMM_BF16BF16F32
+  library.def(
+      "causal_attention(Tensor query, Tensor key, Tensor value, float scaling)"
+      " -> (Tensor, Tensor)");
+  library.def(
+      "causal_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out,"
+      " Tensor norms, float scaling) -> (Tensor, Tensor, Tensor)");
+#endif
 }
 
 TORCH_LIBRARY_IMPL(r1lit, CPU, library) {
   library.impl("attend_cached", r1lit::attend_cached);
-  library.impl("causal_softmax", r1lit::causal_softmax);
+#ifdef CPUBLAS_BRGEMM_BF16BF16F32
+  library.impl("causal_attention", r1lit::causal_attention);
+  library.impl("causal_attention_backward", r1lit::causal_attention_backward);
+#endif
 }

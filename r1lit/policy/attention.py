@@ -12,7 +12,7 @@ from transformers.masking_utils import sdpa_mask
 
 from r1lit.policy.cached_attention import CachedLayer, attend_cached
 from r1lit.policy.packed import FromRows, PackedTokens, ToRows
-from r1lit.policy.short_attention import attend_short, suits_short
+from r1lit.policy.tiled_attention import attend_tiled, suits_tiles
 
 ATTENTION = "r1lit"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")
@@ -93,8 +93,8 @@ def attend(
     outputs = []
     for (rows, width), bucket in zip(packed.bucket_shapes, buckets, strict=True):
         q, k, v = (x.unflatten(0, (rows, width)).transpose(1, 2) for x in bucket)
-        if suits_short(q, v, width, dropout):
-            output = attend_short(q, k, v, scaling)
+        if suits_tiles(q, v, dropout):
+            output = attend_tiled(q, k, v, scaling)
         else:
             output, _ = sdpa_attention_forward(
                 module,
