@@ -12,13 +12,11 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from r1lit.batches import Problem, Status, Verdict
-from r1lit.verifiers.asking import Model, ask, key_of
+from r1lit.verifiers.asking import GenerativeJudge, Model, key_of
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.extract import extract_answer, thinking_and_answer
-from r1lit.verifiers.judgements import CostLog, Judgements
 
 MAX_CHARACTERS = 20_000
 _VERDICT = re.compile(r"VERDICT: (CORRECT|INCORRECT)")
@@ -51,7 +49,7 @@ that holds exactly VERDICT: CORRECT or VERDICT: INCORRECT and nothing else.
 """
 
 
-class GenerativeVerifier(Verifier):
+class GenerativeVerifier(GenerativeJudge, Verifier):
     r"""Asks ``model`` whether a response answers its problem as ``problem.answer`` does.
 
     The model's verdict is not believed blindly: a reply that does not end in the verdict line, or
@@ -88,17 +86,10 @@ class GenerativeVerifier(Verifier):
         attempts: int = 3,
         num_threads: int = 8,
     ) -> None:
-        for key, value in (("attempts", attempts), ("num_threads", num_threads)):
-            if value < 1:
-                raise ValueError(f"{key}: {value} is not at least 1")
-        self.model = model
-        self.name = judge_name or str(getattr(model, "name", ""))
-        if cache and not self.name:
-            raise ValueError("judge_name: a cache needs one, as the model has no name of its own")
-        self.attempts = attempts
+        super().__init__(model, cache, log, judge_name, attempts)
+        if num_threads < 1:
+            raise ValueError(f"num_threads: {num_threads} is not at least 1")
         self.num_threads = num_threads
-        self.judgements = Judgements(Path(cache) if cache else None)
-        self.costs = CostLog(Path(log) if log else None)
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
@@ -136,14 +127,10 @@ class GenerativeVerifier(Verifier):
         return key_of(INSTRUCTIONS, self.name, problem.question, problem.answer, answer)
 
     def _ask(self, key: str, answer: str, problem: Problem, start: float) -> Verdict:
-        said = ask(
-            self.model,
+        said = self.ask(
             partial(judge_prompt, problem, answer),
             read_verdict,
             lambda is_correct: "right" if is_correct else "wrong",
-            name=self.name,
-            attempts=self.attempts,
-            costs=self.costs,
         )
         failed = said.status in ("timeout", "error")
         reason = said.text if failed else _reason(said.status, said.text)

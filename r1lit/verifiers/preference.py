@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
-from r1lit.verifiers.asking import Model, ask, key_of
+from r1lit.verifiers.asking import GenerativeJudge, key_of
 from r1lit.verifiers.extract import thinking_and_answer
-from r1lit.verifiers.judgements import CostLog, Judgements
 
 LOWEST, HIGHEST = 1, 10
 MAX_CHARACTERS = 20_000
@@ -57,7 +55,7 @@ class PreferenceJudge(Protocol):
         """Compare two responses to one prompt."""
 
 
-class GenerativePreference:
+class GenerativePreference(GenerativeJudge):
     r"""Asks ``model`` for a score from 1 to 10 of either response, and returns the difference.
 
     Its last line must be ``SCORES: 7 4``; a reply that does not end so, or repeats the fence, is
@@ -65,35 +63,10 @@ class GenerativePreference:
     fails. Judgements are kept in ``cache``, each draw by itself; failures are not. A judge at
     temperature 0 says the same at every draw in one order: ask it at a higher one.
 
-    Args:
-        model: any callable from prompt to reply, such as ``ChatEndpoint``.
-        cache: the file of judgements, made if absent; None keeps them in memory.
-        log: a JSONL file to which every request's status, seconds and tokens are added.
-        judge_name: names the model in cache and log; its own ``name`` if left out.
-        attempts: how often one judgement is asked for.
-
     >>> judge = GenerativePreference(lambda prompt: "The first is right.\nSCORES: 8 3")
     >>> judge("What is 2 + 2?", "4", "5")
     5.0
     """
-
-    def __init__(
-        self,
-        model: Model,
-        cache: str | None = None,
-        log: str | None = None,
-        judge_name: str | None = None,
-        attempts: int = 3,
-    ) -> None:
-        if attempts < 1:
-            raise ValueError(f"attempts: {attempts} is not at least 1")
-        self.model = model
-        self.name = judge_name or str(getattr(model, "name", ""))
-        if cache and not self.name:
-            raise ValueError("judge_name: a cache needs one, as the model has no name of its own")
-        self.attempts = attempts
-        self.judgements = Judgements(Path(cache) if cache else None)
-        self.costs = CostLog(Path(log) if log else None)
 
     def __call__(self, prompt: str, first: str, second: str, draw: int = 0) -> float | None:
         """Return the difference of the scores, or None."""
@@ -103,14 +76,10 @@ class GenerativePreference:
         known = self.judgements.get(key)
         if known is not None:
             return float(known[1])
-        said = ask(
-            self.model,
+        said = self.ask(
             partial(comparison_prompt, prompt, first, second),
             read_scores,
             lambda _: "right",  # the log's word for a reply that could be read
-            name=self.name,
-            attempts=self.attempts,
-            costs=self.costs,
         )
         if said.value is None:
             return None
