@@ -30,7 +30,7 @@ RM_COLOR = VERMILION
 
 
 def draw_stages(stages: Sequence[dict[str, Any]]) -> Figure:
-    """Return six panels: a run's numbers with two standard errors, and the paper's below.
+    """Return six panels: our numbers with two standard errors, and the paper's below.
 
     The reward model's score has no scale of its own: it has an axis at the right.
     """
@@ -41,7 +41,7 @@ def draw_stages(stages: Sequence[dict[str, Any]]) -> Figure:
     for axes, title, series in zip(above, TITLES, OURS, strict=True):
         for (key, label), color, marker in zip(series, COLORS, MARKERS, strict=False):
             _line(axes, by_name, key, label, color, marker)
-        _tidy(axes, f"{title}: this run")
+        _tidy(axes, f"{title}: the small world")
         axes.set_ylim(-0.03, 1.05)
     right = above[2].twinx()
     _line(right, by_name, "helpfulness_rm", "helpfulness, RM (right)", RM_COLOR, "D")
