@@ -22,7 +22,8 @@ LAYERS = (
     {"metrics"},
     {"objectives", "sandbox"},
     {"jsonl", "endpoint"},
-    {"atomic", "transport", "batches", "templates", "seeding", "machine", "kernels", "console"},
+    {"kernels"},
+    {"atomic", "transport", "batches", "templates", "seeding", "machine", "console"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from r1lit.machine import has_fast_bfloat16
+
 FLAGS = ("-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-w")
 FOLDER = "R1LIT_KERNELS_DIR"
 SECONDS = 300.0
@@ -41,7 +43,25 @@ def has_kernels() -> bool:
             stacklevel=2,
         )
         return False
-    torch.library.register_fake("r1lit::attend_cached", _shape_only)
+    torch.library.register_fake("r1lit::attend_cached", _attended)
+    if hasattr(torch.ops.r1lit, "packed_linear"):
+        torch.library.register_fake("r1lit::packed_linear", _multiplied)
+    return True
+
+
+@functools.cache
+def has_bfloat16_kernels() -> bool:
+    """Return whether the kernels that multiply in bfloat16 run: ``packed_linear`` and the like.
+
+    They need a processor with instructions for that, and a PyTorch that offers its products.
+    """
+    if not has_fast_bfloat16() or not has_kernels():
+        return False
+    token = torch.zeros(1, 1, 1, 2, dtype=torch.bfloat16)
+    try:
+        torch.ops.r1lit.causal_attention(token, token, token, 1.0)
+    except (AttributeError, RuntimeError):
+        return False
     return True
 
 
@@ -102,5 +122,9 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-def _shape_only(query: Tensor, key: Tensor, value: Tensor, *caches: Any) -> Tensor:
+def _attended(query: Tensor, key: Tensor, value: Tensor, *caches: Any) -> Tensor:
     return query.new_empty(query.shape, dtype=value.dtype)
+
+
+def _multiplied(x: Tensor, weight: Tensor, out_features: int, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], out_features)

@@ -29,7 +29,6 @@ namespace r1lit {
 
 using at::Tensor;
 using at::native::cpublas::brgemm;
-using Bits = uint16_t;  // of a bfloat16
 
 constexpr int64_t STEP = 16;
 constexpr int64_t QUERIES = 64, KEYS = 256;  // of a tile in the forward pass
@@ -43,17 +42,6 @@ struct Sizes {
       : B(query.size(0)), H(query.size(1)), K(key.size(1)), L(query.size(2)), D(query.size(3)),
         W((L + STEP - 1) / STEP * STEP), U(B * H) {}
 };
-
-inline const BFloat16* numbers(const void* bits) { return static_cast<const BFloat16*>(bits); }
-
-// The nearest bfloat16, ties to even; not for NaN, of which it may make infinity.
-inline uint32_t rounded(float number) {
-  union {
-    float number;
-    uint32_t bits;
-  } both = {number};
-  return (both.bits + 0x7fff + ((both.bits >> 16) & 1)) >> 16;
-}
 
 // One head of one row of a [B, heads, L, D] tensor as [W, D].
 inline void read(const Tensor& tensor, int64_t row, int64_t head, const Sizes& sizes,

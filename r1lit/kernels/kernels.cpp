@@ -4,6 +4,7 @@
 
 #include "causal_attention.h"
 #include "decode_attention.h"
+#include "packed_linear.h"
 
 TORCH_LIBRARY_FRAGMENT(r1lit, library) {
   library.def(
@@ -17,6 +18,8 @@ TORCH_LIBRARY_FRAGMENT(r1lit, library) {
   library.def(
       "causal_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out,"
       " Tensor norms, float scaling) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "packed_linear(Tensor x, Tensor weight, int out_features, Tensor? bias) -> Tensor");
 #endif
 }
 
@@ -25,5 +28,6 @@ TORCH_LIBRARY_IMPL(r1lit, CPU, library) {
 #ifdef CPUBLAS_BRGEMM_BF16BF16F32
   library.impl("causal_attention", r1lit::causal_attention);
   library.impl("causal_attention_backward", r1lit::causal_attention_backward);
+  library.impl("packed_linear", r1lit::packed_linear);
 #endif
 }

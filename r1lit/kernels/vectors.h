@@ -1,4 +1,4 @@
-// Sixteen float32 numbers at a time, and an exponential that loops over them can use.
+// Numbers as kernels read and round them, and an exponential that loops can be vectorised over.
 
 #pragma once
 
@@ -15,6 +15,7 @@
 namespace r1lit {
 
 using c10::BFloat16;
+using Bits = uint16_t;  // of a bfloat16
 
 // In as many registers as the machine needs for them.
 constexpr int64_t LANES = 16;
@@ -40,6 +41,17 @@ inline Floats load(const BFloat16* x) {  // the upper half of a float32's bits
 
 inline float to_float(float x) { return x; }
 inline float to_float(BFloat16 x) { return static_cast<float>(x); }
+
+inline const BFloat16* numbers(const void* bits) { return static_cast<const BFloat16*>(bits); }
+
+// The nearest bfloat16, ties to even; not for NaN, of which it may make infinity.
+inline uint32_t rounded(float number) {
+  union {
+    float number;
+    uint32_t bits;
+  } both = {number};
+  return (both.bits + 0x7fff + ((both.bits >> 16) & 1)) >> 16;
+}
 
 // e^x for x <= 0 within 2e-7 of it: 2^round(x log2 e) times a Taylor polynomial of what is left.
 // A loop over it is vectorised, which one over std::exp is not everywhere.

@@ -8,14 +8,12 @@ grows with the length of a row, not with its square.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from r1lit.kernels import has_kernels
-from r1lit.machine import has_fast_bfloat16
+from r1lit.kernels import has_bfloat16_kernels
 
 
 class TiledAttention(torch.autograd.Function):
@@ -51,19 +49,6 @@ class TiledAttention(torch.autograd.Function):
         return query, key, value, None
 
 
-@functools.cache
-def has_tiles() -> bool:
-    """Return whether this machine's PyTorch and processor have the products that tiles need."""
-    if not has_fast_bfloat16() or not has_kernels():
-        return False
-    token = torch.zeros(1, 1, 1, 2, dtype=torch.bfloat16)
-    try:
-        torch.ops.r1lit.causal_attention(token, token, token, 1.0)
-    except (AttributeError, RuntimeError):
-        return False
-    return True
-
-
 def suits_tiles(query: Tensor, value: Tensor, dropout: float) -> bool:
     """Return whether attention is in bfloat16 on such a CPU, over even heads, without dropout."""
     return (
@@ -73,7 +58,7 @@ def suits_tiles(query: Tensor, value: Tensor, dropout: float) -> bool:
         and query.shape[-1] == value.shape[-1]
         and query.shape[-1] % 2 == 0
         and dropout == 0.0
-        and has_tiles()
+        and has_bfloat16_kernels()
     )
 
 

@@ -1,40 +1,19 @@
 """A policy as it decodes: the same modules and parameters, linear layers in the compute dtype.
 
-On a CPU with fast bfloat16 products, weights are laid out once a rollout as the kernel wants them.
+On a CPU with fast bfloat16 products, weights are laid out once a rollout as the kernel reads them.
 """
 
 from __future__ import annotations
 
 import copy
-from itertools import count
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
 
-from r1lit.machine import has_fast_bfloat16
+from r1lit.kernels import has_bfloat16_kernels
 
-ROWS_AT_ONCE = 64  # the batch that weights are laid out for; any other works too
-
-_weights: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
-_names = count()
-_library = torch.library.Library("r1lit", "DEF")
-# the laid out weight cannot go through torch.compile; its number can
-_library.define("packed_linear(Tensor x, Tensor name, int out_features, Tensor? bias) -> Tensor")
-
-
-def _packed_linear(x: Tensor, name: Tensor, out_features: int, bias: Tensor | None) -> Tensor:
-    weight = _weights[int(name)]
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-
-
-def _shape_only(x: Tensor, name: Tensor, out_features: int, bias: Tensor | None) -> Tensor:
-    return x.new_empty(*x.shape[:-1], out_features)
-
-
-_library.impl("packed_linear", _packed_linear, "CPU")
-torch.library.register_fake("r1lit::packed_linear", _shape_only, lib=_library)
+BLOCK = 64  # features out of a block of the kernel
 
 
 class CastLinear(nn.Module):
@@ -47,9 +26,7 @@ class CastLinear(nn.Module):
         super().__init__()
         self.dtype = dtype
         self.register_buffer("weight", linear.weight.detach().to(dtype))
-        self.register_buffer(
-            "bias", None if linear.bias is None else linear.bias.detach().to(dtype)
-        )
+        self.register_buffer("bias", _cast(linear.bias, dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x @ weight.T + bias in that dtype."""
@@ -57,23 +34,32 @@ class CastLinear(nn.Module):
 
 
 class PackedLinear(nn.Module):
-    """The same in bfloat16 on a CPU, the weight laid out for its kernel."""
+    """The same in bfloat16 on a CPU, by a kernel: for few rows PyTorch's own takes far longer."""
+
+    weight: Tensor
+    bias: Tensor | None
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        weight = linear.weight.detach().bfloat16().contiguous()
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS_AT_ONCE)
         self.out_features = linear.out_features
-        name = next(_names)
-        _weights[name] = self.packed
-        self.register_buffer("name", torch.tensor(name))
-        self.register_buffer(
-            "bias", None if linear.bias is None else linear.bias.detach().bfloat16()
-        )
+        self.register_buffer("weight", laid_out(linear.weight.detach().bfloat16()))
+        self.register_buffer("bias", _cast(linear.bias, torch.bfloat16))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x @ weight.T + bias in bfloat16."""
-        return torch.ops.r1lit.packed_linear(x.bfloat16(), self.name, self.out_features, self.bias)
+        return torch.ops.r1lit.packed_linear(
+            x.bfloat16(), self.weight, self.out_features, self.bias
+        )
+
+
+def laid_out(weight_NK: Tensor) -> Tensor:
+    """Return a weight in blocks of ``BLOCK`` rows, pairs of columns side by side.
+
+    The last block is filled up with zeros: [N / 64, K / 2, 64, 2].
+    """
+    rows, columns = weight_NK.shape
+    filled = nn.functional.pad(weight_NK, (0, 0, 0, -rows % BLOCK))
+    return filled.view(-1, BLOCK, columns // 2, 2).transpose(1, 2).contiguous()
 
 
 def for_decoding(module: nn.Module, dtype: torch.dtype) -> Any:
@@ -83,7 +69,8 @@ def for_decoding(module: nn.Module, dtype: torch.dtype) -> Any:
     """
     if type(module) is nn.Linear:
         on_cpu = module.weight.device.type == "cpu"
-        if on_cpu and dtype == torch.bfloat16 and has_fast_bfloat16():
+        suits = on_cpu and dtype == torch.bfloat16 and module.in_features % 2 == 0
+        if suits and has_bfloat16_kernels():
             return PackedLinear(module)
         return CastLinear(module, dtype)
     stand_in = copy.copy(module)
@@ -93,3 +80,7 @@ def for_decoding(module: nn.Module, dtype: torch.dtype) -> Any:
         for name, child in module._modules.items()
     }
     return stand_in
+
+
+def _cast(bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if bias is None else bias.detach().to(dtype)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from r1lit.policy.tiled_attention import attend_tiled, has_tiles, suits_tiles
+from r1lit.kernels import has_bfloat16_kernels
+from r1lit.policy.tiled_attention import attend_tiled, suits_tiles
 
-pytestmark = pytest.mark.skipif(not has_tiles(), reason="no bfloat16 products or compiler here")
+pytestmark = pytest.mark.skipif(not has_bfloat16_kernels(), reason="no fast bfloat16 here")
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
