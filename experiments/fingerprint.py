@@ -1,18 +1,24 @@
-"""Digests of what steps read and write: files and folders by their content."""
+"""Digests of what runs read and write, and folders that know what they were made from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from r1lit.atomic import replace_file
 
 WHOLE = 1 << 28  # bytes up to which a file is read whole
 ENDS = 1 << 20  # bytes read at either end of a longer one
+INPUTS = "inputs.json"
+OUTPUTS = ("cache", "default_root_dir", "dirpath", "log", "save_dir")
+"""Keys of a config under which paths stand that a run writes to."""
 
 _known: dict[tuple[str, int, int], str] = {}
 
@@ -35,33 +41,53 @@ def fingerprint(path: Path) -> str | None:
     return digest.hexdigest()
 
 
-def record_inputs(config: Any, folder: Path) -> None:
-    """Write ``<folder>/inputs.json``: digests of the files and folders that a config names.
+def begin(folder: Path, name: str, config: Any) -> Path:
+    """Return a config's file ``<folder>/<name>``; a folder that is not of that config is emptied.
 
-    Left out are the run's own, in ``folder``, and folders that hold it.
+    Digests of the files and folders that the config names are in ``<folder>/inputs.json``; a run
+    whose inputs are others by now is not that config's either.
+
+    Raises:
+        ValueError: if the folder holds what no such run has left there.
     """
-    inputs = {
-        name: fingerprint(Path(name))
-        for name in sorted(set(_paths(config)))
-        if not Path(name).is_relative_to(folder) and not folder.is_relative_to(name)
-    }
-    replace_file(folder / "inputs.json", (json.dumps(inputs, indent=1) + "\n").encode())
+    path = folder / name
+    if not is_of(folder, name, config):
+        if path.exists() or (folder / INPUTS).exists():
+            shutil.rmtree(folder)
+        elif folder.is_dir() and any(folder.iterdir()):
+            raise ValueError(f"output: {folder} holds something else; move it, or name another")
+        inputs = {text: fingerprint(Path(text)) for text in sorted(set(_inputs(config, folder)))}
+        replace_file(folder / INPUTS, (json.dumps(inputs, indent=1) + "\n").encode())
+        replace_file(path, yaml.safe_dump(config).encode())
+    return path
 
 
-def changed_inputs(folder: Path) -> list[str]:
-    """Return which of the recorded inputs are others by now; one that is gone is not among them."""
-    path = folder / "inputs.json"
-    recorded = json.loads(path.read_text()) if path.exists() else {}
-    return [name for name, was in recorded.items() if fingerprint(Path(name)) not in (was, None)]
+def is_of(folder: Path, name: str, config: Any) -> bool:
+    """Return whether a folder is of this config, and of what the files it names hold now.
+
+    An input that is gone does not count as another one: its results can still be reported.
+    """
+    path, inputs = folder / name, folder / INPUTS
+    if not path.exists() or not inputs.exists() or path.read_text() != yaml.safe_dump(config):
+        return False
+    recorded = json.loads(inputs.read_text())
+    return all(fingerprint(Path(text)) in (digest, None) for text, digest in recorded.items())
 
 
-def _paths(node: Any) -> Iterator[str]:
-    if isinstance(node, str):
-        if "/" in node and os.path.exists(node):
+def _inputs(node: Any, folder: Path) -> Iterator[str]:
+    """Yield the paths that a config reads: those that exist and that the run does not write to."""
+    if isinstance(node, dict):
+        for key, child in node.items():
+            if key not in OUTPUTS:
+                yield from _inputs(child, folder)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _inputs(child, folder)
+    elif isinstance(node, str) and "/" in node and os.path.exists(node):
+        path, own = Path(node).resolve(), folder.resolve()
+        holds = own.is_relative_to(path) or Path.cwd().is_relative_to(path)
+        if not holds and not path.is_relative_to(own):
             yield node
-    elif isinstance(node, dict | list):
-        for child in node.values() if isinstance(node, dict) else node:
-            yield from _paths(child)
 
 
 def _of_file(path: Path) -> str:

@@ -12,9 +12,9 @@ A sweep file is data::
     seeds: [0, 1, 2]
     output: runs/objectives                     # a point lives in <output>/<variant>/seed-<seed>
 
-A finished point leaves ``result.json`` in its folder, with the digest of its whole config: it is
-skipped as long as the config and what the files it names hold (``inputs.json``) stay the same, and
-made afresh when they change. An interrupted point goes on from its last checkpoint.
+A finished point leaves ``result.json`` in its folder: it is skipped as long as its config
+(``point.yaml``) and what the files it names hold (``inputs.json``) stay the same, and made afresh
+when they change. An interrupted point goes on from its last checkpoint.
 ``<output>/results.jsonl`` gathers the results of all points that are finished under the present
 sweep file.
 
@@ -25,7 +25,6 @@ a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import json
 import math
@@ -42,7 +41,7 @@ import yaml
 from tqdm import tqdm
 
 from experiments.compose import Config, merge, move_run
-from experiments.fingerprint import changed_inputs, record_inputs
+from experiments.fingerprint import begin, is_of
 from experiments.launch import held, start
 from r1lit import jsonl
 from r1lit.atomic import replace_file
@@ -50,6 +49,7 @@ from r1lit.callbacks.progress import as_clock
 
 Launch = Callable[[list[str], Path], int]
 KEYS = ("base", "grid", "seeds", "output")
+CONFIG = "point.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,27 +67,18 @@ class Point:
         return yaml.safe_dump(self.config)
 
     @property
-    def digest(self) -> str:
-        """Names the config."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
-
-    @property
     def state(self) -> str:
         """``finished``, ``interrupted`` (to be resumed) or ``new``."""
         if self.result() is not None:
             return "finished"
-        started = self.folder / "point.yaml"
-        same = started.exists() and started.read_text() == self.text
-        same = same and not changed_inputs(self.folder)
+        same = is_of(self.folder, CONFIG, self.config)
         return "interrupted" if same and any(self.folder.rglob("last.ckpt")) else "new"
 
     def result(self) -> jsonl.Record | None:
         """Return the result, if the point is finished under this very config and its inputs."""
         path = self.folder / "result.json"
         result = json.loads(path.read_text()) if path.exists() else None
-        if result is None or result["digest"] != self.digest or changed_inputs(self.folder):
-            return None
-        return result
+        return result if result is not None and is_of(self.folder, CONFIG, self.config) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,15 +198,10 @@ def score_of(evaluation: jsonl.Record) -> tuple[str, float] | None:
 
 def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | None:
     """Make or finish a point and return its result; None if it failed."""
-    started = point.folder / "point.yaml"
-    arguments = ["fit", "-c", str(started)]
-    if point.state == "interrupted":
-        arguments += ["--ckpt_path", "last"]
-    else:
-        if started.exists():  # ours, but of another config, of other inputs or without progress
-            shutil.rmtree(point.folder)
-        replace_file(started, point.text.encode())
-        record_inputs(point.config, point.folder)
+    resume = ["--ckpt_path", "last"] if point.state == "interrupted" else []
+    if not resume and is_of(point.folder, CONFIG, point.config):  # begun, and without a checkpoint
+        shutil.rmtree(point.folder)
+    arguments = ["fit", "-c", str(begin(point.folder, CONFIG, point.config)), *resume]
     if launch(arguments, point.folder / "log.txt") != 0:
         return None
     evaluations = json.loads((point.folder / "summary.json").read_text())
@@ -224,7 +210,6 @@ def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | No
     result = {
         "variant": point.variant,
         "seed": point.seed,
-        "digest": point.digest,
         "seconds": evaluations[-1]["seconds"],
         "final": evaluations[-1],
         "best": max(evaluations, key=lambda evaluation: (score_of(evaluation) or ("", 0.0))[1]),
@@ -293,7 +278,7 @@ def main(args: Sequence[str] | None = None) -> int:
         seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
         if options.dry_run:
             for point in sweep.points(seeds):
-                print(f"{point.state:<12} {point.folder}  {point.digest}")
+                print(f"{point.state:<12} {point.folder}")
             return 0
         return 1 if run_sweep(sweep, seeds) else 0
     except ValueError as error:

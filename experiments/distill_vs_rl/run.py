@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,9 +32,8 @@ from typing import Any
 import yaml
 
 from experiments.compose import Config, merge, move_run
-from experiments.fingerprint import changed_inputs, record_inputs
+from experiments.fingerprint import begin
 from experiments.sweep import in_subprocess
-from r1lit.atomic import replace_file
 
 Launch = Callable[[list[str], Path], int]
 KEYS = ("student", "documents", "output", "seeds", "evaluation", "arms")
@@ -180,29 +178,18 @@ def run(experiment: Experiment, seeds: Sequence[int], launch: Launch = in_subpro
 
 def _train(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:
     folder = experiment.folder(arm, seed)
-    started = _started(experiment.training(arm, seed), folder, "training.yaml")
+    config = begin(folder, "training.yaml", experiment.training(arm, seed))
     if (folder / "compute.json").exists():
         return True
-    return launch(["fit", "-c", str(started), "--ckpt_path", "last"], folder / "log.txt") == 0
+    return launch(["fit", "-c", str(config), "--ckpt_path", "last"], folder / "log.txt") == 0
 
 
 def _test(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:
     folder = experiment.folder(arm, seed) / "evaluation"
-    started = _started(experiment.test(arm, seed), folder, "evaluation.yaml")
+    config = begin(folder, "evaluation.yaml", experiment.test(arm, seed))
     if (folder / "report.json").exists():
         return True
-    return launch(["test", "-c", str(started)], folder.with_name("log.txt")) == 0
-
-
-def _started(config: Config, folder: Path, name: str) -> Path:
-    """Return the config's file in the folder, emptied if it held work of another one."""
-    path, text = folder / name, yaml.safe_dump(config)
-    if path.exists() and (path.read_text() != text or changed_inputs(folder)):
-        shutil.rmtree(folder)
-    if not path.exists():
-        replace_file(path, text.encode())
-        record_inputs(config, folder)
-    return path
+    return launch(["test", "-c", str(config)], folder.with_name("log.txt")) == 0
 
 
 def main(args: Sequence[str] | None = None) -> int:

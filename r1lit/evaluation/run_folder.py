@@ -37,17 +37,15 @@ class RunFolder:
             ValueError: naming the settings in which the responses that are there differ, or if
                 another process is at work in the folder.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(self.path / ".lock", timeout=0, is_singleton=True)
+        self._take()
         try:
-            self._lock.acquire()
-        except Timeout:
-            raise ValueError(
-                f"dirpath: another evaluation is writing to {self.path}; wait for it to end, or"
-                " name another dirpath"
-            ) from None
+            self._go_on(json.loads(json.dumps(settings)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _go_on(self, settings: dict[str, Any]) -> None:
         path = self.path / "settings.json"
-        settings = json.loads(json.dumps(settings))
         if path.is_file() and self.lines.path.is_file() and self.lines.path.stat().st_size:
             saved = json.loads(path.read_text())
             differ = sorted(k for k in {*saved, *settings} if saved.get(k) != settings.get(k))
@@ -63,7 +61,24 @@ class RunFolder:
     def close(self) -> None:
         """Let other processes have the folder."""
         if self._lock is not None:
-            self._lock.release(force=True)
+            self._lock.release()
+            self._lock = None
+
+    def _take(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock", timeout=0, is_singleton=True)
+            lock.acquire()
+        except Timeout:
+            raise ValueError(
+                f"dirpath: another evaluation is writing to {self.path}; wait for it to end, or"
+                " name another dirpath"
+            ) from None
+        except OSError as error:
+            raise ValueError(
+                f"dirpath: {self.path} cannot be written ({error.strerror})"
+            ) from error
+        self._lock = lock
 
     def done(self, prompts: Mapping[str, str]) -> dict[str, set[int]]:
         """Return the samples that are there, by uid of their problem.

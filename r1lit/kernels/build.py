@@ -18,7 +18,10 @@ from torch import Tensor
 
 from r1lit.machine import has_fast_bfloat16
 
-FLAGS = ("-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-w")
+FLAGS = (
+    *("-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
+    *("-fPIC", "-shared", "-w"),
+)
 FOLDER = "R1LIT_KERNELS_DIR"
 SECONDS = 300.0
 
@@ -46,15 +49,21 @@ def has_kernels() -> bool:
     torch.library.register_fake("r1lit::attend_cached", _attended)
     if hasattr(torch.ops.r1lit, "packed_linear"):
         torch.library.register_fake("r1lit::packed_linear", _multiplied)
+        torch.library.register_fake("r1lit::causal_attention", _seen)
+        torch.library.register_fake("r1lit::causal_attention_backward", _gradients)
     return True
 
 
-@functools.cache
 def has_bfloat16_kernels() -> bool:
     """Return whether the kernels that multiply in bfloat16 run: ``packed_linear`` and the like.
 
     They need a processor with instructions for that, and a PyTorch that offers its products.
     """
+    return bool(torch.backends.mkldnn.enabled) and _multiplies()
+
+
+@functools.cache
+def _multiplies() -> bool:
     if not has_fast_bfloat16() or not has_kernels():
         return False
     token = torch.zeros(1, 1, 1, 2, dtype=torch.bfloat16)
@@ -124,6 +133,20 @@ def _processor() -> str:
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, *caches: Any) -> Tensor:
     return query.new_empty(query.shape, dtype=value.dtype)
+
+
+def _seen(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+    rows, heads, tokens, size = query.shape
+    out = query.new_empty(rows, tokens, heads, size, dtype=torch.bfloat16)
+    return out, query.new_empty(rows * heads, tokens, dtype=torch.float32)
+
+
+def _gradients(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(  # type: ignore[return-value]
+        x.new_empty(x.transpose(1, 2).shape, dtype=torch.float32) for x in (query, key, value)
+    )
 
 
 def _multiplied(x: Tensor, weight: Tensor, out_features: int, bias: Tensor | None) -> Tensor:

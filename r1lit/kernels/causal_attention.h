@@ -35,12 +35,25 @@ constexpr int64_t QUERIES = 64, KEYS = 256;  // of a tile in the forward pass
 constexpr int64_t SIDE = 128;                // of a tile in the backward pass, at most
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
+inline void check(const Tensor& tensor, const char* name) {
+  const auto type = tensor.scalar_type();
+  TORCH_CHECK(tensor.dim() == 4 && tensor.stride(3) == 1 && tensor.size(3) % 2 == 0 &&
+                  (type == at::kFloat || type == at::kBFloat16),
+              "causal_attention: ", name, " is [B, heads, L, an even D], float32 or bfloat16");
+}
+
 struct Sizes {
   int64_t B, H, K, L, D, W, U;
 
-  Sizes(const Tensor& query, const Tensor& key)
-      : B(query.size(0)), H(query.size(1)), K(key.size(1)), L(query.size(2)), D(query.size(3)),
-        W((L + STEP - 1) / STEP * STEP), U(B * H) {}
+  Sizes(const Tensor& query, const Tensor& key, const Tensor& value, double scaling) {
+    check(query, "query"), check(key, "key"), check(value, "value");
+    B = query.size(0), H = query.size(1), K = key.size(1), L = query.size(2), D = query.size(3);
+    W = (L + STEP - 1) / STEP * STEP, U = B * H;
+    TORCH_CHECK(L > 0 && D > 0 && K > 0 && H % K == 0 && scaling > 0 &&
+                    key.sizes() == at::IntArrayRef({B, K, L, D}) && value.sizes() == key.sizes(),
+                "causal_attention: key and value are [B, K, L, D] as query is [B, H, L, D], H a"
+                " multiple of K, and scaling is above 0");
+  }
 };
 
 // One head of one row of a [B, heads, L, D] tensor as [W, D].
@@ -72,62 +85,60 @@ inline void pair(const std::vector<Bits>& plain, const Sizes& sizes, std::vector
   }
 }
 
-// A matrix of 32-bit words to its transpose: also [W, D / 2, 2] to [D / 2, W, 2], and
-// [W / 2, D, 2] to [D, W].
-inline void turn(const void* matrix, int64_t rows, int64_t columns, void* out) {
+// A matrix of 32-bit words to the transposes of its tiles of `side` rows, one after another; the
+// last one is as wide as the others, that products have few shapes. So [W, D / 2, 2] becomes
+// [tiles, D / 2, side, 2], and with half the side [W / 2, D, 2] becomes [tiles, D, side].
+inline void turn(const void* matrix, int64_t rows, int64_t columns, int64_t side, void* out) {
   const auto* __restrict from = static_cast<const uint32_t*>(matrix);
   auto* __restrict to = static_cast<uint32_t*>(out);
-  for (int64_t r = 0; r < rows; r += LANES)
-    for (int64_t c = 0; c < columns; ++c)
-      for (int64_t i = r; i < std::min(r + LANES, rows); ++i)
-        to[c * rows + i] = from[i * columns + c];
+  for (int64_t tile = 0; tile < rows; tile += side)
+    for (int64_t r = tile; r < std::min(tile + side, rows); r += LANES)
+      for (int64_t c = 0; c < columns; ++c)
+        for (int64_t i = r; i < std::min({r + LANES, tile + side, rows}); ++i)
+          to[tile * columns + c * side + i - tile] = from[i * columns + c];
 }
 
-inline void check(const Tensor& tensor, const char* name) {
-  const auto type = tensor.scalar_type();
-  TORCH_CHECK(tensor.dim() == 4 && tensor.stride(3) == 1 && tensor.size(3) % 2 == 0 &&
-                  (type == at::kFloat || type == at::kBFloat16),
-              "causal_attention: ", name, " is [B, heads, L, an even D], float32 or bfloat16");
-}
+inline int64_t whole(int64_t tokens, int64_t side) { return (tokens + side - 1) / side * side; }
 
 // What a thread needs to attend with the queries of one head after another.
 class Forward {
  public:
   Forward(const Sizes& sizes, float scale)
-      : sizes(sizes), scale(scale), plain(sizes.W * sizes.D), pairs(plain), query(plain), key(plain),
-        value(plain), scores(KEYS * QUERIES), sums(sizes.D * QUERIES), powers(KEYS / 2 * QUERIES) {}
+      : sizes(sizes), scale(scale), plain(sizes.W * sizes.D), pairs(plain),
+        query(whole(sizes.W, QUERIES) * sizes.D), key(plain), value(whole(sizes.W, KEYS) * sizes.D),
+        scores(KEYS * QUERIES), sums(sizes.D * QUERIES), powers(KEYS / 2 * QUERIES) {}
 
   void take_query(const Tensor& tensor, int64_t row, int64_t head) {
     read(tensor, row, head, sizes, plain);
-    turn(plain.data(), sizes.W, sizes.D / 2, query.data());
+    turn(plain.data(), sizes.W, sizes.D / 2, QUERIES, query.data());
   }
 
   void take_key_value(const Tensor& keys, const Tensor& values, int64_t row, int64_t head) {
     read(keys, row, head, sizes, key);
     read(values, row, head, sizes, plain);
     pair(plain, sizes, pairs);
-    turn(pairs.data(), sizes.W / 2, sizes.D, value.data());
+    turn(pairs.data(), sizes.W / 2, sizes.D, KEYS / 2, value.data());
   }
 
   // Attend with up to QUERIES queries from `first` on; returns how many. `sums` [D, QUERIES] over
   // `total` are what they see, and `highest * scale + log(total)` the log of their summed powers.
   int64_t attend(int64_t first) {
-    const auto [B, H, K, L, D, W, U] = sizes;
-    const int64_t num_queries = std::min(QUERIES, W - first), last = first + num_queries;
+    const int64_t D = sizes.D, num_queries = std::min(QUERIES, sizes.W - first);
+    const int64_t last = first + num_queries;
     std::fill_n(highest, QUERIES, NEVER);
     std::fill_n(total, QUERIES, 0.0f);
     for (int64_t j = 0; j < last; j += KEYS) {
       const int64_t num_keys = std::min(KEYS, last - j);
-      brgemm(num_keys, num_queries, D, D, W, QUERIES, false, numbers(key.data() + j * D),
-             numbers(query.data() + first * 2), scores.data());
+      brgemm(num_keys, num_queries, D, D, QUERIES, QUERIES, false, numbers(key.data() + j * D),
+             numbers(query.data() + first * D), scores.data());
       for (int64_t t = std::max<int64_t>(0, first - j); t < num_keys; ++t)
         std::fill_n(scores.data() + t * QUERIES, j + t - first, NEVER);
       raise_highest(num_keys, num_queries, j > 0);
       take_powers(num_keys, num_queries);
-      brgemm(D, num_queries, num_keys, W, QUERIES, QUERIES, j > 0, numbers(value.data() + j),
-             numbers(powers.data()), sums.data());
+      brgemm(D, num_queries, num_keys, KEYS, QUERIES, QUERIES, j > 0,
+             numbers(value.data() + j * D), numbers(powers.data()), sums.data());
     }
-    return std::min(num_queries, L - first);
+    return std::min(num_queries, sizes.L - first);
   }
 
   const Sizes sizes;
@@ -179,10 +190,8 @@ class Forward {
 // Returns [B, L, H, D] in bfloat16, and the logarithm of each query's summed powers, [U, L].
 inline std::tuple<Tensor, Tensor> causal_attention(const Tensor& query, const Tensor& key,
                                                    const Tensor& value, double scaling) {
-  check(query, "query"), check(key, "key"), check(value, "value");
-  const Sizes sizes(query, key);
-  const auto [B, H, K, L, D, W, U] = sizes;
-  const int64_t group = H / K;
+  const Sizes sizes(query, key, value, scaling);
+  const int64_t B = sizes.B, H = sizes.H, L = sizes.L, D = sizes.D, U = sizes.U, group = H / sizes.K;
   const Tensor out = at::empty({B, L, H, D}, query.options().dtype(at::kBFloat16));
   const Tensor norms = at::empty({U, L}, query.options().dtype(at::kFloat));
   auto* outs = reinterpret_cast<Bits*>(out.data_ptr<BFloat16>());
@@ -212,29 +221,30 @@ inline std::tuple<Tensor, Tensor> causal_attention(const Tensor& query, const Te
 class Backward {
  public:
   Backward(const Sizes& sizes, float scale)
-      : sizes(sizes), scale(scale), tiles((sizes.W + SIDE - 1) / SIDE),
-        side((sizes.W / STEP + tiles - 1) / tiles * STEP), plain(sizes.W * sizes.D),
-        query_pairs(plain), query_turned(plain), grad_pairs(plain), grad_turned(plain), key(plain),
-        key_turned(plain), value(plain), norm(sizes.W), mean(sizes.W), query_sums(sizes.W * sizes.D),
-        query_grad(query_sums), key_grad(query_sums), value_grad(query_sums), scores(side * side),
-        slopes(scores), weights(side * side), steps(weights), step_pairs(side / 2 * side) {}
+      : sizes(sizes), scale(scale), side(even_side(sizes.W)), plain(sizes.W * sizes.D), key(plain),
+        value(plain), query_pairs(plain), grad_pairs(plain),
+        query_turned(whole(sizes.W, side) * sizes.D), grad_turned(query_turned),
+        key_turned(query_turned), norm(sizes.W), mean(sizes.W), query_sums(query_turned.size()),
+        query_grad(query_sums), key_grad(sizes.W * sizes.D), value_grad(key_grad),
+        scores(side * side), slopes(scores), weights(side * side), steps(weights),
+        step_pairs(side / 2 * side) {}
 
   void take_key_value(const Tensor& keys, const Tensor& values, int64_t row, int64_t head) {
     read(keys, row, head, sizes, key);
     pair(key, sizes, plain);
-    turn(plain.data(), sizes.W / 2, sizes.D, key_turned.data());
+    turn(plain.data(), sizes.W / 2, sizes.D, side / 2, key_turned.data());
     read(values, row, head, sizes, value);
   }
 
   void take_query(const Tensor& query, const Tensor& grad, const Tensor& out, const float* norms,
                   int64_t row, int64_t head) {
-    const auto [B, H, K, L, D, W, U] = sizes;
+    const int64_t L = sizes.L, D = sizes.D;
     read(query, row, head, sizes, plain);
     pair(plain, sizes, query_pairs);
-    turn(plain.data(), W, D / 2, query_turned.data());
+    turn(plain.data(), sizes.W, D / 2, side, query_turned.data());
     read(grad, row, head, sizes, plain);
     pair(plain, sizes, grad_pairs);
-    turn(plain.data(), W, D / 2, grad_turned.data());
+    turn(plain.data(), sizes.W, D / 2, side, grad_turned.data());
     std::copy_n(norms, L, norm.data());
     const BFloat16* seen =
         out.const_data_ptr<BFloat16>() + row * out.stride(0) + head * out.stride(1);
@@ -248,36 +258,43 @@ class Backward {
 
   // Fill in query_grad, key_grad and value_grad, each [W, D].
   void differentiate() {
-    const auto [B, H, K, L, D, W, U] = sizes;
+    const int64_t D = sizes.D, W = sizes.W;
     for (int64_t j = 0; j < W; j += side) {
       const int64_t num_keys = std::min(side, W - j);
       for (int64_t i = j; i < W; i += side) {
         const int64_t num_queries = std::min(side, W - i);
-        brgemm(num_keys, num_queries, D, D, W, side, false, numbers(key.data() + j * D),
-               numbers(query_turned.data() + i * 2), scores.data());
-        brgemm(num_keys, num_queries, D, D, W, side, false, numbers(value.data() + j * D),
-               numbers(grad_turned.data() + i * 2), slopes.data());
+        brgemm(num_keys, num_queries, D, D, side, side, false, numbers(key.data() + j * D),
+               numbers(query_turned.data() + i * D), scores.data());
+        brgemm(num_keys, num_queries, D, D, side, side, false, numbers(value.data() + j * D),
+               numbers(grad_turned.data() + i * D), slopes.data());
         differentiate_softmax(i, num_keys, num_queries, i == j);
         brgemm(num_keys, D, num_queries, side, D, D, i > j, numbers(weights.data()),
                numbers(grad_pairs.data() + i * D), value_grad.data() + j * D);
         brgemm(num_keys, D, num_queries, side, D, D, i > j, numbers(steps.data()),
                numbers(query_pairs.data() + i * D), key_grad.data() + j * D);
-        brgemm(D, num_queries, num_keys, W, side, W, j > 0, numbers(key_turned.data() + j),
-               numbers(step_pairs.data()), query_sums.data() + i);
+        brgemm(D, num_queries, num_keys, side, side, side, j > 0, numbers(key_turned.data() + j * D),
+               numbers(step_pairs.data()), query_sums.data() + i * D);
       }
     }
-    turn(query_sums.data(), D, W, query_grad.data());
+    for (int64_t i = 0; i < W; i += side)
+      turn(query_sums.data() + i * D, D, side, D, query_grad.data() + i * D);
   }
 
   const Sizes sizes;
   const float scale;
-  const int64_t tiles, side;
-  std::vector<Bits> plain, query_pairs, query_turned, grad_pairs, grad_turned, key, key_turned, value;
+  const int64_t side;
+  std::vector<Bits> plain, key, value, query_pairs, grad_pairs, query_turned, grad_turned, key_turned;
   std::vector<float> norm, mean, query_sums, query_grad, key_grad, value_grad, scores, slopes;
   std::vector<Bits> weights, steps;
   std::vector<uint32_t> step_pairs;
 
  private:
+  // The side of the fewest tiles that are about as large as each other.
+  static int64_t even_side(int64_t W) {
+    const int64_t tiles = whole(W, SIDE) / SIDE;
+    return whole(whole(W, tiles) / tiles, STEP);
+  }
+
   // Weights of a tile from its scores, and their gradients from the slopes, both rounded.
   void differentiate_softmax(int64_t first, int64_t num_keys, int64_t num_queries, bool is_diagonal) {
     const float *__restrict log_sum = norm.data() + first, *__restrict less = mean.data() + first;
@@ -306,9 +323,13 @@ class Backward {
 inline std::tuple<Tensor, Tensor, Tensor> causal_attention_backward(
     const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
     const Tensor& out, const Tensor& norms, double scaling) {
-  check(grad, "grad");
-  const Sizes sizes(query, key);
-  const auto [B, H, K, L, D, W, U] = sizes;
+  const Sizes sizes(query, key, value, scaling);
+  check(grad, "grad"), check(out, "out");
+  TORCH_CHECK(grad.sizes() == query.sizes() && out.sizes() == query.sizes() &&
+                  out.scalar_type() == at::kBFloat16 && norms.is_contiguous() &&
+                  norms.numel() == sizes.U * sizes.L,
+              "causal_attention: grad, out and norms are those of the forward pass");
+  const int64_t B = sizes.B, H = sizes.H, K = sizes.K, L = sizes.L, D = sizes.D, U = sizes.U;
   const int64_t group = H / K;
   const auto options = query.options().dtype(at::kFloat);
   Tensor grads[3];

@@ -29,9 +29,11 @@ inline Tensor packed_linear(const Tensor& x, const Tensor& weight, int64_t N,
   const int64_t K = x.size(-1), M = K ? x.numel() / K : 0, blocks = weight.size(0);
   TORCH_CHECK(x.scalar_type() == at::kBFloat16 && weight.scalar_type() == at::kBFloat16 &&
                   weight.dim() == 4 && weight.size(1) * 2 == K && weight.size(2) == BLOCK &&
-                  weight.is_contiguous() && N <= blocks * BLOCK,
-              "packed_linear: x is [..., K] and the weight [N / ", BLOCK, ", K / 2, ", BLOCK,
-              ", 2], both bfloat16");
+                  weight.is_contiguous() && N <= blocks * BLOCK &&
+                  (!bias || (bias->is_contiguous() && bias->numel() == N &&
+                             bias->scalar_type() == at::kBFloat16)),
+              "packed_linear: x is [..., K], the weight [N / ", BLOCK, ", K / 2, ", BLOCK,
+              ", 2] and the bias [N], all bfloat16");
   const Tensor input = x.contiguous();
   auto sizes = x.sizes().vec();
   sizes.back() = N;

@@ -44,7 +44,7 @@ inline float to_float(BFloat16 x) { return static_cast<float>(x); }
 
 inline const BFloat16* numbers(const void* bits) { return static_cast<const BFloat16*>(bits); }
 
-// The nearest bfloat16, ties to even; not for NaN, of which it may make infinity.
+// The nearest bfloat16, ties to even; a NaN may become any number.
 inline uint32_t rounded(float number) {
   union {
     float number;

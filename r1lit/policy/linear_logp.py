@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from r1lit.policy.attention import autocast_dtype
 
@@ -49,6 +50,7 @@ class LinearLogp(torch.autograd.Function):
         return logp_K, entropy_K
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_K: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """Make the logits again: d logp / d logits = (onehot - softmax) / temperature."""
         hidden_KD, weight_VD, target_K, normaliser_K = ctx.saved_tensors
@@ -81,29 +83,46 @@ class LinearCrossEntropy(torch.autograd.Function):
         cast_VD = weight_VD.to(hidden_KD.dtype)
         loss = torch.zeros((), device=hidden_KD.device)
         ctx.dtype = weight_VD.dtype
-        if with_gradient:
+        ctx.grad_hidden_KD = ctx.grad_weight_VD = None
+        if with_gradient and ctx.needs_input_grad[0]:
             ctx.grad_hidden_KD = torch.empty_like(hidden_KD)
+        if with_gradient and ctx.needs_input_grad[1]:
             ctx.grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
+        ctx.has_gradients = True
         for part in _parts(hidden_KD, weight_VD):
             logits_kV = _logits(hidden_KD[part], cast_VD, 1.0)
             target_k1 = target_K[part, None]
             normaliser_k1 = logits_kV.logsumexp(-1, keepdim=True)
             loss += (normaliser_k1 - logits_kV.gather(-1, target_k1)).sum()
-            if with_gradient:
-                grad_kV = logits_kV.sub_(normaliser_k1).exp_()
-                grad_kV.scatter_add_(-1, target_k1, -torch.ones_like(normaliser_k1))
-                grad_kV = grad_kV.to(hidden_KD.dtype)
+            if ctx.grad_hidden_KD is None and ctx.grad_weight_VD is None:
+                continue
+            grad_kV = logits_kV.sub_(normaliser_k1).exp_()
+            grad_kV.scatter_add_(-1, target_k1, -torch.ones_like(normaliser_k1))
+            grad_kV = grad_kV.to(hidden_KD.dtype)
+            if ctx.grad_hidden_KD is not None:
                 torch.mm(grad_kV, cast_VD, out=ctx.grad_hidden_KD[part])
+            if ctx.grad_weight_VD is not None:
                 ctx.grad_weight_VD += grad_kV.T @ hidden_KD[part]
         return loss
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """Scale what the forward pass has made; a second time there is nothing left to scale."""
-        grad_weight_VD = ctx.grad_weight_VD.mul_(grad).to(ctx.dtype)
-        grad_hidden_KD = ctx.grad_hidden_KD.float().mul_(grad).to(ctx.grad_hidden_KD.dtype)
-        del ctx.grad_weight_VD, ctx.grad_hidden_KD
-        return grad_hidden_KD, grad_weight_VD, None, None
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        """Scale what the forward pass has made.
+
+        Raises:
+            RuntimeError: the second time, when there is nothing left to scale.
+        """
+        if not ctx.has_gradients:
+            raise RuntimeError("linear_cross_entropy: its gradient can be taken once")
+        ctx.has_gradients = False
+        hidden_KD, weight_VD = ctx.grad_hidden_KD, ctx.grad_weight_VD
+        ctx.grad_hidden_KD = ctx.grad_weight_VD = None
+        if hidden_KD is not None:
+            hidden_KD = hidden_KD.float().mul_(grad).to(hidden_KD.dtype)
+        if weight_VD is not None:
+            weight_VD = weight_VD.mul_(grad).to(ctx.dtype)
+        return hidden_KD, weight_VD, None, None
 
 
 def linear_logp(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from r1lit.kernels import has_bfloat16_kernels
 
@@ -30,6 +31,7 @@ class TiledAttention(torch.autograd.Function):
         return out_BLHD
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_BLHD: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Return the gradients of query, key and value; weights are computed again."""
         query_BHLD, key_BKLD, value_BKLD, out_BLHD, norm = ctx.saved_tensors
@@ -53,6 +55,7 @@ def suits_tiles(query: Tensor, value: Tensor, dropout: float) -> bool:
     """Return whether attention is in bfloat16 on such a CPU, over even heads, without dropout."""
     return (
         query.device.type == "cpu"
+        and query.numel() > 0
         and query.dtype in (torch.float32, torch.bfloat16)
         and value.dtype == torch.bfloat16
         and query.shape[-1] == value.shape[-1]

@@ -86,9 +86,9 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
         attempts: int = 3,
         num_threads: int = 8,
     ) -> None:
-        super().__init__(model, cache, log, judge_name, attempts)
         if num_threads < 1:
             raise ValueError(f"num_threads: {num_threads} is not at least 1")
+        super().__init__(model, cache, log, judge_name, attempts)
         self.num_threads = num_threads
 
     def verify(self, response: str, problem: Problem) -> Verdict:

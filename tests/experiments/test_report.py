@@ -8,6 +8,7 @@ import math
 import pytest
 
 from experiments import report
+from experiments.fingerprint import begin
 from experiments.report import END, START, as_table, draw, fill_in, mean_and_error
 from experiments.sweep import read_sweep
 
@@ -124,11 +125,10 @@ def test_the_command_writes_table_and_figure(sweep_file, tmp_path, capsys):
     readme.write_text(f"# Q\n{START}\n{END}\n")
     assert report.main([str(path)]) == 2
     assert "no point is finished" in capsys.readouterr().err
-    for seed, digest in ((0, read_sweep(path).point("grpo", 0).digest), (1, "of another config")):
-        folder = tmp_path / f"out/grpo/seed-{seed}"
-        folder.mkdir(parents=True)
-        record = {**RESULTS[seed], "digest": digest}
-        (folder / "result.json").write_text(json.dumps(record))
+    points = [read_sweep(path).point("grpo", seed) for seed in (0, 1)]
+    for point, config in zip(points, (points[0].config, {"of": "another"}), strict=True):
+        begin(point.folder, "point.yaml", config)
+        (point.folder / "result.json").write_text(json.dumps(RESULTS[point.seed]))
     assert report.main([str(path)]) == 0
     text = readme.read_text()
     assert "1 of 4 runs finished" in text

@@ -84,6 +84,21 @@ def test_cross_entropy_is_that_of_the_log_probs_gradients_included(at_once, dtyp
     assert wanted[1].abs().max() > 3e-4, "nothing to tell apart"
 
 
+def test_cross_entropy_makes_only_the_gradients_that_are_needed():
+    hidden_KD, weight_VD, target_K = inputs()
+    both = torch.autograd.grad(linear_cross_entropy(hidden_KD, weight_VD, target_K), hidden_KD)[0]
+    frozen_VD = weight_VD.detach()
+    loss = linear_cross_entropy(hidden_KD, frozen_VD, target_K)
+    loss.backward(retain_graph=True)
+    assert torch.equal(hidden_KD.grad, both)
+    with pytest.raises(RuntimeError, match="can be taken once"):
+        loss.backward()
+    fixed_KD = hidden_KD.detach()
+    linear_cross_entropy(fixed_KD, weight_VD, target_K).backward()
+    assert weight_VD.grad.abs().max() > 1
+    assert not linear_cross_entropy(fixed_KD, frozen_VD, target_K).requires_grad
+
+
 def test_cross_entropy_is_measured_without_a_gradient(at_once):
     hidden_KD, weight_VD, target_K = inputs()
     with torch.no_grad():

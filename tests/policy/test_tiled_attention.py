@@ -59,3 +59,30 @@ def test_only_even_heads_in_bfloat16_without_dropout():
     assert not suits_tiles(query, value.float(), 0.0)
     assert not suits_tiles(query[..., :7], value[..., :7], 0.0)
     assert not suits_tiles(query.to("meta"), value, 0.0)
+    assert not suits_tiles(query[:, :, :0], value[:, :, :0], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value"),
+    [
+        ((1, 3, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)),
+        ((1, 1, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)),
+        ((1, 2, 4, 8), (1, 2, 3, 8), (1, 2, 3, 8)),
+        ((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 6)),
+        ((1, 2, 0, 8), (1, 2, 0, 8), (1, 2, 0, 8)),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(query, key, value):
+    with pytest.raises(RuntimeError, match="causal_attention: key and value are"):
+        torch.ops.r1lit.causal_attention(*map(torch.zeros, (query, key, value)), 1.0)
+
+
+def test_gradients_of_some_inputs_and_of_strided_ones():
+    query, key, value = (x.detach() for x in draw(4, 2, 37, 16))
+    key.requires_grad_()
+    whole = torch.autograd.grad(attend_tiled(query, key, value, 0.3).float().sum(), key)[0]
+    strided = [x.transpose(1, 2).contiguous().transpose(1, 2).detach() for x in (query, key, value)]
+    strided[1].requires_grad_()
+    out = attend_tiled(*strided, 0.3)
+    again = torch.autograd.grad(out.float().sum(), strided[1])[0]
+    assert torch.equal(whole, again) and whole.abs().max() > 0.1
