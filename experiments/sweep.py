@@ -248,10 +248,11 @@ def run_sweep(
             else:
                 outcome = "left to another process"
             bar.update()
-            left = (time.monotonic() - started) / (index + 1) * (len(todo) - index - 1)
+            done = len(failed) + sum(other.result() is not None for other in todo)  # by anyone
+            left = (time.monotonic() - started) / max(1, done) * (len(todo) - done)
             tqdm.write(
                 f"point {num_finished + index + 1}/{len(points)}  {point.variant} seed"
-                f" {point.seed}  {outcome}  {as_clock(left)} left"
+                f" {point.seed}  {outcome}" + (f"  {as_clock(left)} left" if done else "")
             )
             sys.stdout.flush()
     _gather(sweep)
