@@ -7,6 +7,7 @@ import torch
 import yaml
 
 import r1lit.cli
+import r1lit.modules.base
 
 BF16 = {
     "trainer": {"precision": "bf16-mixed", "val_check_interval": 1},
@@ -14,9 +15,14 @@ BF16 = {
 }
 
 
+def make(monkeypatch, fast: bool) -> None:
+    for module in (r1lit.cli, r1lit.modules.base):
+        monkeypatch.setattr(module, "has_fast_bfloat16", lambda: fast)
+
+
 @pytest.fixture
 def slow(monkeypatch):
-    monkeypatch.setattr(r1lit.cli, "has_fast_bfloat16", lambda: False)
+    make(monkeypatch, fast=False)
 
 
 def test_a_slow_cpu_computes_in_float32_and_its_config_says_so(fit, slow, tmp_path):
@@ -41,5 +47,5 @@ def test_who_insists_gets_bf16(fit, slow):
 
 
 def test_a_fast_cpu_keeps_bf16(fit, monkeypatch):
-    monkeypatch.setattr(r1lit.cli, "has_fast_bfloat16", lambda: True)
+    make(monkeypatch, fast=True)
     assert fit("run", BF16).trainer.precision == "bf16-mixed"
