@@ -62,11 +62,6 @@ class Point:
     config: Config
 
     @property
-    def text(self) -> str:
-        """The config as YAML."""
-        return yaml.safe_dump(self.config)
-
-    @property
     def state(self) -> str:
         """``finished``, ``interrupted`` (to be resumed) or ``new``."""
         if self.result() is not None:

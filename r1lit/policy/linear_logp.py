@@ -51,21 +51,20 @@ class LinearLogp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_K: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(
+        ctx: Any, grad_K: Tensor, _: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None, None]:
         """Make the logits again: d logp / d logits = (onehot - softmax) / temperature."""
         hidden_KD, weight_VD, target_K, normaliser_K = ctx.saved_tensors
         cast_VD = weight_VD.to(hidden_KD.dtype)
-        grad_hidden_KD = torch.empty_like(hidden_KD)
-        grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
+        gradients = _Gradients(ctx, hidden_KD, weight_VD)
         for part in _parts(hidden_KD, weight_VD):
             logits_kV = _logits(hidden_KD[part], cast_VD, ctx.temperature)
             grad_k1 = grad_K[part, None].float() / ctx.temperature
             grad_kV = logits_kV.sub_(normaliser_K[part, None]).exp_().mul_(-grad_k1)
             grad_kV.scatter_add_(-1, target_K[part, None], grad_k1)
-            grad_kV = grad_kV.to(hidden_KD.dtype)
-            torch.mm(grad_kV, cast_VD, out=grad_hidden_KD[part])
-            grad_weight_VD += grad_kV.T @ hidden_KD[part]
-        return grad_hidden_KD, grad_weight_VD.to(weight_VD.dtype), None, None
+            gradients.add(part, grad_kV, hidden_KD, cast_VD)
+        return gradients.hidden_KD, _cast(gradients.weight_VD, weight_VD.dtype), None, None
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -83,26 +82,16 @@ class LinearCrossEntropy(torch.autograd.Function):
         cast_VD = weight_VD.to(hidden_KD.dtype)
         loss = torch.zeros((), device=hidden_KD.device)
         ctx.dtype = weight_VD.dtype
-        ctx.grad_hidden_KD = ctx.grad_weight_VD = None
-        if with_gradient and ctx.needs_input_grad[0]:
-            ctx.grad_hidden_KD = torch.empty_like(hidden_KD)
-        if with_gradient and ctx.needs_input_grad[1]:
-            ctx.grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
-        ctx.has_gradients = True
+        ctx.gradients = _Gradients(ctx, hidden_KD, weight_VD) if with_gradient else None
         for part in _parts(hidden_KD, weight_VD):
             logits_kV = _logits(hidden_KD[part], cast_VD, 1.0)
             target_k1 = target_K[part, None]
             normaliser_k1 = logits_kV.logsumexp(-1, keepdim=True)
             loss += (normaliser_k1 - logits_kV.gather(-1, target_k1)).sum()
-            if ctx.grad_hidden_KD is None and ctx.grad_weight_VD is None:
-                continue
-            grad_kV = logits_kV.sub_(normaliser_k1).exp_()
-            grad_kV.scatter_add_(-1, target_k1, -torch.ones_like(normaliser_k1))
-            grad_kV = grad_kV.to(hidden_KD.dtype)
-            if ctx.grad_hidden_KD is not None:
-                torch.mm(grad_kV, cast_VD, out=ctx.grad_hidden_KD[part])
-            if ctx.grad_weight_VD is not None:
-                ctx.grad_weight_VD += grad_kV.T @ hidden_KD[part]
+            if ctx.gradients is not None and any(ctx.needs_input_grad[:2]):
+                grad_kV = logits_kV.sub_(normaliser_k1).exp_()
+                grad_kV.scatter_add_(-1, target_k1, -torch.ones_like(normaliser_k1))
+                ctx.gradients.add(part, grad_kV, hidden_KD, cast_VD)
         return loss
 
     @staticmethod
@@ -113,16 +102,33 @@ class LinearCrossEntropy(torch.autograd.Function):
         Raises:
             RuntimeError: the second time, when there is nothing left to scale.
         """
-        if not ctx.has_gradients:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
             raise RuntimeError("linear_cross_entropy: its gradient can be taken once")
-        ctx.has_gradients = False
-        hidden_KD, weight_VD = ctx.grad_hidden_KD, ctx.grad_weight_VD
-        ctx.grad_hidden_KD = ctx.grad_weight_VD = None
+        hidden_KD, weight_VD = gradients.hidden_KD, gradients.weight_VD
         if hidden_KD is not None:
             hidden_KD = hidden_KD.float().mul_(grad).to(hidden_KD.dtype)
         if weight_VD is not None:
-            weight_VD = weight_VD.mul_(grad).to(ctx.dtype)
-        return hidden_KD, weight_VD, None, None
+            weight_VD = weight_VD.mul_(grad)
+        return hidden_KD, _cast(weight_VD, ctx.dtype), None, None
+
+
+class _Gradients:
+    """Gradients of hidden states and, in float32, of the weight; None where none is asked for."""
+
+    def __init__(self, ctx: Any, hidden_KD: Tensor, weight_VD: Tensor) -> None:
+        self.hidden_KD = torch.empty_like(hidden_KD) if ctx.needs_input_grad[0] else None
+        self.weight_VD = (
+            torch.zeros_like(weight_VD, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        )
+
+    def add(self, part: slice, grad_kV: Tensor, hidden_KD: Tensor, cast_VD: Tensor) -> None:
+        """Take the gradient of a part's logits."""
+        grad_kV = grad_kV.to(hidden_KD.dtype)
+        if self.hidden_KD is not None:
+            torch.mm(grad_kV, cast_VD, out=self.hidden_KD[part])
+        if self.weight_VD is not None:
+            self.weight_VD += grad_kV.T @ hidden_KD[part]
 
 
 def linear_logp(
@@ -159,3 +165,7 @@ def _parts(hidden_KD: Tensor, weight_VD: Tensor) -> Iterator[slice]:
 def _logits(hidden_kD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
     logits_kV = (hidden_kD @ weight_VD.T).float()
     return logits_kV if temperature == 1.0 else logits_kV / temperature
+
+
+def _cast(grad: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if grad is None else grad.to(dtype)

@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 from r1lit.batches import Problem, Status, Verdict
-from r1lit.verifiers.asking import GenerativeJudge, Model, key_of
+from r1lit.verifiers.asking import GenerativeJudge, key_of
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.extract import extract_answer, thinking_and_answer
 
@@ -64,12 +65,9 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     key or does not know the model raises ``ValueError``: no response is to blame for that.
 
     Args:
-        model: any callable from prompt to reply, such as ``ChatEndpoint``.
-        cache: the file of judgements, made if absent; None keeps nothing.
-        log: a JSONL file to which every request's status, seconds and tokens are added.
-        judge_name: names the model in cache and log; its own ``name`` if left out.
-        attempts: how often one response is asked about before giving up.
         num_threads: requests under way at once. An in-process model needs 1.
+        *args: of ``GenerativeJudge``.
+        **options: of ``GenerativeJudge``: model, cache, log, judge_name and attempts.
 
     >>> judge = GenerativeVerifier(lambda prompt: "Both say four.\nVERDICT: CORRECT")
     >>> problem = Problem(uid="", question="What is 2 + 2?", answer="4", source="")
@@ -77,18 +75,10 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     'right'
     """
 
-    def __init__(
-        self,
-        model: Model,
-        cache: str | None = None,
-        log: str | None = None,
-        judge_name: str | None = None,
-        attempts: int = 3,
-        num_threads: int = 8,
-    ) -> None:
+    def __init__(self, *args: Any, num_threads: int = 8, **options: Any) -> None:
         if num_threads < 1:
             raise ValueError(f"num_threads: {num_threads} is not at least 1")
-        super().__init__(model, cache, log, judge_name, attempts)
+        super().__init__(*args, **options)
         self.num_threads = num_threads
 
     def verify(self, response: str, problem: Problem) -> Verdict:

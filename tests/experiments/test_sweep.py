@@ -197,7 +197,7 @@ def test_axes_multiply(sweep_file):
         "class_path": "r1lit.objectives.DAPO",
         "init_args": {"epsilon_low": 0.1},
     }
-    assert len({point.text for point in sweep.points()}) == 8
+    assert len({yaml.safe_dump(point.config) for point in sweep.points()}) == 8
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_every_point_of_every_shipped_sweep_is_a_valid_config(monkeypatch, tmp_p
         sweep = read_sweep(path)
         for point in sweep.points(sweep.seeds[:1]):
             config = tmp_path / "point.yaml"
-            config.write_text(point.text)
+            config.write_text(yaml.safe_dump(point.config))
             with pytest.raises(SystemExit) as stop:
                 cli.main(["fit", "-c", str(config), "--print_config"])
             assert stop.value.code in (0, None), point.variant
