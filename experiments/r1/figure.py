@@ -13,7 +13,7 @@ from experiments.r1.shape import PAPER
 from experiments.r1.stages import STAGES
 from r1lit.callbacks.figures import BLUE, GREEN, ORANGE, VERMILION
 
-TITLES = ("Reasoning", "Following instructions, language", "Preference, safety")
+TITLES = ("Reasoning", "Following, language", "Preference, safety")
 OURS = (
     (("reasoning_pass_at_1", "pass@1"), ("cons_at_16", "cons@k")),
     (
