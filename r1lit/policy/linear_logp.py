@@ -15,14 +15,16 @@ from torch.autograd.function import once_differentiable
 from r1lit.policy.attention import autocast_dtype
 
 LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
+TOKENS_AT_ONCE = 256  # or more: the weight's gradient passes through memory once for each part
+ROWS_AT_ONCE = 8192  # of the weight, whose product of a part then need not leave the cache
 
 
 class LinearLogp(torch.autograd.Function):
     """log softmax(hidden @ weight.T / temperature) at the targets, and the entropy beside it.
 
-    Logits are made for as many tokens at a time as keep them within ``LOGITS_AT_ONCE`` numbers,
-    and made again in the backward pass. The products run in the dtype of ``hidden_KD``, what
-    comes after in float32.
+    Logits are made for as many tokens at a time as keep them within ``LOGITS_AT_ONCE`` numbers, but
+    for ``TOKENS_AT_ONCE`` at least, and made again in the backward pass. The products run in the
+    dtype of ``hidden_KD``, what comes after in float32.
     """
 
     @staticmethod
@@ -128,7 +130,10 @@ class _Gradients:
         if self.hidden_KD is not None:
             torch.mm(grad_kV, cast_VD, out=self.hidden_KD[part])
         if self.weight_VD is not None:
-            self.weight_VD += grad_kV.T @ hidden_KD[part]
+            for grad_kv, weight_vD in zip(
+                grad_kV.split(ROWS_AT_ONCE, dim=1), self.weight_VD.split(ROWS_AT_ONCE), strict=True
+            ):
+                weight_vD += grad_kv.T @ hidden_KD[part]
 
 
 def linear_logp(
@@ -151,9 +156,9 @@ def linear_cross_entropy(hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor)
 def token_parts(
     num_tokens: int, vocabulary: int, device: torch.device, copies: int = 1
 ) -> Iterator[slice]:
-    """Yield parts of the tokens whose logits, ``copies`` times over, are few enough."""
+    """Yield parts of the tokens whose logits, ``copies`` times over, are as few as there."""
     at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cuda"])
-    size = max(16, at_once // (copies * vocabulary))
+    size = max(TOKENS_AT_ONCE, at_once // vocabulary) // copies
     for start in range(0, num_tokens, size):
         yield slice(start, start + size)
 

@@ -17,6 +17,13 @@ K, D, V = 100, 8, 64
 @pytest.fixture(params=[1, 40 * V, 1 << 20], ids=["16 at once", "40 at once", "all at once"])
 def at_once(request, monkeypatch) -> int:
     monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", request.param)
+    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 16)
+    return request.param
+
+
+@pytest.fixture(params=[24, 1 << 13], ids=["24 rows of the weight", "all rows"])
+def rows_at_once(request, monkeypatch) -> int:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", request.param)
     return request.param
 
 
@@ -36,7 +43,7 @@ def plainly(hidden_KD, weight_VD, target_K, temperature):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])
-def test_values_and_gradients_are_those_of_log_softmax(at_once, temperature):
+def test_values_and_gradients_are_those_of_log_softmax(at_once, rows_at_once, temperature):
     hidden_KD, weight_VD, target_K = inputs()
     grad_K = torch.linspace(-1, 2, K)
     logp_K, entropy_K = linear_logp(hidden_KD, weight_VD, target_K, temperature)
@@ -177,6 +184,7 @@ class Largest(TorchDispatchMode):
 
 def test_logits_of_all_tokens_never_exist_at_once(monkeypatch):
     monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", 16 * V)
+    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 16)
     hidden_KD, weight_VD, target_K = inputs()
     with Largest() as plain:
         plainly(hidden_KD, weight_VD, target_K, 0.7)[0].sum().backward()

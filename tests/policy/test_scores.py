@@ -29,6 +29,7 @@ DIVERGENCES = [ForwardKL(), ReverseKL(), GeneralizedJSD(0.1), SampledReverseKL()
 @pytest.fixture(params=[1, 160 * V, 1 << 22], ids=["16 at once", "40 at once", "all at once"])
 def at_once(request, monkeypatch) -> int:
     monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", request.param)
+    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 64)
     return request.param
 
 
@@ -85,6 +86,7 @@ class Largest(TorchDispatchMode):
 
 def test_whole_logits_never_exist(monkeypatch):
     monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", 1)
+    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 64)
     student, teacher = predictions(0, D, num=1000), predictions(1, E, num=1000)
     target_K = torch.zeros(1000, dtype=torch.long)
     with Largest() as seen:
