@@ -82,10 +82,7 @@ def attend(
     if packed is None:
         assert prompt_cache is not None
         prompt_cache.append((key, value))
-        query = query.to(value.dtype)
-        return sdpa_attention_forward(
-            module, query, key.to(value.dtype), value, None, scaling=scaling, is_causal=True
-        )
+        return _attend_causally(module, query, key, value, scaling), None
     value = value.to(autocast_dtype(value.device, value.dtype))
     rows_FHD = [_to_rows(x, packed) for x in (query, key, value)]
     sizes = [rows * width for rows, width in packed.bucket_shapes]
@@ -93,22 +90,35 @@ def attend(
     outputs = []
     for (rows, width), bucket in zip(packed.bucket_shapes, buckets, strict=True):
         q, k, v = (x.unflatten(0, (rows, width)).transpose(1, 2) for x in bucket)
-        if suits_tiles(q, v, dropout):
-            output = attend_tiled(q, k, v, scaling)
-        else:
-            output, _ = sdpa_attention_forward(
-                module,
-                q.to(v.dtype),
-                k.to(v.dtype),
-                v,
-                None,
-                dropout=dropout,
-                scaling=scaling,
-                is_causal=True,
-            )
+        output = _attend_causally(module, q, k, v, scaling, dropout)
         outputs.append(output.flatten(0, 1).flatten(1))
     output_NE = FromRows.apply(torch.cat(outputs), packed)
     return output_NE.view(1, len(packed), query.shape[1], -1), None
+
+
+def _attend_causally(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scaling: float,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Return [rows, tokens, heads, size], in the dtype of ``value``."""
+    if suits_tiles(query, value, dropout):
+        return attend_tiled(query, key, value, scaling)
+    dtype = value.dtype
+    output, _ = sdpa_attention_forward(
+        module,
+        query.to(dtype),
+        key.to(dtype),
+        value,
+        None,
+        dropout=dropout,
+        scaling=scaling,
+        is_causal=True,
+    )
+    return output
 
 
 def _to_rows(states: Tensor, packed: PackedTokens) -> Tensor:

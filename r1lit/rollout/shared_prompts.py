@@ -19,6 +19,9 @@ from r1lit.rollout.decoding import Decoding
 from r1lit.rollout.packed_linear import for_decoding
 
 BLOCK = 64  # own tokens by which caches grow
+# prompts are padded to a multiple of it: CPUs add up what is left over in another order, and a
+# prompt's logits would depend on how long others are
+LANES = 16
 
 
 class Decoder:
@@ -64,7 +67,7 @@ class SharedPromptDecoding(Decoding):
         self.decoder = decoder
         device = next(decoder.model.parameters()).device
         length_P = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        width = max(2, int(length_P.max()))
+        width = -(-int(length_P.max()) // LANES) * LANES
         ids_PS = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
         for row, prompt in enumerate(prompts):
             ids_PS[row, : len(prompt)] = torch.tensor(prompt, device=device)

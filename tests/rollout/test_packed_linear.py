@@ -28,8 +28,8 @@ def test_a_packed_layer_is_the_layer_in_bfloat16(rows, columns, features, bias):
 
 
 @fast
-def test_a_packed_layer_compiles_once_for_layers_of_one_shape(monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "disable", False)  # the other tests compile nothing
+@torch._dynamo.config.patch(disable=False)  # the other tests compile nothing
+def test_a_packed_layer_compiles_once_for_layers_of_one_shape():
     graphs = []
 
     def counting(graph, inputs):

@@ -1,0 +1,66 @@
+"""In bfloat16 a response is the same to the bit, whatever else is drawn with it.
+
+A resumed evaluation draws the missing responses alone, and must end as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import make_policy, make_tokenizer
+
+from r1lit.machine import has_fast_bfloat16
+from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy.support import enable_packed
+from r1lit.rollout import InProcessEngine, Sampling
+
+MINI = Path(__file__).parents[2] / "models/mini"
+GROUP_SIZE = 2
+
+fast = pytest.mark.skipif(not has_fast_bfloat16(), reason="no fast bfloat16 here")
+
+
+@pytest.fixture(scope="module")
+def draw():
+    policy, tokenizer = load_policy(str(MINI), dtype="bfloat16"), load_tokenizer(str(MINI))
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(40, 95, (96,), generator=generator).tolist()
+    prompts = [torch.randint(3, 1400, (n,), generator=generator).tolist() for n in [*lengths, 117]]
+
+    def draw(chosen: list[int], group: list[int]):
+        return InProcessEngine(compile=False).generate(
+            policy, tokenizer, [prompts[p] for p in chosen], group_size=len(group),
+            sampling=Sampling(max_tokens=2), seed=0, iteration=0,
+            samples=[GROUP_SIZE * p + g for p in chosen for g in group],
+        )  # fmt: skip
+
+    return draw
+
+
+@fast
+@pytest.mark.parametrize("chosen", [range(96), range(0, 96, 3), range(60, 62), [5]])
+@pytest.mark.parametrize("group", [[0, 1], [1]])
+def test_neighbours_change_no_bit(draw, chosen, group):
+    together, apart = draw(list(range(97)), [0, 1]), draw(list(chosen), group)
+    rows = [GROUP_SIZE * p + g for p in chosen for g in group]
+    width = apart.response_BT.shape[1]
+    assert torch.equal(together.response_BT[rows, :width], apart.response_BT)
+    assert torch.equal(together.logp_BT[rows, :width], apart.logp_BT)
+    assert apart.logp_BT.std() > 0 or len(rows) == 1
+
+
+def test_a_row_alone_ends_once_and_is_one_row():
+    policy, tokenizer = make_policy("qwen3"), make_tokenizer()
+    assert enable_packed(policy) is None
+    with torch.no_grad():  # ends soon
+        policy.get_output_embeddings().weight[tokenizer.eos_token_id] += 0.6
+    told = []
+    alone = InProcessEngine(compile=False).generate(
+        policy, tokenizer, [[1, 50, 60]], group_size=1, sampling=Sampling(max_tokens=90),
+        seed=0, iteration=0, samples=[3], on_end=lambda rows, tokens: told.append((rows, tokens)),
+    )  # fmt: skip
+    assert alone.response_BT.shape == alone.logp_BT.shape == alone.mask_BT.shape
+    assert alone.finished_B.tolist() == [True]
+    assert told == [([0], alone.response_BT.tolist())]
