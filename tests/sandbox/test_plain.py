@@ -12,7 +12,8 @@ from r1lit.sandbox.plain import Handle, NotPlain, decode, encode
         complex(math.inf, -0.0), "", "ü\ud800\0\n", b"\0\xff", bytearray(b"a"), [], [1, [2]], (),
         (1,), {1, (2, "a")}, frozenset({1.5}), {}, {1: {"a": None}, (1, 2): [b"x"]}, [True, 1, 1.0],
     ],
-    ids=lambda value: repr(value)[:20],
+    # a set's repr differs between processes
+    ids=lambda value: "set" if isinstance(value, set) else repr(value)[:20],
 )  # fmt: skip
 def test_round_trip_keeps_value_and_types(value):
     back = decode(encode(value))
