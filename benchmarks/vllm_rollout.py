@@ -33,7 +33,9 @@ def find_python(given: str | None) -> str | None:
         ValueError: if the one given or named by the variable has none.
     """
     named = given or os.environ.get(VARIABLE)
-    python = str(Path(named).absolute()) if named and "/" in named else named or str(OWN)
+    python = named or str(OWN)
+    if "/" in python:  # a path, from here; a name alone is looked up
+        python = str(Path(python).absolute())
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     try:
         found = subprocess.run([python, "-c", code], capture_output=True, cwd="/").returncode == 0

@@ -156,7 +156,7 @@ def linear_cross_entropy(hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor)
 def token_parts(
     num_tokens: int, vocabulary: int, device: torch.device, copies: int = 1
 ) -> Iterator[slice]:
-    """Yield parts of the tokens whose logits, ``copies`` times over, are as few as there."""
+    """Yield parts of the tokens whose logits, ``copies`` times over, ``LinearLogp`` allows."""
     at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cuda"])
     size = max(TOKENS_AT_ONCE, at_once // vocabulary) // copies
     for start in range(0, num_tokens, size):
