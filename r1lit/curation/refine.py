@@ -95,7 +95,7 @@ class ToR1Form(Refiner):
     Args:
         summary: the wording, with {answer} in it.
         summaries: other wordings by language, such as
-            ``{zh: "答案是 <answer> {answer} </answer>。"}``, for problems whose
+            ``{zh: "得到 <answer> {answer} </answer>。"}``, for problems whose
             ``meta["language"]`` says so.
         kinds: see ``Refiner``.
     """

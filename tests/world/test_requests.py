@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 from r1lit.batches import Response, Verdict
 from r1lit.data.world import (
@@ -22,7 +24,7 @@ from r1lit.data.world.answers import answer, refuse
 from r1lit.data.world.general import problem_of, request_of
 from r1lit.data.world.opinions import compare, label, main, request_asked
 from r1lit.data.world.preference import helpfulness, is_right, is_safe, is_tidy
-from r1lit.data.world.refine import to_r1_form, translate
+from r1lit.data.world.refine import SUMMARIES, to_r1_form, translate
 from r1lit.data.world.requests import SHARES, WORDINGS, Request, pool
 from r1lit.data.world.voice import PHRASES, Voice
 from r1lit.rewards.format import has_format
@@ -231,3 +233,14 @@ def test_labels_are_of_how_to_requests_and_seldom_wrong(tmp_path):
 def test_wordings_fill_in_everything():
     for family in WORDINGS:
         assert not any("{" in request.question for request in every(family))
+
+
+def test_the_refiner_writes_no_character_that_the_shipped_base_spells_in_bytes():
+    tokenizer = AutoTokenizer.from_pretrained(Path(__file__).parents[2] / "models/mini")
+    written = [*SUMMARIES.values(), *(text for pair in PHRASES.values() for text in pair)]
+    spelled = {
+        character
+        for character in "".join(written)
+        if len(tokenizer(character, add_special_tokens=False).input_ids) > 1
+    }
+    assert not spelled

@@ -16,7 +16,7 @@ from r1lit.verifiers.extract import extract_answer, thinking_and_answer
 
 SUMMARIES = {
     "en": "The answer is <answer> {answer} </answer>.",
-    "zh": "答案是 <answer> {answer} </answer>。",
+    "zh": "得到 <answer> {answer} </answer>。",
 }
 _POSTED = re.compile(r"\s*So <answer>")
 
