@@ -11,7 +11,12 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies import (
+    DDPStrategy,
+    FSDPStrategy,
+    ModelParallelStrategy,
+    SingleDeviceStrategy,
+)
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -19,6 +24,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from r1lit.machine import has_fast_bfloat16, keep_freed_memory
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.in_place import in_place_gradients
 
 
 class PolicyModule(LightningModule):
@@ -159,9 +165,10 @@ class PolicyModule(LightningModule):
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
         optimizer.zero_grad()
+        alone = isinstance(self.trainer.strategy, SingleDeviceStrategy)
         total = 0.0
         for index, loss_of in enumerate(losses):
-            with self._sync(last=index + 1 == len(losses)):
+            with self._sync(last=index + 1 == len(losses)), in_place_gradients(alone):
                 loss = loss_of()
                 total += loss.detach().item()
                 self.manual_backward(loss)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from r1lit.policy.attention import autocast_dtype
+from r1lit.policy.in_place import add_gradient, gradient_of, may_add_in_place
 
 LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
 TOKENS_AT_ONCE = 256  # or more: the weight's gradient passes through memory once for each part
@@ -33,6 +34,7 @@ class LinearLogp(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs (K) and entropies (K); the entropies carry no gradient."""
         ctx.temperature = temperature
+        ctx.in_place = may_add_in_place(weight_VD)
         cast_VD = weight_VD.to(hidden_KD.dtype)
         logp_K, entropy_K, normaliser_K = (
             torch.empty(len(hidden_KD), device=hidden_KD.device) for _ in range(3)
@@ -42,8 +44,8 @@ class LinearLogp(torch.autograd.Function):
             chosen_k = logits_kV.gather(-1, target_K[part, None]).squeeze(-1)
             normaliser_k1 = logits_kV.logsumexp(-1, keepdim=True)
             probability_kV = (logits_kV - normaliser_k1).exp_()
-            # a logit of -inf has probability 0 and adds 0
-            expected_k = torch.linalg.vecdot(probability_kV, logits_kV.nan_to_num_(neginf=0.0))
+            # a logit of -inf has probability 0 and adds 0; autocast would make a dot product bfloat16
+            expected_k = probability_kV.mul_(logits_kV.nan_to_num_(neginf=0.0)).sum(-1)
             normaliser_K[part] = normaliser_k1.squeeze(-1)
             logp_K[part] = chosen_k - normaliser_K[part]
             entropy_K[part] = normaliser_K[part] - expected_k
@@ -59,14 +61,15 @@ class LinearLogp(torch.autograd.Function):
         """Make the logits again: d logp / d logits = (onehot - softmax) / temperature."""
         hidden_KD, weight_VD, target_K, normaliser_K = ctx.saved_tensors
         cast_VD = weight_VD.to(hidden_KD.dtype)
-        gradients = _Gradients(ctx, hidden_KD, weight_VD)
+        gradients = _Gradients(ctx, hidden_KD, weight_VD, in_place=ctx.in_place)
         for part in _parts(hidden_KD, weight_VD):
             logits_kV = _logits(hidden_KD[part], cast_VD, ctx.temperature)
             grad_k1 = grad_K[part, None].float() / ctx.temperature
             grad_kV = logits_kV.sub_(normaliser_K[part, None]).exp_().mul_(-grad_k1)
             grad_kV.scatter_add_(-1, target_K[part, None], grad_k1)
             gradients.add(part, grad_kV, hidden_KD, cast_VD)
-        return gradients.hidden_KD, _cast(gradients.weight_VD, weight_VD.dtype), None, None
+        grad_VD = None if ctx.in_place else _cast(gradients.weight_VD, weight_VD.dtype)
+        return gradients.hidden_KD, grad_VD, None, None
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -83,7 +86,8 @@ class LinearCrossEntropy(torch.autograd.Function):
         """Return the sum, float32."""
         cast_VD = weight_VD.to(hidden_KD.dtype)
         loss = torch.zeros((), device=hidden_KD.device)
-        ctx.dtype = weight_VD.dtype
+        ctx.save_for_backward(weight_VD)
+        ctx.in_place = may_add_in_place(weight_VD)
         ctx.gradients = _Gradients(ctx, hidden_KD, weight_VD) if with_gradient else None
         for part in _parts(hidden_KD, weight_VD):
             logits_kV = _logits(hidden_KD[part], cast_VD, 1.0)
@@ -107,22 +111,35 @@ class LinearCrossEntropy(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise RuntimeError("linear_cross_entropy: its gradient can be taken once")
-        hidden_KD, weight_VD = gradients.hidden_KD, gradients.weight_VD
-        if hidden_KD is not None:
-            hidden_KD = hidden_KD.float().mul_(grad).to(hidden_KD.dtype)
-        if weight_VD is not None:
-            weight_VD = weight_VD.mul_(grad)
-        return hidden_KD, _cast(weight_VD, ctx.dtype), None, None
+        (weight_VD,) = ctx.saved_tensors
+        grad_KD, grad_VD = gradients.hidden_KD, gradients.weight_VD
+        if grad_KD is not None:
+            grad_KD = grad_KD.float().mul_(grad).to(grad_KD.dtype)
+        if grad_VD is not None:
+            grad_VD = grad_VD.mul_(grad)
+            if ctx.in_place:
+                add_gradient(weight_VD, grad_VD)
+                return grad_KD, None, None, None
+        return grad_KD, _cast(grad_VD, weight_VD.dtype), None, None
 
 
 class _Gradients:
-    """Gradients of hidden states and, in float32, of the weight; None where none is asked for."""
+    """Gradients of hidden states and, in float32, of the weight; None where none is asked for.
 
-    def __init__(self, ctx: Any, hidden_KD: Tensor, weight_VD: Tensor) -> None:
+    ``in_place`` the latter is ``weight.grad`` itself.
+    """
+
+    def __init__(
+        self, ctx: Any, hidden_KD: Tensor, weight_VD: Tensor, *, in_place: bool = False
+    ) -> None:
         self.hidden_KD = torch.empty_like(hidden_KD) if ctx.needs_input_grad[0] else None
-        self.weight_VD = (
-            torch.zeros_like(weight_VD, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        )
+        self.weight_VD: Tensor | None = None
+        if ctx.needs_input_grad[1]:
+            self.weight_VD = (
+                gradient_of(weight_VD)
+                if in_place
+                else torch.zeros_like(weight_VD, dtype=torch.float32)
+            )
 
     def add(self, part: slice, grad_kV: Tensor, hidden_KD: Tensor, cast_VD: Tensor) -> None:
         """Take the gradient of a part's logits."""

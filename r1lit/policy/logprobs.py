@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from r1lit.objectives.diagnostics import entropy_BT
 from r1lit.policy.attention import autocast_dtype, is_packed, no_mask
+from r1lit.policy.in_place import embedding_inputs
 from r1lit.policy.linear_logp import linear_cross_entropy, linear_logp
 from r1lit.policy.packed import PackedTokens, pack_tokens
 
@@ -199,7 +200,7 @@ def pack_documents(
 def packed_hidden(policy: PreTrainedModel, packed: PackedTokens) -> Tensor:
     """Run the policy's body over packed tokens; return the last hidden states ``[N, D]``."""
     output = policy.get_decoder()(
-        input_ids=packed.ids_N[None],
+        **embedding_inputs(policy, packed.ids_N[None]),
         position_ids=packed.position_N[None],
         attention_mask=no_mask(packed.ids_N.device),
         use_cache=False,

@@ -197,3 +197,13 @@ def test_logits_of_all_tokens_never_exist_at_once(monkeypatch):
     with Largest() as entropy:
         linear_cross_entropy(hidden_KD, weight_VD, target_K).backward()
     assert max(entropy.sizes) == 16 * V
+
+
+def test_under_autocast_nothing_but_the_products_is_rounded(at_once):
+    hidden_KD, weight_VD, target_K = inputs()
+    with torch.autocast("cpu", torch.bfloat16):
+        logp_K, entropy_K = linear_logp(hidden_KD, weight_VD, target_K)
+    rounded = hidden_KD.bfloat16(), weight_VD.bfloat16(), target_K, 1.0
+    logp_plain_K, entropy_plain_K = plainly(*rounded)
+    torch.testing.assert_close(logp_K, logp_plain_K, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(entropy_K, entropy_plain_K, rtol=1e-5, atol=5e-5)

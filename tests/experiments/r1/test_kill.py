@@ -6,8 +6,10 @@ import json
 import time
 
 import pytest
-from tiny_pipeline import command, kill_when, manifest, states, train_and_test
+import yaml
+from tiny_pipeline import command, copy, environment, kill_when, manifest, states, train_and_test
 
+from experiments.r1 import kill_check
 from r1lit import jsonl
 
 TIMES = ("seconds", "judge_seconds")
@@ -66,3 +68,45 @@ def test_kill_9_in_training_and_in_evaluation_changes_nothing(tmp_path, policy):
     assert entries["zero"]["writes"][str(run / "zero/policy")] == next(
         iter(entries["eval_zero"]["reads"].values())
     )
+
+
+@pytest.mark.slow
+def test_the_check_kills_a_training_midway_and_sees_another_result(
+    tmp_path, policy, monkeypatch, capsys
+):
+    pipeline = train_and_test(tmp_path, policy)
+    content = yaml.safe_load(pipeline.read_text())
+    train = content["steps"][0]
+    train["writes"] = train["writes"][:1]
+    config = f"{train['writes'][0]}/config.json"
+    content["steps"] = [train, copy("table", config, "{run}/table.json")]
+    pipeline.write_text(yaml.safe_dump(content))
+    alone = tmp_path / "alone"
+    finish(pipeline, "--run", str(alone))
+    for key, value in environment().items():
+        monkeypatch.setenv(key, value)
+
+    assert kill_check.main([str(alone), str(tmp_path / "killed")]) == 0
+    assert manifest(tmp_path / "killed")["zero"]["cost"]["attempts"] == 2
+    out = capsys.readouterr().out
+    assert "killed in zero" in out and "2 of 2 steps wrote the same bytes" in out
+
+    entries = json.loads((alone / "manifest.json").read_text())
+    for entry in entries["steps"]:
+        entry["writes"] = dict.fromkeys(entry["writes"], "0" * 16)
+    (alone / "manifest.json").write_text(json.dumps(entries))
+    assert kill_check.main([str(alone), str(tmp_path / "killed")]) == 1
+    out = capsys.readouterr().out
+    assert "other bytes: zero, table" in out and "table: NOT the same" in out
+
+
+def test_the_check_wants_a_finished_run(tmp_path, policy, capsys):
+    assert kill_check.main([str(tmp_path / "alone"), str(tmp_path / "killed")]) == 2
+    assert "name the folder of a finished run" in capsys.readouterr().err
+    pipeline = train_and_test(tmp_path, policy)
+    content = {"pipeline": str(pipeline), "run": "alone", "seed": 0, "steps": []}
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone/manifest.json").write_text(json.dumps(content))
+    assert kill_check.main([str(tmp_path / "alone"), str(tmp_path / "killed")]) == 2
+    assert "step zero is missing; finish that run first" in capsys.readouterr().err
+    assert not (tmp_path / "killed").exists()

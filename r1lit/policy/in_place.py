@@ -1,0 +1,93 @@
+"""Gradients of a large embedding, added to ``weight.grad`` where they are made.
+
+Autograd hands a gradient of the whole [V, D] weight from each use of it to the next; where the head
+is tied to the embedding three of them meet in a backward pass. Here each use adds its own to the
+one that stays.
+
+N tokens   D hidden size   V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers import PreTrainedModel
+
+_allowed: ContextVar[bool] = ContextVar("in_place_gradients", default=False)
+
+
+@contextmanager
+def in_place_gradients(allowed: bool = True) -> Iterator[None]:
+    """Let what is computed inside add its gradients to ``weight.grad`` by itself.
+
+    Only for ``loss.backward()`` on one device: ``torch.autograd.grad`` would not be given them, and
+    hooks that wait for a gradient, as those of DDP, would not see them.
+    """
+    token = _allowed.set(allowed)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def may_add_in_place(weight_VD: Tensor) -> bool:
+    """Return whether the gradient of a weight, used now, may be added where it is made."""
+    suits = weight_VD.is_leaf and weight_VD.requires_grad and weight_VD.dtype == torch.float32
+    return suits and _allowed.get()
+
+
+def gradient_of(weight_VD: Tensor) -> Tensor:
+    """Return ``weight.grad``, zeros if there was none."""
+    if weight_VD.grad is None:
+        weight_VD.grad = torch.zeros_like(weight_VD)
+    return weight_VD.grad
+
+
+def add_gradient(weight_VD: Tensor, grad_VD: Tensor) -> None:
+    """Add a gradient to ``weight.grad``, or let it be that."""
+    if weight_VD.grad is None:
+        weight_VD.grad = grad_VD
+    else:
+        weight_VD.grad.add_(grad_VD)
+
+
+class InPlaceEmbedding(torch.autograd.Function):
+    """``weight[ids]``, whose backward pass touches the rows that were looked up and no other."""
+
+    @staticmethod
+    def forward(ctx: Any, weight_VD: Tensor, ids_N: Tensor, padding_idx: int | None) -> Tensor:
+        """Look the tokens up; (N, D)."""
+        ctx.save_for_backward(weight_VD, ids_N)
+        ctx.padding_idx = padding_idx
+        return nn.functional.embedding(ids_N, weight_VD)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_ND: Tensor) -> tuple[None, None, None]:
+        """Sum over equal tokens first, as PyTorch's does, in the same order on every run."""
+        weight_VD, ids_N = ctx.saved_tensors
+        distinct_U, place_N = ids_N.unique(return_inverse=True)
+        grad_UD = torch.ops.aten.embedding_dense_backward(
+            grad_ND, place_N, len(distinct_U), -1, False
+        )
+        if ctx.padding_idx is not None:
+            grad_UD[distinct_U == ctx.padding_idx] = 0.0
+        gradient_of(weight_VD).index_add_(0, distinct_U, grad_UD)
+        return None, None, None
+
+
+def embedding_inputs(policy: PreTrainedModel, ids_BT: Tensor) -> dict[str, Tensor]:
+    """Return the keyword that gives a policy's body these tokens: ``input_ids``, or looked up."""
+    embedding = policy.get_input_embeddings()
+    # subclasses scale what they look up; a norm would change the weight
+    plain = type(embedding) is nn.Embedding and embedding.max_norm is None
+    if not plain or not may_add_in_place(embedding.weight):
+        return {"input_ids": ids_BT}
+    looked_up = InPlaceEmbedding.apply(embedding.weight, ids_BT, embedding.padding_idx)
+    return {"inputs_embeds": looked_up}
