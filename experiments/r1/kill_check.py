@@ -1,15 +1,18 @@
 """Checks that kills change nothing: ``python -m experiments.r1.kill_check runs/r1 runs/r1-killed``.
 
 Makes the pipeline of a finished run again, in another folder: its runner is killed (``kill -9``) at
-a random moment of each step and started again, until it ends. Then every step's files and the final
-table are compared with those of the finished run. Same machine, same number of threads: other
-sums of floats would show as differences.
+a random moment of each step and started again, until it ends. Then what every step wrote is
+compared with the finished run's, byte by byte, and what the last one wrote, the table, in its
+numbers too: a reward model's float32 rewards may differ in their last digits with the responses
+beside them. Use the machine and the number of threads of the finished run: others add floats in
+another order.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -23,11 +26,12 @@ from experiments.r1.manifest import Manifest
 from experiments.r1.pipeline import Pipeline, read_pipeline
 
 POLL_S = 0.1
+TOLERANCE = 1e-6  # relative, between numbers of the last step's files
 SHARES = (0.1, 0.9)  # of a step's seconds in the finished run; between them it is killed
 
 
 def check(alone: Manifest, killed: Pipeline, rng: random.Random) -> bool:
-    """Make ``killed``, killing it in every step; return whether the last wrote the same bytes.
+    """Make ``killed``, killing it in every step; return whether the last wrote the same.
 
     Args:
         alone: the manifest of a finished run.
@@ -53,7 +57,13 @@ def check(alone: Manifest, killed: Pipeline, rng: random.Random) -> bool:
     print(f"{sum(same.values())} of {len(same)} steps wrote the same bytes")
     if others:
         print(f"other bytes: {', '.join(others)} (an evaluation's report holds its seconds)")
-    return same[names[-1]]
+    last = killed.steps[-1]
+    return same[last.name] or all(
+        _same_numbers(
+            _read_json(path), _read_json(alone.pipeline.run / path.relative_to(killed.run))
+        )
+        for path in last.writes
+    )
 
 
 def _start_and_kill(
@@ -97,8 +107,26 @@ def _written(manifest: Manifest, name: str) -> dict[str, str]:
     return {os.path.relpath(path, run): digest for path, digest in writes.items()}
 
 
+def _read_json(path: Path) -> object:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: other bytes, and it is not JSON ({error})") from error
+
+
+def _same_numbers(one: object, other: object) -> bool:
+    """Return whether two JSON values are the same but for the rounding of numbers."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same_numbers(one[k], other[k]) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same_numbers, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=TOLERANCE)
+    return one == other
+
+
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status: 1 if the last bytes differ, 2 for bad input."""
+    """Run the command; return its exit status: 1 if the last step wrote else, 2 for bad input."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.r1.kill_check", description=__doc__
     )

@@ -95,9 +95,16 @@ def test_the_check_kills_a_training_midway_and_sees_another_result(
     for entry in entries["steps"]:
         entry["writes"] = dict.fromkeys(entry["writes"], "0" * 16)
     (alone / "manifest.json").write_text(json.dumps(entries))
-    assert kill_check.main([str(alone), str(tmp_path / "killed")]) == 1
+    assert kill_check.main([str(alone), str(tmp_path / "killed")]) == 0
     out = capsys.readouterr().out
-    assert "other bytes: zero, table" in out and "table: NOT the same" in out
+    assert "other bytes: zero, table" in out and "table: the same" in out
+
+    table = json.loads((alone / "table.json").read_text())
+    for share, status in ((1e-9, 0), (1e-3, 1)):
+        nudged = table | {"rms_norm_eps": table["rms_norm_eps"] * (1 + share)}
+        (alone / "table.json").write_text(json.dumps(nudged))
+        assert kill_check.main([str(alone), str(tmp_path / "killed")]) == status
+    assert "table: NOT the same" in capsys.readouterr().out
 
 
 def test_the_check_wants_a_finished_run(tmp_path, policy, capsys):
