@@ -4,7 +4,7 @@ Autograd hands a gradient of the whole [V, D] weight from each use of it to the 
 is tied to the embedding three of them meet in a backward pass. Here each use adds its own to the
 one that stays.
 
-N tokens   D hidden size   V vocabulary
+B rows   N tokens of one   D hidden size   V vocabulary   U distinct tokens
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ class InPlaceEmbedding(torch.autograd.Function):
     """``weight[ids]``, whose backward pass touches the rows that were looked up and no other."""
 
     @staticmethod
-    def forward(ctx: Any, weight_VD: Tensor, ids_N: Tensor, padding_idx: int | None) -> Tensor:
-        """Look the tokens up; (N, D)."""
-        ctx.save_for_backward(weight_VD, ids_N)
+    def forward(ctx: Any, weight_VD: Tensor, ids_BN: Tensor, padding_idx: int | None) -> Tensor:
+        """Look the tokens up; (B, N, D)."""
+        ctx.save_for_backward(weight_VD, ids_BN)
         ctx.padding_idx = padding_idx
-        return nn.functional.embedding(ids_N, weight_VD)
+        return nn.functional.embedding(ids_BN, weight_VD)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_ND: Tensor) -> tuple[None, None, None]:
+    def backward(ctx: Any, grad_BND: Tensor) -> tuple[None, None, None]:
         """Sum over equal tokens first, as PyTorch's does, in the same order on every run."""
-        weight_VD, ids_N = ctx.saved_tensors
-        distinct_U, place_N = ids_N.unique(return_inverse=True)
+        weight_VD, ids_BN = ctx.saved_tensors
+        distinct_U, place_BN = ids_BN.unique(return_inverse=True)
         grad_UD = torch.ops.aten.embedding_dense_backward(
-            grad_ND, place_N, len(distinct_U), -1, False
+            grad_BND, place_BN, len(distinct_U), -1, False
         )
         if ctx.padding_idx is not None:
             grad_UD[distinct_U == ctx.padding_idx] = 0.0
@@ -82,12 +82,11 @@ class InPlaceEmbedding(torch.autograd.Function):
         return None, None, None
 
 
-def embedding_inputs(policy: PreTrainedModel, ids_BT: Tensor) -> dict[str, Tensor]:
+def embedding_inputs(policy: PreTrainedModel, ids_BN: Tensor) -> dict[str, Tensor]:
     """Return the keyword that gives a policy's body these tokens: ``input_ids``, or looked up."""
     embedding = policy.get_input_embeddings()
-    # subclasses scale what they look up; a norm would change the weight
-    plain = type(embedding) is nn.Embedding and embedding.max_norm is None
-    if not plain or not may_add_in_place(embedding.weight):
-        return {"input_ids": ids_BT}
-    looked_up = InPlaceEmbedding.apply(embedding.weight, ids_BT, embedding.padding_idx)
+    # subclasses scale what they look up, adapters are no embeddings
+    if type(embedding) is not nn.Embedding or not may_add_in_place(embedding.weight):
+        return {"input_ids": ids_BN}
+    looked_up = InPlaceEmbedding.apply(embedding.weight, ids_BN, embedding.padding_idx)
     return {"inputs_embeds": looked_up}

@@ -44,7 +44,7 @@ class LinearLogp(torch.autograd.Function):
             chosen_k = logits_kV.gather(-1, target_K[part, None]).squeeze(-1)
             normaliser_k1 = logits_kV.logsumexp(-1, keepdim=True)
             probability_kV = (logits_kV - normaliser_k1).exp_()
-            # a logit of -inf has probability 0 and adds 0; autocast would make a dot product bfloat16
+            # a logit of -inf has probability 0 and adds 0; autocast would round a dot product
             expected_k = probability_kV.mul_(logits_kV.nan_to_num_(neginf=0.0)).sum(-1)
             normaliser_K[part] = normaliser_k1.squeeze(-1)
             logp_K[part] = chosen_k - normaliser_K[part]
