@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.launch import start
 from experiments.r1.manifest import Manifest
@@ -107,11 +108,11 @@ def _written(manifest: Manifest, name: str) -> dict[str, str]:
     return {os.path.relpath(path, run): digest for path, digest in writes.items()}
 
 
-def _read_json(path: Path) -> object:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except ValueError as error:
-        raise ValueError(f"{path}: other bytes, and it is not JSON ({error})") from error
+        raise ValueError(f"{path}: it is not JSON ({error})") from error
 
 
 def _same_numbers(one: object, other: object) -> bool:
@@ -139,7 +140,7 @@ def main(args: Sequence[str] | None = None) -> int:
         path = options.alone / "manifest.json"
         if not path.is_file():
             raise ValueError(f"alone: there is no {path}; name the folder of a finished run")
-        content = json.loads(path.read_text())
+        content = _read_json(path)
         alone, killed = (
             read_pipeline(Path(content["pipeline"]), content["seed"], run)
             for run in (options.alone, options.killed)
