@@ -1,6 +1,6 @@
 """Log-probs straight from hidden states: logits of all tokens never exist at once.
 
-K predicted tokens   D hidden size   V vocabulary
+K predicted tokens   k of a part   R rows of a part   D hidden size   V vocabulary
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from r1lit.policy.in_place import add_gradient, gradient_of, may_add_in_place
 
 LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
 TOKENS_AT_ONCE = 256  # or more: the weight's gradient passes through memory once for each part
-ROWS_AT_ONCE = 8192  # of the weight, whose product of a part then need not leave the cache
+FLOATS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 25}  # in float32; on a CPU they stay in its cache
+WEIGHT_ROWS_AT_ONCE = 8192  # whose gradient of a part then need not leave the cache
 
 
 class LinearLogp(torch.autograd.Function):
@@ -25,7 +26,7 @@ class LinearLogp(torch.autograd.Function):
 
     Logits are made for as many tokens at a time as keep them within ``LOGITS_AT_ONCE`` numbers, but
     for ``TOKENS_AT_ONCE`` at least, and made again in the backward pass. The products run in the
-    dtype of ``hidden_KD``, what comes after in float32.
+    dtype of ``hidden_KD``; what comes after in float32, a few rows of a product at a time.
     """
 
     @staticmethod
@@ -39,16 +40,19 @@ class LinearLogp(torch.autograd.Function):
         logp_K, entropy_K, normaliser_K = (
             torch.empty(len(hidden_KD), device=hidden_KD.device) for _ in range(3)
         )
-        for part in _parts(hidden_KD, weight_VD):
-            logits_kV = _logits(hidden_KD[part], cast_VD, temperature)
-            chosen_k = logits_kV.gather(-1, target_K[part, None]).squeeze(-1)
-            normaliser_k1 = logits_kV.logsumexp(-1, keepdim=True)
-            probability_kV = (logits_kV - normaliser_k1).exp_()
-            # a logit of -inf has probability 0 and adds 0; autocast would round a dot product
-            expected_k = probability_kV.mul_(logits_kV.nan_to_num_(neginf=0.0)).sum(-1)
-            normaliser_K[part] = normaliser_k1.squeeze(-1)
-            logp_K[part] = chosen_k - normaliser_K[part]
-            entropy_K[part] = normaliser_K[part] - expected_k
+        for part, product_kV in _products(hidden_KD, cast_VD):
+            for rows, product_RV in _rows(part, product_kV):
+                logits_RV = _float(product_RV, temperature)
+                greatest_R1 = logits_RV.amax(-1, keepdim=True)
+                logits_RV.sub_(greatest_R1)
+                chosen_R = logits_RV.gather(-1, target_K[rows, None]).squeeze(-1)
+                exp_RV = logits_RV.exp()
+                sum_R = exp_RV.sum(-1)
+                # a logit of -inf has probability 0 and adds 0; autocast would round a dot product
+                weighted_R = exp_RV.mul_(logits_RV.nan_to_num_(neginf=0.0)).sum(-1)
+                logp_K[rows] = chosen_R - sum_R.log()
+                entropy_K[rows] = sum_R.log() - weighted_R / sum_R
+                normaliser_K[rows] = greatest_R1.squeeze(-1) + sum_R.log()
         ctx.save_for_backward(hidden_KD, weight_VD, target_K, normaliser_K)
         ctx.mark_non_differentiable(entropy_K)
         return logp_K, entropy_K
@@ -62,14 +66,15 @@ class LinearLogp(torch.autograd.Function):
         hidden_KD, weight_VD, target_K, normaliser_K = ctx.saved_tensors
         cast_VD = weight_VD.to(hidden_KD.dtype)
         gradients = _Gradients(ctx, hidden_KD, weight_VD, in_place=ctx.in_place)
-        for part in _parts(hidden_KD, weight_VD):
-            logits_kV = _logits(hidden_KD[part], cast_VD, ctx.temperature)
-            grad_k1 = grad_K[part, None].float() / ctx.temperature
-            grad_kV = logits_kV.sub_(normaliser_K[part, None]).exp_().mul_(-grad_k1)
-            grad_kV.scatter_add_(-1, target_K[part, None], grad_k1)
-            gradients.add(part, grad_kV, hidden_KD, cast_VD)
-        grad_VD = None if ctx.in_place else _cast(gradients.weight_VD, weight_VD.dtype)
-        return gradients.hidden_KD, grad_VD, None, None
+        for part, product_kV in _products(hidden_KD, cast_VD):
+            for rows, product_RV in _rows(part, product_kV):
+                logits_RV = _float(product_RV, ctx.temperature)
+                grad_R1 = grad_K[rows, None].float() / ctx.temperature
+                grad_RV = logits_RV.sub_(normaliser_K[rows, None]).exp_().mul_(-grad_R1)
+                grad_RV.scatter_add_(-1, target_K[rows, None], grad_R1)
+                product_RV.copy_(grad_RV)
+            gradients.add(part, product_kV, hidden_KD, cast_VD)
+        return gradients.hidden_KD, gradients.of_weight(weight_VD, ctx.in_place), None, None
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -88,16 +93,23 @@ class LinearCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), device=hidden_KD.device)
         ctx.save_for_backward(weight_VD)
         ctx.in_place = may_add_in_place(weight_VD)
-        ctx.gradients = _Gradients(ctx, hidden_KD, weight_VD) if with_gradient else None
-        for part in _parts(hidden_KD, weight_VD):
-            logits_kV = _logits(hidden_KD[part], cast_VD, 1.0)
-            target_k1 = target_K[part, None]
-            normaliser_k1 = logits_kV.logsumexp(-1, keepdim=True)
-            loss += (normaliser_k1 - logits_kV.gather(-1, target_k1)).sum()
-            if ctx.gradients is not None and any(ctx.needs_input_grad[:2]):
-                grad_kV = logits_kV.sub_(normaliser_k1).exp_()
-                grad_kV.scatter_add_(-1, target_k1, -torch.ones_like(normaliser_k1))
-                ctx.gradients.add(part, grad_kV, hidden_KD, cast_VD)
+        wanted = with_gradient and any(ctx.needs_input_grad[:2])
+        ctx.gradients = _Gradients(ctx, hidden_KD, weight_VD) if wanted else None
+        for part, product_kV in _products(hidden_KD, cast_VD):
+            for rows, product_RV in _rows(part, product_kV):
+                logits_RV = _float(product_RV)
+                target_R1 = target_K[rows, None]
+                logits_RV.sub_(logits_RV.amax(-1, keepdim=True))
+                chosen_R1 = logits_RV.gather(-1, target_R1)
+                exp_RV = logits_RV.exp_()
+                sum_R1 = exp_RV.sum(-1, keepdim=True)
+                loss += (sum_R1.log() - chosen_R1).sum()
+                if ctx.gradients is not None:
+                    grad_RV = exp_RV.div_(sum_R1)
+                    grad_RV.scatter_add_(-1, target_R1, -torch.ones_like(sum_R1))
+                    product_RV.copy_(grad_RV)
+            if ctx.gradients is not None:
+                ctx.gradients.add(part, product_kV, hidden_KD, cast_VD)
         return loss
 
     @staticmethod
@@ -112,15 +124,8 @@ class LinearCrossEntropy(torch.autograd.Function):
         if gradients is None:
             raise RuntimeError("linear_cross_entropy: its gradient can be taken once")
         (weight_VD,) = ctx.saved_tensors
-        grad_KD, grad_VD = gradients.hidden_KD, gradients.weight_VD
-        if grad_KD is not None:
-            grad_KD = grad_KD.float().mul_(grad).to(grad_KD.dtype)
-        if grad_VD is not None:
-            grad_VD = grad_VD.mul_(grad)
-            if ctx.in_place:
-                add_gradient(weight_VD, grad_VD)
-                return grad_KD, None, None, None
-        return grad_KD, _cast(grad_VD, weight_VD.dtype), None, None
+        gradients.scale(grad)
+        return gradients.hidden_KD, gradients.of_weight(weight_VD, ctx.in_place), None, None
 
 
 class _Gradients:
@@ -143,14 +148,32 @@ class _Gradients:
 
     def add(self, part: slice, grad_kV: Tensor, hidden_KD: Tensor, cast_VD: Tensor) -> None:
         """Take the gradient of a part's logits."""
-        grad_kV = grad_kV.to(hidden_KD.dtype)
         if self.hidden_KD is not None:
             torch.mm(grad_kV, cast_VD, out=self.hidden_KD[part])
         if self.weight_VD is not None:
             for grad_kv, weight_vD in zip(
-                grad_kV.split(ROWS_AT_ONCE, dim=1), self.weight_VD.split(ROWS_AT_ONCE), strict=True
+                grad_kV.split(WEIGHT_ROWS_AT_ONCE, dim=1),
+                self.weight_VD.split(WEIGHT_ROWS_AT_ONCE),
+                strict=True,
             ):
                 weight_vD += grad_kv.T @ hidden_KD[part]
+
+    def scale(self, factor: Tensor) -> None:
+        """Multiply both; rounded once."""
+        if self.hidden_KD is not None:
+            self.hidden_KD = self.hidden_KD.float().mul_(factor).to(self.hidden_KD.dtype)
+        if self.weight_VD is not None:
+            self.weight_VD.mul_(factor)
+
+    def of_weight(self, weight_VD: Tensor, in_place: bool) -> Tensor | None:
+        """Return the weight's gradient in its own dtype; ``in_place`` it is in ``weight.grad``."""
+        if self.weight_VD is None:
+            return None
+        if not in_place:
+            return self.weight_VD.to(weight_VD.dtype)
+        if self.weight_VD is not weight_VD.grad:
+            add_gradient(weight_VD, self.weight_VD)
+        return None
 
 
 def linear_logp(
@@ -180,14 +203,28 @@ def token_parts(
         yield slice(start, start + size)
 
 
-def _parts(hidden_KD: Tensor, weight_VD: Tensor) -> Iterator[slice]:
-    return token_parts(len(hidden_KD), len(weight_VD), hidden_KD.device)
+def _products(hidden_KD: Tensor, cast_VD: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield parts of the tokens, each with its product with the head (k, V), until the next."""
+    buffer_kV: Tensor | None = None
+    for part in token_parts(len(hidden_KD), len(cast_VD), hidden_KD.device):
+        hidden_kD = hidden_KD[part]
+        if buffer_kV is None:
+            buffer_kV = hidden_kD.new_empty(len(hidden_kD), len(cast_VD))
+        product_kV = buffer_kV[: len(hidden_kD)]
+        torch.mm(hidden_kD, cast_VD.T, out=product_kV)
+        yield part, product_kV
 
 
-def _logits(hidden_kD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
-    logits_kV = (hidden_kD @ weight_VD.T).float()
-    return logits_kV if temperature == 1.0 else logits_kV / temperature
+def _rows(part: slice, product_kV: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield a few tokens of a part at a time, each with their rows of its product (R, V)."""
+    at_once = FLOATS_AT_ONCE.get(product_kV.device.type, FLOATS_AT_ONCE["cuda"])
+    start = part.start
+    for product_RV in product_kV.split(max(1, at_once // product_kV.shape[1])):
+        yield slice(start, start + len(product_RV)), product_RV
+        start += len(product_RV)
 
 
-def _cast(grad: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if grad is None else grad.to(dtype)
+def _float(product_RV: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return logits in float32: the product's own memory where that is float32 already."""
+    logits_RV = product_RV.float()
+    return logits_RV if temperature == 1.0 else logits_RV.div_(temperature)

@@ -21,10 +21,11 @@ def at_once(request, monkeypatch) -> int:
     return request.param
 
 
-@pytest.fixture(params=[24, 1 << 13], ids=["24 rows of the weight", "all rows"])
-def rows_at_once(request, monkeypatch) -> int:
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", request.param)
-    return request.param
+@pytest.fixture(params=[(24, 3), (1 << 13, 1 << 13)], ids=["few rows at once", "all rows"])
+def rows_at_once(request, monkeypatch) -> None:
+    of_weight, of_logits = request.param
+    monkeypatch.setattr(module, "WEIGHT_ROWS_AT_ONCE", of_weight)
+    monkeypatch.setitem(module.FLOATS_AT_ONCE, "cpu", of_logits * V)
 
 
 def inputs(dtype: torch.dtype = torch.float32, num: int = K):
@@ -75,7 +76,7 @@ def test_the_gradient_is_the_slope():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_cross_entropy_is_that_of_the_log_probs_gradients_included(at_once, dtype):
+def test_cross_entropy_is_that_of_the_log_probs_gradients_included(at_once, rows_at_once, dtype):
     hidden_KD, weight_VD, target_K = inputs(dtype)
     loss = linear_cross_entropy(hidden_KD, weight_VD, target_K)
     expected = -linear_logp(hidden_KD, weight_VD, target_K)[0].sum()
@@ -143,7 +144,7 @@ def test_no_targets():
     assert loss == 0 and not weight_VD.grad.any()
 
 
-def test_bfloat16_is_rounded_once(at_once):
+def test_bfloat16_is_rounded_once(at_once, rows_at_once):
     """The products run in bfloat16, everything behind them in float32."""
     hidden_KD, weight_VD, target_K = inputs(torch.bfloat16)
     logp_K, entropy_K = linear_logp(hidden_KD, weight_VD, target_K)
@@ -170,15 +171,18 @@ def test_autocast_casts_hidden_states_and_keeps_the_weight_s_gradient_in_float32
 
 
 class Largest(TorchDispatchMode):
-    """Remembers the size of every tensor that an operation returns."""
+    """Remembers the size of every tensor that an operation returns, those in float32 apart."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sizes: list[int] = []
+        self.float32: list[int] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         returned = func(*args, **(kwargs or {}))
-        self.sizes += [x.numel() for x in tree_leaves(returned) if isinstance(x, torch.Tensor)]
+        tensors = [x for x in tree_leaves(returned) if isinstance(x, torch.Tensor)]
+        self.sizes += [x.numel() for x in tensors]
+        self.float32 += [x.numel() for x in tensors if x.dtype == torch.float32]
         return returned
 
 
@@ -197,6 +201,17 @@ def test_logits_of_all_tokens_never_exist_at_once(monkeypatch):
     with Largest() as entropy:
         linear_cross_entropy(hidden_KD, weight_VD, target_K).backward()
     assert max(entropy.sizes) == 16 * V
+
+
+def test_logits_are_in_float32_a_few_rows_at_a_time(monkeypatch):
+    monkeypatch.setitem(module.FLOATS_AT_ONCE, "cpu", 15 * V)
+    hidden_KD, weight_VD, target_K = inputs(torch.bfloat16)
+    with Largest() as made:
+        linear_logp(hidden_KD, weight_VD.detach(), target_K, 0.7)[0].sum().backward()
+    assert max(made.sizes) == K * V and max(made.float32) == 15 * V
+    with Largest() as made:
+        linear_cross_entropy(hidden_KD, weight_VD.detach(), target_K).backward()
+    assert max(made.sizes) == K * V and max(made.float32) == 15 * V
 
 
 def test_under_autocast_nothing_but_the_products_is_rounded(at_once):
