@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.results import Entry, merge, read_entries, table, write_json
 
+ROOT = Path(__file__).parents[1]
 PACKAGES = ("torch", "transformers", "lightning", "trl", "accelerate")
 
 
@@ -81,17 +82,18 @@ def installed() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the commit that was measured, with a plus if the tree differs from it."""
+    """Return the commit that was measured, with a plus if more than results differs from it."""
     try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty=+"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).parent,
-        ).stdout.strip()
+        head = _git("rev-parse", "--short", "HEAD")
+        changed = _git("status", "--porcelain", "-uno", "--", ".", ":(exclude)benchmarks/results")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return f"{head}+" if changed else head
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout.strip()
 
 
 def today() -> str:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
-from benchmarks.report import Report
+from benchmarks import report as report_module
+from benchmarks.report import Report, commit
 from benchmarks.results import KEYS, Entry, compare, merge, read_entries, table
 from benchmarks.timing import Comparison, alternate, ratios
 
@@ -87,6 +89,27 @@ def test_a_report_is_written_after_each_piece_and_read_back(tmp_path):
     assert read_entries(path)[0].extra["warmup_ours_s"] == 0.0
     page = path.with_suffix(".md").read_text()
     assert "`command`" in page and "| rollout | mini | b | **4.00** (4.00–4.00) | ≥ 2 ✓" in page
+
+
+def test_the_commit_has_a_plus_when_more_than_results_differs(tmp_path, monkeypatch):
+    monkeypatch.setattr(report_module, "ROOT", tmp_path)
+    assert commit() == "unknown"
+    code, result = tmp_path / "code.py", tmp_path / "benchmarks" / "results" / "cpu.json"
+    result.parent.mkdir(parents=True)
+    code.touch()
+    result.touch()
+    for line in (
+        "init -q",
+        "add .",
+        "-c user.name=a -c user.email=a@b commit -qm first",
+    ):
+        subprocess.run(["git", *line.split()], cwd=tmp_path, check=True)
+    clean = commit()
+    assert len(clean) >= 7 and not clean.endswith("+")
+    result.write_text("[]")
+    assert commit() == clean
+    code.write_text("pass")
+    assert commit() == clean + "+"
 
 
 def test_the_table_shows_utilisation_and_the_direction_of_goals():
