@@ -45,6 +45,18 @@ class WorkerError(RuntimeError):
     """A worker died, or did not answer in time."""
 
 
+def peak_rss_mb() -> float:
+    """Return the process's largest resident memory so far.
+
+    Under Linux not getrusage's, which begins with that of the parent.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    (peak,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) / 1024
+
+
 class Gate:
     """Through which a worker is told to go on, and reports what a step took."""
 
@@ -66,8 +78,7 @@ class Gate:
 
     def report(self, **result: Any) -> None:
         """Send the result of a step, with the process's largest resident memory so far."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        self._connection.send({"peak_rss_mb": peak / 1024, **result})
+        self._connection.send({"peak_rss_mb": peak_rss_mb(), **result})
 
     def __iter__(self) -> Iterator[None]:
         """Yield once a step."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch
 from benchmarks import hf_generate, ours, ours_sft, problems
 from benchmarks.hf_generate import end_at, warmup_lengths
 from benchmarks.sizes import sft_work
-from benchmarks.worker import Worker, WorkerError
+from benchmarks.worker import ROOT, Worker, WorkerError
 from r1lit.policy import load_tokenizer
 
 PARTS = {"seconds", "rollout_s", "judge_s", "update_s", "num_tokens"}
@@ -90,3 +92,14 @@ def test_a_worker_says_why_it_died():
         pytest.raises(WorkerError, match=r"(?s)exit status 1.*has no attribute 'nothing'"),
     ):
         worker.step()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the two apart")
+def test_a_worker_s_memory_is_its_own(tmp_path):
+    (tmp_path / "idle.py").write_text(
+        "def run(gate):\n    for _ in gate:\n        gate.report(seconds=0.0)\n"
+    )
+    of_the_parent = torch.ones(1 << 27)
+    path = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    with Worker("idle:run", timeout=60, environment=path) as worker:
+        assert 1 < worker.step()["peak_rss_mb"] < of_the_parent.nbytes / 2**20
