@@ -13,6 +13,7 @@ from benchmarks.update_memory import static_mb
 from benchmarks.work import Work
 from benchmarks.worker import Worker
 
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}  # 0.3 to 0.4 GB less on either side
 MICRO_BATCH_TOKENS = 1280  # one row of r1lit's, prompt and response, as TRL's best is one row
 
 
@@ -29,7 +30,11 @@ def memory_05b(context: Context) -> list[Entry]:
         precision="bf16-mixed",
         rows_per_update=16,
     )
-    settings: dict[str, Any] = {"work": work, "vocabulary": model_config(model).vocab_size}
+    settings: dict[str, Any] = {
+        "work": work,
+        "vocabulary": model_config(model).vocab_size,
+        "environment": HUGE_PAGES,
+    }
     own: dict[str, Any] = {"micro_batch_tokens": MICRO_BATCH_TOKENS}
     own |= {k: v for k, v in peers.TRL_MEMORY.items() if k == "gradient_checkpointing"}
     comparison = alternate_alone(

@@ -28,13 +28,8 @@ ROOT = Path(__file__).parents[1]
 TAIL = 2000
 PR_SET_PDEATHSIG = 1
 # glibc gives blocks above 32 MB back to the system each time, and page faults then take most of a
-# step: without these, Hugging Face's generate is up to six times slower. The last lowers the peak
-# of an update by some 0.3 GB. Both sides get them.
-ALLOCATOR = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(64 * 2**30),
-    "THP_MEM_ALLOC_ENABLE": "1",
-}
+# step: without these, Hugging Face's generate is up to six times slower. Both sides get them.
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 * 2**30)}
 
 
 class Finished(Exception):
