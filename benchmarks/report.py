@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.results import Entry, merge, read_entries, table, write_json
+from r1lit.evaluation.provenance import git
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("torch", "transformers", "lightning", "trl", "accelerate")
@@ -84,16 +85,12 @@ def installed() -> dict[str, str]:
 def commit() -> str:
     """Return the commit that was measured, with a plus if more than results differs from it."""
     try:
-        head = _git("rev-parse", "--short", "HEAD")
-        changed = _git("status", "--porcelain", "-uno", "--", ".", ":(exclude)benchmarks/results")
-    except (OSError, subprocess.CalledProcessError):
+        head = git(ROOT, "rev-parse", "--short", "HEAD")
+        but_results = ("--", ".", ":(exclude)benchmarks/results")
+        changed = git(ROOT, "status", "--porcelain", "-uno", *but_results)
+    except (OSError, subprocess.SubprocessError):
         return "unknown"
     return f"{head}+" if changed else head
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=ROOT)
-    return done.stdout.strip()
 
 
 def today() -> str:

@@ -39,13 +39,14 @@ def commit() -> str | None:
     """Return the commit of this code, with "-dirty" behind it if changed; None outside git."""
     here = Path(r1lit.__file__).parent
     try:
-        _git(here, "ls-files", "--error-unmatch", "__init__.py")  # not some other repository's
-        return _git(here, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None
+        git(here, "ls-files", "--error-unmatch", "__init__.py")  # not some other repository's
+        return git(here, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _git(folder: Path, *words: str) -> str:
+def git(folder: Path, *words: str) -> str:
+    """Return what a git command prints in a folder; an OSError or SubprocessError if it fails."""
     command = ["git", "-C", str(folder), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     return done.stdout.strip()

@@ -48,11 +48,12 @@ class LinearLogp(torch.autograd.Function):
                 chosen_R = logits_RV.gather(-1, target_K[rows, None]).squeeze(-1)
                 exp_RV = logits_RV.exp()
                 sum_R = exp_RV.sum(-1)
+                log_sum_R = sum_R.log()
                 # a logit of -inf has probability 0 and adds 0; autocast would round a dot product
                 weighted_R = exp_RV.mul_(logits_RV.nan_to_num_(neginf=0.0)).sum(-1)
-                logp_K[rows] = chosen_R - sum_R.log()
-                entropy_K[rows] = sum_R.log() - weighted_R / sum_R
-                normaliser_K[rows] = greatest_R1.squeeze(-1) + sum_R.log()
+                logp_K[rows] = chosen_R - log_sum_R
+                entropy_K[rows] = log_sum_R - weighted_R / sum_R
+                normaliser_K[rows] = greatest_R1.squeeze(-1) + log_sum_R
         ctx.save_for_backward(hidden_KD, weight_VD, target_K, normaliser_K)
         ctx.mark_non_differentiable(entropy_K)
         return logp_K, entropy_K
