@@ -20,7 +20,8 @@ from benchmarks.worker import Worker
 class Context:
     """One run of the benchmarks: its folder of models, how often, how large, on what.
 
-    ``limits`` holds the machine's own rates as ``limits.py`` reports them.
+    ``limits`` holds the machine's own rates as ``limits.py`` reports them, none before a piece of
+    work is about to begin.
     """
 
     folder: Path
@@ -80,5 +81,4 @@ def measure_limits(device: str, tiny: bool) -> dict[str, float]:
     """Measure the machine's limits in a process of their own."""
     with Worker("benchmarks.limits:run", device=device, tiny=tiny) as worker:
         limits = worker.step()
-    limits.pop("peak_rss_mb")
-    return {name: round(float(value), 2) for name, value in limits.items()}
+    return {name: round(limits[name], 2) for name in limits if name.endswith(("flops", "per_s"))}

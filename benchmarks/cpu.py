@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import growth, peers, suite_grpo, suite_memory, suite_rollout, suite_sft
@@ -73,14 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
     if vllm is None and any(name.startswith("vllm") for name in options.only):
         say("vLLM is not installed: its rows are left out (make .venv-vllm installs it)")
     with tempfile.TemporaryDirectory(prefix="r1lit-bench-models-") as folder:
-        report.limits = measure_limits("cpu", options.tiny)
-        say(f"the machine's limits: {report.limits}")
         context = Context(
-            folder=Path(folder),
-            repeats=options.repeats,
-            tiny=options.tiny,
-            vllm_python=vllm,
-            limits=report.limits,
+            folder=Path(folder), repeats=options.repeats, tiny=options.tiny, vllm_python=vllm
         )
         failed = [name for name in options.only if not measure(name, known[name], context, report)]
     if failed:
@@ -88,15 +83,21 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure(name: str, function: Measure, context: Context, report: Report) -> bool:
-    """Run a piece of work and write its entries; a side that died fails this piece alone."""
+    """Run a piece of work and write its entries; a side that died fails this piece alone.
+
+    The machine's limits are measured right before it: what a shared machine has to give changes
+    within minutes.
+    """
     started = time.perf_counter()
     say(f"{name}: {(function.__doc__ or '').splitlines()[0]}")
     try:
-        entries = function(context)
+        limits = measure_limits(context.device, context.tiny)
+        say(f"  the machine's limits now: {limits}")
+        entries = function(replace(context, limits=limits))
     except (WorkerError, ValueError) as error:
         say(f"{name} failed: {error}")
         return False
-    report.add(entries)
+    report.add(entries, limits)
     for entry in entries:
         say(f"  {entry.work}, {entry.model}, {entry.peer}: {entry.ratio_median:.2f}")
     say(f"  took {time.perf_counter() - started:.0f} s")

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks import sizes
-from benchmarks.context import Context, measure_limits, shape_of
+from benchmarks.context import Context, shape_of
 from benchmarks.cpu import RESULTS, measure, say
 from benchmarks.flops import training_flops
 from benchmarks.report import Report
@@ -33,6 +33,7 @@ from benchmarks.worker import Worker
 
 MODELS = ("0.5B", "1.5B")
 PRECISION: Precision = "bf16"
+OWN: dict[str, Any] = {"micro_batch_tokens": 8192}
 TRL_GRPO: dict[str, Any] = {"micro_rows": 8}
 TRL_SFT: dict[str, Any] = {"micro_rows": 1, "packing_strategy": "bfd"}
 
@@ -51,7 +52,7 @@ def grpo(context: Context, model: str) -> list[Entry]:
     )
     settings = {"micro_rows": min(TRL_GRPO["micro_rows"], work.rows_per_update)}
     with (
-        Worker("benchmarks.ours:run_iterations", work=work, **context.own) as ours,
+        Worker("benchmarks.ours:run_iterations", work=work, **OWN, **context.own) as ours,
         Worker("benchmarks.trl_grpo:run_iterations", work=work, **settings) as theirs,
     ):
         comparison = context.alternate(ours, theirs)
@@ -81,7 +82,7 @@ def sft(context: Context, model: str) -> list[Entry]:
         device=context.device,
     )  # fmt: skip
     with (
-        Worker("benchmarks.ours_sft:run_updates", work=work) as ours,
+        Worker("benchmarks.ours_sft:run_updates", work=work, **OWN) as ours,
         Worker("benchmarks.trl_sft:run_updates", work=work, **TRL_SFT) as theirs,
     ):
         comparison = context.alternate(ours, theirs)
@@ -135,14 +136,11 @@ def main(arguments: list[str] | None = None) -> None:
     )
     failed = []
     with tempfile.TemporaryDirectory(prefix="r1lit-bench-models-") as folder:
-        report.limits = measure_limits(options.device, options.tiny)
-        say(f"the device's limits: {report.limits}")
         context = Context(
             folder=Path(folder),
             repeats=options.repeats,
             tiny=options.tiny,
             device=options.device,
-            limits=report.limits,
         )
         for model in options.models:
             for name in options.only:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from benchmarks.context import Context, shape_of
 from benchmarks.models import model_config, model_directory
@@ -74,7 +73,7 @@ def growth_memory(context: Context) -> list[Entry]:
         _peak(context, small, prompts=32 // group, group=group, max_tokens=width)
         for group in (4, 32)
     ]
-    sizes = [_vocabulary(model) for model in (small, large)]
+    sizes = [model_config(model).vocab_size for model in (small, large)]
     return [
         _memory_entry("vocabulary", f"{sizes[0]:,}", f"{sizes[1]:,}", by_size),
         _memory_entry("G at 32 rows", "4", "32", by_group),
@@ -112,14 +111,10 @@ def _work(context: Context, model: str, *, prompts: int, group: int, max_tokens:
 def _peak(context: Context, model: str, **shape: int) -> float:
     """Return what an update needs above a short one of the same process, and above its static."""
     work = _work(context, model, **shape)
-    settings: dict[str, Any] = {"vocabulary": _vocabulary(model), "micro_batch_tokens": 2048}
-    with Worker("benchmarks.update_memory:run_ours", work=work, **settings) as worker:
+    run = "benchmarks.update_memory:run_ours"
+    with Worker(run, work=work, micro_batch_tokens=2048) as worker:
         worker.step()
         peak = worker.step()["peak_rss_mb"]
     static = static_mb(shape_of(model).num_parameters)
     context.show(f"{model}, G {work.group_size}: {peak:.0f} MB, of which {static:.0f} static")
     return peak - static
-
-
-def _vocabulary(model: str) -> int:
-    return int(model_config(model).vocab_size)

@@ -85,14 +85,6 @@ class GateCallback(pl.Callback):
         self.gate.report(seconds=seconds, **parts, **device_memory(self.device))
 
 
-def own_options(micro_batch_tokens: int | None) -> dict[str, Any]:
-    """Return the module's option for tokens a backward pass, its own default if None.
-
-    The one place that knows what the option is called.
-    """
-    return {} if micro_batch_tokens is None else {"micro_batch_tokens": micro_batch_tokens}
-
-
 def make_trainer(precision: Precision, device: str, callback: pl.Callback) -> pl.Trainer:
     """Return a trainer that only trains."""
     warnings.filterwarnings("ignore", module="lightning")
@@ -132,7 +124,6 @@ def run_iterations(
     gate: Gate,
     *,
     work: Work,
-    micro_batch_tokens: int | None = None,
     engine: RolloutEngine | None = None,
     compile: bool = True,
     evaluate: Callable[[Any], dict[str, float]] | None = None,
@@ -140,7 +131,7 @@ def run_iterations(
 ) -> None:
     """Make GRPO iterations: rollout, rewards, updates; ``evaluate`` the policy after each.
 
-    ``options`` are the module's own, ``gradient_checkpointing`` say.
+    ``options`` are the module's own, ``micro_batch_tokens`` say.
     """
     engine = engine or make_engine(work, compile)
     module = GRPOModule(
@@ -155,7 +146,6 @@ def run_iterations(
         dtype=str(weights_dtype(work.precision)).removeprefix("torch."),
         max_grad_norm=work.max_grad_norm,
         seed=work.seed,
-        **own_options(micro_batch_tokens),
         **options,
     )
     trainer = make_trainer(work.precision, work.device, GateCallback(gate, work.device, evaluate))

@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 
 from benchmarks.devices import Stopwatch, device_memory, weights_dtype
 from benchmarks.documents import RecordedDocuments, encoded
-from benchmarks.ours import MANY, make_optimizer, make_trainer, own_options
+from benchmarks.ours import MANY, make_optimizer, make_trainer
 from benchmarks.work import SupervisedWork
 from benchmarks.worker import Gate
 from r1lit.data import R1DataModule
@@ -49,15 +49,15 @@ class GateCallback(pl.Callback):
         )
 
 
-def run_updates(gate: Gate, *, work: SupervisedWork, micro_batch_tokens: int | None = None) -> None:
-    """Make supervised updates on packed rows."""
+def run_updates(gate: Gate, *, work: SupervisedWork, **options: Any) -> None:
+    """Make supervised updates on packed rows; ``options`` are the module's own."""
     module = SFTModule(
         work.model,
         optimizer=make_optimizer(work),
         dtype=str(weights_dtype(work.precision)).removeprefix("torch."),
         max_grad_norm=work.max_grad_norm,
         seed=work.seed,
-        **own_options(micro_batch_tokens),
+        **options,
     )
     tokenizer = module.tokenizer
     encoded(work, tokenizer)  # checks the lengths

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,21 +28,17 @@ class Report:
         self.command = command
         self.device = device
         self.entries = read_entries(path)
-        self.limits: dict[str, float] = {}
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Take in new entries and write both files."""
-        stamped = [
-            Entry(**{**vars(e), "extra": {**e.extra, "commit": commit(), "date": today()}})
-            for e in entries
-        ]
+    def add(self, entries: Sequence[Entry], limits: Mapping[str, float]) -> None:
+        """Take in new entries, with the machine's limits at their time, and write both files."""
+        stamp = {"limits": dict(limits), "commit": commit(), "date": today()}
+        stamped = [replace(entry, extra={**entry.extra, **stamp}) for entry in entries]
         self.entries = merge(self.entries, stamped)
         write_json(self.path, [entry.to_dict() for entry in self.entries])
         self.path.with_suffix(".md").write_text(self.page())
 
     def page(self) -> str:
         """Return the page."""
-        limits = ", ".join(f"{name} {value:,.1f}" for name, value in self.limits.items())
         versions = ", ".join(f"{name} {found}" for name, found in installed().items())
         return "\n".join(
             [
@@ -51,7 +48,7 @@ class Report:
                 f"- commit: {commit()}, {today()} (each entry of the JSON has its own)",
                 f"- machine: {machine(self.device)}",
                 f"- versions: {versions}",
-                f"- the machine's limits, in the same run: {limits}",
+                f"- the machine's limits, measured before each piece: {limits(self.entries)}",
                 "",
                 "A ratio is theirs / ours for time and ours / theirs for memory: its median over",
                 "pairs of steps made by turns, with the least and the most.",
@@ -60,6 +57,16 @@ class Report:
                 "",
             ]
         )
+
+
+def limits(entries: Sequence[Entry]) -> str:
+    """Return the least and the most of each limit that entries were measured beside."""
+    measured: dict[str, list[float]] = {}
+    for entry in entries:
+        for name, value in entry.extra.get("limits", {}).items():
+            measured.setdefault(name, []).append(value)
+    ranges = (f"{name} {min(of):,.1f} to {max(of):,.1f}" for name, of in measured.items())
+    return ", ".join(ranges)
 
 
 def machine(device: str) -> str:

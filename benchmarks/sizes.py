@@ -89,6 +89,23 @@ def rollout_135m(folder: Path, precision: Precision = "bf16", tiny: bool = False
     )
 
 
+def update_05b(
+    folder: Path, precision: Precision = "bf16-mixed", tiny: bool = False, *, small: bool = False
+) -> Work:
+    """16 responses of 1,024 tokens of a 0.5B model, one update; ``small`` has 4 of them."""
+    width = 32 if tiny else 1024
+    prompts, group = (1, 4) if small else (4, 4)
+    return Work(
+        model=model_directory("tiny-qwen" if tiny else "0.5B", folder),
+        num_prompts=prompts,
+        group_size=group,
+        max_tokens=width,
+        lengths=(width,) * (prompts * group),
+        precision=precision,
+        rows_per_update=prompts * group,
+    )
+
+
 def sft_work(
     model: str,
     folder: Path,

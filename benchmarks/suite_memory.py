@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks import peers
+from benchmarks import peers, sizes
 from benchmarks.context import Context, shape_of
-from benchmarks.models import model_config, model_directory
 from benchmarks.results import Entry, compare
 from benchmarks.timing import alternate_alone
 from benchmarks.update_memory import static_mb
-from benchmarks.work import Work
 from benchmarks.worker import Worker
 
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}  # 0.3 to 0.4 GB less on either side
@@ -19,22 +17,8 @@ MICRO_BATCH_TOKENS = 1280  # one row of r1lit's, prompt and response, as TRL's b
 
 def memory_05b(context: Context) -> list[Entry]:
     """16 responses of 1,024 tokens, 0.5B with its vocabulary of 151,936 tokens."""
-    model = "tiny-qwen" if context.tiny else "0.5B"
-    width = 32 if context.tiny else 1024
-    work = Work(
-        model=model_directory(model, context.folder),
-        num_prompts=4,
-        group_size=4,
-        max_tokens=width,
-        lengths=(width,) * 16,
-        precision="bf16-mixed",
-        rows_per_update=16,
-    )
-    settings: dict[str, Any] = {
-        "work": work,
-        "vocabulary": model_config(model).vocab_size,
-        "environment": HUGE_PAGES,
-    }
+    work = sizes.update_05b(context.folder, tiny=context.tiny)
+    settings: dict[str, Any] = {"work": work, "environment": HUGE_PAGES}
     own: dict[str, Any] = {"micro_batch_tokens": MICRO_BATCH_TOKENS}
     own |= {k: v for k, v in peers.TRL_MEMORY.items() if k == "gradient_checkpointing"}
     comparison = alternate_alone(
@@ -43,6 +27,7 @@ def memory_05b(context: Context) -> list[Entry]:
         repeats=1,
         show=context.show,
     )
+    model = "tiny-qwen" if context.tiny else "0.5B"
     static = static_mb(shape_of(model).num_parameters)
     for step in (*comparison.ours, *comparison.theirs):
         step["above_static_mb"] = step["peak_rss_mb"] - static

@@ -3,8 +3,9 @@
     python -m benchmarks.tune_peers [--only grpo-mini ...] [--tiny]
 
 writes ``results/peers.json``: for each search the settings tried with seconds a step, or with what
-went wrong. GRPO of the shipped base is searched with 2 of its 16 prompts. ``peers.py`` holds the
-fastest; change it when this says otherwise.
+went wrong. GRPO of the shipped base is searched with 2 of its 16 prompts, the update of 0.5B with 1
+of 4. ``peers.py`` holds the fastest, for the update of 0.5B the leanest; change it when this says
+otherwise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Variant = dict[str, Any]
 
 GRPO = "benchmarks.trl_grpo:run_iterations"
 SFT = "benchmarks.trl_sft:run_updates"
+UPDATE = "benchmarks.update_memory:run_trl"
 GENERATE = "benchmarks.hf_generate:run_rollout"
 
 
@@ -56,6 +58,14 @@ SEARCHES: dict[str, tuple[str, Make, list[Variant]]] = {
             {"precision": "fp32", "micro_rows": 4},
             *_grid("micro_rows", [2, 4, 8, 32], precision="bf16-mixed"),
             {"precision": "bf16-mixed", "micro_rows": 4, **STATIC},
+        ],
+    ),
+    "update-0.5B": (
+        UPDATE,
+        lambda folder, precision, tiny: sizes.update_05b(folder, precision, tiny, small=True),
+        [
+            *_grid("micro_rows", [1, 2, 4], precision="bf16-mixed"),
+            {"precision": "bf16-mixed", "micro_rows": 1, "gradient_checkpointing": True},
         ],
     ),
     "generate-mini": (

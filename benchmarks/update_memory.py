@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmarks import ours
 from benchmarks.hf_generate import warmup_lengths
@@ -67,15 +67,22 @@ def random_tokens(rows: int, width: int, vocabulary: int, seed: int) -> torch.Te
     return torch.randint(3, vocabulary - 1, (rows, width), generator=generator)
 
 
-def run_ours(gate: Gate, *, work: Work, vocabulary: int, **settings: Any) -> None:
+def vocabulary_of(work: Work) -> int:
+    """Return the number of logits of the work's model."""
+    return int(AutoConfig.from_pretrained(work.model).vocab_size)
+
+
+def run_ours(gate: Gate, *, work: Work, **settings: Any) -> None:
     """Update on random tokens with r1lit."""
-    engine = RandomTokens(work.forced, vocabulary)
+    engine = RandomTokens(work.forced, vocabulary_of(work))
     ours.run_iterations(gate, work=work, engine=engine, **settings)
 
 
-def run_trl(gate: Gate, *, work: Work, vocabulary: int, **settings: Any) -> None:
+def run_trl(gate: Gate, *, work: Work, **settings: Any) -> None:
     """Update on random tokens with TRL."""
     from benchmarks import trl_grpo
+
+    vocabulary = vocabulary_of(work)
 
     def rollout(lengths: trl_grpo.Lengths, parts: dict[str, float]) -> Callable[..., Any]:
         def draw(prompts: list[str], trainer: Any) -> dict[str, Any]:

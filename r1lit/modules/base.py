@@ -41,7 +41,7 @@ class PolicyModule(LightningModule):
         attention: Hugging Face attention implementation.
         gradient_checkpointing: trade time for memory in the update.
         micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
-            of its own.
+            of its own. A GPU takes more (``configs/hardware``).
         max_grad_norm: gradients are clipped to this norm; 0 leaves them.
         seed: of fresh weights and of rollouts; the command line links it to ``seed_everything``.
     """
@@ -59,7 +59,7 @@ class PolicyModule(LightningModule):
         dtype: str = "float32",
         attention: str = "sdpa",
         gradient_checkpointing: bool = False,
-        micro_batch_tokens: int = 8192,
+        micro_batch_tokens: int = 4096,
         max_grad_norm: float = 1.0,
         seed: int = 0,
     ) -> None:

@@ -6,6 +6,7 @@ K predicted tokens   k of a part   R rows of a part   D hidden size   V vocabula
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,18 +16,34 @@ from torch.autograd.function import once_differentiable
 from r1lit.policy.attention import autocast_dtype
 from r1lit.policy.in_place import add_gradient, gradient_of, may_add_in_place
 
-LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
-TOKENS_AT_ONCE = 256  # or more: the weight's gradient passes through memory once for each part
-FLOATS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 25}  # in float32; on a CPU they stay in its cache
-WEIGHT_ROWS_AT_ONCE = 8192  # whose gradient of a part then need not leave the cache
+
+@dataclass(frozen=True, kw_only=True)
+class AtOnce:
+    """How much is worked on at once, by kind of device; on a CPU the last two fit its cache.
+
+    A part of the tokens has ``logits`` numbers in its product with the head, but ``tokens`` at
+    least, since the weight's gradient passes through memory once for each part. Of a product
+    ``floats`` numbers at a time are in float32, and its gradient is added to ``weight_rows``.
+    """
+
+    logits: int
+    tokens: int
+    floats: int
+    weight_rows: int
+
+
+AT_ONCE = {
+    "cpu": AtOnce(logits=1 << 23, tokens=256, floats=1 << 20, weight_rows=1 << 10),
+    "cuda": AtOnce(logits=1 << 27, tokens=256, floats=1 << 25, weight_rows=1 << 15),
+}
 
 
 class LinearLogp(torch.autograd.Function):
     """log softmax(hidden @ weight.T / temperature) at the targets, and the entropy beside it.
 
-    Logits are made for as many tokens at a time as keep them within ``LOGITS_AT_ONCE`` numbers, but
-    for ``TOKENS_AT_ONCE`` at least, and made again in the backward pass. The products run in the
-    dtype of ``hidden_KD``; what comes after in float32, a few rows of a product at a time.
+    Logits are made for a part of the tokens at a time (``AtOnce``), and made again in the backward
+    pass. The products run in the dtype of ``hidden_KD``; what comes after in float32, a few rows of
+    a product at a time.
     """
 
     @staticmethod
@@ -152,10 +169,9 @@ class _Gradients:
         if self.hidden_KD is not None:
             torch.mm(grad_kV, cast_VD, out=self.hidden_KD[part])
         if self.weight_VD is not None:
+            size = at_once(grad_kV.device).weight_rows
             for grad_kv, weight_vD in zip(
-                grad_kV.split(WEIGHT_ROWS_AT_ONCE, dim=1),
-                self.weight_VD.split(WEIGHT_ROWS_AT_ONCE),
-                strict=True,
+                grad_kV.split(size, dim=1), self.weight_VD.split(size), strict=True
             ):
                 weight_vD += grad_kv.T @ hidden_KD[part]
 
@@ -194,12 +210,17 @@ def linear_cross_entropy(hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor)
     return LinearCrossEntropy.apply(hidden_KD, weight_VD, target_K, torch.is_grad_enabled())
 
 
+def at_once(device: torch.device) -> AtOnce:
+    """Return how much to work on at once on a device."""
+    return AT_ONCE.get(device.type, AT_ONCE["cuda"])
+
+
 def token_parts(
     num_tokens: int, vocabulary: int, device: torch.device, copies: int = 1
 ) -> Iterator[slice]:
     """Yield parts of the tokens whose logits, ``copies`` times over, ``LinearLogp`` allows."""
-    at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cuda"])
-    size = max(TOKENS_AT_ONCE, at_once // vocabulary) // copies
+    most = at_once(device)
+    size = max(most.tokens, most.logits // vocabulary) // copies
     for start in range(0, num_tokens, size):
         yield slice(start, start + size)
 
@@ -218,9 +239,9 @@ def _products(hidden_KD: Tensor, cast_VD: Tensor) -> Iterator[tuple[slice, Tenso
 
 def _rows(part: slice, product_kV: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Yield a few tokens of a part at a time, each with their rows of its product (R, V)."""
-    at_once = FLOATS_AT_ONCE.get(product_kV.device.type, FLOATS_AT_ONCE["cuda"])
+    size = max(1, at_once(product_kV.device).floats // product_kV.shape[1])
     start = part.start
-    for product_RV in product_kV.split(max(1, at_once // product_kV.shape[1])):
+    for product_RV in product_kV.split(size):
         yield slice(start, start + len(product_RV)), product_RV
         start += len(product_RV)
 

@@ -8,24 +8,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from r1lit.objectives.diagnostics import entropy_BT
-from r1lit.policy import linear_logp as module
 from r1lit.policy.linear_logp import linear_cross_entropy, linear_logp
 
 K, D, V = 100, 8, 64
 
 
 @pytest.fixture(params=[1, 40 * V, 1 << 20], ids=["16 at once", "40 at once", "all at once"])
-def at_once(request, monkeypatch) -> int:
-    monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", request.param)
-    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 16)
+def at_once(request, allow_at_once) -> int:
+    allow_at_once(logits=request.param, tokens=16)
     return request.param
 
 
 @pytest.fixture(params=[(24, 3), (1 << 13, 1 << 13)], ids=["few rows at once", "all rows"])
-def rows_at_once(request, monkeypatch) -> None:
+def rows_at_once(request, allow_at_once) -> None:
     of_weight, of_logits = request.param
-    monkeypatch.setattr(module, "WEIGHT_ROWS_AT_ONCE", of_weight)
-    monkeypatch.setitem(module.FLOATS_AT_ONCE, "cpu", of_logits * V)
+    allow_at_once(weight_rows=of_weight, floats=of_logits * V)
 
 
 def inputs(dtype: torch.dtype = torch.float32, num: int = K):
@@ -186,9 +183,8 @@ class Largest(TorchDispatchMode):
         return returned
 
 
-def test_logits_of_all_tokens_never_exist_at_once(monkeypatch):
-    monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", 16 * V)
-    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 16)
+def test_logits_of_all_tokens_never_exist_at_once(allow_at_once):
+    allow_at_once(logits=16 * V, tokens=16)
     hidden_KD, weight_VD, target_K = inputs()
     with Largest() as plain:
         plainly(hidden_KD, weight_VD, target_K, 0.7)[0].sum().backward()
@@ -203,8 +199,8 @@ def test_logits_of_all_tokens_never_exist_at_once(monkeypatch):
     assert max(entropy.sizes) == 16 * V
 
 
-def test_logits_are_in_float32_a_few_rows_at_a_time(monkeypatch):
-    monkeypatch.setitem(module.FLOATS_AT_ONCE, "cpu", 15 * V)
+def test_logits_are_in_float32_a_few_rows_at_a_time(allow_at_once):
+    allow_at_once(floats=15 * V)
     hidden_KD, weight_VD, target_K = inputs(torch.bfloat16)
     with Largest() as made:
         linear_logp(hidden_KD, weight_VD.detach(), target_K, 0.7)[0].sum().backward()

@@ -19,7 +19,6 @@ from r1lit.policy import (
     document_predictions,
     response_predictions,
 )
-from r1lit.policy import linear_logp as module
 from r1lit.policy.support import enable_packed
 
 K, D, E, V = 100, 8, 12, 64
@@ -27,9 +26,8 @@ DIVERGENCES = [ForwardKL(), ReverseKL(), GeneralizedJSD(0.1), SampledReverseKL()
 
 
 @pytest.fixture(params=[1, 160 * V, 1 << 22], ids=["16 at once", "40 at once", "all at once"])
-def at_once(request, monkeypatch) -> int:
-    monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", request.param)
-    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 64)
+def at_once(request, allow_at_once) -> int:
+    allow_at_once(logits=request.param, tokens=64)
     return request.param
 
 
@@ -84,9 +82,8 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_whole_logits_never_exist(monkeypatch):
-    monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", 1)
-    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 64)
+def test_whole_logits_never_exist(allow_at_once):
+    allow_at_once(logits=1, tokens=64)
     student, teacher = predictions(0, D, num=1000), predictions(1, E, num=1000)
     target_K = torch.zeros(1000, dtype=torch.long)
     with Largest() as seen:

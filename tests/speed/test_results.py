@@ -78,16 +78,18 @@ def test_merge_replaces_what_is_measured_again_and_keeps_the_rest():
 def test_a_report_is_written_after_each_piece_and_read_back(tmp_path):
     path = tmp_path / "cpu.json"
     report = Report(path, "title", "command", "cpu")
-    report.limits = {"bf16_gflops": 700.0}
-    report.add([entry(peer="a", mfu_ours=0.5)])
+    report.add([entry(peer="a", mfu_ours=0.5)], {"bf16_gflops": 700.0})
     again = Report(path, "title", "command", "cpu")
-    again.add([entry(peer="b"), entry(peer="a", theirs=6.0)])
+    again.add([entry(peer="b")], {"bf16_gflops": 900.0})
+    again.add([entry(peer="a", theirs=6.0)], {"bf16_gflops": 800.0})
     rows = json.loads(path.read_text())
     assert [tuple(row)[: len(KEYS)] for row in rows] == [KEYS, KEYS]
     assert [row["ratio_median"] for row in rows] == [6.0, 4.0]
     assert all({"commit", "date", "repeats"} <= set(row) for row in rows)
+    assert [row["limits"]["bf16_gflops"] for row in rows] == [800.0, 900.0]
     assert read_entries(path)[0].extra["warmup_ours_s"] == 0.0
     page = path.with_suffix(".md").read_text()
+    assert "before each piece: bf16_gflops 800.0 to 900.0" in page
     assert "`command`" in page and "| rollout | mini | b | **4.00** (4.00–4.00) | ≥ 2 ✓" in page
 
 
