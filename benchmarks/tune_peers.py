@@ -64,7 +64,8 @@ SEARCHES: dict[str, tuple[str, Make, list[Variant]]] = {
         UPDATE,
         lambda folder, precision, tiny: sizes.update_05b(folder, precision, tiny, small=True),
         [
-            *_grid("micro_rows", [1, 2, 4], precision="bf16-mixed"),
+            # 4 rows would take some 27 GB
+            *_grid("micro_rows", [1, 2], precision="bf16-mixed"),
             {"precision": "bf16-mixed", "micro_rows": 1, "gradient_checkpointing": True},
         ],
     ),
