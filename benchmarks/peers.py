@@ -6,12 +6,12 @@ from typing import Any
 
 from benchmarks.work import Precision
 
-TRL_GRPO_MINI: dict[str, Any] = {"micro_rows": 16}
-TRL_GRPO_MINI_PRECISION: Precision = "bf16-mixed"
+TRL_GRPO_MINI: dict[str, Any] = {"micro_rows": 16, "cache_implementation": "static"}
+TRL_GRPO_MINI_PRECISION: Precision = "fp32"
 TRL_GRPO_135M: dict[str, Any] = {"micro_rows": 4}
 TRL_SFT: dict[str, Any] = {"micro_rows": 1, "packing_strategy": "bfd"}
 TRL_MEMORY: dict[str, Any] = {"micro_rows": 1, "gradient_checkpointing": True}
-GENERATE_MINI: dict[str, Any] = {}
+GENERATE_MINI: dict[str, Any] = {"cache": "static"}
 GENERATE_MINI_PRECISION: Precision = "fp32"
 GENERATE_135M: dict[str, Any] = {}
 VLLM_MINI_PRECISION: Precision = "bf16"

@@ -56,6 +56,7 @@ SEARCHES: dict[str, tuple[str, Make, list[Variant]]] = {
         sizes.grpo_135m,
         [
             {"precision": "fp32", "micro_rows": 4},
+            {"precision": "fp32", "micro_rows": 4, **STATIC},
             *_grid("micro_rows", [2, 4, 8, 32], precision="bf16-mixed"),
             {"precision": "bf16-mixed", "micro_rows": 4, **STATIC},
         ],
