@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.context import Context, shape_of
-from benchmarks.models import model_config, model_directory
+from benchmarks.models import model_config
 from benchmarks.results import Entry
+from benchmarks.sizes import even_work
 from benchmarks.update_memory import static_mb
-from benchmarks.work import Work
 from benchmarks.worker import Worker
 
 TOKENS = (64, 256, 1024, 4096)
@@ -34,7 +35,7 @@ def growth_time(context: Context) -> list[Entry]:
     tokens = TINY_TOKENS if context.tiny else TOKENS
     points = []
     for max_tokens in tokens:
-        work = _work(context, "mini-long", prompts=2, group=4, max_tokens=max_tokens)
+        work = even_work("mini-long", context.folder, prompts=2, group=4, max_tokens=max_tokens)
         with Worker("benchmarks.ours:run_iterations", work=work, **context.own) as worker:
             worker.step()
             steps = [worker.step() for _ in range(2)]
@@ -96,21 +97,9 @@ def _memory_entry(what: str, before: str, after: str, peaks: Sequence[float]) ->
     )
 
 
-def _work(context: Context, model: str, *, prompts: int, group: int, max_tokens: int) -> Work:
-    return Work(
-        model=model_directory(model, context.folder),
-        num_prompts=prompts,
-        group_size=group,
-        max_tokens=max_tokens,
-        lengths=(max_tokens,) * (prompts * group),
-        precision="bf16-mixed",
-        rows_per_update=prompts * group,
-    )
-
-
-def _peak(context: Context, model: str, **shape: int) -> float:
+def _peak(context: Context, model: str, **shape: Any) -> float:
     """Return what an update needs above a short one of the same process, and above its static."""
-    work = _work(context, model, **shape)
+    work = even_work(model, context.folder, **shape)
     run = "benchmarks.update_memory:run_ours"
     with Worker(run, work=work, micro_batch_tokens=2048) as worker:
         worker.step()

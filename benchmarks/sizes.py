@@ -89,20 +89,38 @@ def rollout_135m(folder: Path, precision: Precision = "bf16", tiny: bool = False
     )
 
 
+def even_work(
+    model: str,
+    folder: Path,
+    *,
+    prompts: int,
+    group: int,
+    max_tokens: int,
+    precision: Precision = "bf16-mixed",
+) -> Work:
+    """Return responses that are all as long as they may be, and one update on them."""
+    return Work(
+        model=model_directory(model, folder),
+        num_prompts=prompts,
+        group_size=group,
+        max_tokens=max_tokens,
+        lengths=(max_tokens,) * (prompts * group),
+        precision=precision,
+        rows_per_update=prompts * group,
+    )
+
+
 def update_05b(
     folder: Path, precision: Precision = "bf16-mixed", tiny: bool = False, *, small: bool = False
 ) -> Work:
     """16 responses of 1,024 tokens of a 0.5B model, one update; ``small`` has 4 of them."""
-    width = 32 if tiny else 1024
-    prompts, group = (1, 4) if small else (4, 4)
-    return Work(
-        model=model_directory("tiny-qwen" if tiny else "0.5B", folder),
-        num_prompts=prompts,
-        group_size=group,
-        max_tokens=width,
-        lengths=(width,) * (prompts * group),
+    return even_work(
+        "tiny-qwen" if tiny else "0.5B",
+        folder,
+        prompts=1 if small else 4,
+        group=4,
+        max_tokens=32 if tiny else 1024,
         precision=precision,
-        rows_per_update=prompts * group,
     )
 
 
