@@ -104,9 +104,12 @@ def make_trainer(precision: Precision, device: str, callback: pl.Callback) -> pl
 
 def make_optimizer(work: Work | SupervisedWork):
     """Return what makes AdamW of the parameters, fused as the shipped configurations have it."""
-    return partial(
-        torch.optim.AdamW, lr=work.learning_rate, betas=work.betas, weight_decay=0.0, fused=True
-    )
+    return partial(torch.optim.AdamW, **adamw_settings(work), fused=True)
+
+
+def adamw_settings(work: Work | SupervisedWork) -> dict[str, Any]:
+    """Return what AdamW is told on either side."""
+    return {"lr": work.learning_rate, "betas": work.betas, "weight_decay": 0.0}
 
 
 def make_scheduler(work: Work):
@@ -125,6 +128,7 @@ def run_iterations(
     *,
     work: Work,
     engine: RolloutEngine | None = None,
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
     compile: bool = True,
     evaluate: Callable[[Any], dict[str, float]] | None = None,
     **options: Any,
@@ -141,7 +145,7 @@ def run_iterations(
         sampling=Sampling(temperature=1.0, max_tokens=work.max_tokens),
         rows_per_update=work.rows_per_update,
         engine=engine,
-        optimizer=make_optimizer(work),
+        optimizer=optimizer or make_optimizer(work),
         lr_scheduler=make_scheduler(work),
         dtype=str(weights_dtype(work.precision)).removeprefix("torch."),
         max_grad_norm=work.max_grad_norm,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from benchmarks.hf_generate import warmup_lengths
 from benchmarks.work import Work
 from benchmarks.worker import Gate
 from r1lit.batches import Generation
+from r1lit.optimizers import OffloadedAdamW
 from r1lit.rollout import OnEnd, RolloutEngine, Sampling
 
 BYTES_PER_PARAMETER = 16  # weight, gradient and two moments, each in float32
@@ -72,9 +75,16 @@ def vocabulary_of(work: Work) -> int:
     return int(AutoConfig.from_pretrained(work.model).vocab_size)
 
 
-def run_ours(gate: Gate, *, work: Work, **settings: Any) -> None:
-    """Update on random tokens with r1lit."""
+def run_ours(gate: Gate, *, work: Work, offload: bool = False, **settings: Any) -> None:
+    """Update on random tokens with r1lit; ``offload`` has moments and gradients in a file."""
     engine = RandomTokens(work.forced, vocabulary_of(work))
+    if offload:
+        settings["optimizer"] = partial(
+            OffloadedAdamW,
+            **ours.adamw_settings(work),
+            folder=str(Path(work.model).parent),
+            gradients=True,
+        )
     ours.run_iterations(gate, work=work, engine=engine, **settings)
 
 

@@ -23,7 +23,7 @@ LAYERS = (
     {"objectives", "sandbox"},
     {"jsonl", "endpoint"},
     {"kernels"},
-    {"atomic", "transport", "batches", "templates", "seeding", "machine", "console"},
+    {"atomic", "transport", "batches", "templates", "seeding", "machine", "console", "optimizers"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import PretrainedConfig, PreTrainedModel
 
 from r1lit.machine import has_fast_bfloat16, keep_freed_memory
+from r1lit.optimizers import clip_gradients, gradient_norm
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.in_place import in_place_gradients
 
@@ -172,13 +173,12 @@ class PolicyModule(LightningModule):
                 loss = loss_of()
                 total += loss.detach().item()
                 self.manual_backward(loss)
-        parameters = [p for p in self.policy.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        norm = gradient_norm(optimizer.optimizer)
         # the gradient is the same on all ranks, so they stop together
         self._refuse_non_finite("gradient norm", norm.item())
         self._refuse_non_finite("loss", total)
-        if self.max_grad_norm:
-            torch.nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
+        if 0 < self.max_grad_norm < norm:
+            clip_gradients(optimizer.optimizer, self.max_grad_norm, norm)
         optimizer.step()
         scheduler = self.lr_schedulers()
         if scheduler is not None:

@@ -1,49 +1,31 @@
-"""Log-probs straight from hidden states: logits of all tokens never exist at once.
+"""Log-probs straight from hidden states: logits of the whole vocabulary never exist at once.
 
-K predicted tokens   k of a part   R rows of a part   D hidden size   V vocabulary
+K predicted tokens   R a few of them   D hidden size   V vocabulary   v a part of it
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from r1lit.policy.at_once import add_weight_gradient, few_rows, vocabulary_parts
 from r1lit.policy.attention import autocast_dtype
-from r1lit.policy.in_place import add_gradient, gradient_of, may_add_in_place
+from r1lit.policy.in_place import gradient_of, may_add_in_place
 
-
-@dataclass(frozen=True, kw_only=True)
-class AtOnce:
-    """How much is worked on at once, by kind of device; on a CPU the last two fit its cache.
-
-    A part of the tokens has ``logits`` numbers in its product with the head, but ``tokens`` at
-    least, since the weight's gradient passes through memory once for each part. Of a product
-    ``floats`` numbers at a time are in float32, and its gradient is added to ``weight_rows``.
-    """
-
-    logits: int
-    tokens: int
-    floats: int
-    weight_rows: int
-
-
-AT_ONCE = {
-    "cpu": AtOnce(logits=1 << 23, tokens=256, floats=1 << 20, weight_rows=1 << 10),
-    "cuda": AtOnce(logits=1 << 27, tokens=256, floats=1 << 25, weight_rows=1 << 15),
-}
+LEAST = torch.finfo(torch.float32).min
 
 
 class LinearLogp(torch.autograd.Function):
     """log softmax(hidden @ weight.T / temperature) at the targets, and the entropy beside it.
 
-    Logits are made for a part of the tokens at a time (``AtOnce``), and made again in the backward
-    pass. The products run in the dtype of ``hidden_KD``; what comes after in float32, a few rows of
-    a product at a time.
+    Logits of all tokens are made for a part of the vocabulary at a time (``AtOnce``) and met by a
+    running softmax; the backward pass makes them again. The products run in the dtype of
+    ``hidden_KD``, to which a part of the weight is cast when its turn comes; what follows runs in
+    float32, a few rows of a product at a time.
     """
 
     @staticmethod
@@ -53,25 +35,12 @@ class LinearLogp(torch.autograd.Function):
         """Return log-probs (K) and entropies (K); the entropies carry no gradient."""
         ctx.temperature = temperature
         ctx.in_place = may_add_in_place(weight_VD)
-        cast_VD = weight_VD.to(hidden_KD.dtype)
-        logp_K, entropy_K, normaliser_K = (
-            torch.empty(len(hidden_KD), device=hidden_KD.device) for _ in range(3)
-        )
-        for part, product_kV in _products(hidden_KD, cast_VD):
-            for rows, product_RV in _rows(part, product_kV):
-                logits_RV = _float(product_RV, temperature)
-                greatest_R1 = logits_RV.amax(-1, keepdim=True)
-                logits_RV.sub_(greatest_R1)
-                chosen_R = logits_RV.gather(-1, target_K[rows, None]).squeeze(-1)
-                exp_RV = logits_RV.exp()
-                sum_R = exp_RV.sum(-1)
-                log_sum_R = sum_R.log()
-                # a logit of -inf has probability 0 and adds 0; autocast would round a dot product
-                weighted_R = exp_RV.mul_(logits_RV.nan_to_num_(neginf=0.0)).sum(-1)
-                logp_K[rows] = chosen_R - log_sum_R
-                entropy_K[rows] = log_sum_R - weighted_R / sum_R
-                normaliser_K[rows] = greatest_R1.squeeze(-1) + log_sum_R
-        ctx.save_for_backward(hidden_KD, weight_VD, target_K, normaliser_K)
+        running = _RunningSoftmax(target_K)
+        for part, _, product_Kv in _products(hidden_KD, weight_VD):
+            for rows, product_Rv in few_rows(slice(0, len(hidden_KD)), product_Kv):
+                running.take(rows, part, _logits(product_Rv, temperature))
+        ctx.save_for_backward(hidden_KD, weight_VD, target_K, running.normaliser_K())
+        logp_K, entropy_K = running.logp_K(), running.entropy_K()
         ctx.mark_non_differentiable(entropy_K)
         return logp_K, entropy_K
 
@@ -82,115 +51,76 @@ class LinearLogp(torch.autograd.Function):
     ) -> tuple[Tensor | None, Tensor | None, None, None]:
         """Make the logits again: d logp / d logits = (onehot - softmax) / temperature."""
         hidden_KD, weight_VD, target_K, normaliser_K = ctx.saved_tensors
-        cast_VD = weight_VD.to(hidden_KD.dtype)
-        gradients = _Gradients(ctx, hidden_KD, weight_VD, in_place=ctx.in_place)
-        for part, product_kV in _products(hidden_KD, cast_VD):
-            for rows, product_RV in _rows(part, product_kV):
-                logits_RV = _float(product_RV, ctx.temperature)
-                grad_R1 = grad_K[rows, None].float() / ctx.temperature
-                grad_RV = logits_RV.sub_(normaliser_K[rows, None]).exp_().mul_(-grad_R1)
-                grad_RV.scatter_add_(-1, target_K[rows, None], grad_R1)
-                product_RV.copy_(grad_RV)
-            gradients.add(part, product_kV, hidden_KD, cast_VD)
-        return gradients.hidden_KD, gradients.of_weight(weight_VD, ctx.in_place), None, None
-
-
-class LinearCrossEntropy(torch.autograd.Function):
-    """Summed cross-entropy of the targets under softmax(hidden @ weight.T).
-
-    Its gradient is known but for a factor when the logits are there, so it is made of them at once
-    and they are never made again: one of four products with the head is saved.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor, with_gradient: bool
-    ) -> Tensor:
-        """Return the sum, float32."""
-        cast_VD = weight_VD.to(hidden_KD.dtype)
-        loss = torch.zeros((), device=hidden_KD.device)
-        ctx.save_for_backward(weight_VD)
-        ctx.in_place = may_add_in_place(weight_VD)
-        wanted = with_gradient and any(ctx.needs_input_grad[:2])
-        ctx.gradients = _Gradients(ctx, hidden_KD, weight_VD) if wanted else None
-        for part, product_kV in _products(hidden_KD, cast_VD):
-            for rows, product_RV in _rows(part, product_kV):
-                logits_RV = _float(product_RV)
-                target_R1 = target_K[rows, None]
-                logits_RV.sub_(logits_RV.amax(-1, keepdim=True))
-                chosen_R1 = logits_RV.gather(-1, target_R1)
-                exp_RV = logits_RV.exp_()
-                sum_R1 = exp_RV.sum(-1, keepdim=True)
-                loss += (sum_R1.log() - chosen_R1).sum()
-                if ctx.gradients is not None:
-                    grad_RV = exp_RV.div_(sum_R1)
-                    grad_RV.scatter_add_(-1, target_R1, -torch.ones_like(sum_R1))
-                    product_RV.copy_(grad_RV)
-            if ctx.gradients is not None:
-                ctx.gradients.add(part, product_kV, hidden_KD, cast_VD)
-        return loss
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        """Scale what the forward pass has made.
-
-        Raises:
-            RuntimeError: the second time, when there is nothing left to scale.
-        """
-        gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None:
-            raise RuntimeError("linear_cross_entropy: its gradient can be taken once")
-        (weight_VD,) = ctx.saved_tensors
-        gradients.scale(grad)
-        return gradients.hidden_KD, gradients.of_weight(weight_VD, ctx.in_place), None, None
-
-
-class _Gradients:
-    """Gradients of hidden states and, in float32, of the weight; None where none is asked for.
-
-    ``in_place`` the latter is ``weight.grad`` itself.
-    """
-
-    def __init__(
-        self, ctx: Any, hidden_KD: Tensor, weight_VD: Tensor, *, in_place: bool = False
-    ) -> None:
-        self.hidden_KD = torch.empty_like(hidden_KD) if ctx.needs_input_grad[0] else None
-        self.weight_VD: Tensor | None = None
-        if ctx.needs_input_grad[1]:
-            self.weight_VD = (
-                gradient_of(weight_VD)
-                if in_place
-                else torch.zeros_like(weight_VD, dtype=torch.float32)
+        to_hidden, to_weight, *_ = ctx.needs_input_grad
+        grad_K1 = grad_K[:, None].float() / ctx.temperature
+        hidden_grad_KD = torch.zeros_like(hidden_KD, dtype=torch.float32) if to_hidden else None
+        weight_grad_VD: Tensor | None = None
+        if to_weight:
+            in_place, zeros = ctx.in_place, torch.zeros_like
+            weight_grad_VD = (
+                gradient_of(weight_VD) if in_place else zeros(weight_VD, dtype=torch.float32)
             )
+        for part, cast_vD, product_Kv in _products(hidden_KD, weight_VD):
+            for rows, product_Rv in few_rows(slice(0, len(hidden_KD)), product_Kv):
+                logits_Rv = _logits(product_Rv, ctx.temperature)
+                grad_R1 = grad_K1[rows]
+                grad_Rv = logits_Rv.sub_(normaliser_K[rows, None]).exp_().mul_(-grad_R1)
+                place_R1, here_R1 = _place(target_K[rows], part)
+                grad_Rv.scatter_add_(-1, place_R1, grad_R1 * here_R1)
+                product_Rv.copy_(grad_Rv)
+            if hidden_grad_KD is not None:
+                hidden_grad_KD += product_Kv @ cast_vD
+            if weight_grad_VD is not None:
+                add_weight_gradient(weight_grad_VD[part], product_Kv, hidden_KD)
+        if hidden_grad_KD is not None:
+            hidden_grad_KD = hidden_grad_KD.to(hidden_KD.dtype)
+        if weight_grad_VD is not None:
+            weight_grad_VD = None if ctx.in_place else weight_grad_VD.to(weight_VD.dtype)
+        return hidden_grad_KD, weight_grad_VD, None, None
 
-    def add(self, part: slice, grad_kV: Tensor, hidden_KD: Tensor, cast_VD: Tensor) -> None:
-        """Take the gradient of a part's logits."""
-        if self.hidden_KD is not None:
-            torch.mm(grad_kV, cast_VD, out=self.hidden_KD[part])
-        if self.weight_VD is not None:
-            size = at_once(grad_kV.device).weight_rows
-            for grad_kv, weight_vD in zip(
-                grad_kV.split(size, dim=1), self.weight_VD.split(size), strict=True
-            ):
-                weight_vD += grad_kv.T @ hidden_KD[part]
 
-    def scale(self, factor: Tensor) -> None:
-        """Multiply both; rounded once."""
-        if self.hidden_KD is not None:
-            self.hidden_KD = self.hidden_KD.float().mul_(factor).to(self.hidden_KD.dtype)
-        if self.weight_VD is not None:
-            self.weight_VD.mul_(factor)
+class _RunningSoftmax:
+    """What the softmax of every token comes to, one part of its logits after the other.
 
-    def of_weight(self, weight_VD: Tensor, in_place: bool) -> Tensor | None:
-        """Return the weight's gradient in its own dtype; ``in_place`` it is in ``weight.grad``."""
-        if self.weight_VD is None:
-            return None
-        if not in_place:
-            return self.weight_VD.to(weight_VD.dtype)
-        if self.weight_VD is not weight_VD.grad:
-            add_gradient(weight_VD, self.weight_VD)
-        return None
+    Exponentials are relative to the greatest logit so far and rescaled when a greater one comes
+    (Milakov and Gimelshein 2018).
+    """
+
+    def __init__(self, target_K: Tensor) -> None:
+        zeros_K = torch.zeros(len(target_K), device=target_K.device)
+        self._target_K = target_K
+        self._chosen_K, self._sum_K, self._weighted_K = (zeros_K.clone() for _ in range(3))
+        self._greatest_K = zeros_K.fill_(LEAST)  # finite: a logit may be -inf
+
+    def take(self, rows: slice, part: slice, logits_Rv: Tensor) -> None:
+        """Take some tokens' logits of a part of the vocabulary, whose memory is used up."""
+        place_R1, here_R1 = _place(self._target_K[rows], part)
+        self._chosen_K[rows] += logits_Rv.gather(-1, place_R1).where(here_R1, 0.0).squeeze(-1)
+        before_R = self._greatest_K[rows]
+        greatest_R = torch.maximum(before_R, logits_Rv.amax(-1))
+        fall_R = before_R - greatest_R
+        scale_R = fall_R.exp()
+        logits_Rv.sub_(greatest_R[:, None])
+        exp_Rv = logits_Rv.exp()
+        sum_R = exp_Rv.sum(-1)
+        # a logit of -inf has probability 0 and adds 0; autocast would round a dot product
+        weighted_R = exp_Rv.mul_(logits_Rv.nan_to_num_(neginf=0.0)).sum(-1)
+        moved_R = self._weighted_K[rows] + self._sum_K[rows] * fall_R
+        self._weighted_K[rows] = moved_R * scale_R + weighted_R
+        self._sum_K[rows] = self._sum_K[rows] * scale_R + sum_R
+        self._greatest_K[rows] = greatest_R
+
+    def logp_K(self) -> Tensor:
+        """Return the targets' log-probs."""
+        return self._chosen_K - self._greatest_K - self._sum_K.log()
+
+    def entropy_K(self) -> Tensor:
+        """Return the entropies."""
+        return self._sum_K.log() - self._weighted_K / self._sum_K
+
+    def normaliser_K(self) -> Tensor:
+        """Return the logarithms of the sums of exponentials."""
+        return self._greatest_K + self._sum_K.log()
 
 
 def linear_logp(
@@ -204,49 +134,27 @@ def linear_logp(
     return LinearLogp.apply(hidden_KD, weight_VD, target_K, temperature or 1.0)
 
 
-def linear_cross_entropy(hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor) -> Tensor:
-    """Return the cross-entropy summed over the targets, float32; see ``LinearCrossEntropy``."""
-    hidden_KD = hidden_KD.to(autocast_dtype(hidden_KD.device, hidden_KD.dtype))
-    return LinearCrossEntropy.apply(hidden_KD, weight_VD, target_K, torch.is_grad_enabled())
+def _products(hidden_KD: Tensor, weight_VD: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield parts of the vocabulary, each with its weight and product (K, v), until the next."""
+    buffer: Tensor | None = None
+    for part in vocabulary_parts(hidden_KD, len(weight_VD)):
+        cast_vD = weight_VD[part].to(hidden_KD.dtype)
+        shape = len(hidden_KD), len(cast_vD)
+        if buffer is None:
+            buffer = hidden_KD.new_empty(shape[0] * shape[1])
+        product_Kv = buffer[: shape[0] * shape[1]].view(shape)
+        torch.mm(hidden_KD, cast_vD.T, out=product_Kv)
+        yield part, cast_vD, product_Kv
 
 
-def at_once(device: torch.device) -> AtOnce:
-    """Return how much to work on at once on a device."""
-    return AT_ONCE.get(device.type, AT_ONCE["cuda"])
-
-
-def token_parts(
-    num_tokens: int, vocabulary: int, device: torch.device, copies: int = 1
-) -> Iterator[slice]:
-    """Yield parts of the tokens whose logits, ``copies`` times over, ``LinearLogp`` allows."""
-    most = at_once(device)
-    size = max(most.tokens, most.logits // vocabulary) // copies
-    for start in range(0, num_tokens, size):
-        yield slice(start, start + size)
-
-
-def _products(hidden_KD: Tensor, cast_VD: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield parts of the tokens, each with its product with the head (k, V), until the next."""
-    buffer_kV: Tensor | None = None
-    for part in token_parts(len(hidden_KD), len(cast_VD), hidden_KD.device):
-        hidden_kD = hidden_KD[part]
-        if buffer_kV is None:
-            buffer_kV = hidden_kD.new_empty(len(hidden_kD), len(cast_VD))
-        product_kV = buffer_kV[: len(hidden_kD)]
-        torch.mm(hidden_kD, cast_VD.T, out=product_kV)
-        yield part, product_kV
-
-
-def _rows(part: slice, product_kV: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield a few tokens of a part at a time, each with their rows of its product (R, V)."""
-    size = max(1, at_once(product_kV.device).floats // product_kV.shape[1])
-    start = part.start
-    for product_RV in product_kV.split(size):
-        yield slice(start, start + len(product_RV)), product_RV
-        start += len(product_RV)
-
-
-def _float(product_RV: Tensor, temperature: float = 1.0) -> Tensor:
+def _logits(product_Rv: Tensor, temperature: float) -> Tensor:
     """Return logits in float32: the product's own memory where that is float32 already."""
-    logits_RV = product_RV.float()
-    return logits_RV if temperature == 1.0 else logits_RV.div_(temperature)
+    logits_Rv = product_Rv.float()
+    return logits_Rv if temperature == 1.0 else logits_Rv.div_(temperature)
+
+
+def _place(target_R: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    """Return where in a part of the vocabulary the targets are, and whether they are in it."""
+    place_R1 = (target_R - part.start)[:, None]
+    size = part.stop - part.start
+    return place_R1.clamp(0, size - 1), (place_R1 >= 0) & (place_R1 < size)

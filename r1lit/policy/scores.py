@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from r1lit.objectives import Divergence, SampledReverseKL
 from r1lit.objectives.top_k import add_rest_KR, top_and_rest_KR
-from r1lit.policy.linear_logp import token_parts
+from r1lit.policy.at_once import token_parts
 from r1lit.policy.logprobs import Predictions
 
 COPIES = 4  # tensors as large as a part's logits that a divergence holds at once

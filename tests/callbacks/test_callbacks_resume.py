@@ -6,11 +6,13 @@ import json
 import multiprocessing
 import os
 import signal
+import tracemalloc
 from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from tiny_run import TinyModule, trainer_of
 
 from r1lit.callbacks import (
@@ -200,6 +202,31 @@ def test_kept_checkpoints_outlive_last(tmp_path):
         for path in tmp_path.glob("*.ckpt")
     }
     assert kept == {"iteration-2.ckpt": 2, "iteration-4.ckpt": 4, "last.ckpt": 5}
+
+
+def test_a_checkpoint_is_not_made_in_memory_first(tmp_path):
+    """Python's own allocations are counted; a buffer of bytes is one, a tensor none."""
+    module = TinyModule(num_train=2)
+    module.register_buffer("large", torch.ones(8_000_000))
+    tracemalloc.start()
+    try:
+        trainer_of(tmp_path, [IterationCheckpoint(str(tmp_path))]).fit(module)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16_000_000 < 32_000_000 < (tmp_path / "last.ckpt").stat().st_size
+
+
+def test_another_s_way_to_write_a_checkpoint_is_kept(tmp_path):
+    class Remembers(TorchCheckpointIO):
+        def save_checkpoint(self, checkpoint, path, storage_options=None):
+            written.append(Path(path).name)
+            super().save_checkpoint(checkpoint, path, storage_options)
+
+    written: list[str] = []
+    callbacks = [IterationCheckpoint(str(tmp_path))]
+    trainer_of(tmp_path, callbacks, plugins=[Remembers()]).fit(TinyModule(num_train=2))
+    assert written == [".last.ckpt.tmp"] * 2
 
 
 def test_counting_iterations_after_the_checkpoint_is_an_error(tmp_path):

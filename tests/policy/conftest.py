@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from r1lit.policy.linear_logp import AT_ONCE
+from r1lit.policy.at_once import AT_ONCE
 
 
 @pytest.fixture

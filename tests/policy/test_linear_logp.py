@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from r1lit.objectives.diagnostics import entropy_BT
-from r1lit.policy.linear_logp import linear_cross_entropy, linear_logp
+from r1lit.policy.linear_cross_entropy import linear_cross_entropy
+from r1lit.policy.linear_logp import linear_logp
 
 K, D, V = 100, 8, 64
 
@@ -131,6 +132,23 @@ def test_extremes_stay_finite():
     assert entropy_K.min() > -1e-2 and entropy_K.max() < 1, "one token has all the probability"
 
 
+@pytest.mark.parametrize("row", [0, 40, V - 1], ids=["first", "later", "last"])
+def test_a_token_that_cannot_be(at_once, rows_at_once, row):
+    """A logit of -inf, in whichever part of the vocabulary."""
+    hidden_KD, weight_VD, target_K = inputs()
+    hidden_KD = hidden_KD.detach().abs().requires_grad_()
+    with torch.no_grad():
+        weight_VD[row] = -torch.inf
+    target_K = torch.where(target_K == row, 7, target_K)
+    logp_K, entropy_K = linear_logp(hidden_KD, weight_VD, target_K)
+    others_VD = torch.cat([weight_VD[:row], weight_VD[row + 1 :]]).detach()
+    logp_plain_K, entropy_plain_K = plainly(
+        hidden_KD, others_VD, target_K - (target_K > row).long(), 1.0
+    )
+    torch.testing.assert_close(logp_K, logp_plain_K, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(entropy_K, entropy_plain_K, rtol=1e-5, atol=5e-5)
+
+
 def test_no_targets():
     hidden_KD, weight_VD, target_K = inputs()
     logp_K, entropy_K = linear_logp(hidden_KD[:0], weight_VD, target_K[:0])
@@ -168,23 +186,25 @@ def test_autocast_casts_hidden_states_and_keeps_the_weight_s_gradient_in_float32
 
 
 class Largest(TorchDispatchMode):
-    """Remembers the size of every tensor that an operation returns, those in float32 apart."""
+    """Remembers the size of every tensor that an operation returns, and by dtype."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sizes: list[int] = []
         self.float32: list[int] = []
+        self.bfloat16: list[int] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         returned = func(*args, **(kwargs or {}))
         tensors = [x for x in tree_leaves(returned) if isinstance(x, torch.Tensor)]
         self.sizes += [x.numel() for x in tensors]
         self.float32 += [x.numel() for x in tensors if x.dtype == torch.float32]
+        self.bfloat16 += [x.numel() for x in tensors if x.dtype == torch.bfloat16]
         return returned
 
 
-def test_logits_of_all_tokens_never_exist_at_once(allow_at_once):
-    allow_at_once(logits=16 * V, tokens=16)
+def test_logits_of_the_whole_vocabulary_never_exist_at_once(allow_at_once):
+    allow_at_once(logits=1, tokens=16, weight_rows=16)
     hidden_KD, weight_VD, target_K = inputs()
     with Largest() as plain:
         plainly(hidden_KD, weight_VD, target_K, 0.7)[0].sum().backward()
@@ -193,10 +213,18 @@ def test_logits_of_all_tokens_never_exist_at_once(allow_at_once):
         logp_K, _ = linear_logp(hidden_KD, weight_VD, target_K, 0.7)
     with Largest() as backward:
         logp_K.sum().backward()
-    assert max(forward.sizes) == max(backward.sizes) == 16 * V  # K * D and V * D are smaller
+    assert max(forward.sizes) == max(backward.sizes) == K * 16  # K * D and V * D are smaller
     with Largest() as entropy:
         linear_cross_entropy(hidden_KD, weight_VD, target_K).backward()
     assert max(entropy.sizes) == 16 * V
+
+
+def test_the_weight_is_never_copied_whole(allow_at_once):
+    allow_at_once(logits=16 * D, weight_rows=16)
+    hidden_KD, weight_VD, target_K = inputs(num=2)
+    with Largest() as made, torch.autocast("cpu", torch.bfloat16):
+        linear_logp(hidden_KD, weight_VD.detach(), target_K)[0].sum().backward()
+    assert max(made.bfloat16) == 16 * D
 
 
 def test_logits_are_in_float32_a_few_rows_at_a_time(allow_at_once):
