@@ -36,18 +36,19 @@ def memory_05b(context: Context) -> list[Entry]:
         show=context.show,
     )
     with ours(offload=True) as worker:
-        worker.step()
-        offloaded = replace(comparison, ours=[worker.step()])
+        warmup, step = worker.step(), worker.step()
+    offloaded = replace(comparison, ours=[step], warmup_ours_s=warmup["seconds"])
     context.show(f" r1lit offloaded: {offloaded.ours[0]['seconds']:.2f} s")
     model = "tiny-qwen" if context.tiny else "0.5B"
     static = static_mb(shape_of(model).num_parameters)
     for step in (*comparison.ours, *comparison.theirs):
         step["above_static_mb"] = step["peak_rss_mb"] - static
 
-    def entry(work_name: str, compared: Comparison, goal: float | None, key: str) -> Entry:
+    def entry(of: str, compared: Comparison, goal: float | None, key: str) -> Entry:
+        mine = own | {"offload": compared is offloaded}
         return compare(
             compared,
-            work=work_name,
+            work=of,
             goal=goal,
             key=key,
             model="0.5B",
@@ -56,7 +57,7 @@ def memory_05b(context: Context) -> list[Entry]:
             static_mb=round(static),
             seconds_ours=round(compared.ours[0]["seconds"], 1),
             seconds_theirs=round(compared.theirs[0]["seconds"], 1),
-            settings=work.describe() | {"trl": peers.TRL_MEMORY, "r1lit": own},
+            settings=work.describe() | {"trl": peers.TRL_MEMORY, "r1lit": mine},
         )
 
     update = "peak memory of an update, 16 x 1,024 tokens"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,7 +81,6 @@ def run_ours(gate: Gate, *, work: Work, offload: bool = False, **settings: Any) 
         settings["optimizer"] = partial(
             OffloadedAdamW,
             **ours.adamw_settings(work),
-            folder=str(Path(work.model).parent),
             gradients=True,
         )
     ours.run_iterations(gate, work=work, engine=engine, **settings)

@@ -5,30 +5,27 @@ N numbers of a parameter   n numbers of a slice of it
 
 from __future__ import annotations
 
-import mmap
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from r1lit.on_disk import AT_ONCE, Mapped, MappedGradient, map_like
+
 MOMENTS = ("exp_avg", "exp_avg_sq")
-AT_ONCE = 1 << 22  # numbers of a slice
 
 
 class OffloadedAdamW(torch.optim.AdamW):
     """``torch.optim.AdamW`` with its two moments in a file, and the gradients if asked.
 
     AdamW's weights, gradients and moments in float32 are 16 bytes a parameter. Here 8 of them, or
-    12, are on a disk and pass through memory a slice at a time, as in ZeRO-Infinity (Rajbhandari et
-    al. 2021); what the operating system keeps of a file in memory it gives to whoever asks for
-    some. Updates and checkpoints are those of AdamW with ``fused``: a run may resume from one with
-    the other.
+    12, are on a disk as in ZeRO-Infinity (Rajbhandari et al. 2021); moments pass through memory a
+    slice at a time, gradients a parameter at a time. What the operating system keeps of a file in
+    memory it gives to whoever asks for some. Updates and checkpoints are those of AdamW with
+    ``fused``: a run may resume from one with the other.
 
     Args:
         params: as for AdamW, like all that is not below.
@@ -37,7 +34,8 @@ class OffloadedAdamW(torch.optim.AdamW):
         gradients: the gradients too, of parameters on a CPU, from the first ``zero_grad`` on.
 
     Raises:
-        ValueError: if there is no such folder, or no room in it, or a gradient cannot be there.
+        ValueError: if there is no such folder, or no room in it, or a parameter cannot be updated
+            so: one that is not contiguous, or for ``gradients`` not on a CPU.
     """
 
     def __init__(
@@ -52,13 +50,13 @@ class OffloadedAdamW(torch.optim.AdamW):
         gradients: bool = False,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+        self._step_supports_amp_scaling = False  # a GradScaler is to unscale before it steps
         self._folder = folder
-        self._moments: dict[Tensor, list[_Mapped]] = {}
-        self._gradients: dict[Tensor, _Gradient] = {}
-        trained = [parameter for parameter in self._parameters() if parameter.requires_grad]
-        self._moments_in_file(trained)
+        self._moments: dict[Tensor, list[Mapped]] = {}
+        self._gradients: dict[Tensor, MappedGradient] = {}
+        self._moments_in_file()
         if gradients:
-            self._gradients_in_file(trained)
+            self._gradients_in_file()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -101,45 +99,77 @@ class OffloadedAdamW(torch.optim.AdamW):
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take AdamW's state or one's own; the moments are copied into the file."""
-        states = state_dict["state"]
+        """Take AdamW's state or one's own; the moments are copied into the file.
+
+        Raises:
+            ValueError: if it is that of another model, or of a variant of AdamW.
+        """
+        for group in state_dict["param_groups"]:
+            for variant in ("amsgrad", "maximize"):
+                if group.get(variant):
+                    raise ValueError(f"{variant}: true in the saved optimiser; this one has none")
+        states = {index: state for index, state in state_dict["state"].items() if state}
         steps = {index: {"step": state["step"]} for index, state in states.items()}
         super().load_state_dict({**state_dict, "state": steps})
         for index, parameter in enumerate(self._parameters()):
             if index in states:
                 for name, moment in zip(MOMENTS, self._of(parameter), strict=True):
-                    saved_n = states[index][name].reshape(-1).split(AT_ONCE)
-                    for moment_n, value_n in zip(moment.slices(), saved_n, strict=True):
-                        moment_n.copy_(value_n)
-
-    def _has_gradient(self, parameter: Tensor) -> bool:
-        offloaded = self._gradients.get(parameter)
-        return parameter.grad is not None and (offloaded is None or offloaded.has_come())
+                    moment.take(states[index][name], parameter.shape)
+            else:
+                for moment in self._moments.get(parameter, []):
+                    moment.zero_()
 
     def _parameters(self) -> Iterator[Tensor]:
         return (parameter for group in self.param_groups for parameter in group["params"])
 
-    def _of(self, parameter: Tensor) -> list[_Mapped]:
+    def _trained(self) -> list[Tensor]:
+        """Return the parameters that are or were trained."""
+        return [
+            p
+            for p in self._parameters()
+            if p.numel() and (p.requires_grad or p.grad is not None or p in self.state)
+        ]
+
+    def _has_gradient(self, parameter: Tensor) -> bool:
+        if parameter.grad is None or not parameter.numel():
+            return False
+        offloaded = self._gradients.get(parameter)
+        return offloaded is None or offloaded.has_come(parameter.grad)
+
+    def _of(self, parameter: Tensor) -> list[Mapped]:
         """Return a parameter's moments."""
-        if parameter not in self._moments:  # of a group that came later, or frozen until now
-            self._moments_in_file([parameter])
+        if parameter not in self._moments:  # of a group that came later, or frozen before
+            self._moments_in_file()
         return self._moments[parameter]
 
-    def _moments_in_file(self, parameters: Sequence[Tensor]) -> None:
-        mapped = iter(_map_like([p for p in parameters for _ in MOMENTS], self._folder))
-        for parameter in parameters:
+    def _moments_in_file(self) -> None:
+        """Give moments, zeros, to all parameters that are trained and have none."""
+        new = [parameter for parameter in self._trained() if parameter not in self._moments]
+        for parameter in new:
+            if not parameter.is_contiguous():
+                raise ValueError(
+                    f"params: one of shape {tuple(parameter.shape)} is not contiguous;"
+                    " torch.optim.AdamW takes it"
+                )
+        mapped = iter(map_like([parameter for parameter in new for _ in MOMENTS], self._folder))
+        for parameter in new:
             self._moments[parameter] = [next(mapped) for _ in MOMENTS]
 
-    def _gradients_in_file(self, parameters: Sequence[Tensor]) -> None:
-        for parameter in parameters:
+    def _gradients_in_file(self) -> None:
+        trained = self._trained()
+        for parameter in trained:
             if parameter.device.type != "cpu":
                 raise ValueError(
                     f"gradients: true, but a parameter is on {parameter.device}, where its gradient"
                     " must be too; only those of a CPU can be in a file"
                 )
-        for parameter, mapped in zip(parameters, _map_like(parameters, self._folder), strict=True):
-            self._gradients[parameter] = _Gradient(mapped)
-            parameter.register_post_accumulate_grad_hook(self._release_gradient)
+        for parameter, mapped in zip(trained, map_like(trained, self._folder), strict=True):
+            gradient = self._gradients[parameter] = MappedGradient(mapped)
+            # a parameter may outlive this optimiser
+            release = weakref.WeakMethod(gradient.release)
+            parameter.register_post_accumulate_grad_hook(
+                lambda _, release=release: (here := release()) and here()
+            )
 
     def _release_gradient(self, parameter: Tensor) -> None:
         if parameter in self._gradients:
@@ -180,52 +210,6 @@ class OffloadedAdamW(torch.optim.AdamW):
         step += 1
 
 
-class _Mapped:
-    """As many numbers as a parameter has, in a file."""
-
-    def __init__(self, memory: mmap.mmap, start: int, like: Tensor) -> None:
-        self._memory = memory
-        self._start = start
-        self.values_N = torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=start)
-
-    def slices(self) -> Iterator[Tensor]:
-        """Yield slices, views of the file; each is out of memory when the next is asked for."""
-        start = 0
-        for values_n in self.values_N.split(AT_ONCE):
-            yield values_n
-            self.release(start, values_n.nbytes)
-            start += values_n.nbytes
-
-    def release(self, start: int = 0, size: int | None = None) -> None:
-        """Let bytes leave this process's memory, all of them unless told; they stay in the file."""
-        if hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
-            size = self.values_N.nbytes if size is None else size
-            self._memory.madvise(mmap.MADV_DONTNEED, self._start + start, size)
-
-
-class _Gradient:
-    """A gradient in a file, which knows whether one has come since it was zero."""
-
-    def __init__(self, mapped: _Mapped) -> None:
-        self._mapped = mapped
-        self._version = 0
-
-    def zeros(self) -> Tensor:
-        """Return it (N), set to zero."""
-        for values_n in self._mapped.slices():
-            values_n.zero_()
-        self._version = self._mapped.values_N._version
-        return self._mapped.values_N
-
-    def has_come(self) -> bool:
-        """Return whether anything was written to it since then."""
-        return self._mapped.values_N._version != self._version
-
-    def release(self) -> None:
-        """Let it leave this process's memory."""
-        self._mapped.release()
-
-
 def each_gradient(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
     """Yield the gradients of an optimiser's parameters, in turn where they are in a file."""
     if isinstance(optimizer, OffloadedAdamW):
@@ -243,35 +227,8 @@ def gradient_norm(optimizer: torch.optim.Optimizer) -> Tensor:
 
 @torch.no_grad()
 def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float, norm: Tensor) -> None:
-    """Scale all gradients, of this norm together, to ``max_norm``, as PyTorch's clipping does."""
-    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for gradient in each_gradient(optimizer):
-        gradient.mul_(scale.to(gradient.device))
-
-
-def _map_like(tensors: Sequence[Tensor], folder: str) -> list[_Mapped]:
-    """Return room for each of the tensors, zeros, in one new file without a name.
-
-    Raises:
-        ValueError: if there is no such folder, or no room in it.
-    """
-    page = mmap.ALLOCATIONGRANULARITY
-    sizes = [-(-tensor.nbytes // page) * page for tensor in tensors]
-    if not Path(folder).is_dir():
-        raise ValueError(f"folder: {folder!r} is none; the optimiser needs one, on a disk")
-    needed, free = sum(sizes), shutil.disk_usage(folder).free
-    if free < needed:
-        raise ValueError(
-            f"folder: {folder!r} has {free / 1e9:.1f} GB left and the optimiser needs"
-            f" {needed / 1e9:.1f}; name another"
-        )
-    if not needed:
-        return []
-    with tempfile.TemporaryFile(dir=folder) as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, needed)  # a disk may fill up later
-        else:
-            file.truncate(needed)
-        memory = mmap.mmap(file.fileno(), needed)
-    starts = [sum(sizes[:index]) for index in range(len(sizes))]
-    return [_Mapped(memory, start, like) for start, like in zip(starts, tensors, strict=True)]
+    """Scale all gradients, of this norm together, to ``max_norm`` at most, as PyTorch does."""
+    scale = max_norm / (norm + 1e-6)
+    if scale < 1.0:
+        for gradient in each_gradient(optimizer):
+            gradient.mul_(scale.to(gradient.device))

@@ -42,6 +42,7 @@ COMPOSITIONS = [
     *[(f"data/{name}.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml") for name in DATA],
     *[("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml") for name in ("cpu", "ddp")],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
+    ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml", "hardware/low_memory.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
     *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation
     *[(f"r1/full/{name}",) for name in FULL],  # run in tests/experiments/r1/test_stage_presets.py
@@ -212,7 +213,10 @@ def run_small(
 
 @pytest.mark.parametrize(
     "names",
-    [("mini/r1_zero.yaml",), ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml")],
+    [
+        ("mini/r1_zero.yaml",),
+        ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml", "hardware/low_memory.yaml"),
+    ],
     ids="+".join,
 )
 def test_a_reinforcement_learning_recipe_runs(names, tmp_path):

@@ -22,8 +22,8 @@ LAYERS = (
     {"metrics"},
     {"objectives", "sandbox"},
     {"jsonl", "endpoint"},
-    {"kernels"},
-    {"atomic", "transport", "batches", "templates", "seeding", "machine", "console", "optimizers"},
+    {"kernels", "optimizers"},
+    {"atomic", "transport", "batches", "templates", "seeding", "machine", "console", "on_disk"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

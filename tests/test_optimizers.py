@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from r1lit import optimizers
+from r1lit import on_disk, optimizers
 from r1lit.optimizers import OffloadedAdamW, clip_gradients, gradient_norm
 
 SETTINGS = {"lr": 0.05, "betas": (0.8, 0.9), "eps": 1e-6, "weight_decay": 0.1}
@@ -18,19 +18,20 @@ SETTINGS = {"lr": 0.05, "betas": (0.8, 0.9), "eps": 1e-6, "weight_decay": 0.1}
 
 @pytest.fixture(autouse=True)
 def several_slices(monkeypatch):
-    monkeypatch.setattr(optimizers, "AT_ONCE", 4096)
+    for module in (on_disk, optimizers):
+        monkeypatch.setattr(module, "AT_ONCE", 1 << 14)
 
 
 def make_model(dtype: torch.dtype = torch.float32) -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(120, 90), nn.Tanh(), nn.Linear(90, 3, bias=False)).to(dtype)
+    return nn.Sequential(nn.Linear(240, 180), nn.Tanh(), nn.Linear(180, 3, bias=False)).to(dtype)
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
     """Make updates of two micro-batches each, clipped."""
     for step in steps:
         generator = torch.Generator().manual_seed(step)
-        inputs = torch.randn(8, 120, generator=generator).to(next(model.parameters()).dtype)
+        inputs = torch.randn(8, 240, generator=generator).to(next(model.parameters()).dtype)
         optimizer.zero_grad()
         for half in inputs.split(4):
             model(half).square().sum().backward()
@@ -161,22 +162,83 @@ def test_a_group_that_comes_later(tmp_path):
     assert_same(*made)
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_gradients_that_are_not_the_file_s_count(tmp_path, gradients):
+    """Before the first ``zero_grad``, after the model's own, and one put there by hand."""
+    model, reference = make_model(), make_model()
+    for optimizer, of in (
+        (offloaded(model, tmp_path, gradients=gradients), model),
+        (adamw(reference), reference),
+    ):
+        of(torch.ones(2, 240)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        of.zero_grad()
+        of(torch.ones(2, 240)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        of[2].weight.grad = torch.ones(3, 180)
+        assert gradient_norm(optimizer) == pytest.approx(540**0.5)
+        optimizer.step()
+    assert_same(model, reference)
+
+
+def test_a_state_from_before_the_first_step_starts_over(tmp_path):
+    model, reference = make_model(), make_model()
+    optimizer, its = offloaded(model, tmp_path), adamw(reference)
+    fresh = copy.deepcopy(optimizer.state_dict())
+    train(model, optimizer, range(3))
+    optimizer.load_state_dict(fresh)
+    model.load_state_dict(reference.state_dict())
+    train(model, optimizer, range(2))
+    train(reference, its, range(2))
+    assert_same(model, reference)
+
+
+def test_another_s_state_is_refused(tmp_path):
+    optimizer = offloaded(make_model(), tmp_path)
+    model = nn.Sequential(nn.Linear(180, 240), nn.Linear(240, 1, bias=False))
+    other = adamw(model)
+    model(torch.ones(1, 180)).sum().backward()
+    other.step()
+    with pytest.raises(ValueError, match=r"shape \(240, 180\) for a parameter of shape \(180, 240"):
+        optimizer.load_state_dict(other.state_dict())
+    variant = torch.optim.AdamW(make_model().parameters(), amsgrad=True)
+    with pytest.raises(ValueError, match="amsgrad: true in the saved optimiser"):
+        optimizer.load_state_dict(variant.state_dict())
+
+
+def test_parameters_that_are_not_contiguous_or_empty(tmp_path):
+    with pytest.raises(ValueError, match=r"shape \(4, 3\) is not contiguous"):
+        OffloadedAdamW([nn.Parameter(torch.ones(3, 4).T)], folder=str(tmp_path))
+    parameters = [nn.Parameter(torch.ones(0)), nn.Parameter(torch.ones(2))]
+    optimizer = OffloadedAdamW(parameters, folder=str(tmp_path), gradients=True)
+    optimizer.zero_grad()
+    sum(parameter.sum() for parameter in parameters).backward()
+    optimizer.step()
+    assert (parameters[1] < 1).all()
+
+
 def test_many_parameters_take_few_open_files(tmp_path):
     parameters = [nn.Parameter(torch.ones(3)) for _ in range(300)]
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else None
     optimizer = OffloadedAdamW(parameters, folder=str(tmp_path))
     if before is not None:
         assert len(os.listdir("/proc/self/fd")) <= before + 1
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3)) for _ in range(300)]})
+    parameters += optimizer.param_groups[1]["params"]
     for parameter in parameters:
         parameter.grad = torch.ones(3)
     optimizer.step()
+    if before is not None:
+        assert len(os.listdir("/proc/self/fd")) <= before + 2
     assert all(bool((parameter < 1).all()) for parameter in parameters)
 
 
 def test_clipping_is_pytorch_s(tmp_path):
     model, reference = make_model(), make_model()
     for of in (model, reference):
-        of(torch.ones(2, 120)).sum().backward()
+        of(torch.ones(2, 240)).sum().backward()
     norm = gradient_norm(adamw(model))
     assert norm == torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.5) > 0.5
     clip_gradients(adamw(model), 0.5, norm)
@@ -195,7 +257,7 @@ def test_a_folder_that_is_none(tmp_path):
 
 
 def test_a_disk_without_room(tmp_path, monkeypatch):
-    usage = optimizers.shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(optimizers.shutil, "disk_usage", lambda folder: usage)
+    usage = on_disk.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(on_disk.shutil, "disk_usage", lambda folder: usage)
     with pytest.raises(ValueError, match=r"folder: .* 0\.0 GB left and the optimiser needs 0\.0"):
         offloaded(make_model(), tmp_path)

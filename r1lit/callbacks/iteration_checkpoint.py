@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import proxy
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit.atomic import beside, remove, replace_path
-
-
-class StreamedCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint into its file as it goes.
-
-    Lightning's own makes all of it in memory first, once more than it is there already. Not for
-    object storage, and a kill leaves half a file: for whoever renames it when it is whole.
-    """
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
-    ) -> None:
-        """Write a checkpoint; ``storage_options`` there are none."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(checkpoint, path)
+from r1lit.callbacks.checkpoint_io import stream_checkpoints
 
 
 class IterationCheckpoint(ModelCheckpoint):
@@ -45,8 +26,8 @@ class IterationCheckpoint(ModelCheckpoint):
     begins anew renames an old ``last.ckpt`` to ``previous.ckpt``.
 
     A checkpoint is written beside its place and renamed (Lightning writes to the system's temporary
-    folder and may copy from there, so a kill can tear the file it replaces), and it is not held in
-    memory before (``StreamedCheckpointIO``, unless a plugin of the trainer is to write it).
+    folder and may copy from there, so a kill can tear the file it replaces). Neither then nor on
+    resume is all of it in memory at once (``StreamedCheckpointIO``).
 
     Args:
         dirpath: Where; by default the logger's folder, as ``ModelCheckpoint``.
@@ -83,6 +64,11 @@ class IterationCheckpoint(ModelCheckpoint):
     def state_key(self) -> str:
         """The key of this callback's state in a checkpoint."""
         return type(self).__qualname__
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Have checkpoints streamed."""
+        super().setup(trainer, pl_module, stage)
+        stream_checkpoints(trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it."""
@@ -138,8 +124,7 @@ class IterationCheckpoint(ModelCheckpoint):
         if trainer.is_global_zero:
             remove(temporary)
         trainer.strategy.barrier("IterationCheckpoint: cleaned")
-        with _streamed(trainer):
-            trainer.save_checkpoint(temporary)
+        trainer.save_checkpoint(temporary)
         if trainer.is_global_zero:
             n = self.keep_every_n_iterations
             if n is not None and num_finished % n == 0:
@@ -154,18 +139,6 @@ class IterationCheckpoint(ModelCheckpoint):
     def _last_path(self) -> Path:
         assert self.dirpath is not None
         return Path(self.dirpath) / f"{self.CHECKPOINT_NAME_LAST}{self.FILE_EXTENSION}"
-
-
-@contextmanager
-def _streamed(trainer: pl.Trainer) -> Iterator[None]:
-    """Put a ``StreamedCheckpointIO`` in the place of Lightning's own, but of no other."""
-    strategy, usual = trainer.strategy, trainer.strategy.checkpoint_io
-    if type(usual) is TorchCheckpointIO:
-        strategy.checkpoint_io = StreamedCheckpointIO()
-    try:
-        yield
-    finally:
-        strategy.checkpoint_io = usual
 
 
 def _is_trial(trainer: pl.Trainer) -> bool:

@@ -177,7 +177,7 @@ class PolicyModule(LightningModule):
         # the gradient is the same on all ranks, so they stop together
         self._refuse_non_finite("gradient norm", norm.item())
         self._refuse_non_finite("loss", total)
-        if 0 < self.max_grad_norm < norm:
+        if self.max_grad_norm:
             clip_gradients(optimizer.optimizer, self.max_grad_norm, norm)
         optimizer.step()
         scheduler = self.lr_schedulers()

@@ -217,6 +217,21 @@ def test_a_checkpoint_is_not_made_in_memory_first(tmp_path):
     assert peak < 16_000_000 < 32_000_000 < (tmp_path / "last.ckpt").stat().st_size
 
 
+def test_a_checkpoint_is_read_where_it_lies(tmp_path):
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("needs Linux to say what is mapped")
+
+    class Looks(TinyModule):
+        def on_load_checkpoint(self, checkpoint):
+            mapped.append("last.ckpt" in Path("/proc/self/maps").read_text())
+
+    mapped: list[bool] = []
+    trainer_of(tmp_path, [IterationCheckpoint(str(tmp_path))]).fit(TinyModule(num_train=2))
+    trainer = trainer_of(tmp_path, [IterationCheckpoint(str(tmp_path))])
+    trainer.fit(Looks(num_train=3), ckpt_path=str(tmp_path / "last.ckpt"))
+    assert mapped == [True]
+
+
 def test_another_s_way_to_write_a_checkpoint_is_kept(tmp_path):
     class Remembers(TorchCheckpointIO):
         def save_checkpoint(self, checkpoint, path, storage_options=None):
