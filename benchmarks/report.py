@@ -31,7 +31,12 @@ class Report:
 
     def add(self, entries: Sequence[Entry], limits: Mapping[str, float]) -> None:
         """Take in new entries, with the machine's limits at their time, and write both files."""
-        stamp = {"limits": dict(limits), "commit": commit(), "date": today()}
+        stamp = {
+            "limits": dict(limits),
+            "command": self.command,
+            "commit": commit(),
+            "date": today(),
+        }
         stamped = [replace(entry, extra={**entry.extra, **stamp}) for entry in entries]
         self.entries = merge(self.entries, stamped)
         write_json(self.path, [entry.to_dict() for entry in self.entries])
@@ -44,8 +49,7 @@ class Report:
             [
                 f"# {self.title}",
                 "",
-                f"- command: `{self.command}`",
-                f"- commit: {commit()}, {today()} (each entry of the JSON has its own)",
+                f"- runs (each entry of the JSON names its own): {runs(self.entries)}",
                 f"- machine: {machine(self.device)}",
                 f"- versions: {versions}",
                 f"- the machine's limits, measured before each piece: {limits(self.entries)}",
@@ -57,6 +61,15 @@ class Report:
                 "",
             ]
         )
+
+
+def runs(entries: Sequence[Entry]) -> str:
+    """Return the commands that entries come from, each with its commit and day."""
+    found = dict.fromkeys(
+        tuple(str(entry.extra.get(key, "unknown")) for key in ("command", "commit", "date"))
+        for entry in entries
+    )
+    return "; ".join(f"`{command}` at {commit}, {day}" for command, commit, day in found)
 
 
 def limits(entries: Sequence[Entry]) -> str:

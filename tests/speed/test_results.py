@@ -79,9 +79,10 @@ def test_a_report_is_written_after_each_piece_and_read_back(tmp_path):
     path = tmp_path / "cpu.json"
     report = Report(path, "title", "command", "cpu")
     report.add([entry(peer="a", mfu_ours=0.5)], {"bf16_gflops": 700.0})
-    again = Report(path, "title", "command", "cpu")
+    again = Report(path, "title", "another", "cpu")
     again.add([entry(peer="b")], {"bf16_gflops": 900.0})
-    again.add([entry(peer="a", theirs=6.0)], {"bf16_gflops": 800.0})
+    third = Report(path, "title", "third", "cpu")
+    third.add([entry(peer="a", theirs=6.0)], {"bf16_gflops": 800.0})
     rows = json.loads(path.read_text())
     assert [tuple(row)[: len(KEYS)] for row in rows] == [KEYS, KEYS]
     assert [row["ratio_median"] for row in rows] == [6.0, 4.0]
@@ -90,7 +91,8 @@ def test_a_report_is_written_after_each_piece_and_read_back(tmp_path):
     assert read_entries(path)[0].extra["warmup_ours_s"] == 0.0
     page = path.with_suffix(".md").read_text()
     assert "before each piece: bf16_gflops 800.0 to 900.0" in page
-    assert "`command`" in page and "| rollout | mini | b | **4.00** (4.00–4.00) | ≥ 2 ✓" in page
+    assert "`third` at " in page and "; `another` at " in page and "`command`" not in page
+    assert "| rollout | mini | b | **4.00** (4.00–4.00) | ≥ 2 ✓" in page
 
 
 def test_the_commit_has_a_plus_when_more_than_results_differs(tmp_path, monkeypatch):
