@@ -55,11 +55,10 @@ class LinearLogp(torch.autograd.Function):
         grad_K1 = grad_K[:, None].float() / ctx.temperature
         hidden_grad_KD = torch.zeros_like(hidden_KD, dtype=torch.float32) if to_hidden else None
         weight_grad_VD: Tensor | None = None
-        if to_weight:
-            in_place, zeros = ctx.in_place, torch.zeros_like
-            weight_grad_VD = (
-                gradient_of(weight_VD) if in_place else zeros(weight_VD, dtype=torch.float32)
-            )
+        if to_weight and ctx.in_place:
+            weight_grad_VD = gradient_of(weight_VD)
+        elif to_weight:
+            weight_grad_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
         for part, cast_vD, product_Kv in _products(hidden_KD, weight_VD):
             for rows, product_Rv in few_rows(slice(0, len(hidden_KD)), product_Kv):
                 logits_Rv = _logits(product_Rv, ctx.temperature)
