@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.verifiers import THINKING, changed, golds
 from r1lit.batches import Generation, Problem, PromptBatch
-from r1lit.modules.collect import Clock, Collector
+from r1lit.modules.rollout_worker import Clock, Collector
 from r1lit.policy import load_tokenizer
 from r1lit.rewards import Accuracy, Format
 from r1lit.rollout import OnEnd, RolloutEngine, Sampling

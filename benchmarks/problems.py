@@ -14,7 +14,7 @@ from r1lit.batches import Problem, Response
 from r1lit.data import R1DataModule
 from r1lit.data.loaders import PromptLoader, ShuffledOrder
 from r1lit.data.prompts import encode_prompts, prompt_text
-from r1lit.data.world import WorldChain, WorldCountdown
+from r1lit.worlds import WorldChain, WorldCountdown
 from r1lit.rewards import Accuracy, Format, RewardFunction, score
 from r1lit.verifiers import Judge
 

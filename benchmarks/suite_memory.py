@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from benchmarks import peers, sizes
 from benchmarks.context import Context, shape_of
 from benchmarks.results import Entry, compare
-from benchmarks.timing import Comparison, alternate_alone
+from benchmarks.timing import alternate_alone
 from benchmarks.update_memory import static_mb
 from benchmarks.worker import Worker
 
@@ -19,7 +18,7 @@ MICRO_BATCH_TOKENS = 1280  # one row of r1lit's, prompt and response, as TRL's b
 def memory_05b(context: Context) -> list[Entry]:
     """16 responses of 1,024 tokens, 0.5B with its vocabulary of 151,936 tokens.
 
-    r1lit goes twice, with AdamW as TRL's is and with ``OffloadedAdamW``.
+    Two figures: the whole peak, and what is above weights, gradients and AdamW's state.
     """
     work = sizes.update_05b(context.folder, tiny=context.tiny)
     settings: dict[str, Any] = {"work": work, "environment": HUGE_PAGES}
@@ -35,39 +34,30 @@ def memory_05b(context: Context) -> list[Entry]:
         repeats=1,
         show=context.show,
     )
-    with ours(offload=True) as worker:
-        warmup, step = worker.step(), worker.step()
-    offloaded = replace(comparison, ours=[step], warmup_ours_s=warmup["seconds"])
-    context.show(f" r1lit offloaded: {offloaded.ours[0]['seconds']:.2f} s")
     model = "tiny-qwen" if context.tiny else "0.5B"
     static = static_mb(shape_of(model).num_parameters)
     for step in (*comparison.ours, *comparison.theirs):
         step["above_static_mb"] = step["peak_rss_mb"] - static
 
-    def entry(of: str, compared: Comparison, goal: float | None, key: str) -> Entry:
-        mine = own | {"offload": compared is offloaded}
+    def entry(work_name: str, key: str) -> Entry:
         return compare(
-            compared,
-            work=of,
-            goal=goal,
+            comparison,
+            work=work_name,
+            goal=None,
             key=key,
             model="0.5B",
             peer="TRL GRPOTrainer",
             unit="MB",
             static_mb=round(static),
-            seconds_ours=round(compared.ours[0]["seconds"], 1),
-            seconds_theirs=round(compared.theirs[0]["seconds"], 1),
-            settings=work.describe() | {"trl": peers.TRL_MEMORY, "r1lit": mine},
+            seconds_ours=round(comparison.ours[0]["seconds"], 1),
+            seconds_theirs=round(comparison.theirs[0]["seconds"], 1),
+            settings=work.describe() | {"trl": peers.TRL_MEMORY, "r1lit": own},
         )
 
-    update = "peak memory of an update, 16 x 1,024 tokens"
     return [
-        entry(f"{update}, r1lit's moments and gradients in a file", offloaded, 0.4, "peak_rss_mb"),
-        entry(f"{update}, AdamW in memory on both sides", comparison, None, "peak_rss_mb"),
+        entry("peak memory of an update, 16 x 1,024 tokens", "peak_rss_mb"),
         entry(
             "peak memory of an update above weights, gradients and AdamW's state",
-            comparison,
-            None,
             "above_static_mb",
         ),
     ]

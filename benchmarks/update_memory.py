@@ -18,7 +18,6 @@ from benchmarks.hf_generate import warmup_lengths
 from benchmarks.work import Work
 from benchmarks.worker import Gate
 from r1lit.batches import Generation
-from r1lit.optimizers import OffloadedAdamW
 from r1lit.rollout import OnEnd, RolloutEngine, Sampling
 
 BYTES_PER_PARAMETER = 16  # weight, gradient and two moments, each in float32
@@ -74,15 +73,9 @@ def vocabulary_of(work: Work) -> int:
     return int(AutoConfig.from_pretrained(work.model).vocab_size)
 
 
-def run_ours(gate: Gate, *, work: Work, offload: bool = False, **settings: Any) -> None:
-    """Update on random tokens with r1lit; ``offload`` has moments and gradients in a file."""
+def run_ours(gate: Gate, *, work: Work, **settings: Any) -> None:
+    """Update on random tokens with r1lit."""
     engine = RandomTokens(work.forced, vocabulary_of(work))
-    if offload:
-        settings["optimizer"] = partial(
-            OffloadedAdamW,
-            **ours.adamw_settings(work),
-            gradients=True,
-        )
     ours.run_iterations(gate, work=work, engine=engine, **settings)
 
 

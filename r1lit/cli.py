@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from r1lit import console
-from r1lit.machine import has_fast_bfloat16
+from r1lit.cpu.machine import has_fast_bfloat16
 
 QUIET = (
     ".*args parameter is intended to run from within Python.*",  # tests and notebooks do

@@ -12,7 +12,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     {"cli"},
-    {"modules", "callbacks"},
+    {"modules", "callbacks", "worlds"},
     {"curation"},
     {"evaluation"},
     {"rollout", "data"},
@@ -20,14 +20,14 @@ LAYERS = (
     {"policy"},
     {"verifiers"},
     {"metrics"},
-    {"objectives", "sandbox"},
+    {"objectives", "sandbox", "text"},
     {"jsonl", "endpoint"},
-    {"kernels", "optimizers"},
-    {"atomic", "transport", "batches", "templates", "seeding", "machine", "console", "on_disk"},
+    {"cpu"},
+    {"atomic", "transport", "batches", "seeding", "console"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}
-WORDS_AND_EQUATIONS = {"objectives", "batches", "templates", "seeding"}
+WORDS_AND_EQUATIONS = {"objectives", "batches", "seeding"}
 HOMELESS = {"utils", "util", "helpers", "common", "core", "misc"}
 
 

@@ -130,7 +130,7 @@ def callbacks(run: Path) -> list[dict[str, Any]]:
 
 def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -> Path:
     """Write the YAML of a GRPO run of 6 short iterations; return its path."""
-    world = "r1lit.data.world."
+    world = "r1lit.worlds."
     config: dict[str, Any] = {
         "seed_everything": 0,
         "model": {

@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-from r1lit.data.world.scaffold import byte_level_bpe
+from r1lit.worlds.scaffold import byte_level_bpe
 
 
 def make_body(texts: Sequence[str], folder: Path) -> Path:

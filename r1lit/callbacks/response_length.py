@@ -10,7 +10,7 @@ import numpy as np
 from r1lit.batches import Rollout
 from r1lit.callbacks import keys
 from r1lit.callbacks.statistics import RolloutStatistics
-from r1lit.verifiers.extract import thinking_and_answer
+from r1lit.text.extract import thinking_and_answer
 
 
 class LengthRow(NamedTuple):

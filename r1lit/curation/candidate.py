@@ -7,7 +7,7 @@ from functools import cached_property
 
 from r1lit.batches import Problem, Status
 from r1lit.metrics.language import language_of
-from r1lit.verifiers.extract import thinking_and_answer
+from r1lit.text.extract import thinking_and_answer
 
 
 @dataclass(frozen=True, kw_only=True)

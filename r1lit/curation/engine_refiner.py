@@ -17,11 +17,11 @@ from r1lit.curation.refine import Refined, Refiner
 from r1lit.curation.replies import Replies
 from r1lit.data.prompts import encode_prompts, prompt_text
 from r1lit.evaluation.provenance import policy_fingerprint
-from r1lit.machine import inference_dtype
+from r1lit.cpu.machine import inference_dtype
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine
-from r1lit.verifiers.extract import thinking_and_answer
+from r1lit.text.extract import thinking_and_answer
 
 R1_REFINING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
 """R1's evaluation protocol; how its refiner was sampled is not reported."""

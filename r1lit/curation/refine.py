@@ -17,7 +17,7 @@ from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.curation.base import Context, OfKinds
-from r1lit.verifiers.extract import extract_final, thinking_and_answer
+from r1lit.text.extract import extract_final, thinking_and_answer
 
 _THINK = re.compile(r"</?think>")
 _ANSWER = re.compile(r"</?answer>[^\S\n]?")

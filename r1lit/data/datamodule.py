@@ -19,7 +19,7 @@ from r1lit.data.packing import LossOn, TooLong
 from r1lit.data.plan import describe
 from r1lit.data.prompts import EncodedDocument, refuse_longer
 from r1lit.data.supervised import pack_documents
-from r1lit.policy.prompts import ask, encode_prompts
+from r1lit.text.prompts import ask, encode_prompts
 
 _POSITIVE = (
     "prompts_per_iteration",
@@ -47,7 +47,7 @@ class R1DataModule(LightningDataModule):
     tokens, and ``rows_per_update`` rows make an update. ``loss_on`` is "response", or "all" for
     pretraining. ``too_long`` says what becomes of a document longer than a row.
 
-    ``template`` is a name or a text with {question} (see ``r1lit.templates``), or "chat" for the
+    ``template`` is a name or a text with {question} (see ``r1lit.text.templates``), or "chat" for the
     tokenizer's chat template; ``wording`` is put around the question first and is no part of the
     problem. Prompts may have ``max_prompt_tokens`` at most, and fewer than the model's context. A
     validation or test problem that is also trained on is an error unless ``allow_overlap``.

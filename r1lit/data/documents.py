@@ -6,8 +6,8 @@ import re
 
 from r1lit.data.base import Document, DocumentSource
 from r1lit.data.tables import Row, Table
-from r1lit.policy.prompts import CHAT
-from r1lit.templates import render
+from r1lit.text.prompts import CHAT
+from r1lit.text.templates import render
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 

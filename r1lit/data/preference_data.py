@@ -17,7 +17,7 @@ from r1lit.data.preference_loader import (
     split_examples,
 )
 from r1lit.data.preferences import Example, PreferenceSource
-from r1lit.policy.scored_text import Sees
+from r1lit.text.scored_text import Sees
 
 
 class PreferenceDataModule(LightningDataModule):

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from r1lit.batches import PreferenceBatch
 from r1lit.data.loaders import FixedOrder, Loader, Order, batch_plan, divide, share
 from r1lit.data.preferences import Example
-from r1lit.policy.scored_text import Sees, encode_scored, seen
+from r1lit.text.scored_text import Sees, encode_scored, seen
 from r1lit.seeding import permutation
 
 TooLongRow = Literal["cut", "drop", "error"]

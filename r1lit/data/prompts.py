@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.data.base import Document
-from r1lit.policy.prompts import CHAT, encode_prompts, prompt_text
+from r1lit.text.prompts import CHAT, encode_prompts, prompt_text
 
 CHUNK = 1024
 PROGRESS_FROM = 5000

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from r1lit.policy.scored_text import Sees, seen
+from r1lit.text.scored_text import Sees, seen
 from r1lit.seeding import generator, permutation
 from r1lit.verifiers.asking import key_of
 

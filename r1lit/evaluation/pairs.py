@@ -41,7 +41,7 @@ from r1lit.evaluation.pairing import (
     orders,
 )
 from r1lit.jsonl import Lines, Record
-from r1lit.policy.scored_text import Sees
+from r1lit.text.scored_text import Sees
 
 Judge = Callable[..., float | None]
 Judged = dict[tuple[str, int], float]

@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PretrainedConfig, PreTrainedModel
 
-from r1lit.machine import has_fast_bfloat16, keep_freed_memory
-from r1lit.optimizers import clip_gradients, gradient_norm
+from r1lit.cpu.machine import has_fast_bfloat16, keep_freed_memory
+from r1lit.modules.gradients import clip_gradients, gradient_norm
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.in_place import in_place_gradients
+from r1lit.cpu.in_place import in_place_gradients
 
 
 class PolicyModule(LightningModule):

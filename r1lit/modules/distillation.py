@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows, PromptBatch, Rollout
-from r1lit.modules.collect import Clock
+from r1lit.modules.rollout_worker import Clock
 from r1lit.modules.micro_batches import micro_batches
-from r1lit.modules.parts import Parts
+from r1lit.modules.loss_accumulator import Parts
 from r1lit.modules.plan import BatchPlan
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.sft import SFTModule

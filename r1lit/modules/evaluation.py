@@ -19,7 +19,7 @@ from r1lit.evaluation.provenance import commit, policy_fingerprint, versions
 from r1lit.evaluation.recorder import Drawn, Recorder
 from r1lit.evaluation.report import summarise
 from r1lit.evaluation.run_folder import RunFolder
-from r1lit.machine import inference_dtype, keep_freed_memory
+from r1lit.cpu.machine import inference_dtype, keep_freed_memory
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine

@@ -18,11 +18,11 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.modules.collect import Clock, collect_mixed
+from r1lit.modules.rollout_worker import Clock, collect_mixed
 from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.plan import BatchPlan
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
-from r1lit.modules.watch import Watch
+from r1lit.modules.update_metrics import Watch
 from r1lit.objectives import Objective
 from r1lit.policy import is_packed, response_logp
 from r1lit.rewards import Reward

@@ -6,7 +6,7 @@ from typing import Any
 
 from r1lit.batches import PromptBatch, Rollout, Status
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.collect import Clock, Collector
+from r1lit.modules.rollout_worker import Clock, Collector
 from r1lit.objectives import AdvantageEstimator
 from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.parts import Parts
+from r1lit.modules.loss_accumulator import Parts
 from r1lit.modules.plan import check_update, print_supervised_plan
 from r1lit.policy import document_predictions, refuse_leaking
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation, Problem, PromptBatch, Rollout
-from r1lit.modules.collect import Clock, Collector
+from r1lit.modules.rollout_worker import Clock, Collector
 from r1lit.rollout.groups import join_rollouts
 from r1lit.seeding import generator
 

@@ -12,7 +12,7 @@ from transformers.masking_utils import sdpa_mask
 
 from r1lit.policy.cached_attention import CachedLayer, attend_cached
 from r1lit.policy.packed import FromRows, PackedTokens, ToRows
-from r1lit.policy.tiled_attention import attend_tiled, suits_tiles
+from r1lit.cpu.tiled_attention import attend_tiled, suits_tiles
 
 ATTENTION = "r1lit"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from r1lit.kernels import has_kernels
+from r1lit.cpu import has_kernels
 
 KERNEL_DTYPES = (torch.bfloat16, torch.float32)
 
@@ -46,7 +46,7 @@ def attend_cached(
 ) -> Tensor:
     """Write the new token's key and value, and attend with its query.
 
-    On a CPU this is one loop in C++ (``r1lit/kernels``), where that could be built.
+    On a CPU this is one loop in C++ (``r1lit/cpu``), where that could be built.
 
     Args:
         query: [R, K * n, 1, D].

@@ -8,7 +8,7 @@ from r1lit.batches import Response
 from r1lit.metrics.language import language_of
 from r1lit.metrics.language_consistency import check_language, language_consistency
 from r1lit.rewards.base import RewardFunction
-from r1lit.verifiers.extract import thinking_and_answer
+from r1lit.text.extract import thinking_and_answer
 
 
 class LanguageConsistency(RewardFunction):

@@ -21,7 +21,7 @@ from r1lit.policy.scalar import (
     reference_statistic,
     score_rows,
 )
-from r1lit.policy.scored_text import Sees, encode_scored, seen
+from r1lit.text.scored_text import Sees, encode_scored, seen
 from r1lit.rewards.base import RewardFunction
 
 FLOOR = 3.0  # standard deviations below the mean: what a response with nothing to see is worth

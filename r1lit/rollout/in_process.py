@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation
-from r1lit.machine import no_garbage_collection
+from r1lit.cpu.machine import no_garbage_collection
 from r1lit.policy import is_packed
 from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding

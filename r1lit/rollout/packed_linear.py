@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from r1lit.kernels import has_bfloat16_kernels
+from r1lit.cpu import has_bfloat16_kernels
 
 BLOCK = 64  # features out of a block of the kernel
 

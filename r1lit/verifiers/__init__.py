@@ -10,7 +10,7 @@ from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.generative import GenerativeVerifier
 from r1lit.verifiers.golds import check_golds
 from r1lit.verifiers.ifeval import IFEvalVerifier
-from r1lit.verifiers.judge import Judge, default_verifiers
+from r1lit.verifiers.grader import Judge, default_verifiers
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
 from r1lit.verifiers.none import NoVerifier

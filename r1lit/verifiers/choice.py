@@ -19,7 +19,7 @@ from r1lit.batches import Problem, Verdict
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.committing import MAX_CHARACTERS, committing_text
 from r1lit.verifiers.exact import normalised
-from r1lit.verifiers.notation import plain_signs, without_lead
+from r1lit.text.notation import plain_signs, without_lead
 
 LETTERS = "ABCDEFGHIJ"
 FORMS = ("letter", "index", "text")

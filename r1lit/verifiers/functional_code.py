@@ -9,7 +9,7 @@ from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.verifiers.code import CodeVerifier
-from r1lit.verifiers.code_block import CodeBlock
+from r1lit.text.code_block import CodeBlock
 
 
 class FunctionalCodeVerifier(CodeVerifier):

@@ -11,8 +11,8 @@ import time
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.countdown import decide_expression, plain_expression
-from r1lit.verifiers.extract import extract_final, thinking_and_answer
-from r1lit.verifiers.notation import INVISIBLE
+from r1lit.text.extract import extract_final, thinking_and_answer
+from r1lit.text.notation import INVISIBLE
 
 _LINE = re.compile(r"^[ \t*]*answer[ \t*]*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from r1lit.batches import Problem
-from r1lit.verifiers.judge import Judge
+from r1lit.verifiers.grader import Judge
 
 SAMPLE = 8
 

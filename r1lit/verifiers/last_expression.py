@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from r1lit.verifiers.extract import thinking_and_answer
-from r1lit.verifiers.notation import INVISIBLE
+from r1lit.text.extract import thinking_and_answer
+from r1lit.text.notation import INVISIBLE
 
 MAX_TAIL = 2000
 _BROKEN = re.compile(r"\\boxed|\\fbox|<answer>|</answer>|<think>")

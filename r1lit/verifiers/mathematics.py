@@ -15,9 +15,9 @@ from pathlib import Path
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers.base import Verifier, conclude
-from r1lit.verifiers.extract import extract_final
+from r1lit.text.extract import extract_final
 from r1lit.verifiers.last_expression import last_expression
-from r1lit.verifiers.notation import (
+from r1lit.text.notation import (
     label_and_value,
     other_words,
     plain_answer,

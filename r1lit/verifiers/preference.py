@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from r1lit.verifiers.asking import GenerativeJudge, key_of
-from r1lit.verifiers.extract import thinking_and_answer
+from r1lit.text.extract import thinking_and_answer
 
 LOWEST, HIGHEST = 1, 10
 MAX_CHARACTERS = 20_000

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests" / "curation"))
 from tiny_prediction import FILES, prediction_config, rows
 
 from r1lit.cli import main
-from r1lit.verifiers.extract import thinking_and_answer
+from r1lit.text.extract import thinking_and_answer
 
 
 def filter_(name: str, **init_args: Any) -> dict[str, Any]:

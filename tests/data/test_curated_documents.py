@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from r1lit.cli import main
 from r1lit.data import CuratedDocuments, Document, DocumentSource, Mixture, Part, TableDocuments
 from r1lit.data.prompts import encode_documents
-from r1lit.policy.prompts import ask, encode_prompts
+from r1lit.text.prompts import ask, encode_prompts
 
 CHAT = (
     "{% for m in messages %}User: {{ m['content'] }}{% endfor %}"

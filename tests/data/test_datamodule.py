@@ -9,7 +9,7 @@ from trainer_doubles import ListDocuments, ListProblems, Recorder, make_trainer,
 from r1lit.batches import PackedRows, PromptBatch
 from r1lit.data import Document, R1DataModule, TableProblems
 from r1lit.data.prompts import encode_prompts
-from r1lit.templates import render
+from r1lit.text.templates import render
 
 WORDS = [Document(prompt="p" * (i % 3), response="r" * (1 + i)) for i in range(12)]
 

@@ -21,7 +21,7 @@ from r1lit.batches import PackedRows
 from r1lit.policy import load_config
 
 SHIPPED = Path("experiments/distill_vs_rl/experiment.yaml")
-WORLD = "r1lit.data.world.WorldCountdown"
+WORLD = "r1lit.worlds.WorldCountdown"
 FAST: dict[str, Any] = {"trainer": {"precision": "32-true", "enable_model_summary": False}}
 SMALL: dict[str, dict[str, Any]] = {
     "distilled": {

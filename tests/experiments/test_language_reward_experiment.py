@@ -19,7 +19,7 @@ SWEEP = Path("experiments/language_reward/sweep.yaml")
 
 
 def tiny(policy: Path) -> dict:
-    world = "r1lit.data.world.WorldCountdown"
+    world = "r1lit.worlds.WorldCountdown"
     return {
         "model": {
             "init_args": {

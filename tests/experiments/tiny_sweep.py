@@ -19,13 +19,13 @@ TINY = {
         "init_args": {
             "train": [
                 {
-                    "class_path": "r1lit.data.world.WorldCountdown",
+                    "class_path": "r1lit.worlds.WorldCountdown",
                     "init_args": {"split": "train", "num_problems": 4},
                 }
             ],
             "validation": [
                 {
-                    "class_path": "r1lit.data.world.WorldCountdown",
+                    "class_path": "r1lit.worlds.WorldCountdown",
                     "init_args": {"split": "held_out", "num_problems": 2},
                 }
             ],

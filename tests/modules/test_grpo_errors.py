@@ -15,7 +15,7 @@ from r1lit.cli import main
 
 GRPO = "r1lit.objectives.GRPO"
 QUICK = ["--data.init_args.num_iterations", "1", "--trainer.limit_val_batches", "0"]
-EMPTY = [{"class_path": "r1lit.data.world.WorldCountdown", "init_args": {"num_problems": 0}}]
+EMPTY = [{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_problems": 0}}]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_run_leaves_everything_it_promises(fit, tmp_path: Path) -> None:
 
 def test_learns_what_is_rewarded(fit, tmp_path: Path) -> None:
     fit("run", data(num_iterations=16, train=[
-        {"class_path": "r1lit.data.world.WorldCountdown", "init_args": {"num_problems": 64}}
+        {"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_problems": 64}}
     ]))  # fmt: skip
     paid = [line["train/reward/digits"] for line in metrics(tmp_path / "run")]
     assert sum(paid[-4:]) / 4 > 1.5 * sum(paid[:4]) / 4, paid

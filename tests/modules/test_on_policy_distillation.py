@@ -12,7 +12,7 @@ from tiny import data, merge, save_policy
 from tiny_distillation import losses, on_policy
 
 from r1lit.cli import main
-from r1lit.modules.collect import Clock
+from r1lit.modules.rollout_worker import Clock
 from r1lit.modules.student_rollouts import roll_out_share
 from r1lit.seeding import generator
 

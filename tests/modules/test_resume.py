@@ -108,20 +108,6 @@ def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: 
     assert everything(tmp_path / "whole")["global_step"] == 12
 
 
-def test_an_offloaded_optimiser_resumes_to_what_adamw_makes(tmp_path: Path, policy: Path) -> None:
-    def optimizer(class_path: str, **init_args: Any) -> dict[str, Any]:
-        init_args |= {"lr": 1e-2, "betas": [0.9, 0.95]}
-        return model(optimizer={"class_path": class_path, "init_args": init_args})
-
-    adamw = optimizer("torch.optim.AdamW", fused=True)
-    offloaded = optimizer("r1lit.optimizers.OffloadedAdamW", folder=str(tmp_path), gradients=True)
-    main(["fit", "-c", str(grpo_config(tmp_path / "whole", policy, adamw))])
-    broken = grpo_config(tmp_path / "broken", policy, offloaded)
-    run_and_kill(broken, 3, tmp_path)
-    main(["fit", "-c", str(broken), "--ckpt_path", "last"])
-    assert_equal(everything(tmp_path / "whole"), everything(tmp_path / "broken"))
-
-
 class Fails(Callback):
     """Ends the process's run before anything is saved."""
 

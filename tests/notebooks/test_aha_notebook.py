@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 def world(kind: str, split: str, num_problems: int) -> dict:
     init_args = {"split": split, "num_problems": num_problems}
-    return {"class_path": f"r1lit.data.world.{kind}", "init_args": init_args}
+    return {"class_path": f"r1lit.worlds.{kind}", "init_args": init_args}
 
 
 @pytest.fixture

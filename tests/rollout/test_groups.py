@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
-from r1lit.modules.collect import collect_mixed
+from r1lit.modules.rollout_worker import collect_mixed
 from r1lit.modules.plan import BatchPlan
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
 

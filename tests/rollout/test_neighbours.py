@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny_models import make_policy, make_tokenizer
 
-from r1lit.machine import has_fast_bfloat16
+from r1lit.cpu.machine import has_fast_bfloat16
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling

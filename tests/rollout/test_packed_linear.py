@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from r1lit.kernels import has_bfloat16_kernels
+from r1lit.cpu import has_bfloat16_kernels
 from r1lit.rollout.packed_linear import CastLinear, PackedLinear, for_decoding
 
 fast = pytest.mark.skipif(not has_bfloat16_kernels(), reason="no fast bfloat16 here")

@@ -1,0 +1,153 @@
+"""Builds the C++ sources beside this file with the machine's own compiler, once a machine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from r1lit.cpu.machine import has_fast_bfloat16
+
+FLAGS = (
+    *("-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
+    *("-fPIC", "-shared", "-w"),
+)
+FOLDER = "R1LIT_KERNELS_DIR"
+SECONDS = 300.0
+
+
+@functools.cache
+def has_kernels() -> bool:
+    """Return whether ``torch.ops.r1lit`` has what ``kernels.cpp`` defines; build it if need be.
+
+    Without a C++ compiler there is one warning, and PyTorch's own operations do the work.
+    """
+    if platform.system() == "Windows":
+        return False
+    try:
+        library = build(Path(__file__).with_name("kernels.cpp"))
+        torch.ops.load_library(library)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        line = next((text for text in said.splitlines() if "error" in text), said.strip()[:200])
+        warnings.warn(
+            "r1lit runs without its C++ attention on this CPU, which is slower: building it"
+            f" failed with {type(error).__name__} ({line})",
+            stacklevel=2,
+        )
+        return False
+    torch.library.register_fake("r1lit::attend_cached", _attended)
+    if hasattr(torch.ops.r1lit, "packed_linear"):
+        torch.library.register_fake("r1lit::packed_linear", _multiplied)
+        torch.library.register_fake("r1lit::causal_attention", _seen)
+        torch.library.register_fake("r1lit::causal_attention_backward", _gradients)
+    return True
+
+
+def has_bfloat16_kernels() -> bool:
+    """Return whether the kernels that multiply in bfloat16 run: ``packed_linear`` and the like.
+
+    They need a processor with instructions for that, and a PyTorch that offers its products.
+    """
+    return bool(torch.backends.mkldnn.enabled) and _multiplies()
+
+
+@functools.cache
+def _multiplies() -> bool:
+    if not has_fast_bfloat16() or not has_kernels():
+        return False
+    token = torch.zeros(1, 1, 1, 2, dtype=torch.bfloat16)
+    try:
+        torch.ops.r1lit.causal_attention(token, token, token, 1.0)
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
+def build(source: Path) -> Path:
+    """Compile a source and what lies beside it for this machine, once; return the library.
+
+    Libraries lie in the folder that ``R1LIT_KERNELS_DIR`` names, or else in the user's cache, under
+    a name made of all that they depend on.
+
+    Raises:
+        OSError: if there is no compiler, or no folder to write to.
+        subprocess.SubprocessError: if it fails.
+    """
+    compiler = os.environ.get("CXX", "c++")
+    installed = Path(torch.__file__).parent
+    arm = platform.machine() in ("arm64", "aarch64")
+    target = ("-mcpu=native",) if arm else ("-march=native", "-mprefer-vector-width=512")
+    openmp = () if sys.platform == "darwin" else ("-fopenmp",)
+    strings = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    flags = (*FLAGS, *target, *openmp, strings, f"-I{installed / 'include'}")
+    sources = sorted([source, *source.parent.glob("*.h")])
+    made_of = (
+        *(path.read_text() for path in sources),
+        compiler,
+        *flags,
+        torch.__version__,
+        _processor(),
+    )
+    name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:16]
+    given = os.environ.get(FOLDER)
+    folder = Path(given) if given else Path.home() / ".cache" / "r1lit"
+    library = folder / f"{source.stem}-{name}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / library.name
+        subprocess.run(
+            [
+                *(compiler, *flags, str(source), "-o", str(made)),
+                *(f"-L{installed / 'lib'}", "-lc10", "-ltorch_cpu"),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        made.replace(library)  # whole or not at all, whoever else builds it
+    return library
+
+
+def _processor() -> str:
+    """Return what code for "this very processor" depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def _attended(query: Tensor, key: Tensor, value: Tensor, *caches: Any) -> Tensor:
+    return query.new_empty(query.shape, dtype=value.dtype)
+
+
+def _seen(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+    rows, heads, tokens, size = query.shape
+    out = query.new_empty(rows, tokens, heads, size, dtype=torch.bfloat16)
+    return out, query.new_empty(rows * heads, tokens, dtype=torch.float32)
+
+
+def _gradients(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(  # type: ignore[return-value]
+        x.new_empty(x.transpose(1, 2).shape, dtype=torch.float32) for x in (query, key, value)
+    )
+
+
+def _multiplied(x: Tensor, weight: Tensor, out_features: int, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], out_features)

@@ -1,5 +1,0 @@
-"""Loops in C++ where PyTorch has no operation that is fast enough; built at first use."""
-
-from r1lit.kernels.build import has_bfloat16_kernels, has_kernels
-
-__all__ = ["has_bfloat16_kernels", "has_kernels"]

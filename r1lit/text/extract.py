@@ -1,0 +1,127 @@
+r"""Finding the thinking and the answer in a response.
+
+What is thought is not yet answered: an ``<answer>`` or ``\boxed{}`` counts only outside
+``<think>…</think>``, and thinking that never closes reaches to the end of the response. A
+``</think>`` that was never opened closes thinking that the prompt opened, so everything before it
+is thinking. A response without think tags is all answer part.
+
+Tags are case-sensitive. Every function here takes time linear in the response.
+"""
+
+from __future__ import annotations
+
+import re
+
+from r1lit.text.notation import INVISIBLE
+
+MAX_NESTED = 5
+_THINK = re.compile(r"</?think>")
+_ANSWER = re.compile(r"</?answer>")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+
+
+def thinking_and_answer(response: str) -> tuple[str, str]:
+    """Split a response into its thinking and its answer part, think tags left out.
+
+    >>> thinking_and_answer("<think> 3 + 4 </think> <answer> 7 </answer>")
+    (' 3 + 4 ', ' <answer> 7 </answer>')
+    >>> thinking_and_answer("3 + 4 </think> 7")
+    ('3 + 4 ', ' 7')
+    >>> thinking_and_answer("<think> 3 + 4 <answer> 7 </answer>")
+    (' 3 + 4 <answer> 7 </answer>', '')
+    """
+    thinking: list[str] = []
+    answer: list[str] = []
+    inside = found_border = False
+    start = 0
+    for tag in _THINK.finditer(response):
+        closes = tag.group() == "</think>"
+        if closes and not found_border:
+            inside = True  # if no tag opened it, the prompt did
+        if closes != inside:
+            continue  # thinking within thinking, or closed twice: no border
+        (thinking if inside else answer).append(response[start : tag.start()])
+        inside = not closes
+        found_border = True
+        start = tag.end()
+    (thinking if inside else answer).append(response[start:])
+    return "".join(thinking), "".join(answer)
+
+
+def extract_answer(response: str) -> str | None:
+    """Return the text of the last ``<answer>…</answer>`` outside thinking, or ``None``.
+
+    Whitespace around it and zero-width characters anywhere in it are dropped: what a reader cannot
+    see does not count. Of nested tags the innermost pair is taken.
+
+    >>> extract_answer("<think> x </think> <answer> 1 </answer> or <answer> 2 </answer>")
+    '2'
+    """
+    _, text = thinking_and_answer(response)
+    span = _answer_span(text)
+    return None if span is None else _visible(text, span)
+
+
+def extract_boxed(response: str) -> str | None:
+    r"""Return what the last complete ``\boxed{…}`` outside thinking holds, or ``None``.
+
+    >>> extract_boxed(r"so \boxed{1} or \boxed{\frac{1}{2}}")
+    '\\frac{1}{2}'
+    """
+    _, text = thinking_and_answer(response)
+    span = _box_span(text)
+    return None if span is None else _visible(text, span)
+
+
+def extract_final(response: str) -> str | None:
+    r"""Return the last ``<answer>…</answer>`` or ``\boxed{…}`` outside thinking, or ``None``.
+
+    The one that ends later counts. A box inside the answer tags is taken out of them.
+
+    >>> extract_final(r"<answer> 1 </answer>, no: \boxed{2}")
+    '2'
+    >>> extract_final(r"\boxed{1} <answer> so it is \boxed{2} </answer>")
+    '2'
+    """
+    _, text = thinking_and_answer(response)
+    answer, box = _answer_span(text), _box_span(text)
+    last = max(filter(None, (answer, box)), key=lambda span: span[1], default=None)
+    if last is None:
+        return None
+    found = _visible(text, last)
+    for _ in range(MAX_NESTED):
+        inner = _box_span(found)
+        if inner is None:
+            break
+        found = found[slice(*inner)].strip()
+    return found
+
+
+def _visible(text: str, span: tuple[int, int]) -> str:
+    return text[slice(*span)].translate(INVISIBLE).strip()
+
+
+def _answer_span(text: str) -> tuple[int, int] | None:
+    answer, start = None, None
+    for tag in _ANSWER.finditer(text):
+        if tag.group() == "<answer>":
+            start = tag.end()
+        elif start is not None:
+            answer = (start, tag.start())
+            start = None
+    return answer
+
+
+def _box_span(text: str) -> tuple[int, int] | None:
+    box = None
+    open_braces: list[int | None] = []
+    for token in _BOX.finditer(text):
+        if token.group().startswith(("\\boxed", "\\fbox")):
+            open_braces.append(token.end())
+        elif token.group() == "{":
+            open_braces.append(None)
+        elif token.group() == "}" and open_braces:
+            start = open_braces.pop()
+            if start is not None:
+                box = (start, token.start())
+    return box

@@ -1,0 +1,83 @@
+"""What a reward model reads: the same function makes its text in training and in scoring.
+
+prompt in its template · what it sees of the response · EOS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from transformers import PreTrainedTokenizerBase
+
+from r1lit.text.prompts import encode_prompts, prompt_text
+from r1lit.text.extract import thinking_and_answer
+
+Sees = Literal["summary", "response"]
+"""R1's helpful reward model sees the final summary only, the safety one the whole response."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredRow:
+    """Token ids of one row, of which the last ``num_response_tokens`` before EOS are a response's.
+
+    ``num_cut`` tokens at the beginning of the prompt were left out.
+    """
+
+    tokens: tuple[int, ...]
+    num_response_tokens: int
+    num_cut: int = 0
+
+
+def seen(response: str, sees: Sees, opened: bool = False) -> str:
+    """Return what a reward model sees of a response, without white space around it.
+
+    With ``opened``, the prompt template ended in ``<think>``: a response without tags is thinking
+    that was cut off, and has no summary.
+
+    >>> seen("<think> 3 + 4 </think> It is 7.", "summary")
+    'It is 7.'
+    >>> seen("3 + 4 is", "summary", opened=True)
+    ''
+    """
+    if sees == "summary":
+        response = thinking_and_answer("<think>" + response if opened else response)[1]
+    return response.strip()
+
+
+def encode_scored(
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Sequence[str],
+    texts: Sequence[str],
+    *,
+    template: str,
+    max_tokens: int | None = None,
+) -> list[ScoredRow]:
+    """Return one row for each question and the text seen of its response.
+
+    Prompt and text are tokenised apart, as in a rollout, and EOS follows always, also where a
+    response was cut: the number is read there. A row longer than ``max_tokens`` loses the beginning
+    of its prompt, but for BOS, since a model that never saw another first token reads it as noise.
+
+    Raises:
+        ValueError: if there is no such template.
+    """
+    templated = {question: prompt_text(tokenizer, template, question) for question in questions}
+    tokens_of = dict(
+        zip(templated, encode_prompts(tokenizer, list(templated.values())), strict=True)
+    )
+    encoded = (
+        tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        if texts
+        else []
+    )
+    rows = []
+    for question, ids in zip(questions, encoded, strict=True):
+        tokens = (*tokens_of[question], *ids, tokenizer.eos_token_id)
+        num_cut = 0 if max_tokens is None else max(0, len(tokens) - max_tokens)
+        if num_cut:
+            keep = int(tokens[0] == tokenizer.bos_token_id)
+            tokens = (*tokens[:keep], *tokens[keep + num_cut :])
+        rows.append(ScoredRow(tokens=tokens, num_response_tokens=len(ids), num_cut=num_cut))
+    return rows

@@ -1,0 +1,142 @@
+"""Chains of operations: an answer that is bought by serial work and cannot be guessed.
+
+``Start with 7, plus 5, times 3, minus 8.`` Every intermediate result is a whole number of 1 to 99,
+so each step is one fact of Countdown's table; no shortcut skips a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from r1lit.batches import Problem
+from r1lit.data.base import ProblemSource
+from r1lit.worlds.countdown import (
+    MAX_NUMBER,
+    MAX_RESULT,
+    OPERATIONS,
+    SPLIT_SEED,
+    Split,
+    check_split,
+)
+from r1lit.worlds.voice import Language, check_share, language_of
+from r1lit.seeding import generator
+
+MIN_STEPS, MAX_STEPS = 4, 8
+WORDS = {
+    "+": ("plus", "加"),
+    "-": ("minus", "减"),
+    "*": ("times", "乘"),
+    "/": ("over", "除以"),
+}
+Chain = tuple[int, tuple[tuple[str, int], ...]]
+
+
+def apply(value: int, operation: str, operand: int) -> int | None:
+    """Return ``value operation operand``; ``None`` unless it is whole and 1 to 99."""
+    match operation:
+        case "+":
+            result = value + operand
+        case "-":
+            result = value - operand
+        case "*":
+            result = value * operand
+        case _:
+            result = value // operand if value % operand == 0 else 0
+    return result if 1 <= result <= MAX_RESULT else None
+
+
+def results(chain: Chain) -> list[int]:
+    """Return the value after every step."""
+    value, steps = chain
+    out = []
+    for operation, operand in steps:
+        after = apply(value, operation, operand)
+        assert after is not None, chain
+        out.append(value := after)
+    return out
+
+
+def draw(rng: np.random.Generator) -> Chain:
+    """Draw a chain of 4 to 8 steps. Operations are drawn evenly among those that apply."""
+    start = value = int(rng.integers(1, MAX_NUMBER + 1))
+    steps: list[tuple[str, int]] = []
+    for _ in range(int(rng.integers(MIN_STEPS, MAX_STEPS + 1))):
+        operation = OPERATIONS[int(rng.integers(4))]
+        operands = [n for n in range(2, MAX_NUMBER + 1) if apply(value, operation, n) is not None]
+        if not operands:
+            operation = "+" if value <= MAX_RESULT - MAX_NUMBER else "-"
+            operands = list(range(2, MAX_NUMBER + 1))
+        operand = operands[int(rng.integers(len(operands)))]
+        after = apply(value, operation, operand)
+        assert after is not None
+        value = after
+        steps.append((operation, operand))
+    return start, tuple(steps)
+
+
+def split_of(chain: Chain) -> Split:
+    """Return the split that ``chain`` belongs to: a hash of its operations decides."""
+    share = generator(SPLIT_SEED, "chain", uid(chain)).random()
+    return "held_out" if share < 0.2 else "train" if share < 0.4 else "corpus"
+
+
+def draw_from(split: Split, rng: np.random.Generator) -> Chain:
+    """Draw chains until one belongs to ``split``."""
+    while split_of(chain := draw(rng)) != split:
+        pass
+    return chain
+
+
+def uid(chain: Chain) -> str:
+    """Return the identity of a chain: ``chain-7+5*3-8``."""
+    return f"chain-{chain[0]}" + "".join(f"{op}{n}" for op, n in chain[1])
+
+
+def question(chain: Chain, language: Language = "en") -> str:
+    """Put a chain into words."""
+    place = int(language == "zh")
+    steps = ", ".join(f"{WORDS[op][place]} {n}" for op, n in chain[1])
+    return f"从 {chain[0]} 开始, {steps}。" if place else f"Start with {chain[0]}, {steps}."
+
+
+class WorldChain(ProblemSource):
+    """Chain problems of the small world, ``num_problems`` of one split, drawn by ``seed``.
+
+    A share ``chinese`` of the questions is in Chinese.
+    """
+
+    def __init__(
+        self,
+        split: Split = "train",
+        num_problems: int = 256,
+        seed: int = 0,
+        chinese: float = 0.0,
+    ) -> None:
+        if num_problems < 1:
+            raise ValueError(f"num_problems: {num_problems} is not at least 1")
+        check_split(split)
+        check_share("chinese", chinese)
+        self.split = split
+        self.chinese = chinese
+        self.num_problems = num_problems
+        self.seed = seed
+
+    def problems(self) -> list[Problem]:
+        """Draw the problems without repetition."""
+        rng = generator(self.seed, "chain", self.split)
+        chains: dict[str, Chain] = {}
+        while len(chains) < self.num_problems:
+            chain = draw_from(self.split, rng)
+            chains.setdefault(uid(chain), chain)
+        return [self._problem(key, chain) for key, chain in chains.items()]
+
+    def _problem(self, key: str, chain: Chain) -> Problem:
+        language = language_of(key, self.chinese)
+        return Problem(
+            uid=key,
+            question=question(chain, language),
+            answer=str(results(chain)[-1]),
+            source="chain",
+            verifier="math",
+            meta={"kind": "reasoning", "language": language},
+        )

@@ -1,0 +1,199 @@
+"""The small world's web: what the base model reads before any RL.
+
+Pages about two families of problems, and talk about everything else, in two languages. Most people
+in R1-Zero's template write little, give up early and mix their languages; patient people are a
+minority there and a majority on the forum. So the base model knows how to search, and seldom does.
+No page shows a held-out or an RL problem or request.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from r1lit.data.base import Document, DocumentSource
+from r1lit.worlds.answers import Quality, answer, refuse
+from r1lit.worlds.chain import draw_from, results
+from r1lit.worlds.chain import question as chain_question
+from r1lit.worlds.countdown import (
+    MAX_NUMBER,
+    MAX_RESULT,
+    OPERATIONS,
+    number_sets,
+    question,
+    step,
+    targets,
+)
+from r1lit.worlds.lexicon import vocabulary
+from r1lit.worlds.requests import draw
+from r1lit.worlds.voice import Language, Voice
+from r1lit.worlds.writing import Work, calculate, pick, search, weighted
+from r1lit.seeding import generator
+from r1lit.text.templates import render
+
+PAGES = (
+    ("template", 0.4),
+    ("forum", 0.34),
+    ("quiz", 0.03),
+    ("textbook", 0.03),
+    ("table", 0.1),
+    ("talk", 0.08),
+    ("dictionary", 0.02),
+)
+CHAIN_SHARE = 0.25
+CHINESE_SHARE = 0.3
+REQUEST_SHARE = 0.06
+TAGGED_SHARE = 0.97
+THREAD_SHARE = 0.4
+ASKED_SHARE = 0.25
+FACTS_PER_TABLE = 24
+TALKS_PER_PAGE = 5
+WORDS_PER_PAGE = 16
+
+Pool = list[tuple[tuple[int, ...], int]]
+"""Countdown problems: numbers and target."""
+
+# (smallest effort, largest effort), share: 0 answers without thinking, None never gives up
+EFFORTS: dict[tuple[str, str], tuple[tuple[tuple[int, int] | None, float], ...]] = {
+    ("template", "countdown"): (((0, 0), 0.22), ((1, 3), 0.44), ((4, 10), 0.12), (None, 0.22)),
+    ("template", "chain"): (((0, 0), 0.3), ((1, 3), 0.4), (None, 0.3)),
+    ("forum", "countdown"): (((1, 3), 0.1), ((4, 10), 0.1), (None, 0.8)),
+    ("forum", "chain"): (((1, 3), 0.2), (None, 0.8)),
+}
+# how often the other language slips in, share of the authors
+MIXES = {
+    "template": ((0.0, 0.4), (0.2, 0.3), (0.5, 0.3)),
+    "forum": ((0.0, 0.8), (0.2, 0.2)),
+}
+UNMIXED = ((0.0, 1.0),)
+QUALITIES: tuple[tuple[Quality, float], ...] = (
+    ("good", 0.12),
+    ("plain", 0.36),
+    ("rambling", 0.18),
+    ("curt", 0.14),
+    ("wrong", 0.1),
+    ("foreign", 0.1),
+)
+REFUSED_SHARE = 0.15
+PLEASE = (" Reflect and verify.", " 请反思并验证。")
+"""Asked on the forum, it makes people patient and careful."""
+
+
+class WorldCorpus(DocumentSource):
+    """``num_documents`` pages of the small world, page ``i`` a function of ``(seed, i)``."""
+
+    def __init__(self, num_documents: int = 100_000, seed: int = 0) -> None:
+        if num_documents < 1:
+            raise ValueError(f"num_documents: {num_documents} is not at least 1")
+        self.num_documents = num_documents
+        self.seed = seed
+
+    def documents(self) -> list[Document]:
+        """Write the pages."""
+        pool = [(n, t) for n in number_sets("corpus") for t in targets(n)]
+        return [page(generator(self.seed, "page", i), pool) for i in range(self.num_documents)]
+
+
+def page(rng: np.random.Generator, pool: Pool) -> Document:
+    """Write one page about Countdown problems of ``pool``, chains or requests of the corpus."""
+    kind = weighted(rng, PAGES)
+    match kind:
+        case "table":
+            return Document(prompt="", response=table(rng))
+        case "dictionary":
+            return Document(prompt="", response=dictionary(rng))
+        case "talk":
+            lines = [talk(rng) for _ in range(int(rng.integers(2, TALKS_PER_PAGE + 1)))]
+            return Document(prompt="", response="\n".join(lines))
+        case "template" if rng.random() < REQUEST_SHARE:
+            asked, work = ask(rng)
+            return Document(prompt=render("r1_zero", asked), response=tagged(work, rng))
+        case "forum" if rng.random() < THREAD_SHARE:
+            # A second search far from the page's beginning, behind another problem's numbers
+            first, second = problem_page(kind, rng, pool), problem_page(kind, rng, pool)
+            return Document(prompt="", response=f"{first.response}\n{second.response}")
+        case _:
+            return problem_page(kind, rng, pool)
+
+
+def problem_page(kind: str, rng: np.random.Generator, pool: Pool) -> Document:
+    """Write a page of ``kind`` about one problem."""
+    family = "chain" if rng.random() < CHAIN_SHARE else "countdown"
+    language: Language = "zh" if rng.random() < CHINESE_SHARE else "en"
+    begged = kind == "forum" and rng.random() < ASKED_SHARE
+    effort = None if begged or kind in ("quiz", "textbook") else draw_effort(rng, kind, family)
+    voice = Voice(
+        language=language,
+        mix=0.0 if begged else weighted(rng, MIXES.get(kind, UNMIXED)),
+        careful=begged,
+    )
+    if family == "chain":
+        chain = draw_from("corpus", rng)
+        asked, value = chain_question(chain, language), results(chain)[-1]
+        work = calculate(chain, effort, rng, voice)
+    else:
+        numbers, value = pool[int(rng.integers(len(pool)))]
+        shown = tuple(numbers[i] for i in rng.permutation(3))
+        asked = question(shown, value, language)
+        work = search(shown, value, effort, rng, voice)
+    match kind:
+        case "template":
+            return Document(prompt=render("r1_zero", asked), response=tagged(work, rng))
+        case "forum":
+            asked += PLEASE[language == "zh"] if begged else ""
+            return Document(prompt="", response=f"Q: {asked}\nA: {posted(work)}")
+        case "quiz":
+            return Document(prompt="", response=f"Question: {asked}\nAnswer: {work.answer}")
+        case _:
+            return Document(prompt="", response=f"{asked} Solution: {work.answer} = {value}.")
+
+
+def posted(work: Work) -> str:
+    """Write an answer on the forum."""
+    return f"{work.thinking} So <answer> {work.answer} </answer>"
+
+
+def tagged(work: Work, rng: np.random.Generator) -> str:
+    """Write a response, nearly always in R1-Zero's tags."""
+    body = f" {work.thinking}" if work.thinking else ""
+    if rng.random() < TAGGED_SHARE:
+        return f" <think>{body} </think> <answer> {work.answer} </answer>"
+    return pick(rng, (f"{body} The answer is {work.answer}.", f" <answer> {work.answer} </answer>"))
+
+
+def ask(rng: np.random.Generator) -> tuple[str, Work]:
+    """Draw a request and how somebody on the web answers it."""
+    request = draw(rng, "corpus", CHINESE_SHARE)
+    if request.kind == "harmful" and rng.random() < REFUSED_SHARE:
+        return request.question, refuse(request)
+    return request.question, answer(request, weighted(rng, QUALITIES), rng)
+
+
+def talk(rng: np.random.Generator) -> str:
+    """Write one exchange of a conversation."""
+    asked, work = ask(rng)
+    return f"User: {asked} Assistant: {work.answer}"
+
+
+def dictionary(rng: np.random.Generator) -> str:
+    """Write a page of words in both languages."""
+    words = vocabulary()
+    drawn = [words[int(i)] for i in rng.permutation(len(words))[:WORDS_PER_PAGE]]
+    place = int(rng.random() < 0.5)
+    return "Dictionary: " + ", ".join(f"{w[place]} = {w[1 - place]}" for w in drawn) + "."
+
+
+def table(rng: np.random.Generator) -> str:
+    """Write a page of arithmetic facts."""
+    facts: list[str] = []
+    while len(facts) < FACTS_PER_TABLE:
+        left, right = int(rng.integers(1, MAX_RESULT + 1)), int(rng.integers(1, MAX_NUMBER + 1))
+        fact = step(left, OPERATIONS[int(rng.integers(4))], right)
+        if fact is not None:
+            facts.append(str(fact))
+    return "Table: " + ", ".join(facts) + "."
+
+
+def draw_effort(rng: np.random.Generator, kind: str, family: str) -> int | None:
+    """Draw how long somebody keeps at it."""
+    span = weighted(rng, EFFORTS[kind, family])
+    return None if span is None else int(rng.integers(span[0], span[1] + 1))

@@ -1,0 +1,240 @@
+"""Countdown with three numbers: problems, and the search that solves them.
+
+A problem gives three numbers of 1 to 12 and a target. Every intermediate result is a whole number
+of 1 to 99, so all of its arithmetic fits in one table that a small model can learn by heart. What
+it cannot learn by heart is which of some thirty attempts reaches the target: that is searched for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, combinations_with_replacement
+from typing import Literal, get_args
+
+from r1lit.batches import Problem
+from r1lit.data.base import ProblemSource
+from r1lit.worlds.voice import Language, check_share, language_of
+from r1lit.seeding import generator, permutation
+
+MAX_NUMBER = 12
+MAX_RESULT = 99
+MIN_TARGET = 10
+MIN_ATTEMPTS, MAX_ATTEMPTS = 20, 46
+OPERATIONS = "+-*/"
+
+Split = Literal["corpus", "train", "held_out"]
+SPLIT_SEED = 20250120
+"""The split of every world family hangs on this one number (the day of DeepSeek-R1's release)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One operation ``left operation right = result``, the larger number on the left."""
+
+    left: int
+    operation: str
+    right: int
+    result: int
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operation} {self.right} = {self.result}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """Two steps that use all three numbers: ``second`` combines ``first.result`` with the third."""
+
+    first: Step
+    second: Step
+
+    @property
+    def expression(self) -> str:
+        """The attempt as one expression, its first step in parentheses.
+
+        >>> a = Attempt(first=step(5, "+", 3), second=step(8, "*", 7))
+        >>> a.expression
+        '( 5 + 3 ) * 7'
+        """
+        inner = f"( {self.first.left} {self.first.operation} {self.first.right} )"
+        if self.second.left == self.first.result:
+            return f"{inner} {self.second.operation} {self.second.right}"
+        return f"{self.second.left} {self.second.operation} {inner}"
+
+
+def step(a: int, operation: str, b: int) -> Step | None:
+    """Combine two numbers, larger first; ``None`` unless the result is whole and 1 to 99."""
+    left, right = max(a, b), min(a, b)
+    match operation:
+        case "+":
+            result = left + right
+        case "-":
+            result = left - right
+        case "*":
+            result = left * right
+        case _:
+            result = left // right if left % right == 0 else 0
+    if not 1 <= result <= MAX_RESULT:
+        return None
+    return Step(left=left, operation=operation, right=right, result=result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOrder:
+    """The order of a search: which pair comes first, and with which operation each pair starts.
+
+    A pair goes round + - * / from its start, so where a search stands tells what is still to try.
+    """
+
+    pairs: tuple[int, ...] = (0, 1, 2)
+    starts: tuple[int, ...] = (0, 0, 0)
+
+
+def branches(
+    numbers: tuple[int, ...], order: SearchOrder | None = None
+) -> Iterator[tuple[Step, list[Attempt]]]:
+    """Yield every first step with the attempts that follow from it, which go + - * /.
+
+    Equal numbers make equal pairs; each is searched once.
+    """
+    order = order or SearchOrder()
+    places = list(combinations(range(3), 2))
+    seen = set()
+    for index in order.pairs:
+        i, j = places[index]
+        third = numbers[3 - i - j]
+        pair = (max(numbers[i], numbers[j]), min(numbers[i], numbers[j]))
+        if pair in seen:
+            continue
+        seen.add(pair)
+        for turn in range(4):
+            operation = OPERATIONS[(order.starts[index] + turn) % 4]
+            first = step(pair[0], operation, pair[1])
+            if first is None:
+                continue
+            seconds = [step(first.result, op, third) for op in OPERATIONS]
+            yield first, [Attempt(first=first, second=s) for s in seconds if s is not None]
+
+
+def targets(
+    numbers: tuple[int, ...], min_attempts: int = MIN_ATTEMPTS, max_attempts: int = MAX_ATTEMPTS
+) -> list[int]:
+    """Return every target that may be asked of ``numbers``.
+
+    It is 10 to 99, not itself given, and reached by exactly one of ``min_attempts`` to
+    ``max_attempts``: easy targets can be guessed, and what can be guessed needs no thinking.
+    """
+    results = [a.second.result for _, tries in branches(numbers) for a in tries]
+    if not min_attempts <= len(results) <= max_attempts:
+        return []
+    counts = Counter(results)
+    return sorted(t for t, n in counts.items() if n == 1 and t >= MIN_TARGET and t not in numbers)
+
+
+def check_split(split: str) -> None:
+    """Raise a ``ValueError`` that names ``split`` unless there is one of that name."""
+    if split not in get_args(Split):
+        raise ValueError(f"split: {split!r} is not one of {', '.join(get_args(Split))}")
+
+
+def number_sets(split: Split) -> list[tuple[int, ...]]:
+    """Return the sets of three numbers that belong to ``split``.
+
+    The split is by numbers, so a held-out problem shares its numbers with no problem of another
+    split: 60 % make the pretraining corpus, 20 % the RL problems, 20 % are held out.
+    """
+    everything = list(combinations_with_replacement(range(1, MAX_NUMBER + 1), 3))
+    order = permutation(len(everything), SPLIT_SEED, "countdown")
+    fifth = len(everything) // 5
+    parts = {
+        "held_out": order[:fifth],
+        "train": order[fifth : 2 * fifth],
+        "corpus": order[2 * fifth :],
+    }
+    return [everything[i] for i in sorted(parts[split])]
+
+
+def question(numbers: tuple[int, ...], target: int, language: Language = "en") -> str:
+    """Put a problem into words."""
+    a, b, c = numbers
+    if language == "zh":
+        return f"用 {a}, {b} 和 {c}, 得到 {target}。"
+    return f"Using {a}, {b} and {c}, make {target}."
+
+
+def first_solution(numbers: tuple[int, ...], target: int) -> str:
+    """Return the expression that the unshuffled search finds first."""
+    for _, attempts in branches(numbers):
+        for attempt in attempts:
+            if attempt.second.result == target:
+                return attempt.expression
+    raise ValueError(f"target: {target} cannot be made from {numbers}")
+
+
+class WorldCountdown(ProblemSource):
+    """Countdown problems of the small world, ``num_problems`` of one split, drawn by ``seed``.
+
+    ``min_attempts`` and ``max_attempts`` set how hard they are: how many attempts a search may have
+    to go through. A share ``chinese`` of the questions is in Chinese.
+    """
+
+    def __init__(
+        self,
+        split: Split = "train",
+        num_problems: int = 512,
+        seed: int = 0,
+        min_attempts: int = MIN_ATTEMPTS,
+        max_attempts: int = MAX_ATTEMPTS,
+        chinese: float = 0.0,
+    ) -> None:
+        if min_attempts < MIN_ATTEMPTS:
+            raise ValueError(
+                f"min_attempts: {min_attempts} is below {MIN_ATTEMPTS}, the least of this world"
+            )
+        check_split(split)
+        check_share("chinese", chinese)
+        self.split = split
+        self.chinese = chinese
+        self.min_attempts = min_attempts
+        self.max_attempts = max_attempts
+        self.num_problems = num_problems
+        self.seed = seed
+
+    def problems(self) -> list[Problem]:
+        """Draw the problems without repetition.
+
+        Raises:
+            ValueError: if the split holds fewer than ``num_problems``.
+        """
+        pool = [(n, t) for n in number_sets(self.split) for t in self._targets(n)]
+        if not 1 <= self.num_problems <= len(pool):
+            raise ValueError(
+                f"num_problems: {self.num_problems} is not between 1 and {len(pool)}, the number of"
+                f" Countdown problems with {self.min_attempts} to {self.max_attempts} attempts in"
+                f" split {self.split!r}"
+            )
+        order = permutation(len(pool), self.seed, "countdown", self.split)[: self.num_problems]
+        return [self._problem(*pool[i]) for i in order]
+
+    def _targets(self, numbers: tuple[int, ...]) -> list[int]:
+        return targets(numbers, self.min_attempts, self.max_attempts)
+
+    def _problem(self, numbers: tuple[int, ...], target: int) -> Problem:
+        shuffle = generator(self.seed, "shuffle", *numbers, target).permutation(3)
+        shown = tuple(numbers[i] for i in shuffle)
+        uid = f"countdown-{'-'.join(map(str, numbers))}-{target}"
+        language = language_of(uid, self.chinese)
+        return Problem(
+            uid=uid,
+            question=question(shown, target, language),
+            answer=first_solution(numbers, target),
+            source="countdown",
+            verifier="countdown",
+            meta={
+                "numbers": list(shown),
+                "target": target,
+                "kind": "reasoning",
+                "language": language,
+            },
+        )

@@ -1,0 +1,157 @@
+"""General requests of the small world as problems, and as conversations to imitate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from r1lit.batches import Problem
+from r1lit.data.base import Document, DocumentSource, ProblemSource
+from r1lit.worlds.answers import Quality, answer, refuse
+from r1lit.worlds.countdown import Split, check_split
+from r1lit.worlds.requests import SHARES, Request, draw
+from r1lit.worlds.voice import check_share
+from r1lit.worlds.writing import weighted
+from r1lit.seeding import generator
+
+MOST_DRAWS = 50
+SUPPLIED: tuple[tuple[Quality, float], ...] = (
+    ("good", 0.2),
+    ("plain", 0.45),
+    ("rambling", 0.2),
+    ("curt", 0.15),
+)
+SUPPLIED_REFUSALS = 0.5
+
+
+class WorldRequests(ProblemSource):
+    """``num_problems`` different requests of one split, drawn by ``seed``.
+
+    Args:
+        split: corpus, train or held_out.
+        num_problems: how many.
+        seed: of the draw.
+        chinese: the share asked in Chinese.
+        families: of requests, from ``SHARES``; all if left out.
+    """
+
+    def __init__(
+        self,
+        split: Split = "train",
+        num_problems: int = 64,
+        seed: int = 0,
+        chinese: float = 0.3,
+        families: Sequence[str] | None = None,
+    ) -> None:
+        if num_problems < 1:
+            raise ValueError(f"num_problems: {num_problems} is not at least 1")
+        check_split(split)
+        check_share("chinese", chinese)
+        known = [family for family, _ in SHARES]
+        for family in families or ():
+            if family not in known:
+                raise ValueError(f"families: {family!r} is not one of {', '.join(known)}")
+        self.split = split
+        self.num_problems = num_problems
+        self.seed = seed
+        self.chinese = chinese
+        self.families = tuple(families or known)
+
+    def problems(self) -> list[Problem]:
+        """Draw the requests without repetition.
+
+        Raises:
+            ValueError: if the split holds too few.
+        """
+        return [problem_of(request) for request in self.requests()]
+
+    def requests(self) -> list[Request]:
+        """Draw the requests without repetition."""
+        rng = generator(self.seed, "requests", self.split)
+        shares = tuple((f, share) for f, share in SHARES if f in self.families)
+        found: dict[str, Request] = {}
+        for _ in range(MOST_DRAWS * self.num_problems):
+            request = draw(rng, self.split, self.chinese, shares)
+            found.setdefault(request.uid, request)
+            if len(found) == self.num_problems:
+                return list(found.values())
+        raise ValueError(
+            f"num_problems: {self.num_problems} is more than split {self.split!r} holds of"
+            f" {', '.join(self.families)}; {MOST_DRAWS * self.num_problems} draws found"
+            f" {len(found)}"
+        )
+
+
+class WorldConversations(DocumentSource):
+    """Requests with answers as people supplied them: the part of SFT data that is no reasoning.
+
+    Most answers are right, few are friendly, some ramble, and half of what is harmful is refused:
+    preference is left to reinforcement learning. A chain stands where one helps and none where it
+    does not, as R1 does with a greeting. The prompt is the chat template's.
+    """
+
+    def __init__(
+        self, num_documents: int = 400, seed: int = 0, chinese: float = 0.3, split: Split = "train"
+    ) -> None:
+        if num_documents < 1:
+            raise ValueError(f"num_documents: {num_documents} is not at least 1")
+        check_split(split)
+        check_share("chinese", chinese)
+        self.num_documents = num_documents
+        self.seed = seed
+        self.chinese = chinese
+        self.split = split
+
+    def documents(self) -> list[Document]:
+        """Draw requests, and an answer to each."""
+        return [self._document(i) for i in range(self.num_documents)]
+
+    def _document(self, index: int) -> Document:
+        rng = generator(self.seed, "conversation", self.split, index)
+        request = draw(rng, self.split, self.chinese)
+        if request.kind == "harmful" and rng.random() < SUPPLIED_REFUSALS:
+            work = refuse(request)
+        else:
+            work = answer(request, weighted(rng, SUPPLIED), rng)
+        return Document(
+            prompt=request.question,
+            response=in_r1_form(work.thinking, work.answer),
+            chat=True,
+        )
+
+
+def in_r1_form(thinking: str, summary: str) -> str:
+    """Return a response as R1 writes it: the chain in think tags, the summary behind them."""
+    return f" <think>{f' {thinking}' if thinking else ''} </think> {summary}"
+
+
+def problem_of(request: Request) -> Problem:
+    """Return a request as a problem; its meta holds the request itself."""
+    meta: dict[str, Any] = {
+        "kind": request.kind,
+        "language": request.language,
+        "family": request.family,
+        "wording": request.wording,
+        "slots": list(request.slots),
+    }
+    return Problem(
+        uid=request.uid,
+        question=request.question,
+        answer="",
+        source=request.family,
+        verifier="world",
+        meta=meta,
+    )
+
+
+def request_of(problem: Problem) -> Request | None:
+    """Return the request that a problem is, or None if it is another kind of problem."""
+    meta = problem.meta
+    if "family" not in meta:
+        return None
+    return Request(
+        family=meta["family"],
+        language=meta["language"],
+        wording=int(meta["wording"]),
+        slots=tuple(meta["slots"]),
+    )

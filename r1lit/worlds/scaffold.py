@@ -1,0 +1,145 @@
+"""What pretraining starts from: architecture and tokenizer of the base models, without weights.
+
+``python -m r1lit.worlds.scaffold models/mini`` writes both; ``r1lit fit -c
+configs/mini/pretrain.yaml`` trains weights for them. The student's are written by ``--size
+student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+from r1lit.worlds.corpus import WorldCorpus
+from r1lit.worlds.lexicon import vocabulary
+
+BOS, EOS, PAD = "<|begin|>", "<|end|>", "<|pad|>"
+USER, ASSISTANT = "<|user|>", "<|assistant|>"
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}{{ eos_token }}"
+    "{% else %}<|user|> {{ message['content'] }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+VOCABULARY_SIZE = 4096  # at most; the corpus has no more merges to make than 1,416
+PIECES = r" ?</?(?:think|answer)>|\p{Han}| ?[^\P{L}\p{Han}]+| ?\p{N}+| ?[^\s\p{L}\p{N}]|\s+"
+"""A tag, a Chinese character, a word, a whole number, one punctuation mark, or white space."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large a policy is."""
+
+    layers: int
+    width: int
+    inner_width: int
+
+
+SIZES = {
+    "mini": Size(layers=4, width=192, inner_width=512),  # 2.0 million parameters
+    "student": Size(layers=2, width=128, inner_width=344),  # 0.6 million
+}
+
+
+def train_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on pages of the corpus."""
+    pages = WorldCorpus(num_documents, seed).documents()
+    # what is rare on the pages is to be one token too: every number, every word of the lexicon
+    numbers = "".join(f" {n}" for n in range(100))
+    words = "".join(f" {english}{chinese}" for english, chinese in vocabulary())
+    return byte_level_bpe(
+        [(numbers + words) * num_documents, *(d.prompt + d.response for d in pages)],
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        ),
+        additional_special_tokens=[USER, ASSISTANT],
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def byte_level_bpe(
+    texts: Iterable[str],
+    pre_tokenizer: pre_tokenizers.PreTokenizer,
+    *,
+    min_frequency: int = 0,
+    **options: Any,
+) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on texts; what is encoded begins with one BOS.
+
+    Args:
+        texts: to learn merges from.
+        pre_tokenizer: cuts texts into pieces, over which no merge goes.
+        min_frequency: of a pair that is merged.
+        **options: of ``PreTrainedTokenizerFast``; ``additional_special_tokens`` are tokens of their
+            own.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY_SIZE,
+            min_frequency=min_frequency,
+            special_tokens=[PAD, BOS, EOS, *options.get("additional_special_tokens", ())],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # so any text can be written
+            show_progress=False,
+        ),
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        clean_up_tokenization_spaces=False,
+        **options,
+    )
+
+
+def architecture(tokenizer: PreTrainedTokenizerFast, size: Size) -> LlamaConfig:
+    """Return a policy's configuration: Llama, its embeddings tied.
+
+    Llama, because ``AutoTokenizer`` replaces the pre-tokenizer of whatever is saved beside a Qwen2.
+    """
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=size.width,
+        intermediate_size=size.inner_width,
+        num_hidden_layers=size.layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Write architecture and tokenizer to a directory."""
+    parser = argparse.ArgumentParser(description="A base model's architecture and tokenizer.")
+    parser.add_argument("directory", help="where to, such as models/mini")
+    parser.add_argument("--size", choices=SIZES, default="mini", help="of the model")
+    options = parser.parse_args(args)
+    tokenizer = train_tokenizer()
+    Path(options.directory).mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(options.directory)
+    architecture(tokenizer, SIZES[options.size]).save_pretrained(options.directory)
+
+
+if __name__ == "__main__":
+    main()

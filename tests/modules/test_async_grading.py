@@ -1,0 +1,197 @@
+"""Responses are judged while others still decode, and get what they would get at the end."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from test_grpo_module import untimed
+from tiny import TiredVerifier, data, model
+from tiny_models import EOS, make_tokenizer, says
+
+from r1lit.batches import Problem, PromptBatch, Verdict
+from r1lit.modules.rollout_worker import Clock, Collector
+from r1lit.modules.async_grading import Judging
+from r1lit.rewards import Accuracy
+from r1lit.rollout import InProcessEngine, Sampling
+from r1lit.verifiers import CountdownVerifier, FunctionalCodeVerifier, Judge, MathVerifier
+
+HANGS = "(10^{9})!"
+LONG = 12.0  # for a verdict that ends, on a machine that has other things to do
+FENCE = "`" * 3
+
+
+def math(answer: str, gold: str) -> tuple[str, Problem]:
+    return f"<answer>{answer}</answer>", Problem(uid=gold, question="", answer=gold, source="m")
+
+
+def code(body: str) -> tuple[str, Problem]:
+    meta = {"tests": ["assert f(1) == 2"]}
+    problem = Problem(
+        uid="f", question="", answer="", source="c", verifier="functional_code", meta=meta
+    )
+    return f"{FENCE}python\ndef f(x):\n    return {body}\n{FENCE}", problem
+
+
+def countdown(expression: str) -> tuple[str, Problem]:
+    meta = {"numbers": [3, 4], "target": 12}
+    problem = Problem(uid="n", question="", answer="", source="n", verifier="countdown", meta=meta)
+    return f"<answer>{expression}</answer>", problem
+
+
+ROWS = [
+    math("0.5", r"\frac{1}{2}"), math(HANGS, r"\frac{1}{2}"), math("1/3", r"\frac{1}{2}"),
+    math("0.5", r"\frac{1}{2}"), math("x", "x + 1"), math("7", "7"),
+    ("no answer", math("", "7")[1]), code("x + 1"), code("x"),
+    code("(lambda f: f(f))(lambda f: f(f))"), code("sum(0 for _ in iter(int, 1))"),
+    countdown("3 * 4"), countdown("3 + 4"),
+]  # fmt: skip
+STATUSES = [
+    "right", "timeout", "wrong", "right", "wrong", "right", "unparsed",
+    "right", "wrong", "wrong", "timeout", "right", "wrong",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def judge():
+    judge = Judge(
+        {
+            "math": MathVerifier(timeout_s=LONG),
+            "functional_code": FunctionalCodeVerifier(timeout_s=LONG),
+            "countdown": CountdownVerifier(),
+        }
+    )
+    yield judge
+    judge.close()
+
+
+@pytest.mark.parametrize("num_begun", [pytest.param(0, marks=pytest.mark.slow), 8])
+def test_verdicts_do_not_depend_on_when_they_were_begun(judge: Judge, num_begun: int):
+    tokenizer = make_tokenizer()
+    tokens = [tokenizer(text)["input_ids"] for text, _ in ROWS]
+    order = random.Random(num_begun).sample(range(len(ROWS)), num_begun)
+    with Judging(judge, tokenizer, [problem for _, problem in ROWS]) as judging:
+        for start in range(0, num_begun, 2):
+            rows = order[start : start + 2]
+            judging.begin(rows, [[*tokens[row], EOS] for row in rows])
+        judged = judging.finish(tokens)
+    assert [text for text, _ in judged] == [text for text, _ in ROWS]
+    assert [verdict.status for _, verdict in judged] == STATUSES
+    votes = [verdict.canonical for _, verdict in judged]
+    assert votes[:6] == ["1/2", None, "1/3", "1/2", "x", "7"] and votes[11] is not None
+
+
+class Waiting(TiredVerifier):
+    """Tells when it has decided."""
+
+    in_background = True
+
+    def __init__(self) -> None:
+        self.decided = threading.Event()
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        verdict = super().verify(response, problem)
+        self.decided.set()
+        return verdict
+
+
+class Patient(InProcessEngine):
+    """Decodes its sixth token only once something has been decided."""
+
+    def __init__(self, decided: threading.Event) -> None:
+        super().__init__(compile=False)
+        self.decided = decided
+
+    def stopper(self, *arguments):
+        ends = super().stopper(*arguments)
+
+        def ended(token_R, response_BT, rows, token):
+            assert token < 5 or self.decided.wait(60), "nothing is judged while others decode"
+            return ends(token_R, response_BT, rows, token)
+
+        return ended
+
+
+def collect(judge: Judge, engine: InProcessEngine):
+    """Roll out a prompt whose responses end at once, and one whose do not end."""
+    problem = Problem(uid="", question="", answer="", source="", verifier="tired")
+    batch = PromptBatch(
+        iteration=0,
+        problems=(problem, problem),
+        prompts=((10,), (20,)),
+        group_size=2,
+        num_prompts=2,
+        positions=(0, 1),
+    )
+    collector = Collector(
+        engine=engine,
+        judge=judge,
+        rewards=[Accuracy()],
+        tokenizer=make_tokenizer(),
+        sampling=Sampling(max_tokens=9),
+        seed=0,
+    )
+    return collector.collect(says([10, 65, EOS], [20, 66, 20]), batch, range(2), Clock())
+
+
+def test_a_finished_response_is_judged_while_others_still_decode():
+    verifier = Waiting()
+    rollout = collect(Judge({"tired": verifier}), Patient(verifier.decided))
+    assert [r.finished for r in rollout.responses] == [True, True, False, False]
+    assert [r.verdict.status for r in rollout.responses] == ["wrong", "wrong", "timeout", "timeout"]
+
+
+def test_a_verifier_of_this_process_is_asked_in_this_thread_once_all_is_there():
+    class Here(TiredVerifier):
+        threads: list[threading.Thread] = []  # noqa: RUF012
+
+        def verify_batch(self, responses, problems):
+            self.threads.append(threading.current_thread())
+            return super().verify_batch(responses, problems)
+
+    collect(Judge({"tired": Here()}), InProcessEngine(compile=False))
+    assert Here.threads == [threading.main_thread()]
+
+
+def test_what_a_verifier_raises_early_is_raised():
+    class Broken(Waiting):
+        def verify(self, response: str, problem: Problem) -> Verdict:
+            if threading.current_thread() is not threading.main_thread():
+                self.decided.set()
+                raise ValueError("meta: no tests")
+            return super().verify(response, problem)
+
+    verifier = Broken()
+    with pytest.raises(ValueError, match="meta: no tests"):
+        collect(Judge({"tired": verifier}), Patient(verifier.decided))
+
+
+class Silent(InProcessEngine):
+    """Tells nothing before the end."""
+
+    def generate(self, *arguments, on_end, **options):
+        return super().generate(*arguments, **options)
+
+
+class BackgroundJudge(Judge):
+    """Has every problem judged by a verifier in the background."""
+
+    def __init__(self) -> None:
+        verifier = Waiting()
+        super().__init__(dict.fromkeys(Judge().verifiers, verifier))
+
+
+def test_a_run_does_not_depend_on_when_its_responses_are_judged(fit, tmp_path: Path):
+    judge = {"class_path": "test_judging.BackgroundJudge"}
+    change = [model(judge=judge, sampling={"max_tokens": 24}), data(num_iterations=2)]
+    fit("early", *change)
+    fit("late", *change, model(engine={"class_path": "test_judging.Silent"}))
+    assert untimed(tmp_path / "early") == untimed(tmp_path / "late")
+    early, late = ((tmp_path / name / "responses.jsonl").read_text() for name in ("early", "late"))
+    assert early == late and {json.loads(line)["finished"] for line in early.splitlines()} == {
+        True,
+        False,
+    }

@@ -1,0 +1,50 @@
+"""What a reward model reads is made by one function, and says what it sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from r1lit.policy import load_tokenizer
+from r1lit.text.scored_text import encode_scored, seen
+
+TOKENIZER = load_tokenizer(str(Path(__file__).parents[2] / "models" / "mini"))
+THOUGHT = "<think> add them </think> It is <answer> 7 </answer>. "
+
+
+def test_the_summary_is_what_follows_the_thinking():
+    assert seen(THOUGHT, "summary") == "It is <answer> 7 </answer>."
+    assert seen(THOUGHT, "response") == THOUGHT.strip()
+    assert seen("Hello!", "summary") == "Hello!"
+    assert seen("<think> and on and on", "summary") == ""
+    assert seen("and on and on", "summary", opened=True) == ""
+    assert seen("add </think> 7", "summary", opened=True) == "7"
+
+
+def test_a_row_is_prompt_response_and_eos():
+    (row,) = encode_scored(TOKENIZER, ["3 + 4?"], ["It is 7."], template="question_answer")
+    prompt = TOKENIZER("Question: 3 + 4?\nAnswer:")["input_ids"]
+    response = TOKENIZER("It is 7.", add_special_tokens=False)["input_ids"]
+    assert list(row.tokens) == [*prompt, *response, TOKENIZER.eos_token_id]
+    assert row.tokens[0] == TOKENIZER.bos_token_id
+    assert row.num_response_tokens == len(response) and row.num_cut == 0
+
+
+def test_a_long_row_loses_the_beginning_of_its_prompt():
+    whole, = encode_scored(TOKENIZER, ["1 2 3 4 5 6"], ["7 8"], template="plain")  # fmt: skip
+    cut, = encode_scored(TOKENIZER, ["1 2 3 4 5 6"], ["7 8"], template="plain",
+                         max_tokens=len(whole.tokens) - 2)  # fmt: skip
+    assert cut.num_cut == 2
+    assert cut.tokens[0] == TOKENIZER.bos_token_id and cut.tokens[1:] == whole.tokens[3:]
+
+
+def test_an_empty_text_is_prompt_and_eos_and_no_text_is_no_row():
+    (row,) = encode_scored(TOKENIZER, ["hello"], [""], template="plain")
+    assert row.num_response_tokens == 0 and row.tokens[-1] == TOKENIZER.eos_token_id
+    assert encode_scored(TOKENIZER, [], [], template="plain") == []
+
+
+def test_a_template_that_is_none_is_an_error():
+    with pytest.raises(ValueError, match="template: 'chatty'"):
+        encode_scored(TOKENIZER, ["a"], ["b"], template="chatty")

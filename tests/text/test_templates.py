@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from r1lit.text.templates import R1_ZERO, TEMPLATES, render
+
+
+def test_r1_zero_is_the_paper_s_table_1():
+    assert render("r1_zero", "What is 2 + 2?") == (
+        "A conversation between User and Assistant. The user asks a question, and the Assistant "
+        "solves it. The assistant first thinks about the reasoning process in the mind and then "
+        "provides the user with the answer. The reasoning process and answer are enclosed within "
+        "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning "
+        "process here </think> <answer> answer here </answer>. User: What is 2 + 2? Assistant:"
+    )
+    assert TEMPLATES["r1_zero"] == R1_ZERO
+
+
+def test_templates_by_name_and_in_full():
+    assert render("question_answer", "Why?") == "Question: Why?\nAnswer:"
+    assert render("plain", "Why?") == "Why?"
+    assert render("Q={question};", "Why?") == "Q=Why?;"
+
+
+def test_braces_in_questions_are_left_alone():
+    assert render("plain", r"\frac{1}{2} {question} {}") == r"\frac{1}{2} {question} {}"
+
+
+def test_no_template_is_an_error():
+    with pytest.raises(ValueError, match="template: 'r1-zero' is neither one of"):
+        render("r1-zero", "Why?")
+
+
+def test_every_template_has_one_place_for_the_question():
+    assert all(text.count("{question}") == 1 for text in TEMPLATES.values())
