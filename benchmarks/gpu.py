@@ -50,7 +50,7 @@ def grpo(context: Context, model: str) -> list[Entry]:
         tiny=context.tiny,
         device=context.device,
     )
-    settings = {"micro_rows": min(TRL_GRPO["micro_rows"], work.rows_per_update)}
+    settings = {"micro_rows": min(TRL_GRPO["micro_rows"], work.train_batch_size)}
     with (
         Worker("benchmarks.ours:run_iterations", work=work, **OWN, **context.own) as ours,
         Worker("benchmarks.trl_grpo:run_iterations", work=work, **settings) as theirs,
@@ -78,7 +78,7 @@ def grpo(context: Context, model: str) -> list[Entry]:
 def sft(context: Context, model: str) -> list[Entry]:
     """Supervised training: rows of 4,096 tokens, four an update."""
     work = sizes.sft_work(
-        model, context.folder, rows_per_update=4, precision=PRECISION, tiny=context.tiny,
+        model, context.folder, train_batch_size=4, precision=PRECISION, tiny=context.tiny,
         device=context.device,
     )  # fmt: skip
     with (

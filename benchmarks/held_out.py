@@ -10,7 +10,7 @@ from benchmarks.work import Work
 from r1lit.data.prompts import encode_prompts, prompt_text
 from r1lit.policy import load_tokenizer
 from r1lit.rollout import InProcessEngine, Sampling
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 GROUP_SIZE = 16
 SEED = 1 << 20
@@ -31,7 +31,7 @@ class HeldOut:
         ]
         self.prompts = encode_prompts(self.tokenizer, texts)
         self.engine = InProcessEngine()
-        self.judge = Judge()
+        self.grader = Grader()
 
     def __call__(self, policy: Any) -> dict[str, float]:
         """Return pass@1 if it is time, after one more iteration."""
@@ -59,5 +59,5 @@ class HeldOut:
             [row[mask].tolist() for row, mask in rows], skip_special_tokens=True
         )
         asked = [problem for problem in self.problems for _ in range(GROUP_SIZE)]
-        verdicts = self.judge.verdicts(texts, asked)
+        verdicts = self.grader.verdicts(texts, asked)
         return sum(verdict.value for verdict in verdicts) / num_rows

@@ -22,11 +22,11 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.verifiers import THINKING, changed, golds
 from r1lit.batches import Generation, Problem, PromptBatch
-from r1lit.modules.rollout_worker import Clock, Collector
+from r1lit.modules.rollout_worker import Clock, RolloutWorker
 from r1lit.policy import load_tokenizer
 from r1lit.rewards import Accuracy, Format
 from r1lit.rollout import OnEnd, RolloutEngine, Sampling
-from r1lit.verifiers import Judge, MathVerifier
+from r1lit.verifiers import Grader, MathVerifier
 
 GOAL = 0.02
 GROUP_SIZE = 16
@@ -68,7 +68,7 @@ class Paced(RolloutEngine):
         )
 
 
-def measure(judge: Judge, answers: Sequence[str], seconds: float, early: bool) -> float:
+def measure(grader: Grader, answers: Sequence[str], seconds: float, early: bool) -> float:
     """Return the seconds that judging adds to a rollout of ``seconds``."""
     rows = [(answer, g) for answer in answers for g in range(GROUP_SIZE)]
     said = [a if g % 2 else changed(a) for a, g in rows]
@@ -81,17 +81,17 @@ def measure(judge: Judge, answers: Sequence[str], seconds: float, early: bool) -
         num_prompts=len(answers),
         positions=tuple(range(len(answers))),
     )
-    collector = Collector(
+    worker = RolloutWorker(
         engine=Paced([f"{THINKING}<answer> {s} </answer>" for s in said], seconds, early),
-        judge=judge,
+        grader=grader,
         rewards=[Accuracy(), Format()],
         tokenizer=load_tokenizer("models/mini"),
         sampling=Sampling(),
         seed=0,
     )
     clock = Clock()
-    collector.collect(None, batch, range(len(answers)), clock)  # type: ignore[arg-type]
-    return clock.judge
+    worker.collect(None, batch, range(len(answers)), clock)  # type: ignore[arg-type]
+    return clock.grader
 
 
 def main() -> None:
@@ -101,20 +101,20 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     arguments = parser.parse_args()
-    judge = Judge({"math": MathVerifier()})
+    grader = Grader({"math": MathVerifier()})
     distinct = golds(arguments.data)["math distinct"]
-    judge.verdicts(
+    grader.verdicts(
         ["<answer> x </answer>"] * 2, [Problem(uid="", question="", answer="y", source="")] * 2
     )
     for early in (True, False):
         answers = distinct[early :: len(distinct) // arguments.prompts][: arguments.prompts]
-        added = measure(judge, answers, arguments.seconds, early)
+        added = measure(grader, answers, arguments.seconds, early)
         print(
             f"judged {'early' if early else 'at the end'}: {added:.2f} s added to"
             f" {arguments.seconds:.0f} s, {100 * added / arguments.seconds:.1f} % (goal {GOAL:.0%})"
             f" for {len(answers) * GROUP_SIZE} responses"
         )
-    judge.close()
+    grader.close()
 
 
 if __name__ == "__main__":

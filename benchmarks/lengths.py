@@ -35,13 +35,13 @@ def response_lengths(num_prompts: int, group_size: int, max_tokens: int) -> tupl
     )
 
 
-def chain_lengths(count: int, row_length: int) -> tuple[int, ...]:
-    """Return the lengths of ``count`` real chains in tokens, cut at ``row_length``.
+def chain_lengths(count: int, max_seq_len: int) -> tuple[int, ...]:
+    """Return the lengths of ``count`` real chains in tokens, cut at ``max_seq_len``.
 
     From the data where it lies, from the recorded list elsewhere; both are the same numbers.
     """
     chains = read_chains(CHAINS) if CHAINS.exists() else json.loads(FILE.read_text())["chains"]
-    return tuple(max(3, min(chains[i % len(chains)], row_length)) for i in range(count))
+    return tuple(max(3, min(chains[i % len(chains)], max_seq_len)) for i in range(count))
 
 
 def read_chains(path: Path) -> list[int]:

@@ -143,7 +143,7 @@ def run_iterations(
         objective=DrGRPO(max_tokens=work.max_tokens, epsilon=work.epsilon, beta=work.beta),
         rewards=problems.rewards(work),
         sampling=Sampling(temperature=1.0, max_tokens=work.max_tokens),
-        rows_per_update=work.rows_per_update,
+        train_batch_size=work.train_batch_size,
         engine=engine,
         optimizer=optimizer or make_optimizer(work),
         lr_scheduler=make_scheduler(work),

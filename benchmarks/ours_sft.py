@@ -63,8 +63,8 @@ def run_updates(gate: Gate, *, work: SupervisedWork, **options: Any) -> None:
     encoded(work, tokenizer)  # checks the lengths
     data = R1DataModule(
         documents=[RecordedDocuments(work, tokenizer)],
-        row_length=work.row_length,
-        rows_per_update=work.rows_per_update,
+        max_seq_len=work.max_seq_len,
+        train_batch_size=work.train_batch_size,
         loss_on="all",
         num_iterations=MANY,
         seed=work.seed,

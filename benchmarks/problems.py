@@ -12,11 +12,11 @@ from transformers import PreTrainedTokenizerBase
 from benchmarks.work import Work
 from r1lit.batches import Problem, Response
 from r1lit.data import R1DataModule
-from r1lit.data.loaders import PromptLoader, ShuffledOrder
+from r1lit.data.loaders import PromptLoader, ShuffledSampler
 from r1lit.data.prompts import encode_prompts, prompt_text
-from r1lit.worlds import WorldChain, WorldCountdown
 from r1lit.rewards import Accuracy, Format, RewardFunction, score
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
+from r1lit.worlds import WorldChain, WorldCountdown
 
 TEMPLATE = "r1_zero"
 PRIME = 7919
@@ -82,7 +82,7 @@ def prompt_loader(
     return PromptLoader(
         problems,
         encode_prompts(tokenizer, texts),
-        ShuffledOrder(len(problems), work.num_prompts, work.seed),
+        ShuffledSampler(len(problems), work.num_prompts, work.seed),
         group_size=work.group_size,
         num_batches=num_iterations,
     )
@@ -90,13 +90,13 @@ def prompt_loader(
 
 def total_rewards(
     functions: Sequence[RewardFunction],
-    judge: Judge,
+    grader: Grader,
     texts: Sequence[str],
     problems: Sequence[Problem],
     num_tokens: Sequence[int],
 ) -> list[float]:
     """Return the weighted sum of rewards a response, judged as r1lit judges."""
-    verdicts = judge.verdicts(texts, problems)
+    verdicts = grader.verdicts(texts, problems)
     responses = [
         Response(text=text, problem=problem, verdict=verdict, num_tokens=n, finished=True)
         for text, problem, verdict, n in zip(texts, problems, verdicts, num_tokens, strict=True)

@@ -28,8 +28,8 @@ def grpo_work(
     if tiny:
         model = "mini" if model == "mini" else "tiny"
         prompts, group, max_tokens = min(prompts, 2), 4, 16
-        if "rows_per_update" in settings:
-            settings["rows_per_update"] = 4
+        if "train_batch_size" in settings:
+            settings["train_batch_size"] = 4
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     return Work(
         model=model_directory(model, folder, dtype),
@@ -38,7 +38,7 @@ def grpo_work(
         max_tokens=max_tokens,
         lengths=response_lengths(prompts, group, max_tokens),
         precision=precision,
-        **{"rows_per_update": prompts * group, **settings},  # type: ignore[arg-type]
+        **{"train_batch_size": prompts * group, **settings},  # type: ignore[arg-type]
     )
 
 
@@ -61,7 +61,7 @@ def grpo_mini(
         max_tokens=512,
         precision=precision,
         tiny=tiny,
-        rows_per_update=16 if small else 64,
+        train_batch_size=16 if small else 64,
         learning_rate=1.5e-4,
         max_grad_norm=0.05,
         beta=0.05,
@@ -106,7 +106,7 @@ def even_work(
         max_tokens=max_tokens,
         lengths=(max_tokens,) * (prompts * group),
         precision=precision,
-        rows_per_update=prompts * group,
+        train_batch_size=prompts * group,
     )
 
 
@@ -128,8 +128,8 @@ def sft_work(
     model: str,
     folder: Path,
     *,
-    row_length: int = 4096,
-    rows_per_update: int = 2,
+    max_seq_len: int = 4096,
+    train_batch_size: int = 2,
     num_documents: int = NUM_CHAINS,
     precision: Precision = "bf16-mixed",
     tiny: bool = False,
@@ -137,17 +137,17 @@ def sft_work(
 ) -> SupervisedWork:
     """Documents as long as R1's chains, packed."""
     if tiny:
-        model, row_length, num_documents = "tiny", 64, 24
+        model, max_seq_len, num_documents = "tiny", 64, 24
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    lengths = chain_lengths(num_documents, row_length * 64 if tiny else row_length)
+    lengths = chain_lengths(num_documents, max_seq_len * 64 if tiny else max_seq_len)
     if tiny:
         lengths = tuple(max(3, length // 100) for length in lengths)
-        lengths = tuple(min(length, row_length) for length in lengths)
+        lengths = tuple(min(length, max_seq_len) for length in lengths)
     return SupervisedWork(
         model=model_directory(model, folder, dtype),
         lengths=lengths,
-        row_length=row_length,
-        rows_per_update=rows_per_update,
+        max_seq_len=max_seq_len,
+        train_batch_size=train_batch_size,
         precision=precision,
         device=device,
     )

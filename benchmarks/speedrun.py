@@ -38,7 +38,7 @@ def speedrun_work(precision: Precision) -> Work:
         max_tokens=model["sampling"]["max_tokens"],
         lengths=None,
         precision=precision,
-        rows_per_update=model["rows_per_update"],
+        train_batch_size=model["train_batch_size"],
         learning_rate=optimizer["lr"],
         betas=tuple(optimizer["betas"]),
         decay_updates=model["lr_scheduler"]["init_args"]["total_iters"],

@@ -21,7 +21,7 @@ MEASURED = 1  # the first iteration whose steps count
 
 def trl_rows(settings: dict[str, Any], work: Work) -> dict[str, Any]:
     """Return TRL's settings with micro-batches no larger than the work's updates."""
-    return {**settings, "micro_rows": min(settings["micro_rows"], work.rows_per_update)}
+    return {**settings, "micro_rows": min(settings["micro_rows"], work.train_batch_size)}
 
 
 def iterate(

@@ -12,7 +12,7 @@ from benchmarks.worker import Worker
 
 def sft_135m(context: Context) -> list[Entry]:
     """Documents as long as R1's chains, 135M."""
-    work = sizes.sft_work("135M", context.folder, rows_per_update=1, tiny=context.tiny)
+    work = sizes.sft_work("135M", context.folder, train_batch_size=1, tiny=context.tiny)
     comparison = alternate_alone(
         lambda: Worker("benchmarks.ours_sft:run_updates", work=work),
         lambda: Worker("benchmarks.trl_sft:run_updates", work=work, **peers.TRL_SFT),

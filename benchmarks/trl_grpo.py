@@ -28,7 +28,7 @@ from benchmarks.ours import make_optimizer, make_scheduler
 from benchmarks.work import Work
 from benchmarks.worker import Gate
 from r1lit.policy import load_tokenizer
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 
 class GateCallback(TrainerCallback):
@@ -143,8 +143,8 @@ def force_batch_lengths(
 def reward_function(
     work: Work, lengths: Lengths, parts: dict[str, float], rows: list[Any]
 ) -> Callable[..., list]:
-    """Return r1lit's judge and rewards as TRL wants them, timed; lengths are checked."""
-    functions, judge = problems.rewards(work), Judge()
+    """Return r1lit's grader and rewards as TRL wants them, timed; lengths are checked."""
+    functions, grader = problems.rewards(work), Grader()
 
     def reward(
         completions: list[str], completion_ids: list[list[int]], index: list[int], **columns: Any
@@ -153,7 +153,7 @@ def reward_function(
         num_tokens = [len(ids) for ids in completion_ids]
         assert lengths.now in (None, num_tokens), (num_tokens[:8], lengths.now)
         asked = [rows[i] for i in index]
-        total = problems.total_rewards(functions, judge, completions, asked, num_tokens)
+        total = problems.total_rewards(functions, grader, completions, asked, num_tokens)
         lengths.next()
         parts["judge_s"] = stopwatch.seconds()
         parts["num_tokens"] = sum(num_tokens)
@@ -167,7 +167,7 @@ def make_config(work: Work, micro_rows: int, folder: str, **options: Any) -> GRP
     return GRPOConfig(
         output_dir=folder,
         per_device_train_batch_size=micro_rows,
-        gradient_accumulation_steps=work.rows_per_update // micro_rows,
+        gradient_accumulation_steps=work.train_batch_size // micro_rows,
         steps_per_generation=work.num_rows // micro_rows,
         num_generations=work.group_size,
         max_completion_length=work.max_tokens,

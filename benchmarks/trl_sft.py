@@ -67,8 +67,8 @@ def run_updates(gate: Gate, *, work: SupervisedWork, micro_rows: int, **options:
         arguments = SFTConfig(
             output_dir=folder,
             per_device_train_batch_size=micro_rows,
-            gradient_accumulation_steps=work.rows_per_update // micro_rows,
-            max_length=work.row_length,
+            gradient_accumulation_steps=work.train_batch_size // micro_rows,
+            max_length=work.max_seq_len,
             learning_rate=work.learning_rate,
             lr_scheduler_type="constant",
             max_grad_norm=work.max_grad_norm,

@@ -29,7 +29,7 @@ class Work:
     max_tokens: int
     lengths: tuple[int, ...] | None
     precision: Precision = "fp32"
-    rows_per_update: int = 64
+    train_batch_size: int = 64
     learning_rate: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)
     decay_updates: int = 0
@@ -45,9 +45,9 @@ class Work:
                 raise ValueError(f"lengths: {len(self.lengths)} of them for {self.num_rows} rows")
             if not all(1 <= length <= self.max_tokens for length in self.lengths):
                 raise ValueError(f"lengths: not all are from 1 to max_tokens, {self.max_tokens}")
-        if self.num_rows % self.rows_per_update:
+        if self.num_rows % self.train_batch_size:
             raise ValueError(
-                f"rows_per_update: {self.rows_per_update} does not divide {self.num_rows} rows"
+                f"train_batch_size: {self.train_batch_size} does not divide {self.num_rows} rows"
             )
 
     @property
@@ -64,7 +64,7 @@ class Work:
     @property
     def updates_per_iteration(self) -> int:
         """Optimiser steps of an iteration."""
-        return self.num_rows // self.rows_per_update
+        return self.num_rows // self.train_batch_size
 
     def describe(self) -> dict[str, object]:
         """Return what an entry of the results says about the work."""
@@ -74,19 +74,19 @@ class Work:
             "max_tokens": self.max_tokens,
             "mean_tokens": round(sum(self.lengths) / self.num_rows, 1) if self.lengths else None,
             "precision": self.precision,
-            "rows_per_update": self.rows_per_update,
+            "train_batch_size": self.train_batch_size,
             "beta": self.beta,
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisedWork:
-    """Documents of given lengths, BOS and EOS included, packed into rows of ``row_length``."""
+    """Documents of given lengths, BOS and EOS included, packed into rows of ``max_seq_len``."""
 
     model: str
     lengths: tuple[int, ...]
-    row_length: int
-    rows_per_update: int
+    max_seq_len: int
+    train_batch_size: int
     precision: Precision = "bf16-mixed"
     learning_rate: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)
@@ -95,15 +95,15 @@ class SupervisedWork:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not all(3 <= length <= self.row_length for length in self.lengths):
-            raise ValueError(f"lengths: not all are from 3 to row_length, {self.row_length}")
+        if not all(3 <= length <= self.max_seq_len for length in self.lengths):
+            raise ValueError(f"lengths: not all are from 3 to max_seq_len, {self.max_seq_len}")
 
     def describe(self) -> dict[str, object]:
         """Return what an entry of the results says about the work."""
         return {
             "num_documents": len(self.lengths),
             "mean_tokens": round(sum(self.lengths) / len(self.lengths), 1),
-            "row_length": self.row_length,
-            "rows_per_update": self.rows_per_update,
+            "max_seq_len": self.max_seq_len,
+            "train_batch_size": self.train_batch_size,
             "precision": self.precision,
         }

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 from r1lit.transport import ask, pause_s
 
 
-class Refused(ValueError):
+class PermanentError(ValueError):
     """The server answers and will not do what it was asked; asking again changes nothing."""
 
 
@@ -73,7 +73,7 @@ class Endpoint:
         ``stop`` ends the asking early: once it is set, no further try is made.
 
         Raises:
-            Refused: if the server answers with an error that asking again cannot mend.
+            PermanentError: if the server answers with an error that asking again cannot mend.
             ValueError: naming the address, the last fault and the number of tries.
         """
         return self._ask(path, json.dumps(payload).encode(), stop)
@@ -97,7 +97,7 @@ class Endpoint:
                     said = answer.said(2000) or http.client.responses.get(answer.status, "")
                     fault = f"status {answer.status}: {said}"
                     if not answer.passing:
-                        raise Refused(f"base_url: {url} refused the request, {fault}")
+                        raise PermanentError(f"base_url: {url} refused the request, {fault}")
                     wait_s = answer.wait_s
             if attempt < self.max_retries and stop.wait(pause_s(attempt, self.backoff_s, wait_s)):
                 break

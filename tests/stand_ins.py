@@ -6,7 +6,7 @@ import time
 
 from r1lit.batches import Problem, Verdict
 from r1lit.rollout import PolicyEngine
-from r1lit.verifiers import Judge, Verifier
+from r1lit.verifiers import Grader, Verifier
 
 NAMES = ("functional_code", "stdin_code", "choice", "exact", "ifeval_strict", "ifeval_loose")
 
@@ -27,8 +27,8 @@ class LastWord(Verifier):
         )
 
 
-class PlainJudge(Judge):
-    """The default judge, with ``LastWord`` under every name that it does not know."""
+class PlainJudge(Grader):
+    """The default grader, with ``LastWord`` under every name that it does not know."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Digits(Verifier):
         )
 
 
-class DigitJudge(Judge):
+class DigitJudge(Grader):
     """Judges everything by ``Digits``; after ``limit`` responses it fails, as a full disk would."""
 
     def __init__(self, limit: int | None = None, pause_s: float = 0.0) -> None:
@@ -76,5 +76,5 @@ class DigitJudge(Judge):
         time.sleep(self.pause_s)
         self.num_judged += len(texts)
         if self.limit is not None and self.num_judged > self.limit:
-            raise ValueError("the judge has had enough")
+            raise ValueError("the grader has had enough")
         return super().verdicts(texts, problems)

@@ -112,9 +112,9 @@ def test_r1_zero_holds_the_papers_numbers(capsys):
     config = printed(capsys, *[CONFIGS / name for name in names])
     model, data = config["model"]["init_args"], config["data"]["init_args"]
     assert data["group_size"] == 16
-    assert model["rows_per_update"] == 512
+    assert model["train_batch_size"] == 512
     num_rows = data["prompts_per_iteration"] * data["group_size"]
-    assert num_rows == 8192 and num_rows // model["rows_per_update"] == 16
+    assert num_rows == 8192 and num_rows // model["train_batch_size"] == 16
     assert model["num_inner_epochs"] == 1
     assert model["objective"]["init_args"]["beta"] == 0.001
     assert model["optimizer"]["init_args"]["lr"] == 3e-6
@@ -125,7 +125,7 @@ def test_r1_zero_holds_the_papers_numbers(capsys):
     callbacks = {c["class_path"].split(".")[-1]: c for c in config["trainer"]["callbacks"]}
     refresh = callbacks["ReferenceRefresh"]["init_args"]["every_n_iterations"]
     assert refresh * steps_per_iteration == 400
-    assert model["rows_per_update"] % 8 == 0  # ranks
+    assert model["train_batch_size"] % 8 == 0  # ranks
     longest_row = data["max_prompt_tokens"] + model["sampling"]["max_tokens"]
     assert model["micro_batch_tokens"] >= longest_row
 
@@ -156,7 +156,7 @@ GRPO_CHANGE: dict[str, Any] = {
     "model": {
         "init_args": {
             "sampling": {"max_tokens": 16},
-            "rows_per_update": 4,
+            "train_batch_size": 4,
             "micro_batch_tokens": 256,
         }
     },
@@ -172,7 +172,7 @@ GRPO_CHANGE: dict[str, Any] = {
             "prompts_per_iteration": 2,
             "group_size": 4,
             "num_iterations": 2,
-            "validation_group_size": 2,
+            "num_samples": 2,
         }
     },
     "trainer": {"val_check_interval": 1},
@@ -258,7 +258,7 @@ def test_pretraining_runs(tmp_path):
             "init_args": {
                 "documents": [corpus],
                 "validation_documents": [held_out],
-                "rows_per_update": 4,
+                "train_batch_size": 4,
                 "num_iterations": 2,
             }
         },
@@ -280,8 +280,8 @@ def test_supervised_fine_tuning_runs(tmp_path):
             "init_args": {
                 "documents": [source],
                 "validation_documents": [source],
-                "row_length": 64,
-                "rows_per_update": 1,
+                "max_seq_len": 64,
+                "train_batch_size": 1,
                 "num_iterations": 1,
             }
         },

@@ -30,7 +30,7 @@ def test_a_student_has_the_papers_numbers(capsys, student):
     assert model["lr_scheduler"]["class_path"].endswith("CosineAnnealingLR")
     assert model["lr_scheduler"]["init_args"]["eta_min"] == pytest.approx(rate / 10, rel=1e-12)
     assert (model["sft_weight"], model["logit_weight"], model["on_policy"]) == (1.0, 0.0, 0.0)
-    assert data["row_length"] == 32768 and data["rows_per_update"] == 64
+    assert data["max_seq_len"] == 32768 and data["train_batch_size"] == 64
     assert 2 <= config["trainer"]["max_epochs"] <= 3
 
 
@@ -46,8 +46,8 @@ def test_a_student_runs_with_a_tiny_model(tmp_path, tiny, student):
             "init_args": {
                 "documents": [source],
                 "validation_documents": [source],
-                "row_length": 64,
-                "rows_per_update": 1,
+                "max_seq_len": 64,
+                "train_batch_size": 1,
                 "num_iterations": 1,
             }
         },
@@ -69,7 +69,7 @@ def test_on_policy_runs_with_tiny_models(tmp_path, tiny):
         "validation_sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 16},
     }
     change = merge(GRPO_CHANGE, {"model": {"init_args": options}})
-    change["model"]["init_args"].pop("rows_per_update")
+    change["model"]["init_args"].pop("train_batch_size")
     change = merge(change, {"data": {"init_args": {"template": "r1_zero", "group_size": 1}}})
     names = ("data/countdown.yaml", "distill/on_policy.yaml", "hardware/cpu.yaml")
     run = run_small(names, change, tmp_path)

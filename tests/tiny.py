@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from r1lit.batches import Problem, Response, Status, Verdict
 from r1lit.rewards import RewardFunction
-from r1lit.verifiers import Judge, Verifier, default_verifiers
+from r1lit.verifiers import Grader, Verifier, default_verifiers
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -65,7 +65,7 @@ class TiredVerifier(Verifier):
         return Verdict(value=0.0, status=status, canonical=None, reason="tired")
 
 
-class TiredJudge(Judge):
+class TiredJudge(Grader):
     """Has every problem judged by a ``TiredVerifier``."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -
                 "objective": {"class_path": "r1lit.objectives.GRPO"},
                 "rewards": [{"class_path": "tiny.DigitShare"}],
                 "sampling": {"max_tokens": 8},
-                "rows_per_update": 8,
+                "train_batch_size": 8,
                 "micro_batch_tokens": 256,
                 "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}},
             },
@@ -161,7 +161,7 @@ def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -
                 "prompts_per_iteration": 4,
                 "group_size": 4,
                 "num_iterations": 6,
-                "validation_group_size": 4,
+                "num_samples": 4,
             },
         },
         "trainer": {

@@ -38,8 +38,8 @@ def off_policy(folder: Path, policy: Path, **init_args: Any) -> Path:
             "class_path": "r1lit.data.R1DataModule",
             "init_args": {
                 "documents": documents(here),
-                "row_length": 64,
-                "rows_per_update": 4,
+                "max_seq_len": 64,
+                "train_batch_size": 4,
                 "num_iterations": 30,
             },
         },

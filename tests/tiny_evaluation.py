@@ -36,7 +36,7 @@ def evaluation_config(
                     "class_path": "r1lit.rollout.PolicyEngine",
                     "init_args": {"max_rows": 8},
                 },
-                "judge": {"class_path": "stand_ins.DigitJudge"},
+                "grader": {"class_path": "stand_ins.DigitJudge"},
                 "dtype": "float32",
             },
         },
@@ -44,7 +44,7 @@ def evaluation_config(
             "class_path": "r1lit.data.R1DataModule",
             "init_args": {
                 "template": "plain",
-                "validation_group_size": 4,
+                "num_samples": 4,
                 "validation_prompts_per_batch": 100_000,
                 "test": [
                     {

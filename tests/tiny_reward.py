@@ -72,7 +72,7 @@ def reward_config(
                 "validation_share": 0.25,
                 "template": "question_answer",
                 "max_tokens": 128,
-                "examples_per_update": 8,
+                "train_batch_size": 8,
                 "num_iterations": 8,
             },
         },

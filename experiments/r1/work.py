@@ -89,7 +89,7 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
     }
     if "predict" in data or "test" in data:
         return _sampling(model, data, shared, mean_tokens)
-    if "examples_per_update" in data:
+    if "train_batch_size" in data:
         return _preference(model, data, shared, mean_tokens)
     if "documents" in data:
         return _supervised(data, shared, mean_tokens)
@@ -108,7 +108,7 @@ def _reinforcement(
     return Work(
         kind="reinforcement",
         rows_per_iteration=rows,
-        updates_per_iteration=rows // model.get("rows_per_update", 64) * inner,
+        updates_per_iteration=rows // model.get("train_batch_size", 64) * inner,
         group_size=group_size,
         mean_tokens=mean,
         max_tokens=longest,
@@ -121,10 +121,10 @@ def _reinforcement(
 
 
 def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
-    length = data.get("row_length", 1024)
+    length = data.get("max_seq_len", 1024)
     return Work(
         kind="supervised",
-        rows_per_iteration=data.get("rows_per_update", 16),
+        rows_per_iteration=data.get("train_batch_size", 16),
         updates_per_iteration=1,
         group_size=1,
         mean_tokens=min(mean_tokens or length // 4, length),
@@ -139,7 +139,7 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
 
 def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
     longest = _needed(model, "sampling.max_tokens")
-    num_samples = data.get("validation_group_size", 1)
+    num_samples = data.get("num_samples", 1)
     engine = (model.get("engine") or {}).get("init_args") or {}
     mean = mean_tokens or longest // 4
     size = 2 if model.get("dtype", "bfloat16") == "bfloat16" else 4
@@ -166,7 +166,7 @@ def _preference(
     labels = str((model.get("objective") or {}).get("class_path")).endswith("SafeUnsafe")
     return Work(
         kind="preference",
-        rows_per_iteration=data["examples_per_update"] * (1 if labels else 2),
+        rows_per_iteration=data["train_batch_size"] * (1 if labels else 2),
         updates_per_iteration=1,
         group_size=1,
         mean_tokens=mean,

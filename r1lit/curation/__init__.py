@@ -11,9 +11,9 @@ from r1lit.curation.filters import (
     Correct,
     Finished,
     Format,
+    LanguageConsistent,
     Length,
     LongParagraphs,
-    Readable,
     RepeatedText,
 )
 from r1lit.curation.judged import JudgedRight
@@ -34,10 +34,10 @@ __all__ = [
     "Form",
     "Format",
     "JudgedRight",
+    "LanguageConsistent",
     "Length",
     "LongParagraphs",
     "MaxPerProblem",
-    "Readable",
     "Refined",
     "Refiner",
     "RepeatedText",

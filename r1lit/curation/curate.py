@@ -17,7 +17,7 @@ from r1lit.curation.candidate import R1_FORM, Candidate, Form
 from r1lit.curation.index import ResponseFile
 from r1lit.curation.refine import Refiner
 from r1lit.curation.tally import Tally
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 CHUNK = 1024  # responses in memory at a time, or those of one problem
 SHORT = 400  # characters of a dropped response that are kept to be read
@@ -52,7 +52,7 @@ def curate(
     responses: Path,
     problems: Sequence[Problem],
     num_samples: int,
-    judge: Judge,
+    grader: Grader,
     context: Context,
     show_progress: bool = False,
 ) -> Tally:
@@ -67,7 +67,7 @@ def curate(
         ValueError: if a response is missing or a file cannot be written.
     """
     tally = Tally(curation)
-    run = _Run(curation, judge, context, tally)
+    run = _Run(curation, grader, context, tally)
     curation.begin(context)
     with ResponseFile(responses, problems, num_samples, show_progress) as drawn:
         bar = tqdm(total=len(drawn), desc="curating", unit="response", disable=not show_progress)
@@ -131,9 +131,9 @@ class _Output:
 class _Run:
     """The way of one chunk: cut, filtered, refined, judged and filtered again, written down."""
 
-    def __init__(self, curation: Curation, judge: Judge, context: Context, tally: Tally) -> None:
+    def __init__(self, curation: Curation, grader: Grader, context: Context, tally: Tally) -> None:
         self.curation = curation
-        self.judge = judge
+        self.grader = grader
         self.tokenizer = context.source.tokenizer
         self.tally = tally
         self.again = [filter_ for filter_ in curation.filters if filter_.again]
@@ -170,7 +170,7 @@ class _Run:
         """Give the candidates their new texts, and those that changed a new verdict."""
         result = list(candidates)
         rows = [row for row, text in enumerate(texts) if text != candidates[row].text]
-        verdicts = self.judge.verdicts(
+        verdicts = self.grader.verdicts(
             [texts[row] for row in rows], [candidates[row].problem for row in rows]
         )
         for row, verdict in zip(rows, verdicts, strict=True):

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from r1lit.batches import Problem
+from r1lit.cpu.machine import inference_dtype
 from r1lit.curation.base import Context
 from r1lit.curation.refine import Refined, Refiner
 from r1lit.curation.replies import Replies
 from r1lit.data.prompts import encode_prompts, prompt_text
 from r1lit.evaluation.provenance import policy_fingerprint
-from r1lit.cpu.machine import inference_dtype
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine

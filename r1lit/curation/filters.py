@@ -50,7 +50,7 @@ class Finished(Filter):
         return None if candidate.finished else f"cut after {candidate.num_tokens} tokens"
 
 
-class Readable(Filter):
+class LanguageConsistent(Filter):
     """Keeps chains in one language: R1's "mixed languages", Sec. 2.3.3.
 
     The measure is R1's own (Nature, Eq. 7): words of the target language in the thinking / words in
@@ -150,23 +150,25 @@ class Format(Filter):
 
     Args:
         answer_tags: whether the answer stands between tags with nothing beside it.
-        opened: the prompt ended in ``<think>``, so the response does not open it.
+        think_prefilled: the prompt ended in ``<think>``, so the response does not open it.
         kinds: see ``Filter``.
     """
 
     def __init__(
         self,
         answer_tags: bool = False,
-        opened: bool = False,
+        think_prefilled: bool = False,
         kinds: Sequence[str] | None = None,
     ) -> None:
         super().__init__(kinds)
         self.answer_tags = answer_tags
-        self.opened = opened
+        self.think_prefilled = think_prefilled
 
     def reason(self, candidate: Candidate) -> str | None:
         """Say so if it has another form."""
-        if has_format(candidate.text, opened=self.opened, answer_tags=self.answer_tags):
+        if has_format(
+            candidate.text, think_prefilled=self.think_prefilled, answer_tags=self.answer_tags
+        ):
             return None
         return "not in the form asked for"
 

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem
 from r1lit.data.base import DocumentSource, ProblemSource
-from r1lit.data.leaks import refuse_leaks
-from r1lit.data.loaders import FixedOrder, Order, PromptLoader, RowLoader, ShuffledOrder
+from r1lit.data.contamination import refuse_contamination
+from r1lit.data.loaders import FixedSampler, Order, PromptLoader, RowLoader, ShuffledSampler
 from r1lit.data.packing import LossOn, TooLong
 from r1lit.data.plan import describe
 from r1lit.data.prompts import EncodedDocument, refuse_longer
@@ -25,10 +25,10 @@ _POSITIVE = (
     "prompts_per_iteration",
     "group_size",
     "num_iterations",
-    "validation_group_size",
+    "num_samples",
     "validation_prompts_per_batch",
-    "row_length",
-    "rows_per_update",
+    "max_seq_len",
+    "train_batch_size",
     "max_prompt_tokens",
 )
 
@@ -43,11 +43,12 @@ class R1DataModule(LightningDataModule):
     order, ``validation_prompts_per_batch`` at most in a batch; ``predict`` defaults to ``train``,
     for rejection sampling.
 
-    Supervised training: documents are shuffled once, packed whole into rows of ``row_length``
-    tokens, and ``rows_per_update`` rows make an update. ``loss_on`` is "response", or "all" for
+    Supervised training: documents are shuffled once, packed whole into rows of ``max_seq_len``
+    tokens, and ``train_batch_size`` rows make an update. ``loss_on`` is "response", or "all" for
     pretraining. ``too_long`` says what becomes of a document longer than a row.
 
-    ``template`` is a name or a text with {question} (see ``r1lit.text.templates``), or "chat" for the
+    ``template`` is a name or a text with {question} (see ``r1lit.text.templates``), or "chat" for
+    the
     tokenizer's chat template; ``wording`` is put around the question first and is no part of the
     problem. Prompts may have ``max_prompt_tokens`` at most, and fewer than the model's context. A
     validation or test problem that is also trained on is an error unless ``allow_overlap``.
@@ -67,10 +68,10 @@ class R1DataModule(LightningDataModule):
         group_size: int = 16,
         num_reserve_prompts: int = 0,
         num_iterations: int | None = None,
-        validation_group_size: int = 16,
+        num_samples: int = 16,
         validation_prompts_per_batch: int = 64,
-        row_length: int = 1024,
-        rows_per_update: int = 16,
+        max_seq_len: int = 1024,
+        train_batch_size: int = 16,
         loss_on: LossOn = "response",
         too_long: TooLong = "error",
         max_prompt_tokens: int | None = None,
@@ -102,10 +103,10 @@ class R1DataModule(LightningDataModule):
         self.group_size = group_size
         self.num_reserve_prompts = num_reserve_prompts
         self.num_iterations = num_iterations
-        self.validation_group_size = validation_group_size
+        self.num_samples = num_samples
         self.validation_prompts_per_batch = validation_prompts_per_batch
-        self.row_length = row_length
-        self.rows_per_update = rows_per_update
+        self.max_seq_len = max_seq_len
+        self.train_batch_size = train_batch_size
         self.loss_on: LossOn = loss_on
         self.too_long: TooLong = too_long
         self.max_prompt_tokens = max_prompt_tokens
@@ -147,7 +148,7 @@ class R1DataModule(LightningDataModule):
         if stage == "fit" and not self.allow_overlap and "train" in self.problems:
             self._read_problems("test")
             for split in ("validation", "test"):
-                refuse_leaks(self.problems["train"], self.problems.get(split, []), split)
+                refuse_contamination(self.problems["train"], self.problems.get(split, []), split)
 
     def train_dataloader(self) -> PromptLoader | RowLoader:
         """Return the loader of iterations (``PromptBatch``) or of updates (``PackedRows``).
@@ -164,7 +165,7 @@ class R1DataModule(LightningDataModule):
         """Return the loader of validation problems or documents; none if none are given."""
         if "validation" in self.rows:
             size = len(self.rows["validation"])
-            rows = FixedOrder(size, self.rows_per_update, self._process()["world_size"])
+            rows = FixedSampler(size, self.train_batch_size, self._process()["world_size"])
             return self._row_loader("validation", rows, None)
         return self._held_out_loader("validation") if "validation" in self.problems else []
 
@@ -192,13 +193,13 @@ class R1DataModule(LightningDataModule):
 
     def _make_train_loader(self) -> PromptLoader | RowLoader:
         if "train" in self.rows:
-            rows = ShuffledOrder(len(self.rows["train"]), self.rows_per_update, self.seed)
+            rows = ShuffledSampler(len(self.rows["train"]), self.train_batch_size, self.seed)
             return self._row_loader("train", rows, self.num_iterations)
         count = self.prompts_per_iteration + self.num_reserve_prompts
         return PromptLoader(
             self.problems["train"],
             self.prompts["train"],
-            ShuffledOrder(len(self.problems["train"]), count, self.seed),
+            ShuffledSampler(len(self.problems["train"]), count, self.seed),
             group_size=self.group_size,
             num_reserve=self.num_reserve_prompts,
             num_batches=self.num_iterations,
@@ -259,7 +260,7 @@ class R1DataModule(LightningDataModule):
         packed = pack_documents(
             texts,
             self._tokenizer(),
-            row_length=self.row_length,
+            max_seq_len=self.max_seq_len,
             too_long=self.too_long,
             context=self._context(),
             shuffle_seed=self.seed if split == "train" else None,
@@ -273,8 +274,8 @@ class R1DataModule(LightningDataModule):
         return PromptLoader(
             self.problems[split],
             self.prompts[split],
-            FixedOrder(size, self.validation_prompts_per_batch, self._process()["world_size"]),
-            group_size=self.validation_group_size,
+            FixedSampler(size, self.validation_prompts_per_batch, self._process()["world_size"]),
+            group_size=self.num_samples,
             **self._process(),
         )
 
@@ -285,7 +286,7 @@ class R1DataModule(LightningDataModule):
             self.documents[split],
             self.rows[split],
             order,
-            row_length=self.row_length,
+            max_seq_len=self.max_seq_len,
             pad_id=eos if pad is None else pad,
             loss_on=self.loss_on,
             num_batches=num_batches,

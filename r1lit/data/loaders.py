@@ -24,7 +24,7 @@ Batch = TypeVar("Batch")
 Item = TypeVar("Item")
 
 
-class ShuffledOrder:
+class ShuffledSampler:
     """Endless passes over ``size`` items, each in a new order; batch i takes the next ``count``.
 
     No item repeats within a pass. A batch may span two passes, so that none is left out.
@@ -50,7 +50,7 @@ class ShuffledOrder:
         return [self._order(draw // self.size)[draw % self.size] for draw in draws]
 
 
-class FixedOrder:
+class FixedSampler:
     """One pass over ``size`` items in their order, in batches of nearly equal size.
 
     There are as many batches as it takes to hold at most ``count`` each, but no batch has fewer
@@ -76,7 +76,7 @@ class FixedOrder:
         return list(range(i * self.size // n, (i + 1) * self.size // n))
 
 
-Order = ShuffledOrder | FixedOrder
+Order = ShuffledSampler | FixedSampler
 
 
 def share(items: Sequence[Item], rank: int, world_size: int) -> Sequence[Item]:
@@ -96,7 +96,7 @@ def fingerprint(items: Iterable[bytes]) -> str:
 class Loader(ABC, Generic[Batch]):
     """Yields the next ``len(self)`` batches on every ``iter``, from where the last one stopped.
 
-    With a ``FixedOrder`` it starts over instead. ``plan`` is what a batch depends on besides its
+    With a ``FixedSampler`` it starts over instead. ``plan`` is what a batch depends on besides its
     index: a state is refused by a loader with another plan, since its batches would not continue
     the run.
     """
@@ -169,7 +169,7 @@ class PromptLoader(Loader[PromptBatch]):
         self.num_reserve = num_reserve
         self.rank = rank
         self.world_size = world_size
-        if isinstance(order, ShuffledOrder):
+        if isinstance(order, ShuffledSampler):
             divide("prompts_per_iteration", order.count - num_reserve, world_size)
             divide("num_reserve_prompts", num_reserve, world_size)
 
@@ -180,7 +180,7 @@ class PromptLoader(Loader[PromptBatch]):
         mine = share(range(split), self.rank, self.world_size)
         reserve = share(range(split, len(indices)), self.rank, self.world_size)
         # a batch of an evaluation continues the numbering of the one before it
-        first = indices[0] if isinstance(self.order, FixedOrder) else 0
+        first = indices[0] if isinstance(self.order, FixedSampler) else 0
         drawn = [*mine, *reserve]
         return PromptBatch(
             iteration=i,
@@ -201,7 +201,7 @@ class RowLoader(Loader[PackedRows]):
         rows: Sequence[Sequence[int]],
         order: Order,
         *,
-        row_length: int,
+        max_seq_len: int,
         pad_id: int,
         loss_on: LossOn,
         num_batches: int | None = None,
@@ -209,16 +209,18 @@ class RowLoader(Loader[PackedRows]):
         world_size: int = 1,
     ) -> None:
         plan = batch_plan(order, (document.tokens.tobytes() for document in documents))
-        super().__init__(order, num_batches, plan | {"row_length": row_length, "loss_on": loss_on})
+        super().__init__(
+            order, num_batches, plan | {"max_seq_len": max_seq_len, "loss_on": loss_on}
+        )
         self.documents = documents
         self.rows = rows
-        self.row_length = row_length
+        self.max_seq_len = max_seq_len
         self.pad_id = pad_id
         self.loss_on = loss_on
         self.rank = rank
         self.world_size = world_size
-        if isinstance(order, ShuffledOrder):
-            divide("rows_per_update", order.count, world_size)
+        if isinstance(order, ShuffledSampler):
+            divide("train_batch_size", order.count, world_size)
 
     def batch(self, i: int) -> PackedRows:
         """Return this process's share of update ``i``."""
@@ -226,7 +228,7 @@ class RowLoader(Loader[PackedRows]):
         return build_rows(
             self.documents,
             [self.rows[j] for j in mine],
-            row_length=self.row_length,
+            max_seq_len=self.max_seq_len,
             pad_id=self.pad_id,
             loss_on=self.loss_on,
             iteration=i,
@@ -236,7 +238,7 @@ class RowLoader(Loader[PackedRows]):
 def batch_plan(order: Order, items: Iterable[bytes]) -> dict[str, Any]:
     """Return what batches depend on: the data and, where it is shuffled, seed and batch size."""
     plan: dict[str, Any] = {"data": fingerprint(items)}
-    if isinstance(order, ShuffledOrder):
+    if isinstance(order, ShuffledSampler):
         plan |= {"seed": order.seed, "items_per_batch": order.count}
     return plan
 

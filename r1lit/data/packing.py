@@ -39,7 +39,7 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     for index, length in enumerate(lengths):
         if length > capacity:
             raise ValueError(
-                f"row_length: {capacity} tokens are too few for document {index}, which has"
+                f"max_seq_len: {capacity} tokens are too few for document {index}, which has"
                 f" {length}; raise it or set too_long: truncate"
             )
         fits = bisect_left(open_rows, (length, -1))
@@ -54,23 +54,23 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     return rows
 
 
-def truncate(documents: Sequence[EncodedDocument], row_length: int) -> list[EncodedDocument]:
-    """Cut documents to ``row_length`` tokens; what is cut off includes EOS.
+def truncate(documents: Sequence[EncodedDocument], max_seq_len: int) -> list[EncodedDocument]:
+    """Cut documents to ``max_seq_len`` tokens; what is cut off includes EOS.
 
     Raises:
         ValueError: if a prompt alone fills a row, which would leave nothing to learn.
     """
     for index, document in enumerate(documents):
-        if document.num_prompt_tokens >= row_length:
+        if document.num_prompt_tokens >= max_seq_len:
             raise ValueError(
-                f"row_length: {row_length} tokens leave no room for a response in document"
+                f"max_seq_len: {max_seq_len} tokens leave no room for a response in document"
                 f" {index}, whose prompt has {document.num_prompt_tokens}"
             )
     return [
         document
-        if len(document) <= row_length
+        if len(document) <= max_seq_len
         else EncodedDocument(
-            tokens=document.tokens[:row_length], num_prompt_tokens=document.num_prompt_tokens
+            tokens=document.tokens[:max_seq_len], num_prompt_tokens=document.num_prompt_tokens
         )
         for document in documents
     ]
@@ -91,7 +91,7 @@ def target_mask(document: EncodedDocument, loss_on: LossOn) -> np.ndarray:
 def count_rows(
     documents: Sequence[EncodedDocument],
     rows: Sequence[Sequence[int]],
-    row_length: int,
+    max_seq_len: int,
     loss_on: LossOn,
 ) -> dict[str, int | float]:
     """Return how many documents, tokens, targets and rows there are, and how full the rows are."""
@@ -101,7 +101,7 @@ def count_rows(
         "num_tokens": num_tokens,
         "num_targets": sum(int(target_mask(d, loss_on).sum()) for d in documents),
         "num_rows": len(rows),
-        "fill": num_tokens / (len(rows) * row_length),
+        "fill": num_tokens / (len(rows) * max_seq_len),
     }
 
 
@@ -109,7 +109,7 @@ def build_rows(
     documents: Sequence[EncodedDocument],
     rows: Sequence[Sequence[int]],
     *,
-    row_length: int,
+    max_seq_len: int,
     pad_id: int,
     loss_on: LossOn,
     iteration: int = 0,
@@ -123,20 +123,20 @@ def build_rows(
         loss_mask   - - x - x - -     (loss_on="response")
         loss_mask   - x x - x - -     (loss_on="all")
     """
-    input_ids_RL = torch.full((len(rows), row_length), pad_id, dtype=torch.long)
-    position_ids_RL = torch.zeros((len(rows), row_length), dtype=torch.long)
-    loss_mask_RL = torch.zeros((len(rows), row_length), dtype=torch.bool)
+    input_ids_RL = torch.full((len(rows), max_seq_len), pad_id, dtype=torch.long)
+    position_ids_RL = torch.zeros((len(rows), max_seq_len), dtype=torch.long)
+    loss_mask_RL = torch.zeros((len(rows), max_seq_len), dtype=torch.bool)
     for r, row in enumerate(rows):
         start = 0
         for index in row:
             document = documents[index]
             stop = start + len(document)
-            assert stop <= row_length, (stop, row_length)
+            assert stop <= max_seq_len, (stop, max_seq_len)
             input_ids_RL[r, start:stop] = torch.from_numpy(document.tokens.astype(np.int64))
             position_ids_RL[r, start:stop] = torch.arange(len(document))
             loss_mask_RL[r, start:stop] = torch.from_numpy(target_mask(document, loss_on))
             start = stop
-        position_ids_RL[r, start:] = torch.arange(row_length - start)
+        position_ids_RL[r, start:] = torch.arange(max_seq_len - start)
     return PackedRows(
         iteration=iteration,
         input_ids_RL=input_ids_RL,

@@ -30,7 +30,7 @@ def describe(data: R1DataModule) -> dict[str, Any]:
             "num_reserve_prompts": data.num_reserve_prompts,
         }
     for split, documents in data.documents.items():
-        counts = count_rows(documents, data.rows[split], data.row_length, data.loss_on)
+        counts = count_rows(documents, data.rows[split], data.max_seq_len, data.loss_on)
         plan |= {f"{split}_{key}": value for key, value in counts.items()}
     mixtures = [
         s.describe() for s in data.document_sources["train"] or () if hasattr(s, "describe")
@@ -39,8 +39,8 @@ def describe(data: R1DataModule) -> dict[str, Any]:
         plan["mixtures"] = mixtures
     if data.documents:
         plan |= {
-            "row_length": data.row_length,
-            "rows_per_update": data.rows_per_update,
+            "max_seq_len": data.max_seq_len,
+            "train_batch_size": data.train_batch_size,
             "loss_on": data.loss_on,
             "num_truncated_documents": data.num_truncated,
         }

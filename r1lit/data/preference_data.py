@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
-from r1lit.data.loaders import FixedOrder, ShuffledOrder
+from r1lit.data.loaders import FixedSampler, ShuffledSampler
 from r1lit.data.preference_loader import (
     EncodedExample,
     PreferenceLoader,
@@ -17,13 +17,13 @@ from r1lit.data.preference_loader import (
     split_examples,
 )
 from r1lit.data.preferences import Example, PreferenceSource
-from r1lit.text.scored_text import Sees
+from r1lit.text.scored_text import ScoreOn
 
 
 class PreferenceDataModule(LightningDataModule):
     """Pairs (chosen, rejected) or labelled responses (safe, unsafe) for ``RewardModule``.
 
-    Update i takes the next ``examples_per_update`` examples of a shuffled pass; batch i depends on
+    Update i takes the next ``train_batch_size`` examples of a shuffled pass; batch i depends on
     ``seed`` and i alone. An epoch is ``num_iterations`` updates, or one pass; the next continues
     where it stopped. Without ``validation``, ``validation_share`` of the prompts is held out,
     chosen by ``split_seed``, so that runs of several seeds are measured on the same examples. No
@@ -37,11 +37,12 @@ class PreferenceDataModule(LightningDataModule):
         validation_share: of the prompts of ``train``; 0 holds out nothing.
         split_seed: of that choice.
         template: of the prompts, as in ``R1DataModule``; it is exported with the model.
-        sees: what of a response the model sees, its "summary" or the whole "response"; likewise.
+        score_on: what of a response the model is scored on, its "summary" or the whole "response";
+            likewise.
         max_tokens: the most a row may have.
         too_long: a longer row is "cut" at the beginning of its prompt, its example is left out
             ("drop"), or it is an "error".
-        examples_per_update: pairs or labelled responses of an update, over all ranks.
+        train_batch_size: pairs or labelled responses of an update, over all ranks.
         num_iterations: updates of an epoch.
         examples_per_batch: of validation and test.
         seed: of the order; the command line links it to ``seed_everything``.
@@ -56,10 +57,10 @@ class PreferenceDataModule(LightningDataModule):
         validation_share: float = 0.1,
         split_seed: int = 0,
         template: str = "chat",
-        sees: Sees = "response",
+        score_on: ScoreOn = "response",
         max_tokens: int = 8192,
         too_long: TooLongRow = "error",
-        examples_per_update: int = 256,
+        train_batch_size: int = 256,
         num_iterations: int | None = None,
         examples_per_batch: int = 256,
         seed: int = 0,
@@ -69,7 +70,7 @@ class PreferenceDataModule(LightningDataModule):
             raise ValueError(f"data.validation_share: {validation_share} is not in [0, 1)")
         for key, count in (
             ("max_tokens", max_tokens),
-            ("examples_per_update", examples_per_update),
+            ("train_batch_size", train_batch_size),
             ("num_iterations", num_iterations),
             ("examples_per_batch", examples_per_batch),
         ):
@@ -84,10 +85,10 @@ class PreferenceDataModule(LightningDataModule):
         self.validation_share = validation_share
         self.split_seed = split_seed
         self.template = template
-        self.sees: Sees = sees
+        self.score_on: ScoreOn = score_on
         self.max_tokens = max_tokens
         self.too_long: TooLongRow = too_long
-        self.examples_per_update = examples_per_update
+        self.train_batch_size = train_batch_size
         self.num_iterations = num_iterations
         self.examples_per_batch = examples_per_batch
         self.seed = seed
@@ -144,7 +145,7 @@ class PreferenceDataModule(LightningDataModule):
             examples,
             module.tokenizer,  # type: ignore[arg-type]
             template=self.template,
-            sees=self.sees,
+            score_on=self.score_on,
             max_tokens=min(self.max_tokens, context or self.max_tokens),
             too_long=self.too_long,
             key=f"data.{split}",
@@ -159,7 +160,7 @@ class PreferenceDataModule(LightningDataModule):
             examples = self.examples["train"]
             self._train_loader = PreferenceLoader(
                 examples,
-                ShuffledOrder(len(examples), self.examples_per_update, self.seed),
+                ShuffledSampler(len(examples), self.train_batch_size, self.seed),
                 num_batches=self.num_iterations,
                 **self._process(),
             )
@@ -177,7 +178,7 @@ class PreferenceDataModule(LightningDataModule):
 
     def _held_out(self, split: str) -> PreferenceLoader:
         process = self._process()
-        order = FixedOrder(
+        order = FixedSampler(
             len(self.examples[split]), self.examples_per_batch, process["world_size"]
         )
         return PreferenceLoader(self.examples[split], order, **process)
@@ -205,6 +206,6 @@ class PreferenceDataModule(LightningDataModule):
             "num_train_tokens": sum(len(r) for e in self.examples.get("train", []) for r in e.rows),
             "num_cut": self.num_cut,
             "num_dropped": self.num_dropped,
-            "examples_per_update": self.examples_per_update,
+            "train_batch_size": self.train_batch_size,
             "num_iterations": len(self.train_dataloader()) if "train" in self.examples else 0,
         }

@@ -11,10 +11,10 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PreferenceBatch
-from r1lit.data.loaders import FixedOrder, Loader, Order, batch_plan, divide, share
+from r1lit.data.loaders import FixedSampler, Loader, Order, batch_plan, divide, share
 from r1lit.data.preferences import Example
-from r1lit.text.scored_text import Sees, encode_scored, seen
 from r1lit.seeding import permutation
+from r1lit.text.scored_text import ScoreOn, encode_scored, seen
 
 TooLongRow = Literal["cut", "drop", "error"]
 
@@ -46,7 +46,7 @@ def encode_examples(
     tokenizer: PreTrainedTokenizerBase,
     *,
     template: str,
-    sees: Sees,
+    score_on: ScoreOn,
     max_tokens: int,
     too_long: TooLongRow,
     key: str,
@@ -57,7 +57,7 @@ def encode_examples(
         examples: at least one.
         tokenizer: the reward model's.
         template: of the prompts.
-        sees: what of a response is read.
+        score_on: what of a response is read.
         max_tokens: the most a row may have, EOS included.
         too_long: a longer one loses the beginning of its prompt, or its example, or is an error.
         key: what errors call the examples, ``data.train``.
@@ -68,7 +68,7 @@ def encode_examples(
     rows = encode_scored(
         tokenizer,
         [example.question for example in examples for _ in example.responses],
-        [seen(response, sees) for example in examples for response in example.responses],
+        [seen(response, score_on) for example in examples for response in example.responses],
         template=template,
         max_tokens=max_tokens,
     )
@@ -167,8 +167,8 @@ class PreferenceLoader(Loader[PreferenceBatch]):
         self.examples = examples
         self.rank = rank
         self.world_size = world_size
-        if not isinstance(order, FixedOrder):
-            divide("examples_per_update", order.count, world_size)
+        if not isinstance(order, FixedSampler):
+            divide("train_batch_size", order.count, world_size)
 
     def batch(self, i: int) -> PreferenceBatch:
         """Return this process's share of update ``i``."""

@@ -26,18 +26,18 @@ def pack_documents(
     texts: Sequence[Document],
     tokenizer: PreTrainedTokenizerBase,
     *,
-    row_length: int,
+    max_seq_len: int,
     too_long: TooLong,
     context: int | None,
     shuffle_seed: int | None,
     show_progress: bool,
 ) -> PackedDocuments:
-    """Tokenise documents and pack them into rows of ``row_length`` tokens.
+    """Tokenise documents and pack them into rows of ``max_seq_len`` tokens.
 
     Args:
         texts: the documents, at least one.
         tokenizer: the policy's.
-        row_length: tokens of a row.
+        max_seq_len: tokens of a row.
         too_long: what becomes of a document longer than a row.
         context: the most tokens the policy attends over, if known.
         shuffle_seed: of the order in which documents are packed; None keeps theirs.
@@ -49,16 +49,17 @@ def pack_documents(
     documents = encode_documents(tokenizer, texts, show_progress)
     num_truncated = 0
     if too_long == "truncate":
-        num_truncated = sum(len(document) > row_length for document in documents)
-        documents = truncate(documents, row_length)
+        num_truncated = sum(len(document) > max_seq_len for document in documents)
+        documents = truncate(documents, max_seq_len)
     if shuffle_seed is not None:
         order = permutation(len(documents), shuffle_seed, "pack")
         documents = [documents[i] for i in order]
-    rows = pack([len(document) for document in documents], row_length)
+    rows = pack([len(document) for document in documents], max_seq_len)
     longest = max(map(len, documents))
     if context is not None and longest > context:
         raise ValueError(
-            f"data.row_length: {row_length} lets in a document of {longest} tokens, but the model's"
+            f"data.max_seq_len: {max_seq_len} lets in a document of {longest} tokens, but the"
+            f" model's"
             f" max_position_embeddings is {context}"
         )
     return PackedDocuments(documents=documents, rows=rows, num_truncated=num_truncated)

@@ -10,8 +10,8 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.data.tables import Row, Table
-from r1lit.text.wording import columns_in, first_of, put_in_words
 from r1lit.seeding import permutation
+from r1lit.text.wording import columns_in, first_of, put_in_words
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from r1lit.text.scored_text import Sees, seen
 from r1lit.seeding import generator, permutation
+from r1lit.text.scored_text import ScoreOn, seen
 from r1lit.verifiers.asking import key_of
 
 NUM_BINS = 10
@@ -54,8 +54,8 @@ class Pair:
 def candidates(
     records: Iterable[Mapping[str, Any]],
     *,
-    sees: Sees,
-    opened: bool,
+    score_on: ScoreOn,
+    think_prefilled: bool,
     pairs_per_prompt: int,
     seed: int,
     dropped: Counter[str],
@@ -72,7 +72,7 @@ def candidates(
     for uid, own in sorted(by_prompt.items()):
         texts: dict[str, Mapping[str, Any]] = {}
         for record in sorted(own, key=lambda record: int(record["sample"])):
-            text = seen(record["response"], sees, opened)
+            text = seen(record["response"], score_on, think_prefilled)
             if not record.get("finished", True):
                 dropped["responses_unfinished"] += 1
             elif not text:

@@ -41,9 +41,9 @@ from r1lit.evaluation.pairing import (
     orders,
 )
 from r1lit.jsonl import Lines, Record
-from r1lit.text.scored_text import Sees
+from r1lit.text.scored_text import ScoreOn
 
-Judge = Callable[..., float | None]
+Grader = Callable[..., float | None]
 Judged = dict[tuple[str, int], float]
 """The difference of first less second, by a candidate's key and the number of the judgement."""
 
@@ -52,8 +52,8 @@ def build_pairs(
     responses: list[str],
     dirpath: str,
     judge: Callable[..., float | None],
-    sees: Sees = "summary",
-    opened: bool = False,
+    score_on: ScoreOn = "summary",
+    think_prefilled: bool = False,
     num_judgements: int = 4,
     margin: float = 1.0,
     pairs_per_prompt: int = 1,
@@ -70,9 +70,9 @@ def build_pairs(
         dirpath: the folder to write to.
         judge: a ``r1lit.verifiers.PreferenceJudge``, such as ``GenerativePreference``, or a
             function of prompt, first and second.
-        sees: what is judged: the "summary", or the whole "response". Whole responses are written,
-            and the reward model's data picks out what it sees.
-        opened: the prompts ended in ``<think>``.
+        score_on: what is judged: the "summary", or the whole "response". Whole responses are
+            written, and the reward model's data picks out what it sees.
+        think_prefilled: the prompts ended in ``<think>``.
         num_judgements: of a pair; R1: 4.
         margin: what the mean difference must exceed; R1: 1.
         pairs_per_prompt: how many pairs of its responses are judged, at most.
@@ -97,8 +97,8 @@ def build_pairs(
     dropped: Counter[str] = Counter()
     wanted = candidates(
         records,
-        sees=sees,
-        opened=opened,
+        score_on=score_on,
+        think_prefilled=think_prefilled,
         pairs_per_prompt=pairs_per_prompt,
         seed=seed,
         dropped=dropped,
@@ -126,7 +126,7 @@ def build_pairs(
         "first_preferred": _share_first(wanted, judged, num_judgements, seed),
         "settings": {
             "judge": name,
-            "sees": sees,
+            "score_on": score_on,
             "num_judgements": num_judgements,
             "margin": margin,
             "pairs_per_prompt": pairs_per_prompt,
@@ -143,7 +143,7 @@ def build_pairs(
 
 def _judge(
     wanted: Sequence[Candidate],
-    judge: Judge,
+    judge: Grader,
     name: str,
     lines: Lines,
     *,
@@ -209,7 +209,7 @@ def _judge(
 
 
 def _compare(
-    judge: Judge, candidate: Candidate, draw: int, turned: bool, *, takes_draw: bool
+    judge: Grader, candidate: Candidate, draw: int, turned: bool, *, takes_draw: bool
 ) -> float | None:
     """Return the difference of first less second, though they may be shown the other way round."""
     first, second = candidate.seen[::-1] if turned else candidate.seen
@@ -246,7 +246,7 @@ def _read(path: str) -> list[Record]:
     return records
 
 
-def _name(judge: Judge) -> str:
+def _name(judge: Grader) -> str:
     own = getattr(judge, "name", None)
     return str(own or getattr(judge, "__qualname__", type(judge).__qualname__))
 

@@ -12,11 +12,11 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from r1lit.batches import Problem, Response
-from r1lit.evaluation.measures import measure
+from r1lit.evaluation.eval_metrics import measure
 from r1lit.jsonl import Lines, Record
 from r1lit.rewards import RewardFunction
 from r1lit.rollout import Draw
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 MOST = 256  # responses judged at a time
 
@@ -41,10 +41,10 @@ class Recorder:
     """
 
     def __init__(
-        self, lines: Lines, judge: Judge, measures: Sequence[RewardFunction], bar: tqdm
+        self, lines: Lines, grader: Grader, measures: Sequence[RewardFunction], bar: tqdm
     ) -> None:
         self._lines = lines
-        self._judge = judge
+        self._judge = grader
         self._measures = measures
         self._bar = bar
         self._waiting: queue.SimpleQueue[Drawn | None] = queue.SimpleQueue()

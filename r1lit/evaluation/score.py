@@ -31,7 +31,7 @@ from r1lit.batches import Problem, Status, Verdict
 from r1lit.evaluation.needs import NEEDS, problem_of, response_of
 from r1lit.jsonl import Lines, parse_line
 from r1lit.metrics import standard_error
-from r1lit.verifiers import Judge, default_verifiers
+from r1lit.verifiers import Grader, default_verifiers
 
 FEWEST, MOST = 8, 1024  # lines judged at a time; more while they are quick
 QUICK_S, SLOW_S = 0.5, 4.0
@@ -71,29 +71,29 @@ class Totals:
 
 
 def score_file(
-    path: Path, verifier: str, output: Path, judge: Judge | None = None, progress: bool = True
+    path: Path, verifier: str, output: Path, grader: Grader | None = None, progress: bool = True
 ) -> Totals:
-    """Judge every line of ``path``, append the verdicts to ``output`` and return the totals.
+    """Grader every line of ``path``, append the verdicts to ``output`` and return the totals.
 
     Raises:
         ValueError: naming the verifier, the file, or the line and its key that cannot be used, or
             the line of ``output`` that belongs to another input.
     """
-    owned = judge is None
-    judge = judge or Judge(default_verifiers(last_expression=True))
+    owned = grader is None
+    grader = grader or Grader(default_verifiers(last_expression=True))
     try:
-        _check(judge, verifier, path, output)
-        return _score(judge, path, verifier, output, progress)
+        _check(grader, verifier, path, output)
+        return _score(grader, path, verifier, output, progress)
     finally:
         if owned:
-            judge.close()
+            grader.close()
 
 
-def _check(judge: Judge, verifier: str, path: Path, output: Path) -> None:
-    known = sorted({*NEEDS, *judge.verifiers})
+def _check(grader: Grader, verifier: str, path: Path, output: Path) -> None:
+    known = sorted({*NEEDS, *grader.verifiers})
     if verifier not in known:
         raise ValueError(f"verifier: {verifier!r} is none of {', '.join(known)}")
-    judge.verifier_of(Problem(uid="", question="", answer="", source="", verifier=verifier))
+    grader.verifier_of(Problem(uid="", question="", answer="", source="", verifier=verifier))
     if not path.is_file():
         raise ValueError(f"input: there is no file {str(path)!r}")
     if output.is_dir():
@@ -102,7 +102,7 @@ def _check(judge: Judge, verifier: str, path: Path, output: Path) -> None:
         raise ValueError(f"output: {str(output)!r} is the input itself")
 
 
-def _score(judge: Judge, path: Path, verifier: str, output: Path, progress: bool) -> Totals:
+def _score(grader: Grader, path: Path, verifier: str, output: Path, progress: bool) -> Totals:
     totals = Totals()
     lines = Lines(output, "output")
     lines.cut_torn_line()
@@ -119,7 +119,7 @@ def _score(judge: Judge, path: Path, verifier: str, output: Path, progress: bool
             items, error = _take(numbered, size, verifier, path)
             if items:
                 started = time.perf_counter()
-                verdicts, judging_error = _judge(judge, items, path)
+                verdicts, judging_error = _judge(grader, items, path)
                 error = judging_error or error
                 done = list(zip(items, verdicts, strict=False))
                 lines.append(
@@ -201,18 +201,18 @@ def _take(
 
 
 def _judge(
-    judge: Judge, items: Sequence[Item], path: Path
+    grader: Grader, items: Sequence[Item], path: Path
 ) -> tuple[list[Verdict], ValueError | None]:
     """Return verdicts, and the error of the item whose problem the verifier cannot use."""
     try:
-        return judge.verdicts([i.response for i in items], [i.problem for i in items]), None
+        return grader.verdicts([i.response for i in items], [i.problem for i in items]), None
     except (KeyError, TypeError, ValueError) as error:
         if len(items) == 1:
             what = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
             return [], ValueError(f"{path}, line {items[0].number}: {what}")
     verdicts: list[Verdict] = []
     for item in items:
-        one, found = _judge(judge, [item], path)
+        one, found = _judge(grader, [item], path)
         verdicts += one
         if found is not None:
             return verdicts, found
@@ -228,7 +228,7 @@ def _next_size(size: int, seconds: float) -> int:
 def main(args: Sequence[str] | None = None) -> Totals:
     """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
     parser = argparse.ArgumentParser(
-        prog="r1lit-score", description="Judge responses that some other system wrote."
+        prog="r1lit-score", description="Grader responses that some other system wrote."
     )
     parser.add_argument("input", type=Path, metavar="IN.jsonl")
     parser.add_argument("--verifier", required=True, help=", ".join(NEEDS))

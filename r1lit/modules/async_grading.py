@@ -1,4 +1,4 @@
-"""Judging responses while others still decode.
+"""Grading responses while others still decode.
 
 B rows, one a response, of P prompts times G responses
 """
@@ -12,13 +12,13 @@ from types import TracebackType
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 Judged = tuple[str, Verdict]
 THREADS = 8  # each waits for worker processes, whose number is the verifiers' affair
 
 
-class Judging:
+class AsyncGrading:
     """The verdicts on a rollout: some begun while it is drawn, the rest when all of it is there.
 
     What a response gets does not depend on when it was begun. Only verifiers that work
@@ -26,26 +26,26 @@ class Judging:
     once. Use as a context manager: what it leaves on an error is not waited for.
 
     Args:
-        judge: decides.
+        grader: decides.
         tokenizer: turns tokens into the text that is judged.
         problems: what each of the B rows answers.
     """
 
     def __init__(
-        self, judge: Judge, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]
+        self, grader: Grader, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]
     ) -> None:
-        self.judge = judge
+        self.grader = grader
         self.tokenizer = tokenizer
         self.problems = problems
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="judging")
         self._begun: list[tuple[list[int], Future[list[Judged]]]] = []
 
     def begin(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
-        """Begin to judge rows that have finished, given their tokens; an engine's ``on_end``."""
+        """Begin to grader rows that have finished, given their tokens; an engine's ``on_end``."""
         early = {
             row: said
             for row, said in zip(rows, tokens, strict=True)
-            if self.judge.verifier_of(self.problems[row]).in_background
+            if self.grader.verifier_of(self.problems[row]).in_background
         }
         if early:
             future = self._threads.submit(self._judged, list(early), list(early.values()))
@@ -55,7 +55,7 @@ class Judging:
         """Return the text of every response and the verdict on it, in order.
 
         Raises:
-            Exception: what the judge raised, about an early response too.
+            Exception: what the grader raised, about an early response too.
         """
         begun = [(rows, future) for rows, future in self._begun if not future.cancel()]
         rest = sorted(set(range(len(tokens_B))).difference(*(rows for rows, _ in begun)))
@@ -68,10 +68,10 @@ class Judging:
         texts = self.tokenizer.batch_decode(
             [list(said) for said in tokens], skip_special_tokens=True
         )
-        verdicts = self.judge.verdicts(texts, [self.problems[row] for row in rows])
+        verdicts = self.grader.verdicts(texts, [self.problems[row] for row in rows])
         return list(zip(texts, verdicts, strict=True))
 
-    def __enter__(self) -> Judging:
+    def __enter__(self) -> AsyncGrading:
         return self
 
     def __exit__(

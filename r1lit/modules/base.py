@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PretrainedConfig, PreTrainedModel
 
+from r1lit.cpu.in_place import in_place_gradients
 from r1lit.cpu.machine import has_fast_bfloat16, keep_freed_memory
 from r1lit.modules.gradients import clip_gradients, gradient_norm
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.cpu.in_place import in_place_gradients
 
 
 class PolicyModule(LightningModule):
@@ -99,7 +99,7 @@ class PolicyModule(LightningModule):
                 " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
             )
         gc.collect()
-        gc.freeze()  # what is there stays: the collector need not look at it in every update
+        gc.freeze()  # what is there stays: the worker need not look at it in every update
         if self.trainer.strategy.root_device.type == "cpu":
             keep_freed_memory()
             if self.trainer.precision == "bf16-mixed" and not has_fast_bfloat16():
@@ -109,7 +109,7 @@ class PolicyModule(LightningModule):
                 )
 
     def teardown(self, stage: str) -> None:
-        """Show the collector again what ``setup`` took out of its sight."""
+        """Show the worker again what ``setup`` took out of its sight."""
         gc.unfreeze()
 
     @property

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows, PromptBatch, Rollout
-from r1lit.modules.rollout_worker import Clock
-from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.loss_accumulator import Parts
+from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.plan import BatchPlan
+from r1lit.modules.rollout_worker import Clock
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.student_rollouts import check_stored, roll_out_share
@@ -38,7 +38,7 @@ from r1lit.policy import (
 )
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 
 class DistillationModule(SFTModule, RolloutModule):
@@ -73,7 +73,7 @@ class DistillationModule(SFTModule, RolloutModule):
         rewards: measured on the student's responses; they do not enter the loss. Accuracy if left
             out.
         engine: draws responses.
-        judge: decides about them.
+        grader: decides about them.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
@@ -91,7 +91,7 @@ class DistillationModule(SFTModule, RolloutModule):
         validation_sampling: Sampling | None = None,
         rewards: list[Reward] | None = None,
         engine: RolloutEngine | None = None,
-        judge: Judge | None = None,
+        grader: Grader | None = None,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -100,7 +100,7 @@ class DistillationModule(SFTModule, RolloutModule):
             sampling=sampling or Sampling(),
             validation_sampling=validation_sampling,
             engine=engine,
-            judge=judge,
+            grader=grader,
             **options,
         )
         self.divergence = ForwardKL() if divergence is None else divergence
@@ -145,7 +145,7 @@ class DistillationModule(SFTModule, RolloutModule):
         self.plan = BatchPlan(
             num_prompts=self.data.prompts_per_iteration,
             group_size=self.data.group_size,
-            rows_per_update=num_rows,
+            train_batch_size=num_rows,
             micro_batch_tokens=self.micro_batch_tokens,
             num_inner_epochs=1,
             world_size=self.trainer.world_size,
@@ -162,7 +162,7 @@ class DistillationModule(SFTModule, RolloutModule):
         if longest > limit:
             raise ValueError(
                 f"teacher: {teacher.name!r} attends over {limit} tokens, but there may be"
-                f" {longest} to score; lower data.row_length or sampling.max_tokens"
+                f" {longest} to score; lower data.max_seq_len or sampling.max_tokens"
             )
 
     def configure_model(self) -> None:
@@ -220,9 +220,9 @@ class DistillationModule(SFTModule, RolloutModule):
     def _on_policy_step(self, batch: PromptBatch) -> dict[str, Rollout]:
         self.check_iteration(batch.iteration)
         clock = Clock()
-        collector = self.collector(self.sampling, self.seed)
+        worker = self.worker(self.sampling, self.seed)
         rollout, drawn_B = roll_out_share(
-            collector, self.policy, batch, clock, self.on_policy, self.stored_response
+            worker, self.policy, batch, clock, self.on_policy, self.stored_response
         )
         started = time.perf_counter()
         num_tokens = self.mean_over_ranks(rollout.mask_BT.sum())
@@ -247,7 +247,7 @@ class DistillationModule(SFTModule, RolloutModule):
             "train/on_policy_share": float(drawn_B.float().mean()),
             **outcome_metrics(rollout, "train"),
             "time/rollout_s": clock.rollout,
-            "time/judge_s": clock.judge,
+            "time/grade_s": clock.grader,
             "time/update_s": time.perf_counter() - started,
             **parts.metrics("train", num_tokens),
         }

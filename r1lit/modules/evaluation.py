@@ -14,16 +14,16 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from r1lit.batches import Problem, PromptBatch
+from r1lit.cpu.machine import inference_dtype, keep_freed_memory
 from r1lit.evaluation.markdown import as_markdown
 from r1lit.evaluation.provenance import commit, policy_fingerprint, versions
 from r1lit.evaluation.recorder import Drawn, Recorder
 from r1lit.evaluation.report import summarise
 from r1lit.evaluation.run_folder import RunFolder
-from r1lit.cpu.machine import inference_dtype, keep_freed_memory
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine
-from r1lit.verifiers import Judge, check_golds, default_verifiers
+from r1lit.verifiers import Grader, check_references, default_verifiers
 
 SAMPLES_A_PROBLEM = 1 << 16
 R1_SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
@@ -35,7 +35,7 @@ class EvaluationModule(LightningModule):
 
     A response is a function of (seed, problem, sample), the same whatever else is drawn, and is
     written to ``<dirpath>/responses.jsonl`` with its verdict when it ends. Run again after an
-    interruption, only the missing responses are drawn; so it is when ``data.validation_group_size``
+    interruption, only the missing responses are drawn; so it is when ``data.num_samples``
     (k) or the number of problems is raised. At the end ``report.json`` and ``report.md`` are
     written; see `r1lit.evaluation.report`. `r1lit predict` does the same on ``data.predict``.
 
@@ -46,8 +46,8 @@ class EvaluationModule(LightningModule):
         suite: its name, for the tables.
         sampling: how responses are drawn; R1's protocol if left out.
         engine: where they are drawn; in this process if left out.
-        judge: decides about them.
-        measures: reward functions whose means are reported; R1-Zero's format and language
+        grader: decides about them.
+        eval_metrics: reward functions whose means are reported; R1-Zero's format and language
             consistency if left out.
         by: keys of the problems' meta to report pass@1 by, such as ``level``.
         rating: the key of a problem's Codeforces rating, to report an Elo estimate.
@@ -66,8 +66,8 @@ class EvaluationModule(LightningModule):
         suite: str = "evaluation",
         sampling: Sampling = R1_SAMPLING,
         engine: TextEngine | None = None,
-        judge: Judge | None = None,
-        measures: list[RewardFunction] | None = None,
+        grader: Grader | None = None,
+        eval_metrics: list[RewardFunction] | None = None,
         by: list[str] | None = None,
         rating: str | None = None,
         dtype: str | None = None,
@@ -81,10 +81,12 @@ class EvaluationModule(LightningModule):
         self.suite = suite
         self.sampling = sampling
         self.engine = engine or PolicyEngine()
-        self.judge = judge or Judge(default_verifiers(last_expression=True))
-        self.measures = [Format(), LanguageConsistency()] if measures is None else measures
-        if self.measures:
-            check_rewards(self.measures)
+        self.grader = grader or Grader(default_verifiers(last_expression=True))
+        self.eval_metrics = (
+            [Format(), LanguageConsistency()] if eval_metrics is None else eval_metrics
+        )
+        if self.eval_metrics:
+            check_rewards(self.eval_metrics)
         self.by = list(by or ())
         self.rating = rating
         self.seed = seed
@@ -125,7 +127,7 @@ class EvaluationModule(LightningModule):
                 f"max_tokens: {self.sampling.max_tokens} after a prompt of {longest} tokens exceeds"
                 f" the policy's context of {limit}; at most {limit - longest} fit"
             )
-        check_golds(self.judge, problems, f"data.{self._split()}")
+        check_references(self.grader, problems, f"data.{self._split()}")
 
     def configure_model(self) -> None:
         """Load the policy, once, where the engine needs it."""
@@ -174,7 +176,7 @@ class EvaluationModule(LightningModule):
         )
 
     def test_step(self, batch: PromptBatch, batch_idx: int) -> None:
-        """Draw, judge and write the responses to these problems that are not there yet."""
+        """Draw, grader and write the responses to these problems that are not there yet."""
         missing = [
             (row, g)
             for row in range(batch.num_prompts)
@@ -193,7 +195,7 @@ class EvaluationModule(LightningModule):
             Request(prompt=batch.prompts[row], sample=_sample(batch.problems[row], g))
             for row, g in missing
         ]
-        with bar, Recorder(self.folder.lines, self.judge, self.measures, bar) as recorder:
+        with bar, Recorder(self.folder.lines, self.grader, self.eval_metrics, bar) as recorder:
             self.engine.draw(
                 Source(
                     name=self.policy_path,
@@ -233,7 +235,7 @@ class EvaluationModule(LightningModule):
     def on_test_epoch_end(self) -> None:
         """Write the report and print its table."""
         self.trainer.strategy.barrier("EvaluationModule.report")
-        num_samples = self._data().validation_group_size
+        num_samples = self._data().num_samples
         self.report = summarise(
             self.folder.groups(self._problems(), num_samples),
             settings={
@@ -268,7 +270,7 @@ class EvaluationModule(LightningModule):
 
     def teardown(self, stage: str) -> None:
         """Let the verifiers' worker processes and the folder go."""
-        self.judge.close()
+        self.grader.close()
         self.folder.close()
 
 

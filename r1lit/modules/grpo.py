@@ -18,9 +18,9 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.modules.rollout_worker import Clock, collect_mixed
 from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.plan import BatchPlan
+from r1lit.modules.rollout_worker import Clock, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.update_metrics import Watch
 from r1lit.objectives import Objective
@@ -28,7 +28,7 @@ from r1lit.policy import is_packed, response_logp
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.seeding import permutation
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
 
@@ -46,12 +46,12 @@ class GRPOModule(RolloutModule):
         rewards: reward functions or plain callables; their weighted sum is the reward.
         sampling: how responses are drawn in training.
         validation_sampling: how they are drawn in evaluation; as in training if left out.
-        rows_per_update: rows of a minibatch, over all ranks.
+        train_batch_size: rows of a minibatch, over all ranks.
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
             (``data.num_reserve_prompts``).
         engine: draws responses.
-        judge: decides about them; Countdown and mathematics if left out.
+        grader: decides about them; Countdown and mathematics if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
@@ -62,11 +62,11 @@ class GRPOModule(RolloutModule):
         rewards: list[Reward],
         sampling: Sampling,
         validation_sampling: Sampling | None = None,
-        rows_per_update: int = 64,
+        train_batch_size: int = 64,
         num_inner_epochs: int = 1,
         dynamic_sampling: bool = False,
         engine: RolloutEngine | None = None,
-        judge: Judge | None = None,
+        grader: Grader | None = None,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -75,15 +75,15 @@ class GRPOModule(RolloutModule):
             sampling=sampling,
             validation_sampling=validation_sampling,
             engine=engine,
-            judge=judge,
+            grader=grader,
             **options,
         )
-        if rows_per_update < 1:
-            raise ValueError(f"rows_per_update: {rows_per_update} is not at least 1")
+        if train_batch_size < 1:
+            raise ValueError(f"train_batch_size: {train_batch_size} is not at least 1")
         if num_inner_epochs < 1:
             raise ValueError(f"num_inner_epochs: {num_inner_epochs} is not at least 1")
         self.objective = objective
-        self.rows_per_update = rows_per_update
+        self.train_batch_size = train_batch_size
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
 
@@ -103,7 +103,7 @@ class GRPOModule(RolloutModule):
             self.plan = BatchPlan(
                 num_prompts=data.prompts_per_iteration,
                 group_size=data.group_size,
-                rows_per_update=self.rows_per_update,
+                train_batch_size=self.train_batch_size,
                 micro_batch_tokens=self.micro_batch_tokens,
                 num_inner_epochs=self.num_inner_epochs,
                 world_size=self.trainer.world_size,
@@ -135,10 +135,10 @@ class GRPOModule(RolloutModule):
         """Run one iteration."""
         self.check_iteration(batch.iteration)
         clock = Clock()
-        collector = self.collector(self.sampling, self.seed, self.objective.advantage)
+        worker = self.worker(self.sampling, self.seed, self.objective.advantage)
 
         def collect(rows: range) -> Rollout:
-            return collector.collect(self.policy, batch, rows, clock)
+            return worker.collect(self.policy, batch, rows, clock)
 
         if self.dynamic_sampling:
             rollout, num_dropped = collect_mixed(collect, batch)
@@ -158,7 +158,7 @@ class GRPOModule(RolloutModule):
             "train/num_tokens": float(rollout.mask_BT.sum()),
             "train/num_groups_dropped": float(num_dropped),
             "time/rollout_s": clock.rollout,
-            "time/judge_s": clock.judge,
+            "time/grade_s": clock.grader,
             "time/update_s": time.perf_counter() - started,
         }
         self.iteration += 1
@@ -200,7 +200,7 @@ class GRPOModule(RolloutModule):
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)
-        size = self.rows_per_update // self.trainer.world_size
+        size = self.train_batch_size // self.trainer.world_size
         for epoch in range(self.num_inner_epochs):
             order = permutation(num_rows, self.seed, "rows", rollout.iteration, epoch)
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)

@@ -19,7 +19,7 @@ class BatchPlan:
 
     num_prompts: int
     group_size: int
-    rows_per_update: int
+    train_batch_size: int
     micro_batch_tokens: int
     num_inner_epochs: int
     world_size: int = 1
@@ -28,12 +28,12 @@ class BatchPlan:
         for field in fields(self):
             if getattr(self, field.name) < 1:
                 raise ValueError(f"{field.name}: {getattr(self, field.name)} is not at least 1")
-        if self.num_rows % self.rows_per_update:
+        if self.num_rows % self.train_batch_size:
             raise ValueError(
-                f"rows_per_update: {self.rows_per_update} does not divide {self.num_prompts}"
+                f"train_batch_size: {self.train_batch_size} does not divide {self.num_prompts}"
                 f" prompts x {self.group_size} responses = {self.num_rows} rows"
             )
-        check_update(self.rows_per_update, self.world_size)
+        check_update(self.train_batch_size, self.world_size)
 
     @property
     def num_rows(self) -> int:
@@ -43,12 +43,12 @@ class BatchPlan:
     @property
     def rows_per_rank(self) -> int:
         """Rows of one update on one rank."""
-        return self.rows_per_update // self.world_size
+        return self.train_batch_size // self.world_size
 
     @property
     def num_minibatches(self) -> int:
         """Minibatches in one pass over the rows."""
-        return self.num_rows // self.rows_per_update
+        return self.num_rows // self.train_batch_size
 
     @property
     def updates_per_iteration(self) -> int:
@@ -64,7 +64,7 @@ class BatchPlan:
             (self.num_prompts, asked),
             (self.group_size, "responses to each (group_size)"),
             (self.num_rows, f"rows, of up to {max_tokens} tokens"),
-            (self.num_minibatches, f"minibatches of {self.rows_per_update} rows"),
+            (self.num_minibatches, f"minibatches of {self.train_batch_size} rows"),
             (self.micro_batch_tokens, "tokens in a micro-batch, at most"),
             (self.num_inner_epochs, "passes over the rows (num_inner_epochs)"),
             (self.updates_per_iteration, "updates"),
@@ -73,15 +73,15 @@ class BatchPlan:
         )
 
 
-def check_update(rows_per_update: int, world_size: int) -> None:
+def check_update(train_batch_size: int, world_size: int) -> None:
     """Check that an update's rows come out even over ranks.
 
     Raises:
         ValueError: naming the count that does not divide.
     """
-    if rows_per_update % world_size:
+    if train_batch_size % world_size:
         raise ValueError(
-            f"rows_per_update: {rows_per_update} does not divide among {world_size} ranks"
+            f"train_batch_size: {train_batch_size} does not divide among {world_size} ranks"
         )
 
 
@@ -90,13 +90,13 @@ def print_supervised_plan(data: dict[str, Any], micro_batch_tokens: int) -> None
     print_table(
         "Batch plan of one iteration",
         (data["train_num_documents"], "documents in the training set"),
-        (data["num_truncated_documents"], "of all documents cut off at row_length"),
+        (data["num_truncated_documents"], "of all documents cut off at max_seq_len"),
         (data["train_num_tokens"], f"tokens, {data['train_num_targets']} of them targets"),
         (
             data["train_num_rows"],
-            f"rows of {data['row_length']} tokens, {data['train_fill']:.0%} filled",
+            f"rows of {data['max_seq_len']} tokens, {data['train_fill']:.0%} filled",
         ),
-        (data["rows_per_update"], "rows in an iteration, over all ranks"),
+        (data["train_batch_size"], "rows in an iteration, over all ranks"),
         (micro_batch_tokens, "tokens in a micro-batch, at most"),
         (1, "update"),
         (data["num_iterations"], "iterations an epoch"),
@@ -115,7 +115,7 @@ def print_preference_plan(
         (data["num_train_tokens"], "tokens to train on"),
         (data["num_cut"], "with a prompt cut at its beginning"),
         (data["num_dropped"], "left out as too long"),
-        (data["examples_per_update"], f"{kind} in an iteration, over all ranks"),
+        (data["train_batch_size"], f"{kind} in an iteration, over all ranks"),
         (micro_batch_tokens, "tokens in a micro-batch, at most, padding included"),
         (1, "update"),
         (data["num_iterations"], "iterations an epoch"),

@@ -231,7 +231,7 @@ class RewardModule(PolicyModule):
             STD: float(rewards.std(correction=0)),
             "reward_objective": type(self.objective).__name__,
             "reward_template": data.template,
-            "reward_sees": data.sees,
+            "reward_score_on": data.score_on,
         }
         for key, value in settings.items():
             setattr(self.policy.config, key, value)

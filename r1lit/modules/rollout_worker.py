@@ -10,31 +10,31 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation, PromptBatch, Response, Rollout
-from r1lit.modules.async_grading import Judging
+from r1lit.modules.async_grading import AsyncGrading
 from r1lit.objectives import AdvantageEstimator
 from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 
 @dataclass(kw_only=True)
 class Clock:
     """Seconds spent on each part of an iteration.
 
-    What is judged while responses are drawn is part of ``rollout``; ``judge`` is what comes after.
+    What is judged while responses are drawn is part of ``rollout``; ``grader`` is what comes after.
     """
 
     rollout: float = 0.0
-    judge: float = 0.0
+    grader: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collector:
+class RolloutWorker:
     """Everything between a batch of prompts and the rollout an objective is maximised on."""
 
     engine: RolloutEngine
-    judge: Judge
+    grader: Grader
     rewards: Sequence[RewardFunction]
     tokenizer: PreTrainedTokenizerBase
     sampling: Sampling
@@ -86,13 +86,13 @@ class Collector:
         with self._judging(batch, rows) as judging:
             return self._finish(judging, generation, batch, rows, clock, iteration)
 
-    def _judging(self, batch: PromptBatch, rows: Sequence[int]) -> Judging:
+    def _judging(self, batch: PromptBatch, rows: Sequence[int]) -> AsyncGrading:
         problems = [batch.problems[p] for p in rows for _ in range(batch.group_size)]
-        return Judging(self.judge, self.tokenizer, problems)
+        return AsyncGrading(self.grader, self.tokenizer, problems)
 
     def _finish(
         self,
-        judging: Judging,
+        judging: AsyncGrading,
         generation: Generation,
         batch: PromptBatch,
         rows: Sequence[int],
@@ -110,7 +110,7 @@ class Collector:
         advantage_PG = (
             torch.zeros_like(reward_PG) if self.advantage is None else self.advantage(reward_PG)
         )
-        clock.judge += time.perf_counter() - started
+        clock.grader += time.perf_counter() - started
         return Rollout(
             iteration=iteration,
             group_size=batch.group_size,
@@ -128,7 +128,7 @@ class Collector:
         )
 
 
-def respond(judging: Judging, generation: Generation) -> tuple[Response, ...]:
+def respond(judging: AsyncGrading, generation: Generation) -> tuple[Response, ...]:
     """Return the responses of a generation with their verdicts."""
     tokens = [
         row[mask].tolist()

@@ -1,4 +1,4 @@
-"""What modules that roll out share: engine, judge, rewards, and evaluation by responses."""
+"""What modules that roll out share: engine, grader, rewards, and evaluation by responses."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 from r1lit.batches import PromptBatch, Rollout, Status
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.rollout_worker import Clock, Collector
+from r1lit.modules.rollout_worker import Clock, RolloutWorker
 from r1lit.objectives import AdvantageEstimator
 from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
-from r1lit.verifiers import Judge, check_golds
+from r1lit.verifiers import Grader, check_references
 
 VALIDATION_STREAM = 1 << 32
 UNDECIDED: tuple[Status, ...] = ("timeout", "error")
 
 
 class RolloutModule(PolicyModule):
-    """A policy that draws responses, which a judge and reward functions look at.
+    """A policy that draws responses, which a grader and reward functions look at.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
@@ -25,7 +25,7 @@ class RolloutModule(PolicyModule):
         sampling: how responses are drawn in training.
         validation_sampling: how they are drawn in evaluation; as in training if left out.
         engine: draws responses.
-        judge: decides about them; Countdown and mathematics if left out.
+        grader: decides about them; Countdown and mathematics if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
@@ -36,7 +36,7 @@ class RolloutModule(PolicyModule):
         sampling: Sampling,
         validation_sampling: Sampling | None = None,
         engine: RolloutEngine | None = None,
-        judge: Judge | None = None,
+        grader: Grader | None = None,
         **options: Any,
     ) -> None:
         super().__init__(policy, **options)
@@ -45,7 +45,7 @@ class RolloutModule(PolicyModule):
         self.sampling = sampling
         self.validation_sampling = validation_sampling or sampling
         self.engine = engine or InProcessEngine()
-        self.judge = judge or Judge()
+        self.grader = grader or Grader()
 
     def setup(self, stage: str) -> None:
         """Check context and gold answers before anything is loaded."""
@@ -55,7 +55,7 @@ class RolloutModule(PolicyModule):
             return
         self._check_context(data, stage)
         for split, problems in data.problems.items():
-            check_golds(self.judge, problems, f"data.{split}")
+            check_references(self.grader, problems, f"data.{split}")
 
     def _check_context(self, data: Any, stage: str) -> None:
         limit = self.context_length
@@ -69,7 +69,7 @@ class RolloutModule(PolicyModule):
                 )
 
     def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
-        """Roll out k responses to each held-out problem; callbacks judge what they mean."""
+        """Roll out k responses to each held-out problem; callbacks grader what they mean."""
         return self._evaluate(batch, "val")
 
     def test_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
@@ -87,17 +87,17 @@ class RolloutModule(PolicyModule):
         return {"rollout": rollout}
 
     def _roll_out(self, batch: PromptBatch) -> Rollout:
-        collector = self.collector(self.validation_sampling, self.seed + VALIDATION_STREAM)
+        worker = self.worker(self.validation_sampling, self.seed + VALIDATION_STREAM)
         rows = range(batch.num_prompts)
-        return collector.collect(self.policy, batch, rows, Clock(), int(self.iteration))
+        return worker.collect(self.policy, batch, rows, Clock(), int(self.iteration))
 
-    def collector(
+    def worker(
         self, sampling: Sampling, seed: int, advantage: AdvantageEstimator | None = None
-    ) -> Collector:
-        """Return what collects rollouts; see ``Collector``."""
-        return Collector(
+    ) -> RolloutWorker:
+        """Return what collects rollouts; see ``RolloutWorker``."""
+        return RolloutWorker(
             engine=self.engine,
-            judge=self.judge,
+            grader=self.grader,
             rewards=self.rewards,
             tokenizer=self.tokenizer,
             sampling=sampling,
@@ -108,7 +108,7 @@ class RolloutModule(PolicyModule):
     def teardown(self, stage: str) -> None:
         """Let the verifiers' worker processes go."""
         super().teardown(stage)
-        self.judge.close()
+        self.grader.close()
 
 
 def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:

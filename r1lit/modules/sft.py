@@ -31,7 +31,7 @@ class SFTModule(PolicyModule):
         attention = str(self._loading["attention"])
         refuse_leaking(self.policy_path, self.policy_config, attention)
         if stage == "fit" and self.data is not None:
-            check_update(self.data.rows_per_update, self.trainer.world_size)
+            check_update(self.data.train_batch_size, self.trainer.world_size)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""
@@ -85,8 +85,8 @@ class SFTModule(PolicyModule):
         return {"loss": said.cross_entropy(rows.input_ids_RL[rows.loss_mask_RL])}
 
     def _micro_batches(self, batch: PackedRows) -> Iterator[PackedRows]:
-        num_rows, row_length = batch.input_ids_RL.shape
-        size = max(1, self.micro_batch_tokens // row_length)
+        num_rows, max_seq_len = batch.input_ids_RL.shape
+        size = max(1, self.micro_batch_tokens // max_seq_len)
         for start in range(0, num_rows, size):
             rows = slice(start, start + size)
             yield PackedRows(

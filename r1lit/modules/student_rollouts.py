@@ -12,13 +12,13 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation, Problem, PromptBatch, Rollout
-from r1lit.modules.rollout_worker import Clock, Collector
+from r1lit.modules.rollout_worker import Clock, RolloutWorker
 from r1lit.rollout.groups import join_rollouts
 from r1lit.seeding import generator
 
 
 def roll_out_share(
-    collector: Collector,
+    worker: RolloutWorker,
     policy: PreTrainedModel,
     batch: PromptBatch,
     clock: Clock,
@@ -35,17 +35,16 @@ def roll_out_share(
     drawn = [
         p
         for p in range(batch.num_prompts)
-        if generator(collector.seed, "on-policy", batch.iteration, batch.positions[p]).random()
-        < share
+        if generator(worker.seed, "on-policy", batch.iteration, batch.positions[p]).random() < share
     ]
     stored = [p for p in range(batch.num_prompts) if p not in set(drawn)]
     rollouts = []
     if drawn:
-        rollouts.append(collector.collect(policy, batch, drawn, clock))
+        rollouts.append(worker.collect(policy, batch, drawn, clock))
     if stored:
         problems = [batch.problems[p] for p in stored]
-        generation = stored_generation(collector.tokenizer, problems, key, policy.device)
-        rollouts.append(collector.judged(generation, batch, stored, clock, batch.iteration))
+        generation = stored_generation(worker.tokenizer, problems, key, policy.device)
+        rollouts.append(worker.judged(generation, batch, stored, clock, batch.iteration))
     rollout = join_rollouts(rollouts)
     drawn_B = torch.arange(len(rollout.responses), device=rollout.response_BT.device)
     return rollout, drawn_B < len(drawn) * batch.group_size

@@ -10,9 +10,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from r1lit.cpu.tiled_attention import attend_tiled, suits_tiles
 from r1lit.policy.cached_attention import CachedLayer, attend_cached
 from r1lit.policy.packed import FromRows, PackedTokens, ToRows
-from r1lit.cpu.tiled_attention import attend_tiled, suits_tiles
 
 ATTENTION = "r1lit"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")

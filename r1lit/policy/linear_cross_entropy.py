@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from r1lit.cpu.in_place import add_gradient, may_add_in_place
 from r1lit.policy.at_once import add_weight_gradient, few_rows, token_parts
 from r1lit.policy.attention import autocast_dtype
-from r1lit.cpu.in_place import add_gradient, may_add_in_place
 
 
 class LinearCrossEntropy(torch.autograd.Function):

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from r1lit.cpu.in_place import gradient_of, may_add_in_place
 from r1lit.policy.at_once import add_weight_gradient, few_rows, vocabulary_parts
 from r1lit.policy.attention import autocast_dtype
-from r1lit.cpu.in_place import gradient_of, may_add_in_place
 
 LEAST = torch.finfo(torch.float32).min
 

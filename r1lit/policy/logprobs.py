@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from r1lit.cpu.in_place import embedding_inputs
 from r1lit.objectives.diagnostics import entropy_BT
 from r1lit.policy.attention import autocast_dtype, is_packed, no_mask
-from r1lit.cpu.in_place import embedding_inputs
 from r1lit.policy.linear_cross_entropy import linear_cross_entropy
 from r1lit.policy.linear_logp import linear_logp
 from r1lit.policy.packed import PackedTokens, pack_tokens

@@ -3,10 +3,10 @@
 from r1lit.rewards.accuracy import Accuracy
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.combine import check_rewards, score
+from r1lit.rewards.conditional import ConditionalReward
 from r1lit.rewards.format import Format, SpecialTokenFormat
 from r1lit.rewards.language import LanguageConsistency
 from r1lit.rewards.length import CosineLength, GroupLength
-from r1lit.rewards.only import Only
 from r1lit.rewards.overlong import Overlong
 from r1lit.rewards.plain import PlainReward, Reward, as_reward
 from r1lit.rewards.repetition import Repetition
@@ -14,11 +14,11 @@ from r1lit.rewards.reward_model import RewardModel
 
 __all__ = [
     "Accuracy",
+    "ConditionalReward",
     "CosineLength",
     "Format",
     "GroupLength",
     "LanguageConsistency",
-    "Only",
     "Overlong",
     "PlainReward",
     "Repetition",

@@ -24,7 +24,8 @@ class Format(RewardFunction):
     lacks its last tag.
 
     Args:
-        opened: the prompt template ended in ``<think>``, so the response must not open it again.
+        think_prefilled: the prompt template ended in ``<think>``, so the response must not open it
+            again.
         answer_tags: with False, what follows ``</think>`` is a summary without tags, as released
             R1 models write it, and must have something visible in it. Answer tags are then text.
         weight: multiplies the reward.
@@ -32,15 +33,23 @@ class Format(RewardFunction):
 
     name = "format"
 
-    def __init__(self, weight: float = 1.0, opened: bool = False, answer_tags: bool = True) -> None:
+    def __init__(
+        self, weight: float = 1.0, think_prefilled: bool = False, answer_tags: bool = True
+    ) -> None:
         super().__init__(weight)
-        self.opened = opened
+        self.think_prefilled = think_prefilled
         self.answer_tags = answer_tags
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return 1.0 or 0.0 a response."""
         return [
-            float(has_format(response.text, opened=self.opened, answer_tags=self.answer_tags))
+            float(
+                has_format(
+                    response.text,
+                    think_prefilled=self.think_prefilled,
+                    answer_tags=self.answer_tags,
+                )
+            )
             for response in responses
         ]
 
@@ -55,41 +64,42 @@ class SpecialTokenFormat(RewardFunction):
 
     Args:
         token: the text of the token.
-        opened: the prompt template ended in the first token, so the response has only the second.
+        think_prefilled: the prompt template ended in the first token, so the response has only the
+            second.
         weight: multiplies the reward.
     """
 
     name = "special_token_format"
 
     def __init__(
-        self, token: str = "|special_token|", weight: float = 1.0, opened: bool = False
+        self, token: str = "|special_token|", weight: float = 1.0, think_prefilled: bool = False
     ) -> None:
         super().__init__(weight)
         if not token.strip():
             raise ValueError(f"token: {token!r} has nothing visible in it")
         self.token = token
-        self.opened = opened
+        self.think_prefilled = think_prefilled
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return 1.0 or 0.0 a response."""
         return [float(self._has_format(response.text)) for response in responses]
 
     def _has_format(self, text: str) -> bool:
-        parts = (self.token + text if self.opened else text).split(self.token)
+        parts = (self.token + text if self.think_prefilled else text).split(self.token)
         return len(parts) == 3 and not parts[0].strip() and _is_visible(parts[2])
 
 
-def has_format(text: str, *, opened: bool = False, answer_tags: bool = True) -> bool:
+def has_format(text: str, *, think_prefilled: bool = False, answer_tags: bool = True) -> bool:
     """Decide whether a response has the format of ``Format``.
 
     >>> has_format("<think> 3 + 4 </think> <answer> 7 </answer>")
     True
     >>> has_format("<think> 3 + 4 </think> The answer: <answer> 7 </answer>")
     False
-    >>> has_format("3 + 4 </think> The answer is 7.", opened=True, answer_tags=False)
+    >>> has_format("3 + 4 </think> The answer is 7.", think_prefilled=True, answer_tags=False)
     True
     """
-    if opened:
+    if think_prefilled:
         text = "<think>" + text
     if any(text.count(tag) != 1 for tag in (_THINK + _ANSWER if answer_tags else _THINK)):
         return False

@@ -15,7 +15,8 @@ class LanguageConsistency(RewardFunction):
     """The share of words of the target language in the thinking: R1's Eq. 7, from 0 to 1.
 
     The target is ``language`` if given, else ``problem.meta["language"]``, else the language of the
-    question. With ``opened``, the prompt template ended in ``<think>``: a response without tags is
+    question. With ``think_prefilled``, the prompt template ended in ``<think>``: a response
+    without tags is
     then thinking that was cut off, not an answer without thinking. Without thinking, or without a
     word in it, the reward is 0. ``language_consistency`` says how far the measure goes; with
     ``same_script`` it also finds sentences of other Latin-script languages where English is wanted.
@@ -26,7 +27,7 @@ class LanguageConsistency(RewardFunction):
     def __init__(
         self,
         language: str | None = None,
-        opened: bool = False,
+        think_prefilled: bool = False,
         same_script: bool = False,
         weight: float = 1.0,
     ) -> None:
@@ -34,7 +35,7 @@ class LanguageConsistency(RewardFunction):
         if language is not None:
             check_language(language)
         self.language = language
-        self.opened = opened
+        self.think_prefilled = think_prefilled
         self.same_script = same_script
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
@@ -48,7 +49,7 @@ class LanguageConsistency(RewardFunction):
     def _consistency(self, response: Response) -> float:
         problem = response.problem
         language = self.language or problem.meta.get("language") or language_of(problem.question)
-        text = "<think>" + response.text if self.opened else response.text
+        text = "<think>" + response.text if self.think_prefilled else response.text
         thinking, _ = thinking_and_answer(text)
         same_script = self.same_script and language == "en"
         return language_consistency(thinking, language, same_script)

@@ -21,8 +21,8 @@ from r1lit.policy.scalar import (
     reference_statistic,
     score_rows,
 )
-from r1lit.text.scored_text import Sees, encode_scored, seen
 from r1lit.rewards.base import RewardFunction
+from r1lit.text.scored_text import ScoreOn, encode_scored, seen
 
 FLOOR = 3.0  # standard deviations below the mean: what a response with nothing to see is worth
 
@@ -32,8 +32,8 @@ class RewardModel(RewardFunction):
 
     R1 scores general prompts so (Nature 645:633, Methods): the helpful reward model on the final
     summary only, the safety one on the whole response. Question and response become text by the
-    function that made the training text, with ``template`` and ``sees`` of the training unless they
-    are given; a prompt too long for the model loses its beginning.
+    function that made the training text, with ``template`` and ``score_on`` of the training unless
+    they are given; a prompt too long for the model loses its beginning.
 
     A response of which there is nothing to see (thinking that never ends, to a model that sees the
     summary) is unlike anything the model was trained on. It is not scored and gets ``missing``.
@@ -42,12 +42,13 @@ class RewardModel(RewardFunction):
 
     Args:
         path: a directory that ``RewardModule`` exported, or another sequence classifier of one
-            number; one of others needs ``template``, ``sees`` and a ``reward_mean`` in config.json.
+            number; one of others needs ``template``, ``score_on`` and a ``reward_mean`` in
+            config.json.
         name: what its numbers are logged under.
         weight: multiplies the reward.
-        sees: "summary" or "response".
+        score_on: "summary" or "response".
         template: as ``data.template``.
-        opened: the policy's prompts end in ``<think>``.
+        think_prefilled: the policy's prompts end in ``<think>``.
         clip: the reward is kept within [-clip, clip].
         missing: the reward where there is nothing to see; three standard deviations of the
             reference set's rewards below 0 if left out.
@@ -62,9 +63,9 @@ class RewardModel(RewardFunction):
         path: str,
         name: str = "reward_model",
         weight: float = 1.0,
-        sees: Sees | None = None,
+        score_on: ScoreOn | None = None,
         template: str | None = None,
-        opened: bool = False,
+        think_prefilled: bool = False,
         clip: float | None = None,
         missing: float | None = None,
         batch_tokens: int = 16384,
@@ -88,13 +89,13 @@ class RewardModel(RewardFunction):
                 " of it"
             )
         self.tokenizer = load_tokenizer(path)
-        self.sees = cast(Sees, _as_trained(self.config, path, "sees", sees))
+        self.score_on = cast(ScoreOn, _as_trained(self.config, path, "score_on", score_on))
         self.template = _as_trained(self.config, path, "template", template)
         reference_statistic(self.config, MEAN)
         self.missing = (
             -FLOOR * reference_statistic(self.config, STD) if missing is None else missing
         )
-        self.opened = opened
+        self.think_prefilled = think_prefilled
         self.clip = clip
         self.batch_tokens = batch_tokens
         self.device = device
@@ -104,7 +105,7 @@ class RewardModel(RewardFunction):
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return one normalised number a response."""
-        texts = [seen(response.text, self.sees, self.opened) for response in responses]
+        texts = [seen(response.text, self.score_on, self.think_prefilled) for response in responses]
         asked = {
             (response.problem.question, text): self.missing
             for response, text in zip(responses, texts, strict=True)

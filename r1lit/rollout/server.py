@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.endpoint import Endpoint, Refused
+from r1lit.endpoint import Endpoint, PermanentError
 from r1lit.rollout.sameness import Sameness
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.text import Draw, Finished, Request, Source, TextEngine
@@ -151,7 +151,7 @@ class ServerEngine(TextEngine):
         """Ask for ``/version``, which vLLM has at its root and others refuse."""
         try:
             answer = self.endpoint.get("../version")
-        except Refused:
+        except PermanentError:
             return False
         return "version" in answer
 

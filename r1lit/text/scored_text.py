@@ -11,10 +11,10 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.text.prompts import encode_prompts, prompt_text
 from r1lit.text.extract import thinking_and_answer
+from r1lit.text.prompts import encode_prompts, prompt_text
 
-Sees = Literal["summary", "response"]
+ScoreOn = Literal["summary", "response"]
 """R1's helpful reward model sees the final summary only, the safety one the whole response."""
 
 
@@ -30,19 +30,19 @@ class ScoredRow:
     num_cut: int = 0
 
 
-def seen(response: str, sees: Sees, opened: bool = False) -> str:
+def seen(response: str, score_on: ScoreOn, think_prefilled: bool = False) -> str:
     """Return what a reward model sees of a response, without white space around it.
 
-    With ``opened``, the prompt template ended in ``<think>``: a response without tags is thinking
-    that was cut off, and has no summary.
+    With ``think_prefilled``, the prompt template ended in ``<think>``: a response without tags is
+    thinking that was cut off, and has no summary.
 
     >>> seen("<think> 3 + 4 </think> It is 7.", "summary")
     'It is 7.'
-    >>> seen("3 + 4 is", "summary", opened=True)
+    >>> seen("3 + 4 is", "summary", think_prefilled=True)
     ''
     """
-    if sees == "summary":
-        response = thinking_and_answer("<think>" + response if opened else response)[1]
+    if score_on == "summary":
+        response = thinking_and_answer("<think>" + response if think_prefilled else response)[1]
     return response.strip()
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
-from r1lit.verifiers.exact import find_text
 from r1lit.text.extract import extract_final, thinking_and_answer
-from r1lit.verifiers.last_expression import UNSURE
 from r1lit.text.notation import INVISIBLE
+from r1lit.verifiers.exact import find_text
+from r1lit.verifiers.last_expression import UNSURE
 
 MAX_CHARACTERS = 2000
 _JUDGED = r"\s+\(?([A-J])\)?\s+is\s+(?:the\s+)?"

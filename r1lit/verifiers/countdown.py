@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from r1lit.batches import Problem, Status, Verdict
-from r1lit.verifiers.base import Verifier
 from r1lit.text.extract import extract_final
+from r1lit.verifiers.base import Verifier
 
 MAX_CHARACTERS = 200
 MAX_NESTING = 20

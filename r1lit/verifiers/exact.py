@@ -8,10 +8,10 @@ import unicodedata
 from collections.abc import Sequence
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers.base import Verifier, conclude
 from r1lit.text.extract import extract_final, thinking_and_answer
-from r1lit.verifiers.last_expression import said_answer
 from r1lit.text.notation import INVISIBLE, without_lead
+from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.last_expression import said_answer
 
 MAX_CHARACTERS = 1000
 _TEX = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mbox|math(?:rm|bf))\s*\{([^{}\\]*)\}")

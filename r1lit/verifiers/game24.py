@@ -9,10 +9,10 @@ import re
 import time
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers.base import Verifier, conclude
-from r1lit.verifiers.countdown import decide_expression, plain_expression
 from r1lit.text.extract import extract_final, thinking_and_answer
 from r1lit.text.notation import INVISIBLE
+from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.countdown import decide_expression, plain_expression
 
 _LINE = re.compile(r"^[ \t*]*answer[ \t*]*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 

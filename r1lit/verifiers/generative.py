@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from r1lit.batches import Problem, Status, Verdict
+from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.asking import GenerativeJudge, key_of
 from r1lit.verifiers.base import Verifier, conclude
-from r1lit.text.extract import extract_answer, thinking_and_answer
 
 MAX_CHARACTERS = 20_000
 _VERDICT = re.compile(r"VERDICT: (CORRECT|INCORRECT)")

@@ -39,7 +39,7 @@ def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
     }
 
 
-class Judge:
+class Grader:
     """Sends each response to the verifier that ``problem.verifier`` names.
 
     ``verifiers`` replaces the default, ``default_verifiers()``.

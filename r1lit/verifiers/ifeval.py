@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers.base import Verifier, conclude
 from r1lit.text.extract import extract_answer, thinking_and_answer
+from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.pool import Reply, WorkerPool
 
 MAX_CHARACTERS = 400_000

@@ -14,9 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers.base import Verifier, conclude
 from r1lit.text.extract import extract_final
-from r1lit.verifiers.last_expression import last_expression
 from r1lit.text.notation import (
     label_and_value,
     other_words,
@@ -24,6 +22,8 @@ from r1lit.text.notation import (
     side_by_side,
     words_of,
 )
+from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.pool import WorkerPool
 
 MAX_CHARACTERS = 400

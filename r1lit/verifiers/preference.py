@@ -10,15 +10,15 @@ import re
 from functools import partial
 from typing import Protocol
 
-from r1lit.verifiers.asking import GenerativeJudge, key_of
 from r1lit.text.extract import thinking_and_answer
+from r1lit.verifiers.asking import GenerativeJudge, key_of
 
 LOWEST, HIGHEST = 1, 10
 MAX_CHARACTERS = 20_000
 _SCORES = re.compile(r"SCORES: (\d{1,2}) (\d{1,2})")
 
 INSTRUCTIONS = """\
-You compare two answers to the same message of a user. Judge how well each one helps the user: \
+You compare two answers to the same message of a user. Grader how well each one helps the user: \
 whether it is right, complete, clear and to the point, in the language of the message. Neither \
 length nor the order in which the answers stand matters.
 

@@ -8,8 +8,8 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.sandbox.base import Limits
 from r1lit.sandbox.piston import PistonSandbox
-from r1lit.verifiers.code import GRACE_S, REMOTE_WORKER, CodeVerifier
 from r1lit.text.code_block import CodeBlock
+from r1lit.verifiers.code import GRACE_S, REMOTE_WORKER, CodeVerifier
 from r1lit.verifiers.pool import WorkerPool
 
 

@@ -4,7 +4,7 @@ from r1lit.worlds.chain import WorldChain
 from r1lit.worlds.corpus import WorldCorpus
 from r1lit.worlds.countdown import WorldCountdown
 from r1lit.worlds.general import WorldConversations, WorldRequests
-from r1lit.worlds.judging import InstructionFollowing, TrueHelpfulness, TrueSafety, WorldJudge
+from r1lit.worlds.judging import InstructionFollowing, TrueHelpfulness, TrueSafety, WorldGrader
 
 __all__ = [
     "InstructionFollowing",
@@ -14,6 +14,6 @@ __all__ = [
     "WorldConversations",
     "WorldCorpus",
     "WorldCountdown",
-    "WorldJudge",
+    "WorldGrader",
     "WorldRequests",
 ]

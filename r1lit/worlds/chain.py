@@ -10,6 +10,7 @@ import numpy as np
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
+from r1lit.seeding import generator
 from r1lit.worlds.countdown import (
     MAX_NUMBER,
     MAX_RESULT,
@@ -19,7 +20,6 @@ from r1lit.worlds.countdown import (
     check_split,
 )
 from r1lit.worlds.voice import Language, check_share, language_of
-from r1lit.seeding import generator
 
 MIN_STEPS, MAX_STEPS = 4, 8
 WORDS = {

@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from r1lit.data.base import Document, DocumentSource
+from r1lit.seeding import generator
+from r1lit.text.templates import render
 from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.chain import draw_from, results
 from r1lit.worlds.chain import question as chain_question
@@ -27,8 +29,6 @@ from r1lit.worlds.lexicon import vocabulary
 from r1lit.worlds.requests import draw
 from r1lit.worlds.voice import Language, Voice
 from r1lit.worlds.writing import Work, calculate, pick, search, weighted
-from r1lit.seeding import generator
-from r1lit.text.templates import render
 
 PAGES = (
     ("template", 0.4),

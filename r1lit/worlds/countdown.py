@@ -15,8 +15,8 @@ from typing import Literal, get_args
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
-from r1lit.worlds.voice import Language, check_share, language_of
 from r1lit.seeding import generator, permutation
+from r1lit.worlds.voice import Language, check_share, language_of
 
 MAX_NUMBER = 12
 MAX_RESULT = 99

@@ -7,12 +7,12 @@ from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.data.base import Document, DocumentSource, ProblemSource
+from r1lit.seeding import generator
 from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.countdown import Split, check_split
 from r1lit.worlds.requests import SHARES, Request, draw
 from r1lit.worlds.voice import check_share
 from r1lit.worlds.writing import weighted
-from r1lit.seeding import generator
 
 MOST_DRAWS = 50
 SUPPLIED: tuple[tuple[Quality, float], ...] = (

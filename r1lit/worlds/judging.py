@@ -1,4 +1,4 @@
-"""Judging what no rule of mathematics decides: who knows the small world knows what was wanted.
+"""Grading what no rule of mathematics decides: the small world knows what was asked for.
 
 The verdicts and measures here serve evaluation and rejection sampling. None is a reward.
 """
@@ -9,13 +9,13 @@ import time
 from collections.abc import Sequence
 
 from r1lit.batches import Problem, Response, Verdict
+from r1lit.rewards import RewardFunction
+from r1lit.text.extract import extract_answer, thinking_and_answer
+from r1lit.verifiers import Grader, Verifier, default_verifiers
+from r1lit.verifiers.base import conclude
 from r1lit.worlds.general import request_of
 from r1lit.worlds.preference import helpfulness, is_instruction, is_right, is_safe
 from r1lit.worlds.requests import Request
-from r1lit.rewards import RewardFunction
-from r1lit.verifiers import Judge, Verifier, default_verifiers
-from r1lit.verifiers.base import conclude
-from r1lit.text.extract import extract_answer, thinking_and_answer
 
 
 class WorldVerifier(Verifier):
@@ -37,7 +37,7 @@ class WorldVerifier(Verifier):
         return conclude("right" if right else "wrong", None, reason, start)
 
 
-class WorldJudge(Judge):
+class WorldGrader(Grader):
     """The default verifiers, and ``world`` for requests."""
 
     def __init__(self) -> None:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from r1lit import jsonl
 from r1lit.atomic import replace_file
+from r1lit.seeding import generator
 from r1lit.worlds.countdown import Split
 from r1lit.worlds.preference import helpfulness, is_safe
 from r1lit.worlds.requests import SHARES, Request, pool
-from r1lit.seeding import generator
 
 POINTS = 10.0
 NOISE = 1.5

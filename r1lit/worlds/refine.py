@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from r1lit.batches import Problem
+from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.worlds.general import in_r1_form, request_of
 from r1lit.worlds.judging import summary_of
 from r1lit.worlds.voice import PHRASES
-from r1lit.text.extract import extract_answer, thinking_and_answer
 
 SUMMARIES = {
     "en": "The answer is <answer> {answer} </answer>.",

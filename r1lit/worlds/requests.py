@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 
+from r1lit.seeding import permutation
 from r1lit.worlds.countdown import SPLIT_SEED, Split
 from r1lit.worlds.lexicon import (
     ADJECTIVES,
@@ -24,7 +25,6 @@ from r1lit.worlds.lexicon import (
 )
 from r1lit.worlds.voice import Language
 from r1lit.worlds.writing import weighted
-from r1lit.seeding import permutation
 
 COUNTS = (("one sentence", "一句话"), ("two sentences", "两句话"), ("three sentences", "三句话"))
 BYE, DEAR = ("goodbye.", "再见。"), ("Dear friend,", "亲爱的朋友，")

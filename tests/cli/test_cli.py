@@ -13,7 +13,7 @@ from r1lit.cli import main
 
 
 def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -> None:
-    config = grpo_config(tmp_path / "run", policy, model(rows_per_update=7))
+    config = grpo_config(tmp_path / "run", policy, model(train_batch_size=7))
     done = subprocess.run(
         [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config)],
         capture_output=True,
@@ -21,7 +21,7 @@ def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -
         env={"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": ""},
     )
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("r1lit: error: rows_per_update: 7")
+    assert done.stderr.strip().splitlines()[-1].startswith("r1lit: error: train_batch_size: 7")
     assert "Traceback" not in done.stderr
 
 

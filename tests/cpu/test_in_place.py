@@ -8,8 +8,8 @@ from tiny_models import make_policy
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from r1lit.policy import response_predictions
 from r1lit.cpu.in_place import in_place_gradients
+from r1lit.policy import response_predictions
 from r1lit.policy.support import enable_packed
 
 PAD = 50

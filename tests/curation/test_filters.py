@@ -19,10 +19,10 @@ from r1lit.curation import (
     Form,
     Format,
     JudgedRight,
+    LanguageConsistent,
     Length,
     LongParagraphs,
     MaxPerProblem,
-    Readable,
     RepeatedText,
 )
 from r1lit.rollout import Source
@@ -62,19 +62,21 @@ def test_kinds_that_a_filter_does_not_concern_pass():
 
 def test_readable_measures_the_thinking_alone():
     mixed = "<think> wait 我 try </think> 答案"
-    assert why(Readable(0.9), mixed, language="en") == "0.667 of the words are en"
-    assert why(Readable(0.6), mixed, language="en") is None
-    assert why(Readable(0.9), "<think> wait </think> 答案", language="en") is None
-    assert why(Readable(0.9), "<think> 等等 再试 </think> yes", language="zh") is None
-    assert why(Readable(0.9), mixed, question="我们 怎么 算 出 它 呢") is not None  # zh by question
+    assert why(LanguageConsistent(0.9), mixed, language="en") == "0.667 of the words are en"
+    assert why(LanguageConsistent(0.6), mixed, language="en") is None
+    assert why(LanguageConsistent(0.9), "<think> wait </think> 答案", language="en") is None
+    assert why(LanguageConsistent(0.9), "<think> 等等 再试 </think> yes", language="zh") is None
+    assert (
+        why(LanguageConsistent(0.9), mixed, question="我们 怎么 算 出 它 呢") is not None
+    )  # zh by question
     with pytest.raises(ValueError, match="problem 'p' names 'xx'"):
-        why(Readable(), mixed, language="xx")
+        why(LanguageConsistent(), mixed, language="xx")
 
 
 @pytest.mark.parametrize("thinking", ["", "3 + 4 = 7", "$x + y$ `code`"])
 def test_a_chain_without_words_mixes_nothing(thinking):
-    assert why(Readable(1.0), f"<think>{thinking}</think> 7", language="zh") is None
-    assert why(Readable(1.0), f"<think>{thinking}</think> 7", language="en") is None
+    assert why(LanguageConsistent(1.0), f"<think>{thinking}</think> 7", language="zh") is None
+    assert why(LanguageConsistent(1.0), f"<think>{thinking}</think> 7", language="en") is None
 
 
 def test_a_paragraph_ends_at_a_blank_line():
@@ -102,7 +104,7 @@ def test_format_is_the_format_rewards():
     assert why(Format(answer_tags=True), zero) is None
     assert why(Format(answer_tags=True), r1) == "not in the form asked for"
     assert why(Format(), "<think> a </think> ") and why(Format(), "a </think> b")
-    assert why(Format(opened=True), "a </think> b") is None
+    assert why(Format(think_prefilled=True), "a </think> b") is None
 
 
 def test_length_includes_its_bounds():

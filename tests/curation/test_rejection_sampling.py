@@ -176,7 +176,10 @@ def test_only_other_kinds_pass_by(policy, tmp_path):
 @pytest.mark.parametrize(
     ("rejection", "message"),
     [
-        ({"filters": [filter_("Readable", least=1.5)]}, "least: 1.5 is not between 0 and 1"),
+        (
+            {"filters": [filter_("LanguageConsistent", least=1.5)]},
+            "least: 1.5 is not between 0 and 1",
+        ),
         ({"filters": [filter_("MaxPerProblem", n=0)]}, "n: 0 is not at least 1"),
         ({"filters": [filter_("Length", max_words=3)]}, "max_words"),
         ({"filters": []}, "filters: none is given"),

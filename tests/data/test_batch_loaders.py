@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from r1lit.batches import Problem
-from r1lit.data.loaders import FixedOrder, PromptLoader, RowLoader, ShuffledOrder, share
+from r1lit.data.loaders import FixedSampler, PromptLoader, RowLoader, ShuffledSampler, share
 from r1lit.data.packing import pack
 from r1lit.data.prompts import EncodedDocument
 
@@ -18,7 +18,7 @@ def prompt_loader(size=10, count=3, seed=5, *, reserve=0, offset=0, order=None, 
     return PromptLoader(
         problems(size + offset)[offset:],
         [(i,) for i in range(offset, size + offset)],
-        order or ShuffledOrder(size, count + reserve, seed),
+        order or ShuffledSampler(size, count + reserve, seed),
         group_size=4,
         num_reserve=reserve,
         **options,
@@ -34,8 +34,8 @@ def row_loader(seed=5, count=4, order=None, **options):
     return RowLoader(
         documents,
         rows,
-        order(len(rows)) if order else ShuffledOrder(len(rows), count, seed),
-        row_length=12,
+        order(len(rows)) if order else ShuffledSampler(len(rows), count, seed),
+        max_seq_len=12,
         pad_id=0,
         loss_on="all",
         **options,
@@ -105,7 +105,7 @@ def test_what_does_not_divide_among_processes_is_named():
         prompt_loader(count=3, rank=0, world_size=2)
     with pytest.raises(ValueError, match=r"^data.num_reserve_prompts: 1 does not divide .* 2 "):
         prompt_loader(count=4, reserve=1, rank=0, world_size=2)
-    with pytest.raises(ValueError, match=r"^data.rows_per_update: 4 does not divide .* 3 "):
+    with pytest.raises(ValueError, match=r"^data.train_batch_size: 4 does not divide .* 3 "):
         row_loader(count=4, rank=0, world_size=3)
 
 
@@ -114,10 +114,10 @@ def test_what_does_not_divide_among_processes_is_named():
 def test_validation_takes_every_problem_once_in_order(size, world_size):
     if size < world_size:
         with pytest.raises(ValueError, match="are too few for 3 processes"):
-            FixedOrder(size, 64, world_size)
+            FixedSampler(size, 64, world_size)
         return
     loaders = [
-        prompt_loader(size, order=FixedOrder(size, 64, world_size), rank=r, world_size=world_size)
+        prompt_loader(size, order=FixedSampler(size, 64, world_size), rank=r, world_size=world_size)
         for r in range(world_size)
     ]
     assert len({len(loader) for loader in loaders}) == 1
@@ -129,7 +129,7 @@ def test_validation_takes_every_problem_once_in_order(size, world_size):
 
 
 def test_validation_batches_hold_no_more_than_asked():
-    sizes = [len(FixedOrder(500, 64).indices(i)) for i in range(8)]
+    sizes = [len(FixedSampler(500, 64).indices(i)) for i in range(8)]
     assert sum(sizes) == 500 and max(sizes) <= 64 and min(sizes) >= 62
 
 
@@ -187,7 +187,7 @@ def test_rows_of_a_pass_come_once_and_ranks_share_them():
 
 
 def test_rows_to_validate_on_come_in_order_every_time():
-    loader = row_loader(order=lambda size: FixedOrder(size, 4))
+    loader = row_loader(order=lambda size: FixedSampler(size, 4))
     once, again = ([b.input_ids_RL for b in loader] for _ in range(2))
     assert torch.equal(torch.cat(once), torch.cat(again))
     assert len(torch.cat(once)) == len(loader.rows)

@@ -187,8 +187,8 @@ def test_a_mixture_in_yaml_is_trained_on(tmp_path, capsys):
                         },
                     }
                 ],
-                "row_length": 64,
-                "rows_per_update": 2,
+                "max_seq_len": 64,
+                "train_batch_size": 2,
                 "num_iterations": 2,
             },
         },

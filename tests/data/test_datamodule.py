@@ -31,7 +31,7 @@ def test_a_fit_on_problems(tokenizer):
         group_size=3,
         num_reserve_prompts=2,
         num_iterations=3,
-        validation_group_size=2,
+        num_samples=2,
         validation_prompts_per_batch=3,
     )
     module = Recorder(tokenizer)
@@ -53,8 +53,8 @@ def test_a_fit_on_documents(bos_tokenizer):
     data = R1DataModule(
         documents=[ListDocuments(WORDS)],
         validation_documents=[ListDocuments(WORDS[:5])],
-        row_length=20,
-        rows_per_update=1,
+        max_seq_len=20,
+        train_batch_size=1,
     )
     module = Recorder(bos_tokenizer)
     make_trainer(max_epochs=1).fit(module, data)
@@ -70,7 +70,7 @@ def test_a_fit_on_documents(bos_tokenizer):
 def test_padding_falls_back_on_eos(make_tokenizer):
     tokenizer = make_tokenizer()
     tokenizer.pad_token = None
-    data = setup(R1DataModule(documents=[ListDocuments(WORDS)], row_length=99), tokenizer)
+    data = setup(R1DataModule(documents=[ListDocuments(WORDS)], max_seq_len=99), tokenizer)
     assert data.train_dataloader().pad_id == tokenizer.eos_token_id
 
 
@@ -89,7 +89,7 @@ def test_test_and_predict_read_their_own_problems(tokenizer):
         train=[numbered(4)],
         test=[numbered(3, "t", "tested")],
         validation_prompts_per_batch=2,
-        validation_group_size=5,
+        num_samples=5,
     )
     module, trainer = Recorder(tokenizer), make_trainer()
     trainer.test(module, data, verbose=False)
@@ -173,14 +173,14 @@ def test_what_cannot_go_together_is_named(options, message):
             r"^data.train: 2 of 12 .* than 10 tokens \(max_position_embeddings less 1\)",
         ),
         (
-            {"documents": [ListDocuments(WORDS)], "row_length": 12},
+            {"documents": [ListDocuments(WORDS)], "max_seq_len": 12},
             "fit",
-            r"^row_length: 12 tokens are too few for document \d+, which has 1\d",
+            r"^max_seq_len: 12 tokens are too few for document \d+, which has 1\d",
         ),
         (
-            {"documents": [ListDocuments(WORDS)], "row_length": 20},
+            {"documents": [ListDocuments(WORDS)], "max_seq_len": 20},
             "fit",
-            r"^data.row_length: 20 lets in a document of 15 tokens, .* is 11",
+            r"^data.max_seq_len: 20 lets in a document of 15 tokens, .* is 11",
         ),
     ],
 )
@@ -190,7 +190,7 @@ def test_what_cannot_be_used_is_named(tokenizer, options, stage, message):
 
 
 def test_truncation_when_asked_for(tokenizer):
-    data = R1DataModule(documents=[ListDocuments(WORDS)], row_length=12, too_long="truncate")
+    data = R1DataModule(documents=[ListDocuments(WORDS)], max_seq_len=12, too_long="truncate")
     plan = setup(data, tokenizer).describe()
     assert max(len(d) for d in data.documents["train"]) == 12
     assert plan["num_truncated_documents"] == sum(
@@ -244,7 +244,7 @@ def test_gsm8k_does_not_leak_and_is_described(real, tokenizer):
 
 
 def test_documents_are_described(tokenizer):
-    data = R1DataModule(documents=[ListDocuments(WORDS)], row_length=20, rows_per_update=2)
+    data = R1DataModule(documents=[ListDocuments(WORDS)], max_seq_len=20, train_batch_size=2)
     plan = setup(data, tokenizer).describe()
     num_tokens = sum(len(d.prompt) + len(d.response) + 1 for d in WORDS)
     first_is_response = sum(not d.prompt for d in WORDS)

@@ -25,8 +25,8 @@ def document_data(**options):
     return R1DataModule(
         documents=[ListDocuments(words)],
         validation_documents=[ListDocuments(words[:3])],
-        row_length=20,
-        rows_per_update=2,
+        max_seq_len=20,
+        train_batch_size=2,
         **options,
     )
 

@@ -110,7 +110,7 @@ def tokenizer(policy):
 
 def encoded(tokenizer, examples, too_long, max_tokens=24):
     return encode_examples(
-        examples, tokenizer, template="plain", sees="response", max_tokens=max_tokens,
+        examples, tokenizer, template="plain", score_on="response", max_tokens=max_tokens,
         too_long=too_long, key="data.train",
     )  # fmt: skip
 

@@ -57,7 +57,7 @@ def test_short_documents_fill_rows_almost_wholly():
 
 
 def test_a_document_longer_than_a_row_is_named():
-    with pytest.raises(ValueError, match=r"^row_length: 7 tokens .* document 1, which has 8"):
+    with pytest.raises(ValueError, match=r"^max_seq_len: 7 tokens .* document 1, which has 8"):
         pack([3, 8], 7)
 
 
@@ -66,13 +66,13 @@ def test_truncation_is_asked_for_and_leaves_something_to_learn():
     cut = truncate(documents, 6)
     assert [len(d) for d in cut] == [5, 6]
     assert cut[1].tokens.tolist() == [10, 11, 12, 13, 14, 15]
-    with pytest.raises(ValueError, match=r"^row_length: 3 .* document 1, whose prompt has 3"):
+    with pytest.raises(ValueError, match=r"^max_seq_len: 3 .* document 1, whose prompt has 3"):
         truncate(documents, 3)
 
 
 def test_rows_by_hand():
     documents = [document(10, 3, 2), document(20, 2, 1)]
-    options = {"row_length": 7, "pad_id": PAD, "iteration": 4}
+    options = {"max_seq_len": 7, "pad_id": PAD, "iteration": 4}
     rows = build_rows(documents, [[0, 1]], loss_on="response", **options)
     assert rows.iteration == 4
     assert rows.input_ids_RL.tolist() == [[10, 11, 12, 20, 21, PAD, PAD]]
@@ -83,7 +83,7 @@ def test_rows_by_hand():
 
 
 def test_a_document_without_a_prompt_never_predicts_its_first_token():
-    rows = build_rows([document(0, 3, 0)], [[0]], row_length=3, pad_id=PAD, loss_on="response")
+    rows = build_rows([document(0, 3, 0)], [[0]], max_seq_len=3, pad_id=PAD, loss_on="response")
     assert rows.loss_mask_RL.int().tolist() == [[0, 1, 1]]
 
 
@@ -92,7 +92,7 @@ def test_a_document_without_a_prompt_never_predicts_its_first_token():
 def test_the_loss_stays_within_documents_and_counts_every_target_once(seed, loss_on):
     documents = random_documents(seed)
     packing = pack([len(d) for d in documents], 64)
-    rows = build_rows(documents, packing, row_length=64, pad_id=PAD, loss_on=loss_on)
+    rows = build_rows(documents, packing, max_seq_len=64, pad_id=PAD, loss_on=loss_on)
     predicted = {}
     for r, t in rows.loss_mask_RL.nonzero().tolist():
         assert t > 0 and rows.position_ids_RL[r, t] == rows.position_ids_RL[r, t - 1] + 1

@@ -30,10 +30,10 @@ def pair(n: int, excess: int) -> Pair:
     )  # fmt: skip
 
 
-def compared(records, pairs_per_prompt=1, seed=0, sees="summary"):
+def compared(records, pairs_per_prompt=1, seed=0, score_on="summary"):
     dropped: Counter[str] = Counter()
-    found = candidates(records, sees=sees, opened=False, pairs_per_prompt=pairs_per_prompt,
-                       seed=seed, dropped=dropped)  # fmt: skip
+    found = candidates(records, score_on=score_on, think_prefilled=False,
+                       pairs_per_prompt=pairs_per_prompt, seed=seed, dropped=dropped)  # fmt: skip
     return found, dict(dropped)
 
 

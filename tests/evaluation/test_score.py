@@ -15,7 +15,7 @@ import pytest
 from r1lit.batches import Problem, Verdict
 from r1lit.evaluation import score
 from r1lit.evaluation.needs import problem_of
-from r1lit.verifiers import CountdownVerifier, Judge, MathVerifier, Verifier
+from r1lit.verifiers import CountdownVerifier, Grader, MathVerifier, Verifier
 
 LINES = [
     {"response": "<answer> 4 </answer>", "answer": "4"},
@@ -63,8 +63,8 @@ def counting() -> Counting:
 
 
 @pytest.fixture
-def judge(counting: Counting) -> Judge:
-    return Judge({"exact": counting, "rubric": NeedsRubric()})
+def grader(counting: Counting) -> Grader:
+    return Grader({"exact": counting, "rubric": NeedsRubric()})
 
 
 def test_lines_are_judged_in_order(tmp_path, capsys):
@@ -108,88 +108,88 @@ def test_countdown_needs_numbers_and_target(tmp_path):
     ],
 )
 def test_a_bad_line_is_named_and_the_rest_goes_on_when_it_is_mended(
-    tmp_path, judge, counting, bad, message
+    tmp_path, grader, counting, bad, message
 ):
     good = [{"response": f"it is {i}", "answer": str(i)} for i in range(5)]
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     write(path, [*good[:2], bad, *good[3:]])
     for _ in range(2):
         with pytest.raises(ValueError, match=message):
-            score.score_file(path, "exact", out, judge, progress=False)
+            score.score_file(path, "exact", out, grader, progress=False)
         assert len(read(out)) == 2
     write(path, good)
-    totals = score.score_file(path, "exact", out, judge, progress=False)
+    totals = score.score_file(path, "exact", out, grader, progress=False)
     assert len(read(out)) == 5 and totals.values == [1.0] * 5
     assert counting.asked == [line["response"] for line in good]  # each exactly once
 
 
-def test_a_killed_run_goes_on_behind_the_last_whole_line(tmp_path, judge, counting):
+def test_a_killed_run_goes_on_behind_the_last_whole_line(tmp_path, grader, counting):
     lines = [{"response": f"it is {i}", "answer": str(i)} for i in range(30)]
     path, out = write(tmp_path / "in.jsonl", lines), tmp_path / "out.jsonl"
-    score.score_file(path, "exact", out, judge, progress=False)
+    score.score_file(path, "exact", out, grader, progress=False)
     whole = out.read_bytes()
     counting.asked.clear()
     out.write_bytes(whole[: whole.find(b"\n", len(whole) // 2) + 9])  # torn in the middle of a line
     kept = out.read_bytes().count(b"\n")
-    totals = score.score_file(path, "exact", out, judge, progress=False)
+    totals = score.score_file(path, "exact", out, grader, progress=False)
     assert out.read_bytes() == whole and len(totals.values) == 30
     assert counting.asked == [line["response"] for line in lines[kept:]]
 
 
-def test_the_output_of_another_input_or_verifier_is_left_alone(tmp_path, judge):
+def test_the_output_of_another_input_or_verifier_is_left_alone(tmp_path, grader):
     path = write(tmp_path / "in.jsonl", [{"response": "a", "answer": "a", "rubric": "r"}])
     other = write(tmp_path / "other.jsonl", [{"response": "b", "answer": "a"}])
     out = tmp_path / "out.jsonl"
-    score.score_file(path, "exact", out, judge, progress=False)
+    score.score_file(path, "exact", out, grader, progress=False)
     before = out.read_bytes()
     with pytest.raises(ValueError, match=r"line 1 of .*out.jsonl was not written for line 1"):
-        score.score_file(other, "exact", out, judge, progress=False)
+        score.score_file(other, "exact", out, grader, progress=False)
     with pytest.raises(ValueError, match="verifier 'rubric'"):
-        score.score_file(path, "rubric", out, judge, progress=False)
+        score.score_file(path, "rubric", out, grader, progress=False)
     write(path, [])
     with pytest.raises(ValueError, match="was not written for a line of"):
-        score.score_file(path, "exact", out, judge, progress=False)
+        score.score_file(path, "exact", out, grader, progress=False)
     assert out.read_bytes() == before
 
 
-def test_a_key_that_only_the_verifier_knows_is_named_with_its_line(tmp_path, judge):
+def test_a_key_that_only_the_verifier_knows_is_named_with_its_line(tmp_path, grader):
     good = {"response": "a", "answer": "a", "rubric": "r"}
     path = write(tmp_path / "in.jsonl", [good, good, {"response": "a", "answer": "a"}, good])
     with pytest.raises(ValueError, match="line 3: key 'rubric' is missing"):
-        score.score_file(path, "rubric", tmp_path / "out.jsonl", judge, progress=False)
+        score.score_file(path, "rubric", tmp_path / "out.jsonl", grader, progress=False)
     assert len(read(tmp_path / "out.jsonl")) == 2
 
 
-def test_unknown_verifiers_and_files(tmp_path, judge):
+def test_unknown_verifiers_and_files(tmp_path, grader):
     path = write(tmp_path / "in.jsonl", LINES)
     with pytest.raises(ValueError, match=r"'maths' is none of .*countdown.*ifeval_loose.*rub"):
-        score.score_file(path, "maths", tmp_path / "out.jsonl", judge)
+        score.score_file(path, "maths", tmp_path / "out.jsonl", grader)
     with pytest.raises(ValueError, match="there is no file"):
-        score.score_file(tmp_path / "absent.jsonl", "exact", tmp_path / "out.jsonl", judge)
+        score.score_file(tmp_path / "absent.jsonl", "exact", tmp_path / "out.jsonl", grader)
     with pytest.raises(ValueError, match="is the input itself"):
-        score.score_file(path, "exact", path, judge)
+        score.score_file(path, "exact", path, grader)
     with pytest.raises(ValueError, match="is a folder"):
-        score.score_file(path, "exact", tmp_path, judge)
+        score.score_file(path, "exact", tmp_path, grader)
     assert read(path) == LINES
 
 
-def test_a_full_disk_is_said(tmp_path, judge):
+def test_a_full_disk_is_said(tmp_path, grader):
     path = write(tmp_path / "in.jsonl", [{"response": "a", "answer": "a"}])
     out = tmp_path / "out.jsonl"
     out.symlink_to("/dev/full")
     with pytest.raises(ValueError, match=r"cannot be written .*No space left on device"):
-        score.score_file(path, "exact", out, judge, progress=False)
+        score.score_file(path, "exact", out, grader, progress=False)
 
 
-def test_blank_lines_empty_files_gzip_and_odd_characters(tmp_path, judge):
+def test_blank_lines_empty_files_gzip_and_odd_characters(tmp_path, grader):
     out = tmp_path / "out.jsonl"
     empty = write(tmp_path / "empty.jsonl", ["", " "])
-    assert score.score_file(empty, "exact", out, judge, progress=False).values == []
+    assert score.score_file(empty, "exact", out, grader, progress=False).values == []
     assert out.read_bytes() == b""
     packed = tmp_path / "in.jsonl.gz"
     lines = [json.dumps({"response": "\ud800 \u2028 4", "answer": "4"}), "", json.dumps(LINES[0])]
     packed.write_bytes(gzip.compress("\n".join(lines).encode()))  # and no newline at the end
-    assert score.score_file(packed, "exact", out, judge, progress=False).values == [1.0, 1.0]
+    assert score.score_file(packed, "exact", out, grader, progress=False).values == [1.0, 1.0]
 
 
 def test_the_index_of_a_choice_is_its_letter():
@@ -265,8 +265,8 @@ def test_the_console_script_exits_with_status_2(tmp_path):
 
 
 def test_a_judge_that_was_given_stays_open(tmp_path):
-    judge = Judge({"math": MathVerifier(), "countdown": CountdownVerifier()})
+    grader = Grader({"math": MathVerifier(), "countdown": CountdownVerifier()})
     path = write(tmp_path / "in.jsonl", LINES)
     for name in ("a.jsonl", "b.jsonl"):
-        assert score.score_file(path, "math", tmp_path / name, judge, progress=False).values
-    judge.close()
+        assert score.score_file(path, "math", tmp_path / name, grader, progress=False).values
+    grader.close()

@@ -14,7 +14,7 @@ import yaml
 from tiny import ROOT, save_policy
 
 from r1lit.cli import main
-from r1lit.verifiers import Judge
+from r1lit.verifiers import Grader
 
 DATA = ROOT / ".." / "shared" / "data"
 CONFIGS = ROOT / "configs" / "eval"
@@ -84,14 +84,14 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def judge():
-    judge = Judge()
-    yield judge
-    judge.close()
+def grader():
+    grader = Grader()
+    yield grader
+    grader.close()
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_suite_on_its_real_problems(suite, policy, judge, tmp_path):
+def test_a_suite_on_its_real_problems(suite, policy, grader, tmp_path):
     name, right_response = SUITES[suite]
     change = tmp_path / "change.yaml"
     change.write_text(yaml.safe_dump(CONTEST if suite == "codeforces" else {}))
@@ -103,7 +103,7 @@ def test_a_suite_on_its_real_problems(suite, policy, judge, tmp_path):
         [
             "test", "-c", str(CONFIGS / f"{suite}.yaml"), "-c", str(change), *here,
             f"--model.policy={policy}", f"--model.dirpath={run}", "--model.dtype=float32",
-            "--model.sampling.max_tokens=6", "--data.validation_group_size=2",
+            "--model.sampling.max_tokens=6", "--data.num_samples=2",
             "--trainer.accelerator=cpu",
         ]
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_a_suite_on_its_real_problems(suite, policy, judge, tmp_path):
         return
     own = [problem for row in rows(name) for problem in problems if _about(row, problem.question)]
     assert own == problems
-    verdicts = judge.verdicts([right_response(row) for row in rows(name)], problems)
+    verdicts = grader.verdicts([right_response(row) for row in rows(name)], problems)
     assert [verdict.status for verdict in verdicts] == ["right"] * LIMIT, verdicts
 
 

@@ -26,7 +26,7 @@ FAST: dict[str, Any] = {"trainer": {"precision": "32-true", "enable_model_summar
 SMALL: dict[str, dict[str, Any]] = {
     "distilled": {
         "model": {"init_args": {"micro_batch_tokens": 256}},
-        "data": {"init_args": {"row_length": 64, "rows_per_update": 2, "num_iterations": 4}},
+        "data": {"init_args": {"max_seq_len": 64, "train_batch_size": 2, "num_iterations": 4}},
         **FAST,
     },
     "rl": {
@@ -34,7 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
             "init_args": {
                 "objective": {"init_args": {"max_tokens": 8}},
                 "sampling": {"max_tokens": 8},
-                "rows_per_update": 4,
+                "train_batch_size": 4,
                 "micro_batch_tokens": 512,
             }
         },
@@ -54,7 +54,7 @@ SMALL: dict[str, dict[str, Any]] = {
                 "test": [
                     {"class_path": WORLD, "init_args": {"split": "held_out", "num_problems": 2}}
                 ],
-                "validation_group_size": 2,
+                "num_samples": 2,
             }
         },
         **FAST,

@@ -25,7 +25,7 @@ def tiny(policy: Path) -> dict:
             "init_args": {
                 "policy": str(policy),
                 "sampling": {"max_tokens": 12},
-                "rows_per_update": 4,
+                "train_batch_size": 4,
                 "micro_batch_tokens": 1024,
             }
         },
@@ -39,7 +39,7 @@ def tiny(policy: Path) -> dict:
                 "prompts_per_iteration": 2,
                 "group_size": 2,
                 "num_iterations": 2,
-                "validation_group_size": 2,
+                "num_samples": 2,
             }
         },
         "trainer": {"val_check_interval": 1},

@@ -11,7 +11,7 @@ TINY = {
         "init_args": {
             "from_scratch": True,
             "sampling": {"max_tokens": 8},
-            "rows_per_update": 8,
+            "train_batch_size": 8,
             "micro_batch_tokens": 1024,
         }
     },
@@ -32,7 +32,7 @@ TINY = {
             "prompts_per_iteration": 2,
             "group_size": 4,
             "num_iterations": 2,
-            "validation_group_size": 2,
+            "num_samples": 2,
         }
     },
     "trainer": {"val_check_interval": 1, "enable_model_summary": False},

@@ -13,11 +13,11 @@ from tiny import TiredVerifier, data, model
 from tiny_models import EOS, make_tokenizer, says
 
 from r1lit.batches import Problem, PromptBatch, Verdict
-from r1lit.modules.rollout_worker import Clock, Collector
-from r1lit.modules.async_grading import Judging
+from r1lit.modules.async_grading import AsyncGrading
+from r1lit.modules.rollout_worker import Clock, RolloutWorker
 from r1lit.rewards import Accuracy
 from r1lit.rollout import InProcessEngine, Sampling
-from r1lit.verifiers import CountdownVerifier, FunctionalCodeVerifier, Judge, MathVerifier
+from r1lit.verifiers import CountdownVerifier, FunctionalCodeVerifier, Grader, MathVerifier
 
 HANGS = "(10^{9})!"
 LONG = 12.0  # for a verdict that ends, on a machine that has other things to do
@@ -56,24 +56,24 @@ STATUSES = [
 
 
 @pytest.fixture(scope="module")
-def judge():
-    judge = Judge(
+def grader():
+    grader = Grader(
         {
             "math": MathVerifier(timeout_s=LONG),
             "functional_code": FunctionalCodeVerifier(timeout_s=LONG),
             "countdown": CountdownVerifier(),
         }
     )
-    yield judge
-    judge.close()
+    yield grader
+    grader.close()
 
 
 @pytest.mark.parametrize("num_begun", [pytest.param(0, marks=pytest.mark.slow), 8])
-def test_verdicts_do_not_depend_on_when_they_were_begun(judge: Judge, num_begun: int):
+def test_verdicts_do_not_depend_on_when_they_were_begun(grader: Grader, num_begun: int):
     tokenizer = make_tokenizer()
     tokens = [tokenizer(text)["input_ids"] for text, _ in ROWS]
     order = random.Random(num_begun).sample(range(len(ROWS)), num_begun)
-    with Judging(judge, tokenizer, [problem for _, problem in ROWS]) as judging:
+    with AsyncGrading(grader, tokenizer, [problem for _, problem in ROWS]) as judging:
         for start in range(0, num_begun, 2):
             rows = order[start : start + 2]
             judging.begin(rows, [[*tokens[row], EOS] for row in rows])
@@ -115,7 +115,7 @@ class Patient(InProcessEngine):
         return ended
 
 
-def collect(judge: Judge, engine: InProcessEngine):
+def collect(grader: Grader, engine: InProcessEngine):
     """Roll out a prompt whose responses end at once, and one whose do not end."""
     problem = Problem(uid="", question="", answer="", source="", verifier="tired")
     batch = PromptBatch(
@@ -126,20 +126,20 @@ def collect(judge: Judge, engine: InProcessEngine):
         num_prompts=2,
         positions=(0, 1),
     )
-    collector = Collector(
+    worker = RolloutWorker(
         engine=engine,
-        judge=judge,
+        grader=grader,
         rewards=[Accuracy()],
         tokenizer=make_tokenizer(),
         sampling=Sampling(max_tokens=9),
         seed=0,
     )
-    return collector.collect(says([10, 65, EOS], [20, 66, 20]), batch, range(2), Clock())
+    return worker.collect(says([10, 65, EOS], [20, 66, 20]), batch, range(2), Clock())
 
 
 def test_a_finished_response_is_judged_while_others_still_decode():
     verifier = Waiting()
-    rollout = collect(Judge({"tired": verifier}), Patient(verifier.decided))
+    rollout = collect(Grader({"tired": verifier}), Patient(verifier.decided))
     assert [r.finished for r in rollout.responses] == [True, True, False, False]
     assert [r.verdict.status for r in rollout.responses] == ["wrong", "wrong", "timeout", "timeout"]
 
@@ -152,7 +152,7 @@ def test_a_verifier_of_this_process_is_asked_in_this_thread_once_all_is_there():
             self.threads.append(threading.current_thread())
             return super().verify_batch(responses, problems)
 
-    collect(Judge({"tired": Here()}), InProcessEngine(compile=False))
+    collect(Grader({"tired": Here()}), InProcessEngine(compile=False))
     assert Here.threads == [threading.main_thread()]
 
 
@@ -166,7 +166,7 @@ def test_what_a_verifier_raises_early_is_raised():
 
     verifier = Broken()
     with pytest.raises(ValueError, match="meta: no tests"):
-        collect(Judge({"tired": verifier}), Patient(verifier.decided))
+        collect(Grader({"tired": verifier}), Patient(verifier.decided))
 
 
 class Silent(InProcessEngine):
@@ -176,17 +176,17 @@ class Silent(InProcessEngine):
         return super().generate(*arguments, **options)
 
 
-class BackgroundJudge(Judge):
+class BackgroundJudge(Grader):
     """Has every problem judged by a verifier in the background."""
 
     def __init__(self) -> None:
         verifier = Waiting()
-        super().__init__(dict.fromkeys(Judge().verifiers, verifier))
+        super().__init__(dict.fromkeys(Grader().verifiers, verifier))
 
 
 def test_a_run_does_not_depend_on_when_its_responses_are_judged(fit, tmp_path: Path):
-    judge = {"class_path": "test_judging.BackgroundJudge"}
-    change = [model(judge=judge, sampling={"max_tokens": 24}), data(num_iterations=2)]
+    grader = {"class_path": "test_judging.BackgroundJudge"}
+    change = [model(grader=grader, sampling={"max_tokens": 24}), data(num_iterations=2)]
     fit("early", *change)
     fit("late", *change, model(engine={"class_path": "test_judging.Silent"}))
     assert untimed(tmp_path / "early") == untimed(tmp_path / "late")

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,14 +17,12 @@ SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["GRPO", "DAPO"])
-def test_two_ranks_make_the_update_of_one(
-    tmp_path: Path, policy: Path, objective: str
-) -> None:
+def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path, objective: str) -> None:
     """Whole-batch updates, since ranks share rows out differently into smaller minibatches."""
     change = merge(
         model(
             objective={"class_path": f"r1lit.objectives.{objective}"},
-            rows_per_update=16,
+            train_batch_size=16,
             micro_batch_tokens=256,
             optimizer=SGD,
         ),

@@ -76,7 +76,7 @@ def test_the_report_is_what_the_responses_add_up_to(whole):
 
 
 def test_verdicts_that_are_none_are_counted(policy, tmp_path):
-    tired = change(judge={"class_path": "tiny.TiredJudge"})
+    tired = change(grader={"class_path": "tiny.TiredJudge"})
     cli = main(["test", "-c", str(evaluation_config(tmp_path, policy, tired))])
     statuses = [line["status"] for line in lines(tmp_path / "run")]
     for status in ("timeout", "error"):
@@ -91,7 +91,7 @@ def test_verdicts_that_are_none_are_counted(policy, tmp_path):
 def test_a_response_depends_on_seed_problem_and_sample_alone(whole, policy, tmp_path):
     """Not on how many are drawn together, nor on k, nor on the other problems."""
     alone = {"class_path": "r1lit.rollout.PolicyEngine", "init_args": {"max_rows": 1}}
-    small = evaluate(tmp_path / "a", policy, change(engine=alone), data(validation_group_size=2))
+    small = evaluate(tmp_path / "a", policy, change(engine=alone), data(num_samples=2))
     expected = texts(whole)
     assert texts(small) == {name: text for name, text in expected.items() if name[1] < 2}
     two = evaluate(tmp_path / "b", policy, num_problems=2)
@@ -102,13 +102,13 @@ def test_a_response_depends_on_seed_problem_and_sample_alone(whole, policy, tmp_
 
 
 def test_raising_k_draws_only_what_is_missing(whole, policy, tmp_path):
-    run = evaluate(tmp_path, policy, data(validation_group_size=2))
+    run = evaluate(tmp_path, policy, data(num_samples=2))
     before = (run / "responses.jsonl").read_bytes()
     evaluate(tmp_path, policy)
     assert (run / "responses.jsonl").read_bytes().startswith(before)
     assert texts(run) == texts(whole)
     assert report(run)["pass_at_k"] == report(whole)["pass_at_k"]
-    evaluate(tmp_path, policy, data(validation_group_size=3))  # nothing to draw
+    evaluate(tmp_path, policy, data(num_samples=3))  # nothing to draw
     assert report(run)["num_samples"] == 3 and len(lines(run)) == 16
 
 
@@ -141,7 +141,7 @@ def test_responses_lost_in_a_kill_are_drawn_and_no_other(whole, policy, tmp_path
 
 
 def test_a_killed_process_left_its_responses_and_is_continued(whole, policy, tmp_path):
-    slow = change(judge={"class_path": "stand_ins.DigitJudge"}, engine="stand_ins.SlowEngine")
+    slow = change(grader={"class_path": "stand_ins.DigitJudge"}, engine="stand_ins.SlowEngine")
     config = evaluation_config(tmp_path, policy, slow)
     path = tmp_path / "run" / "responses.jsonl"
     code = "from r1lit.cli import main; import sys; main(sys.argv[1:])"
@@ -165,8 +165,8 @@ def test_a_killed_process_left_its_responses_and_is_continued(whole, policy, tmp
 def test_what_was_judged_before_a_failure_is_kept(whole, policy, tmp_path):
     failing = {"class_path": "stand_ins.DigitJudge", "init_args": {"limit": 9, "pause_s": 0.2}}
     few = {"class_path": "r1lit.rollout.PolicyEngine", "init_args": {"max_rows": 1}}
-    with pytest.raises(ValueError, match="the judge has had enough"):
-        evaluate(tmp_path, policy, change(judge=failing, engine=few))
+    with pytest.raises(ValueError, match="the grader has had enough"):
+        evaluate(tmp_path, policy, change(grader=failing, engine=few))
     kept = texts(tmp_path / "run")
     assert 0 < len(kept) <= 9
     assert not (tmp_path / "run" / "report.json").exists()
@@ -212,10 +212,10 @@ def test_weights_are_of_the_dtype_that_the_machine_is_fast_in(
 
 def test_a_retrained_policy_at_the_same_place_is_noticed(tmp_path):
     directory = save_policy(tmp_path / "policy", seed=1)
-    evaluate(tmp_path, directory, data(validation_group_size=1))
+    evaluate(tmp_path, directory, data(num_samples=1))
     save_policy(directory, seed=2)
     with pytest.raises(ValueError, match="fingerprint was"):
-        evaluate(tmp_path, directory, data(validation_group_size=1))
+        evaluate(tmp_path, directory, data(num_samples=1))
 
 
 def test_two_processes_do_not_write_to_one_folder(policy, tmp_path):
@@ -226,10 +226,10 @@ def test_two_processes_do_not_write_to_one_folder(policy, tmp_path):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(ValueError, match="dirpath: another evaluation is writing to"):
-            evaluate(tmp_path, policy, data(validation_group_size=1))
+            evaluate(tmp_path, policy, data(num_samples=1))
         assert not (folder / "responses.jsonl").exists()
         other.kill()
-    evaluate(tmp_path, policy, data(validation_group_size=1))  # a killed process lets go
+    evaluate(tmp_path, policy, data(num_samples=1))  # a killed process lets go
     assert (folder / "report.json").exists()
     with FileLock(folder / ".lock", timeout=0):  # and an evaluation that ended
         pass
@@ -241,7 +241,7 @@ def test_two_processes_do_not_write_to_one_folder(policy, tmp_path):
         (change(by=["subject"]), "by: no problem of data.test has 'subject'"),
         (change(sampling={"max_tokens": 4096}), "max_tokens: 4096 after a prompt of"),
         (change(policy="./absent"), "the directory './absent' does not exist"),
-        (change(measures=[{"class_path": "r1lit.rewards.Format"}] * 2), "two reward functions"),
+        (change(eval_metrics=[{"class_path": "r1lit.rewards.Format"}] * 2), "two reward functions"),
     ],
 )
 def test_bad_input_is_named_before_anything_is_drawn(policy, tmp_path, changed, message):

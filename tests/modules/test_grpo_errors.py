@@ -22,7 +22,7 @@ EMPTY = [{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_proble
     ("change", "words"),
     [
         (model(policy="no/such/directory"), "policy: the directory 'no/such/directory' does not"),
-        (model(rows_per_update=6), "rows_per_update: 6 does not divide 4 prompts x 4 responses"),
+        (model(train_batch_size=6), "train_batch_size: 6 does not divide 4 prompts x 4 responses"),
         (model(micro_batch_tokens=0), "micro_batch_tokens: 0 is not at least 1"),
         (data(group_size=1), "group_size: 1 is below 2"),
         (model(sampling={"max_tokens": 400}), "max_tokens: 400 after a prompt of"),

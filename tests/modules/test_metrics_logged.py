@@ -22,7 +22,7 @@ def test_a_grpo_run_logs_its_page_and_nothing_else(fit, tmp_path: Path) -> None:
 
 def test_verdicts_that_are_none_are_counted_in_training_and_in_evaluation(fit, tmp_path: Path):
     """A verifier that ran out of time earns nothing, which a curve of rewards would not tell."""
-    cli = fit("run", model(judge={"class_path": "tiny.TiredJudge"}), data(num_iterations=2))
+    cli = fit("run", model(grader={"class_path": "tiny.TiredJudge"}), data(num_iterations=2))
     run = tmp_path / "run"
     rows = [json.loads(line) for line in (run / "responses.jsonl").read_text().splitlines()]
     shares = set()

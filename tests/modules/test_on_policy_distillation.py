@@ -110,8 +110,8 @@ def test_a_share_is_drawn_and_the_rest_is_what_is_stored(
         parts = line["train/cross_entropy"] + line["train/divergence"]
         assert line["train/loss"] == pytest.approx(parts, rel=1e-4)
     batch = cli.datamodule.train_dataloader().batch(0)
-    collector = cli.model.collector(cli.model.sampling, 0)
-    rollout, drawn_B = roll_out_share(collector, cli.model.policy, batch, Clock(), 0.5, "response")
+    worker = cli.model.worker(cli.model.sampling, 0)
+    rollout, drawn_B = roll_out_share(worker, cli.model.policy, batch, Clock(), 0.5, "response")
     for response, drawn in zip(rollout.responses, drawn_B.tolist(), strict=True):
         assert drawn or response.text == response.problem.meta["response"]
         assert drawn or (response.verdict.status == "right" and response.finished)
@@ -144,17 +144,17 @@ def test_nothing_drawn_is_supervised_kd(
                 "init_args": {"path": str(table), "template": "r1_zero"},
             }
         ],
-        "row_length": 256,
-        "rows_per_update": 16,
+        "max_seq_len": 256,
+        "train_batch_size": 16,
     }
     config["trainer"]["callbacks"] = config["trainer"]["callbacks"][6:]
     text = yaml.safe_dump(config).replace(str(tmp_path / "run"), str(tmp_path / "documents"))
     path = tmp_path / "documents.yaml"
     path.write_text(text)
-    cli = main(["fit", "-c", str(path), "--data.init_args.rows_per_update", "1",
+    cli = main(["fit", "-c", str(path), "--data.init_args.train_batch_size", "1",
                 "--trainer.max_steps", "0"])  # fmt: skip
     num_rows = len(cli.datamodule.rows["train"])
-    main(["fit", "-c", str(path), "--data.init_args.rows_per_update", str(num_rows)])
+    main(["fit", "-c", str(path), "--data.init_args.train_batch_size", str(num_rows)])
     other = lines(tmp_path / "documents")[0]
     for key in ("train/loss", "train/divergence", "train/cross_entropy", "train/grad_norm"):
         assert first[key] == pytest.approx(other[key], rel=1e-3), key

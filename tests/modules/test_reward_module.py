@@ -88,7 +88,7 @@ def test_the_exported_rewards_have_zero_mean_over_the_reference(
     exported = str(tmp_path / "run" / "policy")
     config = load_reward_config(exported)
     assert config.reward_objective == "BradleyTerry"
-    assert (config.reward_template, config.reward_sees) == ("question_answer", "response")
+    assert (config.reward_template, config.reward_score_on) == ("question_answer", "response")
     assert abs(config.reward_mean) > 1e-4
     rows = [row.tolist() for e in cli.datamodule.examples["reference"] for row in e.rows]
     assert len(rows) == 12
@@ -132,7 +132,7 @@ def test_killed_and_resumed_is_bit_equal(
     tmp_path: Path, policy: Path, pairs: Path, kill_at: int
 ) -> None:
     """Killed before an iteration is saved; at 3 and 7 an evaluation is due as well."""
-    change = data(examples_per_update=4)
+    change = data(train_batch_size=4)
     whole, broken = (
         reward_config(tmp_path / n, policy, pairs, change) for n in ("whole", "broken")
     )

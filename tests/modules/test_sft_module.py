@@ -43,8 +43,8 @@ def sft(run: Path, policy: Path, documents: Path, **model: Any) -> Path:
                         "init_args": {"path": str(documents)},
                     }
                 ],
-                "row_length": 64,
-                "rows_per_update": 4,
+                "max_seq_len": 64,
+                "train_batch_size": 4,
                 "num_iterations": 30,
             },
         },

@@ -27,7 +27,7 @@ def run_folder(tmp_path, monkeypatch) -> Path:
     config["model"]["init_args"] |= {
         "from_scratch": True,
         "sampling": {"max_tokens": 24},
-        "rows_per_update": 8,
+        "train_batch_size": 8,
         "micro_batch_tokens": 1024,
     }
     config["data"]["init_args"] |= {
@@ -39,7 +39,7 @@ def run_folder(tmp_path, monkeypatch) -> Path:
         "prompts_per_iteration": 2,
         "group_size": 4,
         "num_iterations": 2,
-        "validation_group_size": 2,
+        "num_samples": 2,
     }
     keep = ("EvaluateFirst", "ResponseLength", "MajorityVoteEvaluation", "ReflectionWords")
     config["trainer"] |= {

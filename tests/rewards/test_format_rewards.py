@@ -23,7 +23,7 @@ def response(text: str) -> Response:
     ],
 )
 def test_a_template_that_opened_the_thinking(text: str, reward: float):
-    assert Format(opened=True)([response(text)]) == [reward]
+    assert Format(think_prefilled=True)([response(text)]) == [reward]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_summary_without_answer_tags(text: str, reward: float):
 
 def test_an_opened_template_and_a_summary_as_released_r1_writes():
     rows = [response("3 + 4 </think>\n\n7"), response("<think> 3 + 4 </think> 7"), response("7")]
-    assert Format(opened=True, answer_tags=False)(rows) == [1.0, 0.0, 0.0]
+    assert Format(think_prefilled=True, answer_tags=False)(rows) == [1.0, 0.0, 0.0]
 
 
 S = "|special_token|"
@@ -75,7 +75,7 @@ def test_the_special_token_form_of_the_cold_start(text: str, reward: float):
 
 def test_another_token_and_a_template_that_opened():
     rows = [response("3 + 4 § 7"), response("§ 3 + 4 § 7"), response("7")]
-    assert SpecialTokenFormat(token="§", opened=True)(rows) == [1.0, 0.0, 0.0]
+    assert SpecialTokenFormat(token="§", think_prefilled=True)(rows) == [1.0, 0.0, 0.0]
     assert SpecialTokenFormat(token="§")(rows) == [0.0, 1.0, 0.0]
     with pytest.raises(ValueError, match="token: ' ' has nothing visible in it"):
         SpecialTokenFormat(token=" ")

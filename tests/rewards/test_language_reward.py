@@ -31,7 +31,7 @@ def test_the_target_is_the_option_then_the_problems_meta_then_the_question():
 def test_a_prompt_that_opened_the_thinking():
     rows = [response("I 认为 seven </think> 是的"), response("I think")]
     assert LanguageConsistency()(rows) == [0.5, 0.0]
-    assert LanguageConsistency(opened=True)(rows) == [0.5, 1.0]
+    assert LanguageConsistency(think_prefilled=True)(rows) == [0.5, 1.0]
 
 
 def test_sentences_of_another_language_where_english_is_wanted():

@@ -12,14 +12,14 @@ from tiny import save_policy
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.policy import load_reward_model, load_tokenizer
 from r1lit.policy.scalar import score_rows
-from r1lit.text.scored_text import encode_scored
 from r1lit.rewards import RewardModel, score
+from r1lit.text.scored_text import encode_scored
 
 SETTINGS = {
     "reward_mean": 0.5,
     "reward_std": 2.0,
     "reward_template": "question_answer",
-    "reward_sees": "summary",
+    "reward_score_on": "summary",
 }
 
 
@@ -67,7 +67,7 @@ def test_it_scores_the_summary_in_the_template_of_training_less_the_mean(path: s
 
 
 def test_it_may_see_the_whole_response(tmp_path: Path):
-    path = str(save_reward_model(tmp_path, reward_sees="response"))
+    path = str(save_reward_model(tmp_path, reward_score_on="response"))
     text = "<think> hm </think> It is 7."
     assert RewardModel(path)([response(text)]) == [
         pytest.approx(raw(path, "Say 7.", text) - 0.5, abs=1e-5)
@@ -78,7 +78,7 @@ def test_a_response_without_a_summary_is_worth_the_floor(path: str):
     responses = [response("<think> on and on"), response(""), response("It is 7.")]
     assert RewardModel(path)(responses)[:2] == [-6.0, -6.0]
     assert RewardModel(path, missing=-1.5)(responses)[:2] == [-1.5, -1.5]
-    assert RewardModel(path, opened=True)([response("cut off")]) == [-6.0]
+    assert RewardModel(path, think_prefilled=True)([response("cut off")]) == [-6.0]
 
 
 def test_order_repeats_and_batches_do_not_matter(path: str):
@@ -125,11 +125,13 @@ def test_a_prompt_longer_than_the_context_loses_its_beginning(path: str):
 
 
 def test_what_is_not_as_in_training_is_an_error(path: str, tmp_path: Path):
-    with pytest.raises(ValueError, match=r"sees: 'response', but .* was trained with 'summary'"):
-        RewardModel(path, sees="response")
+    with pytest.raises(
+        ValueError, match=r"score_on: 'response', but .* was trained with 'summary'"
+    ):
+        RewardModel(path, score_on="response")
     with pytest.raises(ValueError, match="template: 'plain', but"):
         RewardModel(path, template="plain")
-    RewardModel(path, sees="summary", template="question_answer")
+    RewardModel(path, score_on="summary", template="question_answer")
     with pytest.raises(ValueError, match="holds a language model, not a reward model"):
         RewardModel(str(save_policy(tmp_path / "policy")))
     with pytest.raises(ValueError, match="does not exist"):
@@ -146,10 +148,10 @@ def test_another_ones_model_needs_to_be_told(path: str, tmp_path: Path):
     for key in SETTINGS:
         del config[key]
     (rm / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"sees: the config.json .* does not say"):
+    with pytest.raises(ValueError, match=r"score_on: the config.json .* does not say"):
         RewardModel(str(rm))
     with pytest.raises(ValueError, match="has no reward_mean"):
-        RewardModel(str(rm), sees="summary", template="plain")
+        RewardModel(str(rm), score_on="summary", template="plain")
     (rm / "config.json").write_text(json.dumps(config | {"reward_mean": 0.0}))
-    rewards = RewardModel(str(rm), sees="summary", template="plain", missing=-1.0)
+    rewards = RewardModel(str(rm), score_on="summary", template="plain", missing=-1.0)
     assert len(rewards([response("It is 7.")])) == 1

@@ -14,8 +14,8 @@ from test_reward_model import save_reward_model
 
 import r1lit.rewards
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.rewards import Only, PlainReward, Reward, RewardFunction, score
-from r1lit.verifiers import Judge
+from r1lit.rewards import ConditionalReward, PlainReward, Reward, RewardFunction, score
+from r1lit.verifiers import Grader
 
 TEXT = (Path(__file__).parents[2] / "docs" / "REWARDS.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
@@ -63,8 +63,8 @@ def test_every_reward_of_the_page_can_be_built_and_scores():
         finished=True,
     )
     # GroupLength stands on the page twice, once within Only: two rewards of a name are refused
-    alone = [r for r in rewards if not isinstance(r, Only)]
-    only = next(r for r in rewards if isinstance(r, Only))
+    alone = [r for r in rewards if not isinstance(r, ConditionalReward)]
+    only = next(r for r in rewards if isinstance(r, ConditionalReward))
     assert only([row]) == only.reward([row])
     by_name, _ = score(alone, [row])
     assert by_name["language_consistency"] == [1.0] and by_name["brevity"] == [1.0]
@@ -73,9 +73,9 @@ def test_every_reward_of_the_page_can_be_built_and_scores():
 def test_the_judge_of_the_page_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--judge", type=Judge)
-    judge = parser.instantiate(parser.parse_string(BLOCKS[-1])).judge
-    assert set(judge.verifiers) == {"math", "generative"}
+    parser.add_argument("--judge", type=Grader)
+    grader = parser.instantiate(parser.parse_string(BLOCKS[-1])).grader
+    assert set(grader.verifiers) == {"math", "generative"}
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

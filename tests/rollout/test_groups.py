@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
-from r1lit.modules.rollout_worker import collect_mixed
 from r1lit.modules.plan import BatchPlan
+from r1lit.modules.rollout_worker import collect_mixed
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")
@@ -128,7 +128,7 @@ def test_no_group_is_mixed():
     assert sample_dynamically("--", 2) == ([0, 1], 0, [range(0, 2)])
 
 
-PLAN = {"num_prompts": 6, "group_size": 4, "rows_per_update": 12, "micro_batch_tokens": 512,
+PLAN = {"num_prompts": 6, "group_size": 4, "train_batch_size": 12, "micro_batch_tokens": 512,
         "num_inner_epochs": 2, "world_size": 2}  # fmt: skip
 
 
@@ -141,8 +141,8 @@ def test_a_plan_counts():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows_per_update": 10}, "rows_per_update: 10 does not divide 6 prompts x 4"),
-        ({"world_size": 5}, "rows_per_update: 12 does not divide among 5 ranks"),
+        ({"train_batch_size": 10}, "train_batch_size: 10 does not divide 6 prompts x 4"),
+        ({"world_size": 5}, "train_batch_size: 12 does not divide among 5 ranks"),
         *(({name: 0}, f"{name}: 0 is not at least 1") for name in PLAN),
     ],
 )

@@ -52,6 +52,6 @@ def tiny_work(folder) -> Work:
         group_size=4,
         max_tokens=12,
         lengths=(3, 12, 1, 7, 5, 5, 12, 2),
-        rows_per_update=4,
+        train_batch_size=4,
         beta=0.05,
     )

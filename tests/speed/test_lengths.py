@@ -54,5 +54,5 @@ def test_lengths_that_do_not_fit_are_refused():
             group_size=2,
             max_tokens=8,
             lengths=(1, 9),
-            rows_per_update=2,
+            train_batch_size=2,
         )

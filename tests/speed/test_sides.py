@@ -70,14 +70,14 @@ def _never(input_ids, scores, **options):
 
 def test_both_supervised_sides_count_the_same_tokens(steps, folder):
     work = replace(sft_work("135M", folder, tiny=True), precision="fp32")
-    rows = -(-sum(work.lengths) // work.row_length) + 2
+    rows = -(-sum(work.lengths) // work.max_seq_len) + 2
     mine = steps(ours_sft.run_updates, 2, work=work)
-    assert all(0 < s["num_tokens"] <= 2 * work.row_length for s in mine)
+    assert all(0 < s["num_tokens"] <= 2 * work.max_seq_len for s in mine)
     trl_sft = pytest.importorskip("benchmarks.trl_sft", exc_type=ImportError)
-    whole = replace(work, rows_per_update=1)
+    whole = replace(work, train_batch_size=1)
     theirs = steps(trl_sft.run_updates, rows, work=whole, micro_rows=1, packing_strategy="bfd")
     assert sum(s["num_tokens"] for s in theirs) >= sum(work.lengths)
-    assert all(s["num_tokens"] <= work.row_length for s in theirs)
+    assert all(s["num_tokens"] <= work.max_seq_len for s in theirs)
 
 
 def test_responses_are_cut_at_their_length_and_hold_one_end():

@@ -18,8 +18,8 @@ def test_the_summary_is_what_follows_the_thinking():
     assert seen(THOUGHT, "response") == THOUGHT.strip()
     assert seen("Hello!", "summary") == "Hello!"
     assert seen("<think> and on and on", "summary") == ""
-    assert seen("and on and on", "summary", opened=True) == ""
-    assert seen("add </think> 7", "summary", opened=True) == "7"
+    assert seen("and on and on", "summary", think_prefilled=True) == ""
+    assert seen("add </think> 7", "summary", think_prefilled=True) == "7"
 
 
 def test_a_row_is_prompt_response_and_eos():

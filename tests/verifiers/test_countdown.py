@@ -97,7 +97,7 @@ def test_unparsed_at_no_cost(answer: str):
 
 
 def test_agrees_with_python_on_every_expression_of_three_numbers():
-    """Python's own arithmetic, on text that we wrote ourselves, is the judge of the parser."""
+    """Python's own arithmetic, on text that we wrote ourselves, is the grader of the parser."""
     values: dict[bool, int] = {True: 0, False: 0}
     for (a, b, c), p, q in product(permutations((2, 3, 12)), "+-*/", "+-*/"):
         for text in (f"{a}{p}{b}{q}{c}", f"({a} {p} {b}) {q} {c}", f"{a} {p} ({b} {q} {c})"):

@@ -45,7 +45,7 @@ def test_what_follows_the_prompt_is_enough(verifier):
 
 
 def check_mutants(rows, num_each, least):
-    """Judge mutants beside the ground truth: the two must agree about every one that fails."""
+    """Grader mutants beside the ground truth: the two must agree about every one that fails."""
     items = [
         (p, code)
         for n, (p, program) in enumerate(rows)

@@ -17,7 +17,7 @@ from chat_server import ChatServer, hang
 from jsonargparse import ArgumentParser
 
 from r1lit.batches import Problem
-from r1lit.verifiers import ChatEndpoint, GenerativeVerifier, Judge, Verifier
+from r1lit.verifiers import ChatEndpoint, GenerativeVerifier, Grader, Verifier
 from r1lit.verifiers.generative import judge_prompt, read_verdict
 
 PROBLEM = Problem(
@@ -303,7 +303,7 @@ def test_a_file_of_another_kind_is_no_cache(tmp_path):
 
 YAML = """
 judge:
-  class_path: r1lit.verifiers.Judge
+  class_path: r1lit.verifiers.Grader
   init_args:
     verifiers:
       math: {class_path: r1lit.verifiers.MathVerifier}
@@ -319,7 +319,7 @@ judge:
 
 def test_it_is_added_to_the_judge_in_yaml(serve):
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--judge", type=Judge)
+    parser.add_argument("--judge", type=Grader)
     config = parser.parse_string(YAML.replace("URL", serve(honest).url))
     judge = parser.instantiate(config).judge
     assert isinstance(judge.verifiers["generative"], Verifier)

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers import CountdownVerifier, Judge, Verifier, check_golds
+from r1lit.verifiers import CountdownVerifier, Grader, Verifier, check_references
 
 
 def problem(uid: str, verifier: str, answer: str = "7") -> Problem:
@@ -25,11 +25,11 @@ class Counting(CountdownVerifier):
 
 
 def test_every_response_goes_to_its_verifier_and_order_is_kept():
-    judge = Judge()
+    grader = Grader()
     problems = [problem(str(i), "math" if i % 2 else "countdown") for i in range(6)]
     answers = ["3 + 4", "7", "3 * 4", "7.0", "7", "8"]
-    verdicts = judge.verdicts([f"<answer>{a}</answer>" for a in answers], problems)
-    judge.close()
+    verdicts = grader.verdicts([f"<answer>{a}</answer>" for a in answers], problems)
+    grader.close()
     statuses = [v.status for v in verdicts]
     assert statuses == ["right", "right", "wrong", "right", "wrong", "wrong"]
     assert [v.canonical for v in verdicts] == ["7", "7", "12", "7", None, "8"]
@@ -37,24 +37,24 @@ def test_every_response_goes_to_its_verifier_and_order_is_kept():
 
 def test_one_batch_a_verifier():
     one, other = Counting(), Counting()
-    judge = Judge({"one": one, "other": other})
+    grader = Grader({"one": one, "other": other})
     meta = {"numbers": [1], "target": 1}
     problems = [
         Problem(uid="", question="", answer="", source="", verifier=name, meta=meta)
         for name in ("one", "other", "one")
     ]
-    judge.verdicts(["<answer>1</answer>"] * 3, problems)
+    grader.verdicts(["<answer>1</answer>"] * 3, problems)
     assert (one.batches, other.batches) == ([2], [1])
-    judge.close()
+    grader.close()
     assert one.closed and other.closed
 
 
 def test_an_unknown_verifier_is_named_before_anything_is_judged():
     counting = Counting()
-    judge = Judge({"countdown": counting})
+    grader = Grader({"countdown": counting})
     problems = [problem("a", "countdown"), problem("b", "chess")]
     with pytest.raises(ValueError, match=r"'b' names 'chess', which is none of \['countdown'\]"):
-        judge.verdicts(["", ""], problems)
+        grader.verdicts(["", ""], problems)
     assert counting.batches == []
 
 
@@ -66,40 +66,40 @@ def test_mistakes_in_length_are_told():
             return super().verify_batch(responses, problems)[:-1]
 
     with pytest.raises(ValueError, match="2 of them for 1 problems"):
-        Judge().verdicts(["", ""], [problem("a", "math")])
+        Grader().verdicts(["", ""], [problem("a", "math")])
     with pytest.raises(ValueError, match="'countdown' returned 0 verdicts for 1 texts"):
-        Judge({"countdown": Short()}).verdicts([""], [problem("a", "countdown")])
+        Grader({"countdown": Short()}).verdicts([""], [problem("a", "countdown")])
 
 
 def test_golds_that_are_no_answers_are_told():
-    judge = Judge()
+    grader = Grader()
     good = [problem(str(i), "math", str(i)) for i in range(20)]
     prose = "They are two, and two more come along, so that there are four of them at the end: 4"
-    check_golds(judge, [*good[:8], problem("x", "math", prose)], "data.train")
-    check_golds(judge, [problem("c", "countdown", prose)], "data.train")
-    check_golds(judge, [], "data.train")
+    check_references(grader, [*good[:8], problem("x", "math", prose)], "data.train")
+    check_references(grader, [problem("c", "countdown", prose)], "data.train")
+    check_references(grader, [], "data.train")
     message = r"data.test: none of 1 gold answers of source 'test' .* 'math'; that of 'x' is 'They"
     with pytest.raises(ValueError, match=message):
-        check_golds(judge, [problem("x", "math", prose)], "data.test")
+        check_references(grader, [problem("x", "math", prose)], "data.test")
     with pytest.raises(ValueError, match="'b' names 'chess'"):
-        check_golds(judge, [problem("b", "chess")], "data.train")
-    judge.close()
+        check_references(grader, [problem("b", "chess")], "data.train")
+    grader.close()
 
 
 def test_nothing_to_judge():
-    assert Judge().verdicts([], []) == []
+    assert Grader().verdicts([], []) == []
 
 
 def test_verifiers_are_chosen_in_yaml(tmp_path):
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser()
-    parser.add_argument("--judge", type=Judge)
+    parser.add_argument("--judge", type=Grader)
     path = tmp_path / "judge.yaml"
     path.write_text(
         """
-judge:
-  class_path: r1lit.verifiers.Judge
+grader:
+  class_path: r1lit.verifiers.Grader
   init_args:
     verifiers:
       sums: {class_path: r1lit.verifiers.CountdownVerifier}
@@ -109,7 +109,7 @@ judge:
 """
     )
     parser.add_argument("-c", action="config")
-    judge = parser.instantiate_classes(parser.parse_args(["-c", str(path)])).judge
-    assert isinstance(judge.verifiers["sums"], CountdownVerifier)
-    assert (judge.verifiers["math"].timeout_s, judge.verifiers["math"].num_workers) == (2.5, 1)
-    assert all(isinstance(verifier, Verifier) for verifier in judge.verifiers.values())
+    grader = parser.instantiate_classes(parser.parse_args(["-c", str(path)])).grader
+    assert isinstance(grader.verifiers["sums"], CountdownVerifier)
+    assert (grader.verifiers["math"].timeout_s, grader.verifiers["math"].num_workers) == (2.5, 1)
+    assert all(isinstance(verifier, Verifier) for verifier in grader.verifiers.values())

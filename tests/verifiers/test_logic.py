@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers import Judge, LogicVerifier
+from r1lit.verifiers import Grader, LogicVerifier
 from r1lit.verifiers.knights import broken, holds, make_puzzle, question, solutions
 from r1lit.verifiers.logic import knights_problem
 
@@ -156,6 +156,6 @@ def test_bad_puzzles_are_told(meta: dict):
 
 
 def test_the_judge_knows_it():
-    judge = Judge()
+    grader = Grader()
     texts = [f"<answer>{PUZZLE.answer}</answer>"]
-    assert judge.verdicts(texts, [PUZZLE])[0].status == "right"
+    assert grader.verdicts(texts, [PUZZLE])[0].status == "right"

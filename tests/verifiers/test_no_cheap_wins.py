@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers import Judge, default_verifiers
+from r1lit.verifiers import Grader, default_verifiers
 from r1lit.verifiers.logic import knights_problem
 
 CHOICES = ["Rome", "Oslo", "Paris", "Lima"]
@@ -52,18 +52,18 @@ NAMES = sorted(PROBLEMS)
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    judge = Judge(default_verifiers())
-    yield judge
-    judge.close()
+def grader() -> Iterator[Grader]:
+    grader = Grader(default_verifiers())
+    yield grader
+    grader.close()
 
 
-def decide(judge: Judge, name: str, response: str) -> Verdict:
-    return judge.verdicts([response], [PROBLEMS[name]])[0]
+def decide(grader: Grader, name: str, response: str) -> Verdict:
+    return grader.verdicts([response], [PROBLEMS[name]])[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_answer_wins(judge: Judge, name: str):
+def test_the_answer_wins(grader: Grader, name: str):
     right, wrong = GOLD[name], OTHER[name]
     for response in (
         f"<think> hm </think> <answer> {right} </answer>",
@@ -74,7 +74,7 @@ def test_the_answer_wins(judge: Judge, name: str):
         f"<think> <answer>{wrong}</answer> </think> <answer>{right}</answer>",
         f"{'so on and on. ' * 70_000}<answer>{right}</answer>",
     ):
-        assert decide(judge, name, response).status == "right", response[-200:]
+        assert decide(grader, name, response).status == "right", response[-200:]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -131,13 +131,13 @@ def test_the_answer_wins(judge: Judge, name: str):
         "<answer>\ud800</answer>",
     ],
 )
-def test_no_cheap_win(judge: Judge, name: str, form: str):
+def test_no_cheap_win(grader: Grader, name: str, form: str):
     response = (
         form.replace("{right}", GOLD[name])
         .replace("{wrong}", OTHER[name])
         .replace("{question}", PROBLEMS[name].question)
     )
-    verdict = decide(judge, name, response)
+    verdict = decide(grader, name, response)
     if name == "exact" and form == "<answer>{right}?</answer>":
         assert verdict.status == "right"  # punctuation is left out
         return
@@ -166,16 +166,16 @@ def test_no_cheap_win(judge: Judge, name: str, form: str):
     ],
     ids=lambda text: text[:6].encode("unicode_escape").decode(),
 )
-def test_a_megabyte_costs_little_and_wins_nothing(judge: Judge, name: str, answer: str):
+def test_a_megabyte_costs_little_and_wins_nothing(grader: Grader, name: str, answer: str):
     for response in (f"<answer>{answer}</answer>", f"\\boxed{{{answer}}}", answer):
         start = time.process_time()
-        verdict = decide(judge, name, response)
+        verdict = decide(grader, name, response)
         assert verdict.value == 0.0
         assert time.process_time() - start < 3.0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_look_alike_letters_and_digits(judge: Judge, name: str):
+def test_look_alike_letters_and_digits(grader: Grader, name: str):
     swaps = {
         "2": "\u01a7",
         "C": "\u0421",
@@ -187,23 +187,23 @@ def test_look_alike_letters_and_digits(judge: Judge, name: str):
     fakes = {GOLD[name].replace(old, new) for old, new in swaps.items()} - {GOLD[name]}
     assert fakes
     for fake in fakes:
-        assert decide(judge, name, f"<answer>{fake}</answer>").value == 0.0, fake
+        assert decide(grader, name, f"<answer>{fake}</answer>").value == 0.0, fake
 
 
-def test_a_verdict_is_the_same_every_time(judge: Judge):
+def test_a_verdict_is_the_same_every_time(grader: Grader):
     texts = [f"<answer> {t} </answer>" for name in NAMES for t in (GOLD[name], OTHER[name], "x y")]
     problems = [PROBLEMS[name] for name in NAMES for _ in range(3)]
-    first = [(v.status, v.canonical, v.reason) for v in judge.verdicts(texts, problems)]
+    first = [(v.status, v.canonical, v.reason) for v in grader.verdicts(texts, problems)]
     assert [status for status, _, _ in first[::3]] == ["right"] * len(NAMES)
-    assert [(v.status, v.canonical, v.reason) for v in judge.verdicts(texts, problems)] == first
+    assert [(v.status, v.canonical, v.reason) for v in grader.verdicts(texts, problems)] == first
 
 
 def test_nothing_is_started_until_it_is_used():
     fresh = default_verifiers()
     others = ["functional_code", "ifeval_loose", "ifeval_strict", "none", "stdin_code"]
     assert sorted(fresh) == sorted([*NAMES, *others])
-    judge = Judge(fresh)
+    grader = Grader(fresh)
     for name in NAMES:
-        decide(judge, name, f"<answer>{GOLD[name]}</answer>")
+        decide(grader, name, f"<answer>{GOLD[name]}</answer>")
     pools = [verifier.pool for verifier in fresh.values() if hasattr(verifier, "pool")]
     assert len(pools) == 5 and all(pool.pids == [] for pool in pools)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from r1lit.batches import Problem
-from r1lit.verifiers import Judge, check_golds
+from r1lit.verifiers import Grader, check_references
 
 HELLO = Problem(uid="1", question="Hello!", answer="", source="general", verifier="none")
 
 
 def test_no_response_is_right_and_none_casts_a_vote():
-    judge = Judge()
+    grader = Grader()
     texts = ["<think> hm </think> Hello!", "", "<answer> Hello! </answer>"]
-    verdicts = judge.verdicts(texts, [HELLO] * 3)
+    verdicts = grader.verdicts(texts, [HELLO] * 3)
     assert {(v.value, v.status, v.canonical) for v in verdicts} == {(0.0, "unparsed", None)}
-    check_golds(judge, [HELLO], "data.train")  # an empty gold answer is no fault here
-    judge.close()
+    check_references(grader, [HELLO], "data.train")  # an empty gold answer is no fault here
+    grader.close()

@@ -11,13 +11,15 @@ import pytest
 from transformers import AutoTokenizer
 
 from r1lit.batches import Response, Verdict
+from r1lit.rewards.format import has_format
+from r1lit.text.extract import thinking_and_answer
 from r1lit.worlds import (
     InstructionFollowing,
     TrueHelpfulness,
     TrueSafety,
     WorldConversations,
     WorldCorpus,
-    WorldJudge,
+    WorldGrader,
     WorldRequests,
 )
 from r1lit.worlds.answers import answer, refuse
@@ -27,8 +29,6 @@ from r1lit.worlds.preference import helpfulness, is_right, is_safe, is_tidy
 from r1lit.worlds.refine import SUMMARIES, to_r1_form, translate
 from r1lit.worlds.requests import SHARES, WORDINGS, Request, pool
 from r1lit.worlds.voice import PHRASES, Voice
-from r1lit.rewards.format import has_format
-from r1lit.text.extract import thinking_and_answer
 
 SPLITS = ("corpus", "train", "held_out")
 FAMILIES = [family for family, _ in SHARES]
@@ -123,10 +123,10 @@ def test_problems_hold_their_request_and_are_judged():
         else f"<think> </think> {answer(r, 'good', rng).answer}"
         for r in requests
     ]
-    judge = WorldJudge()
-    assert {v.status for v in judge.verdicts(texts, problems)} == {"right"}
-    assert {v.status for v in judge.verdicts(["?"] * 60, problems)} == {"wrong"}
-    judge.close()
+    grader = WorldGrader()
+    assert {v.status for v in grader.verdicts(texts, problems)} == {"right"}
+    assert {v.status for v in grader.verdicts(["?"] * 60, problems)} == {"wrong"}
+    grader.close()
 
 
 def test_requests_come_from_the_families_asked_for_and_no_more_than_there_are():

@@ -12,12 +12,12 @@ from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
 from r1lit.data.prompts import encode_documents, encode_prompts
+from r1lit.text.templates import render
+from r1lit.verifiers import CountdownVerifier
 from r1lit.worlds import WorldChain, WorldCorpus, WorldCountdown
 from r1lit.worlds import chain as chains
 from r1lit.worlds.countdown import SearchOrder, branches, number_sets, step, targets
 from r1lit.worlds.writing import search
-from r1lit.text.templates import render
-from r1lit.verifiers import CountdownVerifier
 
 MINI = Path(__file__).resolve().parents[2] / "models" / "mini"
 ASKED = re.compile(r"(?:Using|用) (\d+), (\d+) (?:and|和) (\d+), (?:make|得到) (\d+)[.。]")

@@ -25,7 +25,7 @@ def grpo(**data):
                 "objective": {"init_args": {"beta": 0.001}},
                 "sampling": {"max_tokens": 200},
                 "engine": {"init_args": {"max_rows": 8}},
-                "rows_per_update": 8,
+                "train_batch_size": 8,
                 "micro_batch_tokens": 256,
                 "gradient_checkpointing": True,
             }
@@ -48,8 +48,8 @@ def sft():
         "data": {
             "init_args": {
                 "documents": [],
-                "rows_per_update": 2,
-                "row_length": 100,
+                "train_batch_size": 2,
+                "max_seq_len": 100,
                 "num_iterations": 5,
             }
         },
@@ -110,7 +110,7 @@ def test_a_reward_model_reads_both_responses_of_a_pair_and_one_that_is_labelled(
     config = sft()
     config["model"]["init_args"]["objective"] = {"class_path": f"r1lit.objectives.{objective}"}
     config["data"]["init_args"] = {
-        "examples_per_update": 4,
+        "train_batch_size": 4,
         "max_tokens": 64,
         "num_iterations": 3,
     }
@@ -125,7 +125,7 @@ def test_drawing_responses_by_hand(model):
     shape, config = model
     drawn = {"policy": "tiny", "sampling": {"max_tokens": 200}, "dtype": "float32"}
     drawn["engine"] = {"init_args": {"concurrency": 16}}
-    data = {"predict": [], "validation_group_size": 4}
+    data = {"predict": [], "num_samples": 4}
     asked = {"model": {"init_args": drawn}, "data": {"init_args": data}}
     work = work_of(asked, prompt_tokens=20, mean_tokens=100)
     assert (work.rows, work.updates, work.sampled_tokens, work.is_whole) == (4, 0, 400, False)

@@ -33,7 +33,7 @@ def init_args(name: str, part: str) -> dict[str, Any]:
 def test_reinforcement_learning_holds_the_papers_numbers(name):
     model, data = init_args(name, "model"), init_args(name, "data")
     assert data["group_size"] == 16 and data["prompts_per_iteration"] * 16 == 8192
-    assert model["rows_per_update"] == 512 and model["num_inner_epochs"] == 1
+    assert model["train_batch_size"] == 512 and model["num_inner_epochs"] == 1
     assert model["objective"]["init_args"]["beta"] == 0.001
     assert model["objective"]["init_args"]["epsilon"] == 10.0
     assert model["optimizer"]["init_args"]["lr"] == 3e-6
@@ -68,21 +68,21 @@ def test_supervised_training_holds_the_papers_numbers(name):
     assert model["optimizer"]["init_args"]["lr"] == 5e-5
     schedule = model["lr_scheduler"]["init_args"]
     assert schedule == {"T_max": data["num_iterations"] * epochs, "eta_min": 5e-6}
-    assert data["row_length"] == 32768 and data["rows_per_update"] == 128
+    assert data["max_seq_len"] == 32768 and data["train_batch_size"] == 128
 
 
 @pytest.mark.parametrize("name", REWARD)
 def test_reward_models_hold_the_papers_numbers(name):
     model, data = init_args(name, "model"), init_args(name, "data")
     assert model["optimizer"]["init_args"]["lr"] == 6e-6 and "lr_scheduler" not in model
-    assert data["examples_per_update"] == 256 and data["max_tokens"] == 8192
+    assert data["train_batch_size"] == 256 and data["max_tokens"] == 8192
     assert data["num_iterations"] is None and read(name)["trainer"]["max_epochs"] == 1
     wanted = {
         "reward_helpful": ("BradleyTerry", "summary"),
         "reward_safety": ("SafeUnsafe", "response"),
     }
     objective = model["objective"]["class_path"].split(".")[-1]
-    assert (objective, data["sees"]) == wanted[name]
+    assert (objective, data["score_on"]) == wanted[name]
 
 
 def found(value: Any, *keys: str) -> list[str]:
@@ -112,7 +112,7 @@ def test_what_a_stage_reads_another_has_written():
     assert len(needed) == 11
 
 
-def save_reward_model(folder: Path, sees: str) -> Path:
+def save_reward_model(folder: Path, score_on: str) -> Path:
     """Save a small random reward model as `RewardModule` exports one."""
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "models/mini")
     torch.manual_seed(0)
@@ -122,7 +122,7 @@ def save_reward_model(folder: Path, sees: str) -> Path:
         pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     config.reward_mean, config.reward_std = 0.0, 1.0
-    config.reward_template, config.reward_sees = "plain", sees
+    config.reward_template, config.reward_score_on = "plain", score_on
     LlamaForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -151,8 +151,8 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(policy)
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(policy)
-    for kind, sees in (("helpful", "summary"), ("safety", "response")):
-        save_reward_model(tmp_path / f"runs/r1_full/reward_{kind}/policy", sees)
+    for kind, score_on in (("helpful", "summary"), ("safety", "response")):
+        save_reward_model(tmp_path / f"runs/r1_full/reward_{kind}/policy", score_on)
     config = here(read(name), tmp_path)
     config["trainer"] |= {
         "accelerator": "cpu", "devices": 1, "strategy": "auto", "precision": "32-true",
@@ -171,19 +171,19 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     small: dict[str, Any] = {"policy": str(policy), "micro_batch_tokens": 512}
     if name in RL:
         sampling = {"max_tokens": 8}
-        small |= {"rows_per_update": 8, "sampling": sampling, "validation_sampling": sampling}
+        small |= {"train_batch_size": 8, "sampling": sampling, "validation_sampling": sampling}
         small["engine"] = {"init_args": {"max_rows": 8}}
         data: dict[str, Any] = {
             "train": [problems],
             "validation": [merge(problems, {"init_args": {"path": held_out}})],
             "prompts_per_iteration": 4, "group_size": 2, "num_iterations": 1,
-            "validation_group_size": 2, "max_prompt_tokens": 128,
+            "num_samples": 2, "max_prompt_tokens": 128,
         }  # fmt: skip
     elif name in SFT:
         documents = [{"prompt": row["question"], "response": row["answer"]} for row in rows]
         for path in found(config["data"], "path"):
             write(Path(path), documents)
-        data = {"row_length": 64, "rows_per_update": 1, "num_iterations": 1}
+        data = {"max_seq_len": 64, "train_batch_size": 1, "num_iterations": 1}
     else:
         [table] = found(config["data"], "path")
         if name == "reward_helpful":
@@ -196,7 +196,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
                 for row, label in zip(rows, labels, strict=True)
             ]
         write(Path(table), examples)
-        data = {"max_tokens": 128, "examples_per_update": 2, "num_iterations": 1}
+        data = {"max_tokens": 128, "train_batch_size": 2, "num_iterations": 1}
     config = merge(config, {"model": {"init_args": small}, "data": {"init_args": data}})
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(config))

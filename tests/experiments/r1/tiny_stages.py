@@ -55,7 +55,7 @@ MEASURES = [
 
 
 def evaluate(folder: Path, policy: Path, run: Path, stage: str) -> None:
-    """Draw, judge and report with k = 4: the real command."""
+    """Draw, grader and report with k = 4: the real command."""
     problems = folder / "problems.jsonl"
     rows = [
         {"question": question, "answer": "4", "kind": kind}

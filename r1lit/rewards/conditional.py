@@ -10,7 +10,7 @@ from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.plain import Reward, as_reward
 
 
-class Only(RewardFunction):
+class ConditionalReward(RewardFunction):
     """``reward`` for problems whose ``meta["kind"]`` is one of ``kinds``, and 0 for all others.
 
     R1's second RL stage adds rules for reasoning and reward models for general prompts (Nature

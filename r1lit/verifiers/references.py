@@ -6,21 +6,21 @@ import re
 from collections.abc import Sequence
 
 from r1lit.batches import Problem
-from r1lit.verifiers.grader import Judge
+from r1lit.verifiers.grader import Grader
 
 SAMPLE = 8
 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
-def check_golds(judge: Judge, problems: Sequence[Problem], key: str) -> None:
+def check_references(grader: Grader, problems: Sequence[Problem], key: str) -> None:
     """Check that some gold answer of every source is one that its verifier can find right.
 
     A few evenly spaced ones are looked at. One that fails among others that pass is the data's
     affair; all of them fail only if the wrong text was taken for the answer.
 
     Args:
-        judge: decides.
+        grader: decides.
         problems: of one split; those whose verifier does not go by the answer are left out.
         key: what the error calls them, ``data.train``.
 
@@ -29,14 +29,14 @@ def check_golds(judge: Judge, problems: Sequence[Problem], key: str) -> None:
     """
     by_source: dict[str, list[Problem]] = {}
     for problem in problems:
-        if judge.verifier_of(problem).needs_answer:
+        if grader.verifier_of(problem).needs_answer:
             by_source.setdefault(problem.source, []).append(problem)
     for source, own in by_source.items():
         sample = own[:: -(-len(own) // SAMPLE)]
-        texts = [f"<answer> {judge.verifier_of(p).gold_text(p)} </answer>" for p in sample]
-        verdicts = judge.verdicts(texts, sample)
+        texts = [f"<answer> {grader.verifier_of(p).gold_text(p)} </answer>" for p in sample]
+        verdicts = grader.verdicts(texts, sample)
         fine = [
-            verdict.status == "right" and num_words(p.answer) <= judge.verifier_of(p).max_words
+            verdict.status == "right" and num_words(p.answer) <= grader.verifier_of(p).max_words
             for verdict, p in zip(verdicts, sample, strict=True)
         ]
         if not any(fine):

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.evaluation.measures import measure
+from r1lit.evaluation.eval_metrics import measure
 from r1lit.rewards import RewardFunction
 from r1lit.rewards.plain import as_reward
 

@@ -11,7 +11,7 @@ def _normal(question: str) -> str:
     return " ".join(question.split())
 
 
-def refuse_leaks(train: Sequence[Problem], held_out: Sequence[Problem], key: str) -> None:
+def refuse_contamination(train: Sequence[Problem], held_out: Sequence[Problem], key: str) -> None:
     """Check that no held-out problem is trained on, by uid or by the words of its question.
 
     White space does not count. ``key`` names the held-out problems in the configuration.

@@ -8,7 +8,7 @@ import pytest
 from jsonargparse import ArgumentParser
 
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.rewards import Only, Reward, RewardFunction, score
+from r1lit.rewards import ConditionalReward, Reward, RewardFunction, score
 
 
 class Length(RewardFunction):
@@ -41,7 +41,7 @@ ROWS = [response("a", kind="reasoning"), response("bb", kind="general"),
 
 def test_it_sees_its_own_kinds_and_pays_nothing_for_others():
     inner = Length(weight=0.5)
-    only = Only(inner, kinds=["general"])
+    only = ConditionalReward(inner, kinds=["general"])
     by_name, total = score([only], ROWS)
     assert by_name == {"length": [0.0, 2.0, 0.0, 4.0]}
     assert total == [0.0, 1.0, 0.0, 2.0]
@@ -50,13 +50,13 @@ def test_it_sees_its_own_kinds_and_pays_nothing_for_others():
 
 def test_it_is_not_called_without_a_response_of_its_kinds():
     inner = Length()
-    assert Only(inner, kinds=["harmful"])(ROWS[:2]) == [0.0, 0.0]
+    assert ConditionalReward(inner, kinds=["harmful"])(ROWS[:2]) == [0.0, 0.0]
     assert inner.asked == []
 
 
 def test_before_its_iteration_it_is_zero_and_not_computed():
     inner = Length()
-    rewards = [Only(inner, kinds=["general", "harmful"], from_iteration=3)]
+    rewards = [ConditionalReward(inner, kinds=["general", "harmful"], from_iteration=3)]
     for iteration in (0, 2):
         assert score(rewards, ROWS, iteration) == ({"length": [0.0] * 4}, [0.0] * 4)
     assert inner.asked == []
@@ -65,7 +65,12 @@ def test_before_its_iteration_it_is_zero_and_not_computed():
 
 
 def test_two_wrappers_wait_for_the_later():
-    assert Only(Only(Length(), from_iteration=5), from_iteration=2).from_iteration == 5
+    assert (
+        ConditionalReward(
+            ConditionalReward(Length(), from_iteration=5), from_iteration=2
+        ).from_iteration
+        == 5
+    )
 
 
 def test_a_plain_callable_can_be_wrapped_and_yaml_reads_it():
@@ -73,7 +78,7 @@ def test_a_plain_callable_can_be_wrapped_and_yaml_reads_it():
     parser.add_argument("--rewards", type=list[Reward])
     accuracy = {"class_path": "r1lit.rewards.Accuracy", "init_args": {"weight": 2.0}}
     spec = {
-        "class_path": "r1lit.rewards.Only",
+        "class_path": "r1lit.rewards.ConditionalReward",
         "init_args": {"reward": accuracy, "kinds": ["reasoning"], "from_iteration": 4},
     }
     (only,) = parser.instantiate(parser.parse_object({"rewards": [spec]})).rewards
@@ -82,20 +87,20 @@ def test_a_plain_callable_can_be_wrapped_and_yaml_reads_it():
     def shout(responses):
         return [1.0 for _ in responses]
 
-    assert Only(shout, kinds=["general"])(ROWS) == [0.0, 1.0, 0.0, 1.0]
+    assert ConditionalReward(shout, kinds=["general"])(ROWS) == [0.0, 1.0, 0.0, 1.0]
 
 
 def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match="kinds: an empty list"):
-        Only(Length(), kinds=[])
+        ConditionalReward(Length(), kinds=[])
     with pytest.raises(ValueError, match="from_iteration: -1"):
-        Only(Length(), from_iteration=-1)
+        ConditionalReward(Length(), from_iteration=-1)
     with pytest.raises(ValueError, match="problem 'p' of source 's' has no kind"):
-        Only(Length(), kinds=["general"])([response("x")])
+        ConditionalReward(Length(), kinds=["general"])([response("x")])
     with pytest.raises(ValueError, match="'short' returned"):
-        Only(short, kinds=["general"])(ROWS)
+        ConditionalReward(short, kinds=["general"])(ROWS)
     with pytest.raises(ValueError, match="not a finite number"):
-        score([Only(broken, kinds=["general"])], ROWS)
+        score([ConditionalReward(broken, kinds=["general"])], ROWS)
 
 
 def short(responses):
