@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.verifiers import THINKING, changed, golds
 from r1lit.batches import Generation, Problem, PromptBatch
-from r1lit.modules.rollout_worker import Clock, RolloutWorker
+from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.policy import load_tokenizer
 from r1lit.rewards import Accuracy, Format
 from r1lit.rollout import OnEnd, RolloutEngine, Sampling
@@ -89,9 +89,9 @@ def measure(grader: Grader, answers: Sequence[str], seconds: float, early: bool)
         sampling=Sampling(),
         seed=0,
     )
-    clock = Clock()
-    worker.collect(None, batch, range(len(answers)), clock)  # type: ignore[arg-type]
-    return clock.grader
+    timings = Timings()
+    worker.collect(None, batch, range(len(answers)), timings)  # type: ignore[arg-type]
+    return timings.grade
 
 
 def main() -> None:

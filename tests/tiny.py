@@ -94,6 +94,26 @@ def save_policy(directory: Path, layers: int = 2, seed: int = 0, width: int = 32
     return directory
 
 
+def save_policy_that_ends(directory: Path) -> Path:
+    """Save one whose responses all end within a few tokens: EOS has a third of the probability.
+
+    The first hidden dimension is large for every token, and the head reads EOS from it.
+    """
+    save_policy(directory)
+    policy = LlamaForCausalLM.from_pretrained(directory)
+    eos = policy.config.eos_token_id
+    with torch.no_grad():
+        policy.model.embed_tokens.weight[:, 0] = 100.0
+        policy.lm_head.weight[:, 0] = 0.0
+        policy.lm_head.weight[eos] = 0.0
+        share_of_others = float(policy.config.vocab_size) / 2
+        policy.lm_head.weight[eos, 0] = (
+            torch.tensor(share_of_others).log() / policy.config.hidden_size**0.5
+        )
+    policy.save_pretrained(directory)
+    return directory
+
+
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """Return ``base`` with ``change`` merged in, mapping by mapping."""
     merged = dict(base)

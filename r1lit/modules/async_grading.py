@@ -37,7 +37,7 @@ class AsyncGrading:
         self.grader = grader
         self.tokenizer = tokenizer
         self.problems = problems
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="judging")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
         self._begun: list[tuple[list[int], Future[list[Judged]]]] = []
 
     def begin(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
@@ -65,6 +65,8 @@ class AsyncGrading:
         return [judged[row] for row in range(len(tokens_B))]
 
     def _judged(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> list[Judged]:
+        if not rows:  # transformers 5 decodes no rows as one empty text
+            return []
         texts = self.tokenizer.batch_decode(
             [list(said) for said in tokens], skip_special_tokens=True
         )

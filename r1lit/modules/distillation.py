@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows, PromptBatch, Rollout
-from r1lit.modules.loss_accumulator import Parts
+from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.plan import BatchPlan
-from r1lit.modules.rollout_worker import Clock
+from r1lit.modules.rollout_worker import Timings
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.student_rollouts import check_stored, roll_out_share
@@ -219,15 +219,15 @@ class DistillationModule(SFTModule, RolloutModule):
 
     def _on_policy_step(self, batch: PromptBatch) -> dict[str, Rollout]:
         self.check_iteration(batch.iteration)
-        clock = Clock()
+        timings = Timings()
         worker = self.worker(self.sampling, self.seed)
         rollout, drawn_B = roll_out_share(
-            worker, self.policy, batch, clock, self.on_policy, self.stored_response
+            worker, self.policy, batch, timings, self.on_policy, self.stored_response
         )
         started = time.perf_counter()
         num_tokens = self.mean_over_ranks(rollout.mask_BT.sum())
         rows_B = torch.arange(len(rollout.responses), device=rollout.response_BT.device)
-        parts = Parts()
+        parts = LossAccumulator()
         packed = is_packed(self.policy)
         loss, norm = self.make_update(
             [
@@ -246,8 +246,8 @@ class DistillationModule(SFTModule, RolloutModule):
             "train/num_tokens": num_tokens,
             "train/on_policy_share": float(drawn_B.float().mean()),
             **outcome_metrics(rollout, "train"),
-            "time/rollout_s": clock.rollout,
-            "time/grade_s": clock.grader,
+            "time/rollout_s": timings.rollout,
+            "time/grade_s": timings.grade,
             "time/update_s": time.perf_counter() - started,
             **parts.metrics("train", num_tokens),
         }

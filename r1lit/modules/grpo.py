@@ -20,9 +20,9 @@ from torch import Tensor
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.plan import BatchPlan
-from r1lit.modules.rollout_worker import Clock, collect_mixed
+from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
-from r1lit.modules.update_metrics import Watch
+from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Objective
 from r1lit.policy import is_packed, response_logp
 from r1lit.rewards import Reward
@@ -134,11 +134,11 @@ class GRPOModule(RolloutModule):
     def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
         """Run one iteration."""
         self.check_iteration(batch.iteration)
-        clock = Clock()
+        timings = Timings()
         worker = self.worker(self.sampling, self.seed, self.objective.advantage)
 
         def collect(rows: range) -> Rollout:
-            return worker.collect(self.policy, batch, rows, clock)
+            return worker.collect(self.policy, batch, rows, timings)
 
         if self.dynamic_sampling:
             rollout, num_dropped = collect_mixed(collect, batch)
@@ -157,8 +157,8 @@ class GRPOModule(RolloutModule):
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
             "train/num_tokens": float(rollout.mask_BT.sum()),
             "train/num_groups_dropped": float(num_dropped),
-            "time/rollout_s": clock.rollout,
-            "time/grade_s": clock.grader,
+            "time/rollout_s": timings.rollout,
+            "time/grade_s": timings.grade,
             "time/update_s": time.perf_counter() - started,
         }
         self.iteration += 1
@@ -167,7 +167,7 @@ class GRPOModule(RolloutModule):
 
     def _maximise(self, rollout: Rollout) -> dict[str, float]:
         """Make the iteration's updates; return what to log about them."""
-        watch = Watch(self.objective)
+        watch = UpdateMetrics(self.objective)
         losses, norms = [], []
         packed, skip = is_packed(self.policy), self.objective.skips_zero_advantage()
         for index, rows_b in enumerate(self._minibatches(rollout)):
@@ -206,7 +206,13 @@ class GRPOModule(RolloutModule):
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
     def _loss(
-        self, rollout: Rollout, rows_b: Tensor, weight_bT: Tensor, watch: Watch, *, first: bool
+        self,
+        rollout: Rollout,
+        rows_b: Tensor,
+        weight_bT: Tensor,
+        watch: UpdateMetrics,
+        *,
+        first: bool,
     ) -> Tensor:
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
         width = int(rollout.mask_BT[rows_b].sum(-1).max())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 
-class Parts:
+class LossAccumulator:
     """Takes the loss out of what a micro-batch computes, and adds up the rest of it."""
 
     def __init__(self) -> None:

@@ -19,14 +19,14 @@ from r1lit.verifiers import Grader
 
 
 @dataclass(kw_only=True)
-class Clock:
+class Timings:
     """Seconds spent on each part of an iteration.
 
-    What is judged while responses are drawn is part of ``rollout``; ``grader`` is what comes after.
+    What is judged while responses are drawn is part of ``rollout``; ``grade`` is what comes after.
     """
 
     rollout: float = 0.0
-    grader: float = 0.0
+    grade: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,14 @@ class RolloutWorker:
         policy: PreTrainedModel,
         batch: PromptBatch,
         rows: Sequence[int],
-        clock: Clock,
+        timings: Timings,
         iteration: int | None = None,
     ) -> Rollout:
         """Roll out problems ``rows`` of the batch. Without ``advantage``, advantages are 0."""
         iteration = batch.iteration if iteration is None else iteration
         prompts = tuple(batch.prompts[p] for p in rows)
         started = time.perf_counter()
-        with self._judging(batch, rows) as judging:
+        with self._grading(batch, rows) as grading:
             generation = self.engine.generate(
                 policy,
                 self.tokenizer,
@@ -63,7 +63,7 @@ class RolloutWorker:
                 seed=self.seed,
                 iteration=iteration,
                 samples=batch.samples(rows),
-                on_end=judging.begin,
+                on_end=grading.begin,
             )
             if not bool(generation.logp_BT.isfinite().all()):
                 raise ValueError(
@@ -71,36 +71,36 @@ class RolloutWorker:
                     f" {iteration}: its weights are broken; resume from the last checkpoint, with"
                     " less learning rate"
                 )
-            clock.rollout += time.perf_counter() - started
-            return self._finish(judging, generation, batch, rows, clock, iteration)
+            timings.rollout += time.perf_counter() - started
+            return self._finish(grading, generation, batch, rows, timings, iteration)
 
     def judged(
         self,
         generation: Generation,
         batch: PromptBatch,
         rows: Sequence[int],
-        clock: Clock,
+        timings: Timings,
         iteration: int,
     ) -> Rollout:
         """Return responses to problems ``rows`` as a rollout, with rewards and advantages."""
-        with self._judging(batch, rows) as judging:
-            return self._finish(judging, generation, batch, rows, clock, iteration)
+        with self._grading(batch, rows) as grading:
+            return self._finish(grading, generation, batch, rows, timings, iteration)
 
-    def _judging(self, batch: PromptBatch, rows: Sequence[int]) -> AsyncGrading:
+    def _grading(self, batch: PromptBatch, rows: Sequence[int]) -> AsyncGrading:
         problems = [batch.problems[p] for p in rows for _ in range(batch.group_size)]
         return AsyncGrading(self.grader, self.tokenizer, problems)
 
     def _finish(
         self,
-        judging: AsyncGrading,
+        grading: AsyncGrading,
         generation: Generation,
         batch: PromptBatch,
         rows: Sequence[int],
-        clock: Clock,
+        timings: Timings,
         iteration: int,
     ) -> Rollout:
         started = time.perf_counter()
-        responses = respond(judging, generation)
+        responses = respond(grading, generation)
         # in evaluation every reward is computed, so that the curve of one that waits shows too
         training_iteration = None if self.advantage is None else iteration
         rewards, total = score(self.rewards, responses, training_iteration)
@@ -110,7 +110,7 @@ class RolloutWorker:
         advantage_PG = (
             torch.zeros_like(reward_PG) if self.advantage is None else self.advantage(reward_PG)
         )
-        clock.grader += time.perf_counter() - started
+        timings.grade += time.perf_counter() - started
         return Rollout(
             iteration=iteration,
             group_size=batch.group_size,
@@ -128,7 +128,7 @@ class RolloutWorker:
         )
 
 
-def respond(judging: AsyncGrading, generation: Generation) -> tuple[Response, ...]:
+def respond(grading: AsyncGrading, generation: Generation) -> tuple[Response, ...]:
     """Return the responses of a generation with their verdicts."""
     tokens = [
         row[mask].tolist()
@@ -143,8 +143,8 @@ def respond(judging: AsyncGrading, generation: Generation) -> tuple[Response, ..
             finished=finished,
         )
         for (text, verdict), problem, row, finished in zip(
-            judging.finish(tokens),
-            judging.problems,
+            grading.finish(tokens),
+            grading.problems,
             tokens,
             generation.finished_B.tolist(),
             strict=True,

@@ -6,7 +6,7 @@ from typing import Any
 
 from r1lit.batches import PromptBatch, Rollout, Status
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.rollout_worker import Clock, RolloutWorker
+from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.objectives import AdvantageEstimator
 from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
@@ -89,7 +89,7 @@ class RolloutModule(PolicyModule):
     def _roll_out(self, batch: PromptBatch) -> Rollout:
         worker = self.worker(self.validation_sampling, self.seed + VALIDATION_STREAM)
         rows = range(batch.num_prompts)
-        return worker.collect(self.policy, batch, rows, Clock(), int(self.iteration))
+        return worker.collect(self.policy, batch, rows, Timings(), int(self.iteration))
 
     def worker(
         self, sampling: Sampling, seed: int, advantage: AdvantageEstimator | None = None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.loss_accumulator import Parts
+from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.plan import check_update, print_supervised_plan
 from r1lit.policy import document_predictions, refuse_leaking
 
@@ -42,7 +42,7 @@ class SFTModule(PolicyModule):
         """Make one update."""
         self.check_iteration(batch.iteration)
         num_tokens = self.mean_over_ranks(batch.loss_mask_RL.sum())
-        parts = Parts()
+        parts = LossAccumulator()
         loss, norm = self.make_update(
             [
                 partial(parts.share, partial(self.summed_losses, rows), num_tokens)
@@ -66,7 +66,7 @@ class SFTModule(PolicyModule):
     def validation_step(self, batch: PackedRows, batch_idx: int) -> Any:
         """Measure the loss of held-out rows."""
         num_tokens = int(batch.loss_mask_RL.sum())
-        parts = Parts()
+        parts = LossAccumulator()
         shares = [
             float(parts.share(partial(self.summed_losses, rows), 1.0))
             for rows in self._micro_batches(batch)

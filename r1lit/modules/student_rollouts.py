@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit.batches import Generation, Problem, PromptBatch, Rollout
-from r1lit.modules.rollout_worker import Clock, RolloutWorker
+from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.rollout.groups import join_rollouts
 from r1lit.seeding import generator
 
@@ -21,7 +21,7 @@ def roll_out_share(
     worker: RolloutWorker,
     policy: PreTrainedModel,
     batch: PromptBatch,
-    clock: Clock,
+    timings: Timings,
     share: float,
     key: str,
 ) -> tuple[Rollout, Tensor]:
@@ -40,11 +40,11 @@ def roll_out_share(
     stored = [p for p in range(batch.num_prompts) if p not in set(drawn)]
     rollouts = []
     if drawn:
-        rollouts.append(worker.collect(policy, batch, drawn, clock))
+        rollouts.append(worker.collect(policy, batch, drawn, timings))
     if stored:
         problems = [batch.problems[p] for p in stored]
         generation = stored_generation(worker.tokenizer, problems, key, policy.device)
-        rollouts.append(worker.judged(generation, batch, stored, clock, batch.iteration))
+        rollouts.append(worker.judged(generation, batch, stored, timings, batch.iteration))
     rollout = join_rollouts(rollouts)
     drawn_B = torch.arange(len(rollout.responses), device=rollout.response_BT.device)
     return rollout, drawn_B < len(drawn) * batch.group_size

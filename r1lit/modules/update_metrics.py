@@ -16,7 +16,7 @@ from r1lit.objectives.diagnostics import (
 )
 
 
-class Watch:
+class UpdateMetrics:
     """Adds up sums over tokens across micro-batches, and divides once."""
 
     def __init__(self, objective: Objective) -> None:

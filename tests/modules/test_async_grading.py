@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from test_grpo_module import untimed
-from tiny import TiredVerifier, data, model
+from tiny import TiredVerifier, data, model, save_policy_that_ends
 from tiny_models import EOS, make_tokenizer, says
 
 from r1lit.batches import Problem, PromptBatch, Verdict
 from r1lit.modules.async_grading import AsyncGrading
-from r1lit.modules.rollout_worker import Clock, RolloutWorker
+from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.rewards import Accuracy
 from r1lit.rollout import InProcessEngine, Sampling
 from r1lit.verifiers import CountdownVerifier, FunctionalCodeVerifier, Grader, MathVerifier
@@ -73,11 +73,11 @@ def test_verdicts_do_not_depend_on_when_they_were_begun(grader: Grader, num_begu
     tokenizer = make_tokenizer()
     tokens = [tokenizer(text)["input_ids"] for text, _ in ROWS]
     order = random.Random(num_begun).sample(range(len(ROWS)), num_begun)
-    with AsyncGrading(grader, tokenizer, [problem for _, problem in ROWS]) as judging:
+    with AsyncGrading(grader, tokenizer, [problem for _, problem in ROWS]) as grading:
         for start in range(0, num_begun, 2):
             rows = order[start : start + 2]
-            judging.begin(rows, [[*tokens[row], EOS] for row in rows])
-        judged = judging.finish(tokens)
+            grading.begin(rows, [[*tokens[row], EOS] for row in rows])
+        judged = grading.finish(tokens)
     assert [text for text, _ in judged] == [text for text, _ in ROWS]
     assert [verdict.status for _, verdict in judged] == STATUSES
     votes = [verdict.canonical for _, verdict in judged]
@@ -134,7 +134,7 @@ def collect(grader: Grader, engine: InProcessEngine):
         sampling=Sampling(max_tokens=9),
         seed=0,
     )
-    return worker.collect(says([10, 65, EOS], [20, 66, 20]), batch, range(2), Clock())
+    return worker.collect(says([10, 65, EOS], [20, 66, 20]), batch, range(2), Timings())
 
 
 def test_a_finished_response_is_judged_while_others_still_decode():
@@ -185,13 +185,48 @@ class BackgroundJudge(Grader):
 
 
 def test_a_run_does_not_depend_on_when_its_responses_are_judged(fit, tmp_path: Path):
-    grader = {"class_path": "test_judging.BackgroundJudge"}
+    grader = {"class_path": "test_async_grading.BackgroundJudge"}
     change = [model(grader=grader, sampling={"max_tokens": 24}), data(num_iterations=2)]
     fit("early", *change)
-    fit("late", *change, model(engine={"class_path": "test_judging.Silent"}))
+    fit("late", *change, model(engine={"class_path": "test_async_grading.Silent"}))
     assert untimed(tmp_path / "early") == untimed(tmp_path / "late")
     early, late = ((tmp_path / name / "responses.jsonl").read_text() for name in ("early", "late"))
     assert early == late and {json.loads(line)["finished"] for line in early.splitlines()} == {
         True,
         False,
     }
+
+
+def word_problems(path: Path, numbers: range) -> dict[str, object]:
+    """Write word problems in the form of GSM8K; return the YAML of their source."""
+    lines = [
+        {
+            "question": f"Tom has {n} pens and buys {n} more. How many has he?",
+            "answer": f"{n} + {n} = <<{n}+{n}={2 * n}>>{2 * n}\n#### {2 * n}",
+        }
+        for n in numbers
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    init_args = {"path": str(path), "answer_pattern": r"####\s*(.+)", "source": "gsm8k"}
+    return {"class_path": "r1lit.data.TableProblems", "init_args": init_args}
+
+
+def test_a_run_on_mathematics_alone_in_which_every_response_ends(fit, tmp_path: Path):
+    """Every verdict is begun while others decode, and none is left for the end of the rollout."""
+    fit(
+        "run",
+        model(
+            policy=str(save_policy_that_ends(tmp_path / "ends")),
+            rewards=[{"class_path": "r1lit.rewards.Accuracy"}, {"class_path": "tiny.DigitShare"}],
+            sampling={"max_tokens": 64},
+        ),
+        data(
+            train=[word_problems(tmp_path / "train.jsonl", range(1, 17))],
+            validation=[word_problems(tmp_path / "test.jsonl", range(17, 21))],
+            num_iterations=2,
+        ),
+    )
+    run = tmp_path / "run"
+    lines = [json.loads(line) for line in (run / "responses.jsonl").read_text().splitlines()]
+    assert lines and all(line["finished"] for line in lines)
+    assert [line["iteration"] for line in untimed(run)] == [0, 1]
