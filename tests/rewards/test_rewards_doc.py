@@ -70,10 +70,10 @@ def test_every_reward_of_the_page_can_be_built_and_scores():
     assert by_name["language_consistency"] == [1.0] and by_name["brevity"] == [1.0]
 
 
-def test_the_judge_of_the_page_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_grader_of_the_page_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--judge", type=Grader)
+    parser.add_argument("--grader", type=Grader)
     grader = parser.instantiate(parser.parse_string(BLOCKS[-1])).grader
     assert set(grader.verifiers) == {"math", "generative"}
 

@@ -94,8 +94,8 @@ def test_verifiers_are_chosen_in_yaml(tmp_path):
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser()
-    parser.add_argument("--judge", type=Grader)
-    path = tmp_path / "judge.yaml"
+    parser.add_argument("--grader", type=Grader)
+    path = tmp_path / "grader.yaml"
     path.write_text(
         """
 grader:
