@@ -129,7 +129,11 @@ class Rollout:
 
     ``prompts`` (P of them) and ``responses`` (B, prompt-major) are host data; tensors live on the
     policy's device. ``reward_PG`` is the weighted sum of ``rewards``, each unweighted and by name.
-    ``advantage_B`` is one number a row.
+
+    ``length_B`` says which tokens exist (``mask_BT``), EOS included; ``loss_mask_BT`` which of them
+    count in the loss, in any pattern: a tool's output or a truncated response may be left out.
+    ``logp_sampler_BT`` are log-probs as sampled; ``logp_old_BT`` those that ratios start from, the
+    same unless a correction has the trainer compute them anew. ``advantage_BT`` is per token.
     """
 
     iteration: int
@@ -137,26 +141,35 @@ class Rollout:
     prompts: tuple[tuple[int, ...], ...]
     responses: tuple[Response, ...]
     response_BT: Tensor
-    mask_BT: Tensor
+    length_B: Tensor
+    loss_mask_BT: Tensor
+    logp_sampler_BT: Tensor
     logp_old_BT: Tensor
     rewards: Mapping[str, Tensor]
     reward_PG: Tensor
-    advantage_B: Tensor
+    advantage_BT: Tensor
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
         shape = self.response_BT.shape
         assert len(self.responses) == num_rows == shape[0], (len(self.responses), num_rows, shape)
-        assert self.mask_BT.shape == shape and self.mask_BT.dtype == torch.bool
-        assert self.logp_old_BT.shape == shape
+        assert self.length_B.shape == shape[:1] and not self.length_B.is_floating_point()
+        assert self.loss_mask_BT.shape == shape and self.loss_mask_BT.dtype == torch.bool
+        assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
+        assert self.advantage_BT.shape == shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
-        assert self.advantage_B.shape == (num_rows,)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())
 
     @property
     def num_prompts(self) -> int:
         """P, the number of groups."""
         return len(self.prompts)
+
+    @property
+    def mask_BT(self) -> Tensor:
+        """Which tokens exist: true up to each response's length."""
+        step_T = torch.arange(self.response_BT.shape[1], device=self.length_B.device)
+        return step_T < self.length_B[:, None]
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -230,6 +230,7 @@ class DistillationModule(SFTModule, RolloutModule):
         parts = LossAccumulator()
         packed = is_packed(self.policy)
         loss, norm = self.make_update(
+            self.optimizers(),
             [
                 partial(
                     parts.share, partial(self._row_losses, rollout, rows_b, drawn_B), num_tokens
@@ -237,7 +238,7 @@ class DistillationModule(SFTModule, RolloutModule):
                 for rows_b in micro_batches(
                     rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False
                 )
-            ]
+            ],
         )
         metrics = {
             "train/loss": loss,

@@ -44,10 +44,11 @@ class SFTModule(PolicyModule):
         num_tokens = self.mean_over_ranks(batch.loss_mask_RL.sum())
         parts = LossAccumulator()
         loss, norm = self.make_update(
+            self.optimizers(),
             [
                 partial(parts.share, partial(self.summed_losses, rows), num_tokens)
                 for rows in self._micro_batches(batch)
-            ]
+            ],
         )
         self.iteration += 1
         self.log_dict(
