@@ -1,7 +1,6 @@
 """The data module: sources in, batches out.
 
-With ``train`` it feeds reinforcement learning (``PromptBatch``), with ``documents`` supervised
-training (``PackedRows``). The tokenizer is the module's own, so one place names the model.
+Problems become ``PromptBatch``, documents ``PackedRows``, by the tokenizer of the module.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem
 from r1lit.data.base import DocumentSource, ProblemSource
-from r1lit.data.contamination import refuse_contamination
+from r1lit.data.contamination import refuse_contamination, refuse_imitated
 from r1lit.data.loaders import FixedSampler, Order, PromptLoader, RowLoader, ShuffledSampler
 from r1lit.data.packing import LossOn, TooLong
 from r1lit.data.plan import describe
@@ -45,13 +44,13 @@ class R1DataModule(LightningDataModule):
 
     Supervised training: documents are shuffled once, packed whole into rows of ``max_seq_len``
     tokens, and ``train_batch_size`` rows make an update. ``loss_on`` is "response", or "all" for
-    pretraining. ``too_long`` says what becomes of a document longer than a row.
+    pretraining. ``too_long`` says what becomes of a document longer than a row. Validation takes
+    ``validation_documents`` for their loss, ``validation`` problems to roll out, or both.
 
     ``template`` is a name or a text with {question} (see ``r1lit.text.templates``), or "chat" for
-    the
-    tokenizer's chat template; ``wording`` is put around the question first and is no part of the
-    problem. Prompts may have ``max_prompt_tokens`` at most, and fewer than the model's context. A
-    validation or test problem that is also trained on is an error unless ``allow_overlap``.
+    the tokenizer's chat template; ``wording`` is put around the question first and is no part of
+    the problem. Prompts may have ``max_prompt_tokens`` at most, and fewer than the model's context.
+    A held-out problem that is also trained on is an error unless ``allow_overlap``.
     """
 
     def __init__(
@@ -83,10 +82,6 @@ class R1DataModule(LightningDataModule):
             raise ValueError(
                 "data.train and data.documents are both given: train on problems (reinforcement"
                 " learning) or on documents (supervised), and set the other to null"
-            )
-        if documents and validation:
-            raise ValueError(
-                "data.documents goes with data.validation_documents, not with data.validation"
             )
         if validation_documents and not documents:
             raise ValueError("data.validation_documents is given without data.documents")
@@ -127,10 +122,7 @@ class R1DataModule(LightningDataModule):
         self.num_truncated = 0
 
     def setup(self, stage: str) -> None:
-        """Read and tokenise what ``stage`` (fit, validate, test or predict) needs, once.
-
-        Fitting also reads the test problems, to check that none is trained on.
-        """
+        """Read and tokenise what ``stage`` needs, once; a fit also reads the test problems."""
         if stage == "fit" and not (self.problem_sources["train"] or self.document_sources["train"]):
             raise ValueError(
                 "data: nothing is given to fit: neither data.train (problems, for reinforcement"
@@ -145,29 +137,37 @@ class R1DataModule(LightningDataModule):
             self._read_problems(split)
             self._encode_problems(split)
             self._encode_documents(split)
-        if stage == "fit" and not self.allow_overlap and "train" in self.problems:
+        if stage == "fit" and not self.allow_overlap:
+            self._refuse_leaks()
+
+    def _refuse_leaks(self) -> None:
+        if "train" in self.documents and "validation" in self.problems:
+            refuse_imitated(
+                self.documents["train"], self.problems["validation"], self.prompts["validation"]
+            )
+        if "train" in self.problems:
             self._read_problems("test")
             for split in ("validation", "test"):
                 refuse_contamination(self.problems["train"], self.problems.get(split, []), split)
 
     def train_dataloader(self) -> PromptLoader | RowLoader:
-        """Return the loader of iterations (``PromptBatch``) or of updates (``PackedRows``).
-
-        It is the same one throughout a fit, so a reload continues.
-        """
+        """Return the loader of a fit's iterations, always the same one: a reload continues."""
         if self._train_loader is None:
             self._train_loader = self._make_train_loader()
             if self._train_state is not None:
                 self._train_loader.load_state_dict(self._train_state)
         return self._train_loader
 
-    def val_dataloader(self) -> PromptLoader | RowLoader | list[Any]:
-        """Return the loader of validation problems or documents; none if none are given."""
+    def val_dataloader(self) -> list[PromptLoader | RowLoader]:
+        """Return the loaders of validation documents and of validation problems, those given."""
+        loaders: list[PromptLoader | RowLoader] = []
         if "validation" in self.rows:
             size = len(self.rows["validation"])
             rows = FixedSampler(size, self.train_batch_size, self._process()["world_size"])
-            return self._row_loader("validation", rows, None)
-        return self._held_out_loader("validation") if "validation" in self.problems else []
+            loaders.append(self._row_loader("validation", rows, None))
+        if "validation" in self.problems:
+            loaders.append(self._held_out_loader("validation"))
+        return loaders
 
     def test_dataloader(self) -> PromptLoader:
         """Return the loader of test problems."""

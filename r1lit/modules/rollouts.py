@@ -83,7 +83,13 @@ class RolloutModule(PolicyModule):
     def _evaluate(self, batch: PromptBatch, stage: str) -> dict[str, Rollout]:
         rollout = self._roll_out(batch)
         metrics = outcome_metrics(rollout, stage)
-        self.log_dict(metrics, on_epoch=True, batch_size=len(rollout.responses), sync_dist=True)
+        self.log_dict(
+            metrics,
+            on_epoch=True,
+            batch_size=len(rollout.responses),
+            sync_dist=True,
+            add_dataloader_idx=False,  # held-out documents have a loader beside this one
+        )
         return {"rollout": rollout}
 
     def _roll_out(self, batch: PromptBatch) -> Rollout:
