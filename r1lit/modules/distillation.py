@@ -141,11 +141,11 @@ class DistillationModule(SFTModule):
                 self.stored_response,
                 self.sampling.max_tokens,
             )
-        num_rows = self.data.prompts_per_iteration * self.data.group_size
+        rollout = self.data.rollout
         self.plan = BatchPlan(
-            num_prompts=self.data.prompts_per_iteration,
-            group_size=self.data.group_size,
-            train_batch_size=num_rows,
+            num_prompts=rollout.prompts_per_iteration,
+            group_size=rollout.group_size,
+            train_batch_size=rollout.prompts_per_iteration * rollout.group_size,
             micro_batch_tokens=self.micro_batch_tokens,
             num_inner_epochs=1,
             world_size=self.trainer.world_size,
@@ -156,13 +156,13 @@ class DistillationModule(SFTModule):
         if limit is None or data is None:
             return
         longest = max((len(d) for split in data.documents.values() for d in split), default=0)
-        if self.on_policy and data.prompts:
-            prompts = [len(p) for split in data.prompts.values() for p in split]
+        if self.on_policy and data.prompt_ids:
+            prompts = [len(p) for split in data.prompt_ids.values() for p in split]
             longest = max(prompts) + self.sampling.max_tokens
         if longest > limit:
             raise ValueError(
                 f"teacher: {teacher.name!r} attends over {limit} tokens, but there may be"
-                f" {longest} to score; lower data.max_seq_len or sampling.max_tokens"
+                f" {longest} to score; lower data.packing.max_seq_len or sampling.max_tokens"
             )
 
     def configure_model(self) -> None:

@@ -59,7 +59,7 @@ class RolloutModule(PolicyModule):
 
     def _check_context(self, data: Any, stage: str) -> None:
         limit = self.context_length
-        longest = max((len(p) for prompts in data.prompts.values() for p in prompts), default=0)
+        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
         training = [self.sampling] if stage == "fit" else []
         for sampling in (*training, self.validation_sampling):
             if limit is not None and longest + sampling.max_tokens > limit:

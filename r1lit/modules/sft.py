@@ -64,7 +64,7 @@ class SFTModule(RolloutModule):
         attention = str(self._loading["attention"])
         refuse_leaking(self.policy_path, self.policy_config, attention)
         if stage == "fit" and self.data is not None:
-            check_update(self.data.train_batch_size, self.trainer.world_size)
+            check_update(self.data.packing.train_batch_size, self.trainer.world_size)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""

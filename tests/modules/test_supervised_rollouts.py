@@ -35,9 +35,8 @@ def tables(folder: Path) -> dict[str, Any]:
         "documents": source("TableDocuments", documents, template=TEMPLATE),
         "validation_documents": source("TableDocuments", documents, template=TEMPLATE, limit=4),
         "validation": source("TableProblems", problems),
-        "template": TEMPLATE,
-        "num_samples": 3,
-        "validation_prompts_per_batch": 4,
+        "prompts": {"template": TEMPLATE},
+        "evaluation": {"num_samples": 3, "prompts_per_batch": 4},
         "allow_overlap": True,  # what is learnt by heart is easy to test on
     }
 
@@ -50,7 +49,11 @@ def config(run: Path, policy: Path, *changes: dict[str, Any], **model: Any) -> P
     table = {"class_path": "r1lit.callbacks.ResponseTable", "init_args": {"dirpath": str(run)}}
     made["trainer"]["callbacks"] += [*callbacks, table]
     made["trainer"]["val_check_interval"] = 30
-    made["data"]["init_args"] |= {**tables(run.parent), "num_iterations": 60, "max_seq_len": 48}
+    made["data"]["init_args"] |= {
+        **tables(run.parent),
+        "num_iterations": 60,
+        "packing": {"max_seq_len": 48},
+    }
     for change in changes:
         made = merge(made, change)
     path.write_text(yaml.safe_dump(made))
