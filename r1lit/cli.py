@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jsonargparse import ArgumentError
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from r1lit import console
+from r1lit.composition import compose
 from r1lit.cpu.machine import has_fast_bfloat16
 
 QUIET = (
@@ -50,9 +54,15 @@ class R1CLI(LightningCLI):
     """
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the seeds, and let precision be insisted on."""
+        """Link the seeds, name the run folder, and let precision be insisted on."""
         parser.link_arguments("seed_everything", "model.init_args.seed")
         parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.add_argument(
+            "--run",
+            type=str | None,
+            default=None,
+            help="The run folder: checkpoints, policy, numbers, responses and logs go there.",
+        )
         parser.add_argument(
             "--slow_bf16",
             type=bool,
@@ -74,6 +84,13 @@ class R1CLI(LightningCLI):
                 "precision: 32-true instead of bf16-mixed, since this CPU has no instructions for"
                 " bfloat16 (--slow_bf16 true keeps it)"
             )
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Make the trainer; without a logger in the YAML, TensorBoard's is in the run folder."""
+        config = self.config[self.subcommand]
+        if config.run and config.trainer.logger in (None, True):
+            kwargs["logger"] = TensorBoardLogger(config.run, name="", version="")
+        return super().instantiate_trainer(**kwargs)
 
 
 def main(args: Sequence[str] | None = None) -> R1CLI:
@@ -106,7 +123,7 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             save_config_callback=SaveFitConfig,
             save_config_kwargs={"overwrite": True},
             parser_kwargs={"exit_on_error": False},
-            args=list(args) if args is not None else None,
+            args=compose(sys.argv[1:] if args is None else args),
         )
     except (ArgumentError, MisconfigurationException, FileNotFoundError, ValueError) as error:
         if "\n" not in str(error) and isinstance(error, ValueError):

@@ -23,7 +23,8 @@ LAYERS = (
     {"objectives", "sandbox", "text"},
     {"jsonl", "endpoint"},
     {"cpu"},
-    {"atomic", "transport", "batches", "seeding", "console"},
+    {"composition"},
+    {"atomic", "transport", "batches", "seeding", "console", "renamed"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -170,8 +170,8 @@ class PromptLoader(Loader[PromptBatch]):
         self.rank = rank
         self.world_size = world_size
         if isinstance(order, ShuffledSampler):
-            divide("prompts_per_iteration", order.count - num_reserve, world_size)
-            divide("num_reserve_prompts", num_reserve, world_size)
+            divide("data.rollout.prompts_per_iteration", order.count - num_reserve, world_size)
+            divide("data.rollout.num_reserve_prompts", num_reserve, world_size)
 
     def batch(self, i: int) -> PromptBatch:
         """Return this process's share of iteration ``i``."""
@@ -220,7 +220,7 @@ class RowLoader(Loader[PackedRows]):
         self.rank = rank
         self.world_size = world_size
         if isinstance(order, ShuffledSampler):
-            divide("train_batch_size", order.count, world_size)
+            divide("data.packing.train_batch_size", order.count, world_size)
 
     def batch(self, i: int) -> PackedRows:
         """Return this process's share of update ``i``."""
@@ -247,7 +247,7 @@ def divide(key: str, count: int, world_size: int) -> None:
     """Check that a batch comes out even over processes.
 
     Raises:
-        ValueError: naming ``data.<key>`` if it does not.
+        ValueError: naming ``key`` if it does not.
     """
     if count % world_size:
-        raise ValueError(f"data.{key}: {count} does not divide among {world_size} processes")
+        raise ValueError(f"{key}: {count} does not divide among {world_size} processes")

@@ -52,7 +52,7 @@ class GRPOModule(RolloutModule):
         train_batch_size: rows of a minibatch, over all ranks.
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
-            (``data.num_reserve_prompts``).
+            (``data.rollout.num_reserve_prompts``).
         mask_truncated: leave responses that were cut at the limit out of the loss, as DAPO's
             overlong filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the
             group's advantages, and they still count as rows where the loss is a mean over rows.
@@ -108,23 +108,23 @@ class GRPOModule(RolloutModule):
         data = self.data
         if data is not None and stage == "fit":
             smallest = self.objective.advantage.min_group_size
-            if data.group_size < smallest:
+            if data.rollout.group_size < smallest:
                 raise ValueError(
-                    f"group_size: {data.group_size} is below {smallest}, which"
+                    f"data.rollout.group_size: {data.rollout.group_size} is below {smallest}, which"
                     f" {type(self.objective.advantage).__name__} needs to compare responses"
                 )
             self.plan = BatchPlan(
-                num_prompts=data.prompts_per_iteration,
-                group_size=data.group_size,
+                num_prompts=data.rollout.prompts_per_iteration,
+                group_size=data.rollout.group_size,
                 train_batch_size=self.train_batch_size,
                 micro_batch_tokens=self.micro_batch_tokens,
                 num_inner_epochs=self.num_inner_epochs,
                 world_size=self.trainer.world_size,
             )
-            if self.dynamic_sampling and not data.num_reserve_prompts:
+            if self.dynamic_sampling and not data.rollout.num_reserve_prompts:
                 raise ValueError(
-                    "num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw from; twice"
-                    f" prompts_per_iteration, {2 * data.prompts_per_iteration}, is usual"
+                    "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw"
+                    f" from; twice prompts_per_iteration, {2 * self.plan.num_prompts}, is usual"
                 )
 
     def configure_model(self) -> None:

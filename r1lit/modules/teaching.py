@@ -85,13 +85,14 @@ def check_data(data: Any, on_policy: float) -> None:
             f"data.train: null, but with on_policy: {on_policy} the student draws responses to"
             " problems; give problems, or set on_policy: 0 to learn from data.documents"
         )
-    if 0 < on_policy < 1 and data.group_size > 1:
+    rollout = data.rollout
+    if 0 < on_policy < 1 and rollout.group_size > 1:
         raise ValueError(
-            f"data.group_size: {data.group_size} with on_policy: {on_policy} would learn each"
-            f" stored response {data.group_size} times; set it to 1"
+            f"data.rollout.group_size: {rollout.group_size} with on_policy: {on_policy} would learn"
+            f" each stored response {rollout.group_size} times; set it to 1"
         )
-    if on_policy and data.num_reserve_prompts:
+    if on_policy and rollout.num_reserve_prompts:
         raise ValueError(
-            f"data.num_reserve_prompts: {data.num_reserve_prompts} are for dynamic sampling, which"
-            " distillation has not; set it to 0"
+            f"data.rollout.num_reserve_prompts: {rollout.num_reserve_prompts} are for dynamic"
+            " sampling, which distillation has not; set it to 0"
         )
