@@ -8,6 +8,11 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 
+def to_bytes(text: str) -> bytes:
+    """Return any text as UTF-8, lone surrogates (which no UTF-8 text may hold) included."""
+    return text.encode("utf-8", "surrogatepass")
+
+
 class SandboxError(RuntimeError):
     """The sandbox itself failed, or this machine has none; the program is not to blame."""
 

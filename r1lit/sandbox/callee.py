@@ -19,17 +19,18 @@ from r1lit.sandbox import plain
 NAME = "solution"
 
 
-def answer_calls(paths: Sequence[str], channel: int) -> NoReturn:
-    """Load a program, file after file, then answer one call a line until the channel closes."""
+def answer_calls(files: Sequence[tuple[str, bytes]], channel: int) -> NoReturn:
+    """Load a program, file after file, then answer one call a line until the channel closes.
+
+    ``files`` are paths and contents.
+    """
     connection = socket.socket(fileno=channel)
     lines = connection.makefile("r", encoding="ascii")
     module = types.ModuleType(NAME)
     sys.modules[NAME] = module
     say = _teller(connection)
     try:
-        for path in paths:
-            with open(path, encoding="utf-8") as file:
-                source = file.read()
+        for path, source in files:
             exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:
         say("failed", type(error).__name__, _text(error))

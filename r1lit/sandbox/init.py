@@ -10,6 +10,9 @@ Its client speaks to it over a socket, in frames:
     run   argv or python, limits, keep, talk; body = stdin
           -> exit_code, signal, timed_out, limit, seconds, split; body = stdout + stderr
 
+A failure of the sandbox itself is answered with ``{"failed": why}``, and ends it. A program counts
+as started, and its end as its own, only after its process has said that it is confined.
+
 ``python`` names files of ``/program`` for this interpreter: the first is run, or, with ``talk``,
 all are loaded in turn. ``{program}`` in ``argv`` stands for ``/program``. ``keep`` names files of
 ``/scratch`` to move into ``/program`` after a run that ended well; ``talk`` hands the program the
@@ -20,18 +23,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
-import signal
 import socket
 import stat
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from r1lit.sandbox import python_program, seccomp
+from r1lit.sandbox import python_program
+from r1lit.sandbox.base import SandboxError
 from r1lit.sandbox.callee import answer_calls
-from r1lit.sandbox.confine import confine
+from r1lit.sandbox.confine import confine, keep_only
 from r1lit.sandbox.folders import Folders
 from r1lit.sandbox.frames import receive_frame, send_frame
 from r1lit.sandbox.kernel import adopt_orphans, die_with_parent
@@ -39,6 +42,8 @@ from r1lit.sandbox.view import View
 from r1lit.sandbox.watch import Watch, kill_all
 
 INSIDE_USER = 65534
+_READY = b"ready"
+_START_S = 20.0
 
 
 @dataclass(kw_only=True)
@@ -103,8 +108,7 @@ def protections(protected: bool, user: int | None, proc: int | None) -> list[str
         on.append(f"an unprivileged user of its own ({user}), without capabilities")
     else:
         on.append("no capabilities" + (", in a user namespace" if protected else ""))
-    if seccomp.supported():
-        on.append("a system call filter: no sockets but local ones, no namespaces, no tracing")
+    on.append("a system call filter: no sockets but local ones, no namespaces, no tracing")
     on.append("limits on CPU, wall time, memory, processes, open files, file size and output")
     if proc is not None:
         on.append("a limit on the memory of all its processes together")
@@ -132,12 +136,13 @@ def _run(scene: Scene, header: Mapping[str, Any], stdin: bytes) -> None:
         scene.stage.seal()
         scene.sealed = True
     channel = scene.channel if header.get("talk") else None
-    inputs, outputs, errors = os.pipe(), os.pipe(), os.pipe()
+    inputs, outputs, errors, told = os.pipe(), os.pipe(), os.pipe(), os.pipe()
     program = os.fork()
     if program == 0:
-        _become_program(scene, header, [inputs[0], outputs[1], errors[1]], channel)
-    for descriptor in (inputs[0], outputs[1], errors[1]):
+        _become_program(scene, header, [inputs[0], outputs[1], errors[1]], channel, told[1])
+    for descriptor in (inputs[0], outputs[1], errors[1], told[1]):
         os.close(descriptor)
+    _wait_for_start(told[0])
     if channel is not None:
         os.close(channel)
         scene.channel = None
@@ -160,24 +165,65 @@ def _keep(stage: View | Folders, name: str) -> None:
                 os.fchmod(target.fileno(), 0o555)
 
 
+def _wait_for_start(told: int) -> None:
+    """Wait until the program's process says that it is confined and begins with the program.
+
+    Raises:
+        SandboxError: if it does not, with what it says instead.
+    """
+    text = b""
+    while select.select([told], [], [], _START_S)[0]:
+        part = os.read(told, 1 << 12)
+        if not part:
+            break
+        text += part
+    os.close(told)
+    if text != _READY:
+        why = text.removeprefix(_READY).decode("utf-8", "replace") or "its process ended or hangs"
+        raise SandboxError(f"the sandbox could not start the program: {why}")
+
+
 def _become_program(
-    scene: Scene, header: Mapping[str, Any], streams: list[int], channel: int | None
+    scene: Scene, header: Mapping[str, Any], streams: list[int], channel: int | None, tell: int
 ) -> NoReturn:
+    """Confine this process, say so on the descriptor ``tell``, close that, and run the program."""
     try:
-        descriptors = [*streams, *(() if channel is None else (channel,))]
-        confine(descriptors, header["limits"], scene.user, scene.stage.scratch)
-    except BaseException as error:  # not a program yet: nothing of it may run
-        os.write(streams[2], f"the sandbox could not confine the program: {error}".encode())
-        os.kill(os.getpid(), signal.SIGKILL)
+        descriptors = [*streams, *(() if channel is None else (channel,)), tell]
+        keep_only(descriptors)
+        tell = len(descriptors) - 1
+        os.set_inheritable(tell, False)
+        confine(header["limits"], scene.user, scene.stage.scratch)
+        folder = scene.stage.program
+        if "python" not in header:
+            _execute(header["argv"], folder, tell)
+        python_program.become_python(folder)
+        files = [python_program.read(f"{folder}/{name}") for name in header["python"]]
+    except BaseException as error:  # nothing of the program has run, and nothing of it may
+        with contextlib.suppress(OSError):  # silence is a failure as well
+            os.write(tell, f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:1000])
+        os._exit(127)
     try:
-        if "python" in header:
-            python_program.become_python(scene.stage.program)
-            paths = [f"{scene.stage.program}/{name}" for name in header["python"]]
-            if channel is not None:
-                answer_calls(paths, 3)
-            python_program.run_main(paths[0])
-        argv = [part.replace("{program}", scene.stage.program) for part in header["argv"]]
-        os.execve(argv[0], argv, dict(os.environ))
-    except BaseException as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os.write(tell, _READY)
+        os.close(tell)
+        if channel is not None:
+            answer_calls(files, 3)
+        python_program.run_main(files[0])
+    finally:
+        os._exit(127)
+
+
+def _execute(argv: list[str], folder: str, tell: int) -> NoReturn:
+    """Replace this process by the command ``argv``.
+
+    Raises:
+        OSError: if the kernel refuses to execute a file that is not the program's own.
+    """
+    command = [part.replace("{program}", folder) for part in argv]
+    os.write(tell, _READY)
+    try:
+        os.execve(command[0], command, dict(os.environ))
+    except OSError as error:
+        if command[0] == argv[0]:
+            raise
+        os.write(2, f"cannot be executed: {error}\n".encode())
     os._exit(127)

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from r1lit.sandbox import init
+from r1lit.sandbox.base import SandboxError
 from r1lit.sandbox.frames import send_frame
 from r1lit.sandbox.kernel import CLONE_NEWUSER, NAMESPACES, fork_into
 
@@ -115,6 +116,8 @@ class Launcher:
             init.serve(connection, channel[0] if channel else None, self._user, settings)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the client has gone
+        except SandboxError as error:
+            send_frame(connection, {"failed": str(error)})
         except BaseException:
             send_frame(connection, {"failed": traceback.format_exc(limit=-3)})
         finally:

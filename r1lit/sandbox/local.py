@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
+from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError, to_bytes
 from r1lit.sandbox.compilers import BINARY, COMPILERS, compile_command, compiler_of
 from r1lit.sandbox.frames import receive_frame, send_frame
 
@@ -45,7 +45,7 @@ class Box:
 
     def put(self, name: str, content: str | bytes) -> None:
         """Write ``/program/name``, before the first run."""
-        body = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+        body = to_bytes(content) if isinstance(content, str) else content
         self._send({"op": "put", "name": name}, body)
 
     def start(self, request: Mapping[str, Any], limits: Limits, stdin: bytes = b"") -> None:
@@ -56,7 +56,7 @@ class Box:
         """Wait for the end of a run that ``start`` started.
 
         Raises:
-            SandboxError: if the sandbox ends, or gives none within ``wait_s``.
+            SandboxError: if the sandbox fails or ends, or gives none within ``wait_s``.
         """
         report, body = self._hear(wait_s)
         split = report.pop("split")
@@ -68,14 +68,15 @@ class Box:
         Raises:
             SandboxError: saying why it cannot be.
         """
-        header, _ = self._hear(START_SECONDS)
-        if "failed" in header:
+        try:
+            header, _ = self._hear(START_SECONDS)
+        except SandboxError as error:
             raise SandboxError(
                 "this machine does not let r1lit protect itself from programs; allow user"
                 " namespaces (sysctl kernel.unprivileged_userns_clone=1, or AppArmor's"
                 " kernel.apparmor_restrict_unprivileged_userns=0), use a remote sandbox, or pass"
-                f" allow_unprotected=True: {header['failed']}"
-            )
+                f" allow_unprotected=True: {error}"
+            ) from error
         found: list[str] = header["protections"]
         return found
 
@@ -98,9 +99,12 @@ class Box:
     def _hear(self, wait_s: float) -> tuple[dict[str, Any], bytes]:
         self._client.settimeout(wait_s)
         try:
-            return receive_frame(self._client)
+            header, body = receive_frame(self._client)
         except (EOFError, OSError) as error:
             raise SandboxError(f"the sandbox has ended: {error}") from error
+        if "failed" in header:
+            raise SandboxError(header["failed"])
+        return header, body
 
     def __enter__(self) -> Box:
         return self
@@ -120,6 +124,7 @@ class LocalSandbox(Sandbox):
     def __init__(self, allow_unprotected: bool = False) -> None:
         self.allow_unprotected = allow_unprotected
         self._protected = True
+        self._compiling: set[str] = set()
         self._lock = threading.Lock()
         self._forget()
 
@@ -207,12 +212,25 @@ class LocalSandbox(Sandbox):
             if compiled:
                 refusal = compile_in(box, program.language, main)
                 if refusal is not None:
+                    self._check_compiler(program.language, main)
                     yield refusal
                     return
                 request = {"argv": ["{program}/" + BINARY]}
             for stdin in stdins:
                 box.start(request, limits, stdin)
                 yield box.outcome(limits.wall_s + START_SECONDS)
+
+    def _check_compiler(self, language: str, file: str) -> None:
+        """Raise ``SandboxError`` unless the smallest program compiles; asked once a language."""
+        if language in self._compiling:
+            return
+        with self.open(16 << 20, with_tools=True) as box:
+            box.put(file, COMPILERS[language].smallest)
+            refusal = compile_in(box, language, file)
+        if refusal is not None:
+            reason = refusal.stderr.decode("utf-8", "replace")[:300] or refusal.limit
+            raise SandboxError(f"the compiler of {language} does not work in the sandbox: {reason}")
+        self._compiling.add(language)
 
     def close(self) -> None:
         """End the launcher and with it every sandbox; a later call starts a new one."""

@@ -32,16 +32,21 @@ def become_python(directory: str) -> None:
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
 
 
-def run_main(path: str) -> NoReturn:
-    """Run the program at ``path`` and end the process as the interpreter would."""
+def read(path: str) -> tuple[str, bytes]:
+    """Return the path and content of a program's file."""
+    with open(path, "rb") as file:
+        return path, file.read()
+
+
+def run_main(file: tuple[str, bytes]) -> NoReturn:
+    """Run a program, given as path and content, and end the process as the interpreter would."""
+    path, source = file
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=builtins)
     sys.modules["__main__"] = module
     sys.argv = [path]
     status = 0
     try:
-        with open(path, encoding="utf-8") as file:
-            source = file.read()
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as end:
         status = exit_status(end.code)

@@ -46,6 +46,8 @@ def serve(connection: Connection, judges: Mapping[str, Judge], start: Callable[[
             reply = judges[request["kind"]](request, Limits(**request["limits"]))
         except SandboxError as error:
             reply = {"status": "error", "value": 0.0, "reason": str(error)[:300]}
+        # a program's words may hold what no file in UTF-8 can
+        reply["reason"] = reply["reason"].encode("utf-8", "replace").decode()
         signal.setitimer(signal.ITIMER_REAL, 0)
         connection.send_bytes(json.dumps(reply).encode())
 
