@@ -13,13 +13,16 @@ from r1lit.sandbox.kernel import PR_SET_DUMPABLE, drop_all_capabilities, prctl
 STACK_BYTES = 64 << 20
 
 
-def confine(limits: Mapping[str, int | float], user: int | None, directory: str) -> None:
+def confine(
+    limits: Mapping[str, int | float], user: int | None, directory: str, with_sockets: bool
+) -> None:
     """Become an unprivileged process of limited means in ``directory``.
 
     Args:
         limits: fields of ``Limits``.
         user: the user and group id to become; ``None`` keeps them.
         directory: where it starts.
+        with_sockets: leave it sockets within the machine, where their memory can be counted.
 
     Raises:
         OSError: if the kernel refuses a protection; the program must then not run.
@@ -37,7 +40,7 @@ def confine(limits: Mapping[str, int | float], user: int | None, directory: str)
     os.chdir(directory)
     drop_all_capabilities()
     prctl(PR_SET_DUMPABLE, 0)
-    seccomp.install(seccomp.for_programs(with_sockets=True))
+    seccomp.install(seccomp.for_programs(with_sockets))
 
 
 def keep_only(descriptors: Sequence[int]) -> None:

@@ -86,7 +86,7 @@ def serve(
         stage = Folders(user)
     os.umask(0o077)
     scene = Scene(client=client, channel=channel, user=user, stage=stage)
-    send_frame(client, {"protections": protections(settings["protected"], user, stage.proc)})
+    send_frame(client, {"protections": protections(settings["protected"], user)})
     try:
         _serve(scene)
     finally:
@@ -94,7 +94,7 @@ def serve(
         stage.leave()
 
 
-def protections(protected: bool, user: int | None, proc: int | None) -> list[str]:
+def protections(protected: bool, user: int | None) -> list[str]:
     """Say in words what holds a program here."""
     on = []
     if protected:
@@ -108,11 +108,13 @@ def protections(protected: bool, user: int | None, proc: int | None) -> list[str
         on.append(f"an unprivileged user of its own ({user}), without capabilities")
     else:
         on.append("no capabilities" + (", in a user namespace" if protected else ""))
-    on.append("a system call filter: no sockets but local ones, no namespaces, no tracing")
-    on.append("limits on CPU, wall time, memory, processes, open files, file size and output")
-    if proc is not None:
-        on.append("a limit on the memory of all its processes together")
-    return on
+    sockets = "no sockets but local ones" if protected else "no sockets"
+    return [
+        *on,
+        f"a system call filter: {sockets}, no namespaces, no tracing, no shared memory",
+        "limits on CPU, wall time, memory, processes, open files, file size and output",
+        "a limit on the memory of all its processes and sockets together",
+    ]
 
 
 def _serve(scene: Scene) -> None:
@@ -146,7 +148,8 @@ def _run(scene: Scene, header: Mapping[str, Any], stdin: bytes) -> None:
     if channel is not None:
         os.close(channel)
         scene.channel = None
-    watch = Watch(program, header["limits"], scene.stage.proc, scene.client.fileno())
+    sockets = isinstance(scene.stage, View)
+    watch = Watch(program, header["limits"], scene.stage.proc, scene.client.fileno(), sockets)
     report, output, error = watch.until_end(inputs[1], outputs[0], errors[0], stdin)
     if report["exit_code"] == 0:
         for name in keeps:
@@ -192,7 +195,8 @@ def _become_program(
         keep_only(descriptors)
         tell = len(descriptors) - 1
         os.set_inheritable(tell, False)
-        confine(header["limits"], scene.user, scene.stage.scratch)
+        protected = isinstance(scene.stage, View)
+        confine(header["limits"], scene.user, scene.stage.scratch, with_sockets=protected)
         folder = scene.stage.program
         if "python" not in header:
             _execute(header["argv"], folder, tell)

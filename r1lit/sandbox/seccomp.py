@@ -75,6 +75,7 @@ DENIED = {
         "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313,
         "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
         "setpriority": 141, "ioprio_set": 251, "vmsplice": 278, "io_setup": 206,
+        "inotify_init": 253, "inotify_init1": 294,
     },
     "aarch64": {
         "shmget": 194, "shmat": 196, "semget": 190, "msgget": 186, "ptrace": 117, "syslog": 116,
@@ -88,12 +89,14 @@ DENIED = {
         "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273,
         "memfd_create": 279, "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282,
         "setpriority": 140, "ioprio_set": 30, "vmsplice": 75, "io_setup": 0,
+        "inotify_init1": 26,
     },
 }  # fmt: skip
 DENIED_EVERYWHERE = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
     "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
     "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447,
+    "landlock_create_ruleset": 444,
 }  # fmt: skip
 SOCKETS = tuple(c for c in CONDITIONS if c.name in ("socket", "socketpair"))
 

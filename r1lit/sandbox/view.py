@@ -27,7 +27,7 @@ from r1lit.sandbox.kernel import (
 )
 
 PROGRAM, SCRATCH = "/program", "/scratch"
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "full", "random", "urandom")  # pages of zero, mapped, belong to no process
 LIBRARIES = (
     "/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib",
     "/etc/ld.so.cache", "/usr/share/zoneinfo",
@@ -75,13 +75,13 @@ def _pythons(path: str) -> list[str]:
     return []
 
 
-def enter(with_tools: bool, scratch_bytes: int, owner: int) -> int | None:
+def enter(with_tools: bool, scratch_bytes: int, owner: int) -> int:
     """Change the root of this mount namespace to the view; ``/program`` stays writable.
 
     ``owner`` is the user id, as seen here, that the scratch folder will belong to.
 
     Returns:
-        A descriptor of ``/proc`` of this process namespace, ``None`` where it cannot be mounted.
+        A descriptor of a ``/proc`` in which this process and its descendants can be seen.
 
     Raises:
         OSError: if the kernel refuses.
@@ -157,11 +157,15 @@ def _bind(path: str) -> None:
     mount(path, target, None, MS_BIND | MS_REC)
 
 
-def _open_proc() -> int | None:
+def _open_proc() -> int:
+    """Return a descriptor of this process namespace's own ``/proc``, else of the one outside.
+
+    In a container that hides parts of ``/proc``, the kernel refuses users a fresh one.
+    """
     try:
         mount("proc", _ROOT + "/proc", "proc", _PRIVATE)
     except OSError:
-        return None
+        return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     descriptor = os.open(_ROOT + "/proc", os.O_RDONLY | os.O_DIRECTORY)
     unmount(_ROOT + "/proc")
     return descriptor

@@ -11,18 +11,41 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from r1lit.sandbox.base import SandboxError
+
 TICK_S = 0.05
 NEARLY = 0.8  # the kernel counts ticks for the limit, and measures what it reports
-_OWN_MEMORY = re.compile(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", re.MULTILINE)
+_MEMORY = re.compile(r"^(?:RssAnon|RssShmem|VmSwap|VmPTE|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
 _CHUNK = 1 << 16
 
 
+def _socket_bytes() -> int:
+    """Return the most that the buffer of a socket may hold: its limit, and one message beyond."""
+    try:
+        with open("/proc/sys/net/core/wmem_default") as file:
+            return 2 * int(file.read())
+    except OSError:
+        return 1 << 20
+
+
+SOCKET_BYTES = _socket_bytes()  # as the launcher sees it: a network namespace need not show it
+
+
 class Watch:
-    """Process 1's view of one run. ``client`` is the socket whose closing ends the sandbox."""
+    """Process 1's view of one run. ``client`` is the socket whose closing ends the sandbox.
+
+    ``proc`` is a descriptor of a ``/proc``; ``sockets`` counts those of its network namespace.
+    """
 
     def __init__(
-        self, program: int, limits: Mapping[str, int | float], proc: int | None, client: int
+        self,
+        program: int,
+        limits: Mapping[str, int | float],
+        proc: int,
+        client: int,
+        sockets: bool,
     ) -> None:
+        self._sockets = sockets
         self._program = program
         self._limits = limits
         self._proc = proc
@@ -53,7 +76,7 @@ class Watch:
         else:
             os.close(stdin)
         running = True
-        next_look = start + TICK_S
+        next_look = start
         while running:
             patience = min(TICK_S, max(0.0, deadline - time.monotonic()))
             events = poll.poll(patience * 1000)
@@ -72,7 +95,7 @@ class Watch:
             if time.monotonic() >= deadline:
                 self._limit = self._limit or "wall time"
             if time.monotonic() >= next_look:
-                if self._resident() > self._limits["memory_bytes"]:
+                if self._memory() > self._limits["memory_bytes"]:
                     self._limit = self._limit or "memory"
                 next_look = time.monotonic() + TICK_S
             if self._limit:
@@ -121,17 +144,38 @@ class Watch:
                 os.waitpid(-1, 0)
         return status, usage.ru_utime + usage.ru_stime
 
-    def _resident(self) -> int:
-        """Return the resident bytes of all processes but this one; 0 where nobody can tell."""
-        if self._proc is None:
-            return 0
-        total = 0
-        for process in others(self._proc):
-            with contextlib.suppress(OSError):  # it has just ended
-                descriptor = os.open(f"{process}/status", os.O_RDONLY, dir_fd=self._proc)
-                with open(descriptor) as file:
-                    total += sum(map(int, _OWN_MEMORY.findall(file.read())))
-        return total << 10
+    def _memory(self) -> int:
+        """Return the bytes that all processes but this one, and their sockets, hold.
+
+        Raises:
+            SandboxError: if the program's own process cannot be seen: it may not run uncounted.
+        """
+        processes = others(self._proc)
+        if not processes:
+            raise SandboxError("/proc hides the program, so that its memory cannot be limited")
+        total = sum(map(self._memory_of, processes)) << 10
+        if self._sockets:
+            total += SOCKET_BYTES * (self._read_proc("net/unix").count("\n") - 1)
+        return total
+
+    def _memory_of(self, process: int) -> int:
+        """Return a process's memory in KiB; the threads tell where the first of them has ended."""
+        with contextlib.suppress(OSError):  # it has just ended
+            parts = _MEMORY.findall(self._read_proc(f"{process}/status"))
+            if parts:
+                return sum(map(int, parts))
+            folder = os.open(f"{process}/task", os.O_RDONLY, dir_fd=self._proc)
+            threads = os.listdir(folder)
+            os.close(folder)
+            for thread in threads:
+                parts = _MEMORY.findall(self._read_proc(f"{process}/task/{thread}/status"))
+                if parts:
+                    return sum(map(int, parts))
+        return 0
+
+    def _read_proc(self, path: str) -> str:
+        with open(os.open(path, os.O_RDONLY, dir_fd=self._proc)) as file:
+            return file.read()
 
     def _report(self, status: int, cpu_s: float, seconds: float) -> dict[str, Any]:
         code = os.waitstatus_to_exitcode(status)
@@ -164,9 +208,10 @@ def kill_all() -> None:
 
 
 def others(proc: int) -> list[int]:
-    """Return all process ids of this process namespace but this; outside one, the descendants.
+    """Return the ids of all processes of this process namespace but this, as ``proc`` has them.
 
-    ``proc`` is a descriptor of its ``/proc``.
+    Outside a process namespace, and where ``proc`` is that of the one outside, these are the
+    descendants: orphans have this process for a parent. ``proc`` is a descriptor of a ``/proc``.
     """
     parents = {}
     for name in os.listdir(proc):
@@ -175,10 +220,11 @@ def others(proc: int) -> list[int]:
                 descriptor = os.open(f"{name}/stat", os.O_RDONLY, dir_fd=proc)
                 with open(descriptor) as file:
                     parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
-    if os.getpid() == 1:
+    this = int(os.readlink("self", dir_fd=proc))
+    if this == 1:
         return [process for process in parents if process != 1]
     found: set[int] = set()
-    frontier = {os.getpid()}
+    frontier = {this}
     while frontier:
         frontier = {child for child, parent in parents.items() if parent in frontier} - found
         found |= frontier

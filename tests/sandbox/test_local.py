@@ -182,6 +182,7 @@ def test_what_protects_is_said(sandbox):
     on = "\n".join(sandbox.protections())
     for word in ("network", "other processes", "files", "scratch", "system call", "limits"):
         assert word in on
+    assert "memory of all its processes and sockets together" in on
 
 
 NO_NAMESPACES = """
