@@ -11,10 +11,12 @@ import tempfile
 class Folders:
     """What ``View`` is, without one: the program sees all that its user may see.
 
-    ``owner`` is the user id that the scratch folder will belong to, ``None`` for this process's.
+    ``owner`` is the user id that the scratch folder will belong to, ``None`` for this process's;
+    ``packages`` are folders of packages to import from.
     """
 
-    def __init__(self, owner: int | None) -> None:
+    def __init__(self, owner: int | None, packages: list[str]) -> None:
+        self.packages = packages
         self._owner = owner
         self._above = tempfile.mkdtemp(prefix="program-")
         os.chmod(self._above, 0o711)

@@ -7,16 +7,17 @@ go without, it is a process like any, and adopts what its programs leave behind 
 Its client speaks to it over a socket, in frames:
 
     put   name, body             writes /program/name
-    run   argv or python, limits, keep, talk; body = stdin
+    run   mode, argv or files, limits, keep; body = stdin
           -> exit_code, signal, timed_out, limit, seconds, split; body = stdout + stderr
 
 A failure of the sandbox itself is answered with ``{"failed": why}``, and ends it. A program counts
 as started, and its end as its own, only after its process has said that it is confined.
 
-``python`` names files of ``/program`` for this interpreter: the first is run, or, with ``talk``,
-all are loaded in turn. ``{program}`` in ``argv`` stands for ``/program``. ``keep`` names files of
-``/scratch`` to move into ``/program`` after a run that ended well; ``talk`` hands the program the
-sandbox's channel as descriptor 3. The socket's end is the end of the sandbox.
+Modes: ``command`` executes ``argv``, where ``{program}`` stands for ``/program``. The others are
+for this interpreter and ``files`` of ``/program``: ``main`` runs the first as a program, ``calls``
+loads all in turn and answers calls, ``tests`` runs the tests in the first; the latter two speak
+over the sandbox's channel, descriptor 3. ``keep`` names files of ``/scratch`` to move into
+``/program`` after a run that ended well. The socket's end is the end of the sandbox.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from r1lit.sandbox.confine import confine, keep_only
 from r1lit.sandbox.folders import Folders
 from r1lit.sandbox.frames import receive_frame, send_frame
 from r1lit.sandbox.kernel import adopt_orphans, die_with_parent
+from r1lit.sandbox.tester import run_tests_and_end
 from r1lit.sandbox.view import View
 from r1lit.sandbox.watch import Watch, kill_all
 
@@ -80,10 +82,10 @@ def serve(
     stage: View | Folders
     if settings["protected"]:
         owner = INSIDE_USER if user is None else user
-        stage = View(settings["with_tools"], settings["scratch_bytes"], owner)
+        stage = View(settings["with_tools"], settings["packages"], settings["scratch_bytes"], owner)
     else:
         adopt_orphans()
-        stage = Folders(user)
+        stage = Folders(user, settings["packages"])
     os.umask(0o077)
     scene = Scene(client=client, channel=channel, user=user, stage=stage)
     send_frame(client, {"protections": protections(settings["protected"], user)})
@@ -137,7 +139,7 @@ def _run(scene: Scene, header: Mapping[str, Any], stdin: bytes) -> None:
     if not scene.sealed and not keeps:
         scene.stage.seal()
         scene.sealed = True
-    channel = scene.channel if header.get("talk") else None
+    channel = scene.channel if header["mode"] in ("calls", "tests") else None
     inputs, outputs, errors, told = os.pipe(), os.pipe(), os.pipe(), os.pipe()
     program = os.fork()
     if program == 0:
@@ -198,10 +200,10 @@ def _become_program(
         protected = isinstance(scene.stage, View)
         confine(header["limits"], scene.user, scene.stage.scratch, with_sockets=protected)
         folder = scene.stage.program
-        if "python" not in header:
+        if header["mode"] == "command":
             _execute(header["argv"], folder, tell)
-        python_program.become_python(folder)
-        files = [python_program.read(f"{folder}/{name}") for name in header["python"]]
+        python_program.become_python(folder, scene.stage.packages)
+        files = [python_program.read(f"{folder}/{name}") for name in header["files"]]
     except BaseException as error:  # nothing of the program has run, and nothing of it may
         with contextlib.suppress(OSError):  # silence is a failure as well
             os.write(tell, f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:1000])
@@ -209,8 +211,10 @@ def _become_program(
     try:
         os.write(tell, _READY)
         os.close(tell)
-        if channel is not None:
+        if header["mode"] == "calls":
             answer_calls(files, 3)
+        if header["mode"] == "tests":
+            run_tests_and_end(files[0][1], 3)
         python_program.run_main(files[0])
     finally:
         os._exit(127)

@@ -15,17 +15,21 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 
-def become_python(directory: str) -> None:
-    """Give this process the standard streams, path and builtins of a fresh interpreter."""
+def become_python(directory: str, packages: Sequence[str]) -> None:
+    """Give this process the standard streams, path and builtins of a fresh interpreter.
+
+    It imports from ``directory``, from the standard library, and from the folders ``packages``.
+    """
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape")  # type: ignore[misc]  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape")  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(  # type: ignore[misc]  # noqa: SIM115
         2, "w", encoding="utf-8", errors="backslashreplace", buffering=1
     )
-    sys.path.insert(0, directory)
+    sys.path[:] = [directory, *sys.path, *packages]
     for name in [name for name in sys.modules if name.partition(".")[0] == "r1lit"]:
         del sys.modules[name]
     for name in ("exit", "quit"):

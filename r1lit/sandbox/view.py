@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from r1lit.sandbox.kernel import (
     MS_BIND,
@@ -26,7 +26,7 @@ from r1lit.sandbox.kernel import (
     unmount,
 )
 
-PROGRAM, SCRATCH = "/program", "/scratch"
+PROGRAM, SCRATCH, PACKAGES = "/program", "/scratch", "/packages"
 DEVICES = ("null", "full", "random", "urandom")  # pages of zero, mapped, belong to no process
 LIBRARIES = (
     "/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib",
@@ -75,9 +75,10 @@ def _pythons(path: str) -> list[str]:
     return []
 
 
-def enter(with_tools: bool, scratch_bytes: int, owner: int) -> int:
+def enter(with_tools: bool, packages: Sequence[str], scratch_bytes: int, owner: int) -> int:
     """Change the root of this mount namespace to the view; ``/program`` stays writable.
 
+    ``packages`` are folders of packages, shown as ``/packages/0``, ``/packages/1`` ….
     ``owner`` is the user id, as seen here, that the scratch folder will belong to.
 
     Returns:
@@ -97,6 +98,9 @@ def enter(with_tools: bool, scratch_bytes: int, owner: int) -> int:
         _show(path)
     for path in hidden:
         mount("tmpfs", _ROOT + path, "tmpfs", _PRIVATE, "size=4k,nr_inodes=2,mode=555")
+    for number, path in enumerate(packages):
+        _bind(path, f"{PACKAGES}/{number}")
+        make_read_only(f"{_ROOT}{PACKAGES}/{number}")
     for device in DEVICES:
         _bind(f"/dev/{device}")
     mount("tmpfs", _ROOT + PROGRAM, "tmpfs", _PRIVATE, f"size={scratch_bytes},mode=755")
@@ -111,10 +115,13 @@ class View:
 
     program, scratch = PROGRAM, SCRATCH
 
-    def __init__(self, with_tools: bool, scratch_bytes: int, owner: int) -> None:
+    def __init__(
+        self, with_tools: bool, packages: Sequence[str], scratch_bytes: int, owner: int
+    ) -> None:
         self._scratch_bytes = scratch_bytes
         self._owner = owner
-        self.proc = enter(with_tools, scratch_bytes, owner)
+        self.packages = [f"{PACKAGES}/{number}" for number in range(len(packages))]
+        self.proc = enter(with_tools, packages, scratch_bytes, owner)
 
     def seal(self) -> None:
         """Make ``/program`` and everything but ``/scratch`` read-only."""
@@ -146,8 +153,8 @@ def _show(path: str) -> None:
     make_read_only(_ROOT + path)
 
 
-def _bind(path: str) -> None:
-    target = _ROOT + path
+def _bind(path: str, shown_as: str = "") -> None:
+    target = _ROOT + (shown_as or path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)

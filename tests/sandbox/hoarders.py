@@ -138,7 +138,7 @@ if call(444, ctypes.byref(handled), 8, 0) < 0 or call(294, 0) < 0: raise OSError
 
 HOARDERS = {
     name: code + "\nimport time\ntime.sleep(1)\nprint('END')" for name, code in HOARDERS.items()
-}  # noqa: E501
+}
 
 HONEST: dict[str, str] = {
     "an event loop": "import asyncio\nasync def f(): print('END')\nasyncio.run(f())",

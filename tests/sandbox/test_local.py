@@ -168,7 +168,7 @@ def test_a_killed_launcher_is_replaced():
         process = sandbox._process
         with sandbox.open(1 << 20) as box:
             box.put("main.py", "import time; time.sleep(100)")
-            box.start({"python": ["main.py"]}, Limits())
+            box.start({"mode": "main", "files": ["main.py"]}, Limits())
             os.kill(process.pid, signal.SIGKILL)
             with pytest.raises(SandboxError, match="ended"):
                 box.outcome(10)
