@@ -1,4 +1,4 @@
-"""What a process does to itself before it becomes a judged program; none of it can be undone."""
+"""Confines the current process, for good, before it runs an untrusted program."""
 
 from __future__ import annotations
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from r1lit.sandbox.base import Limits, Outcome
-from r1lit.sandbox.box import START_SECONDS, Box
+from r1lit.sandbox.container import START_SECONDS, Container
 from r1lit.sandbox.local import LocalSandbox
-from r1lit.sandbox.tester import MAX_REASON, STATUSES, free_names
+from r1lit.sandbox.run_tests import MAX_REASON, STATUSES, free_names
 
 TESTER_BYTES = 4 << 30
 _SPARE_S = 0.5
 
 
-def judge(sandbox: LocalSandbox, request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+def grade(sandbox: LocalSandbox, request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """Decide about one program: status, value and reason.
 
     ``request`` holds ``files`` (name to source, loaded in turn into one module), ``given`` (code of
@@ -31,7 +31,7 @@ def judge(sandbox: LocalSandbox, request: Mapping[str, Any], limits: Limits) -> 
     try:
         about_program = bool(free_names([given]))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return _lost("error", f"the tests fail by themselves: {error!r}")
+        return _verdict("error", f"the tests fail by themselves: {error!r}")
     if about_program:
         files["given.py"], given = given, ""
     tests = json.dumps({**request, "files": [], "given": given}).encode()
@@ -49,23 +49,23 @@ def judge(sandbox: LocalSandbox, request: Mapping[str, Any], limits: Limits) -> 
         sandbox.open(
             tester_limits.scratch_bytes, channel=ours, packages=packages(), wait=False
         ) as tester,
-        sandbox.open(limits.scratch_bytes, channel=theirs) as box,
+        sandbox.open(limits.scratch_bytes, channel=theirs) as container,
     ):
         tester.ready()
         ours.close()
         theirs.close()
         for name, source in files.items():
-            box.put(name, source)
+            container.put(name, source)
         tester.put("tests.json", tests)
-        box.start({"mode": "calls", "files": list(files)}, limits)
+        container.start({"mode": "calls", "files": list(files)}, limits)
         tester.start({"mode": "tests", "files": ["tests.json"]}, tester_limits)
         outcome = tester.outcome(limits.wall_s + START_SECONDS)
         if outcome.timed_out:
-            return _lost("timeout", f"no decision in {limits.wall_s:g} s")
+            return _verdict("timeout", f"no decision in {limits.wall_s:g} s")
         tester.stop()
         status, reason = _decision(outcome)
         if status == "ended":
-            return _explain_end(box, reason, limits)
+            return _verdict_of_exit(container, reason, limits)
     return {"status": status, "value": float(status == "right"), "reason": reason[:MAX_REASON]}
 
 
@@ -77,7 +77,7 @@ def _decision(outcome: Outcome) -> tuple[str, str]:
         content = None
     if isinstance(content, dict) and content.get("status") in STATUSES:
         return content["status"], str(content.get("reason", ""))
-    return "error", f"the process with the tests gave no decision: {describe_end(outcome)}"
+    return "error", f"the process with the tests gave no decision: {describe_exit(outcome)}"
 
 
 def packages() -> list[str]:
@@ -86,18 +86,18 @@ def packages() -> list[str]:
     return [path for path in sys.path if os.path.basename(path) in names and os.path.isdir(path)]
 
 
-def _lost(status: str, reason: str) -> dict[str, Any]:
+def _verdict(status: str, reason: str) -> dict[str, Any]:
     return {"status": status, "value": 0.0, "reason": reason[:MAX_REASON]}
 
 
-def _explain_end(box: Box, reason: str, limits: Limits) -> dict[str, Any]:
-    outcome = box.outcome(limits.wall_s + _SPARE_S)
+def _verdict_of_exit(container: Container, reason: str, limits: Limits) -> dict[str, Any]:
+    outcome = container.outcome(limits.wall_s + _SPARE_S)
     if outcome.timed_out:
-        return _lost("timeout", f"the program ran out of {outcome.limit}")
-    return _lost("wrong", f"{reason}: {describe_end(outcome)}")
+        return _verdict("timeout", f"the program ran out of {outcome.limit}")
+    return _verdict("wrong", f"{reason}: {describe_exit(outcome)}")
 
 
-def describe_end(outcome: Outcome) -> str:
+def describe_exit(outcome: Outcome) -> str:
     """Say in words how a run ended."""
     if outcome.limit:
         return f"stopped at its limit of {outcome.limit}"

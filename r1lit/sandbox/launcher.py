@@ -30,8 +30,8 @@ from r1lit.sandbox.kernel import CLONE_NEWUSER, NAMESPACES, fork_into
 
 FIRST_USER = 1_000_000_000
 USERS = 500
-"""User ids above the first belong to nobody; each launcher lends its own to its sandboxes by turns,
-so that the limits of one hardly ever count what another does."""
+"""User ids from ``FIRST_USER`` on are unused. Each launcher has ``USERS`` of them and gives its
+sandboxes one each in turn, so that limits per user do not count other sandboxes."""
 
 # what most programs import: a fork has it for nothing
 for _name in (
@@ -123,8 +123,8 @@ class Launcher:
         try:
             if self._user is None and settings["protected"]:
                 init.map_user(user, group)
-            lent = None if self._user is None else self._user + self._num_launched % USERS
-            init.serve(connection, channel[0] if channel else None, lent, settings)
+            own = None if self._user is None else self._user + self._num_launched % USERS
+            init.serve(connection, channel[0] if channel else None, own, settings)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the client has gone
         except SandboxError as error:

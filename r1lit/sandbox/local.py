@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
-from r1lit.sandbox.box import START_SECONDS, Box
 from r1lit.sandbox.compilers import BINARY, COMPILERS, compile_command, compiler_of
+from r1lit.sandbox.container import START_SECONDS, Container
 
 COMPILE_LIMITS = Limits(wall_s=30.0, cpu_s=30.0, file_bytes=64 << 20, output_bytes=1 << 16)
 _PACKAGE = str(Path(__file__).resolve().parents[2])
@@ -66,11 +66,11 @@ class LocalSandbox(Sandbox):
         channel: socket.socket | None = None,
         packages: Sequence[str] = (),
         wait: bool = True,
-    ) -> Box:
+    ) -> Container:
         """Return a fresh sandbox.
 
         ``with_tools`` shows it compilers, ``packages`` are folders of packages that programs may
-        import, ``channel`` goes to one run. Without ``wait``, wait by ``Box.ready`` before use.
+        import, ``channel`` goes to one run. Without ``wait``, call ``Container.ready`` before use.
 
         Raises:
             SandboxError: if it cannot be made.
@@ -80,20 +80,20 @@ class LocalSandbox(Sandbox):
             "scratch_bytes": scratch_bytes,
             "packages": list(packages),
         }
-        box = self._open(settings, channel, self._protected)
+        container = self._open(settings, channel, self._protected)
         try:
             if wait:
-                box.ready()
-            return box
+                container.ready()
+            return container
         except BaseException as error:
-            box.close()
+            container.close()
             may_retry = self.allow_unprotected and self._protected
             if not (may_retry and isinstance(error, SandboxError)):
                 raise
-        box = self._open(settings, channel, False)
-        box.ready()
+        container = self._open(settings, channel, False)
+        container.ready()
         self._protected = False
-        return box
+        return container
 
     def protections(self) -> list[str]:
         """Return what protects this machine from programs, in words.
@@ -103,12 +103,12 @@ class LocalSandbox(Sandbox):
         """
         self.open(1 << 20).close()
         settings = {"with_tools": False, "scratch_bytes": 1 << 20, "packages": []}
-        with self._open(settings, None, self._protected) as box:
-            return box.ready()
+        with self._open(settings, None, self._protected) as container:
+            return container.ready()
 
     def _open(
         self, settings: Mapping[str, Any], channel: socket.socket | None, protected: bool
-    ) -> Box:
+    ) -> Container:
         settings = {**settings, "protected": protected}
         ours, theirs = socket.socketpair()
         done, done_theirs = os.pipe()
@@ -126,7 +126,7 @@ class LocalSandbox(Sandbox):
         finally:
             os.close(done_theirs)
             theirs.close()
-        return Box(ours, done)
+        return Container(ours, done)
 
     def runs(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> Iterator[Outcome]:
         """Run a program once per stdin, in one sandbox; see ``Sandbox.runs``."""
@@ -137,27 +137,27 @@ class LocalSandbox(Sandbox):
         main = next(iter(program.files))
         compiled = program.language in COMPILERS
         request: dict[str, Any] = {"mode": "main", "files": [main]}
-        with self.open(limits.scratch_bytes, with_tools=compiled) as box:
+        with self.open(limits.scratch_bytes, with_tools=compiled) as container:
             for name, content in program.files.items():
-                box.put(name, content)
+                container.put(name, content)
             if compiled:
-                refusal = compile_in(box, program.language, main)
+                refusal = compile_in(container, program.language, main)
                 if refusal is not None:
                     self._check_compiler(program.language, main)
                     yield refusal
                     return
                 request = {"mode": "command", "argv": ["{program}/" + BINARY]}
             for stdin in stdins:
-                box.start(request, limits, stdin)
-                yield box.outcome(limits.wall_s + START_SECONDS)
+                container.start(request, limits, stdin)
+                yield container.outcome(limits.wall_s + START_SECONDS)
 
     def _check_compiler(self, language: str, file: str) -> None:
         """Raise ``SandboxError`` unless the smallest program compiles; asked once a language."""
         if language in self._compiling:
             return
-        with self.open(16 << 20, with_tools=True) as box:
-            box.put(file, COMPILERS[language].smallest)
-            refusal = compile_in(box, language, file)
+        with self.open(16 << 20, with_tools=True) as container:
+            container.put(file, COMPILERS[language].smallest)
+            refusal = compile_in(container, language, file)
         if refusal is not None:
             reason = refusal.stderr.decode("utf-8", "replace")[:300] or refusal.limit
             raise SandboxError(f"the compiler of {language} does not work in the sandbox: {reason}")
@@ -206,12 +206,12 @@ def start_launcher(control: socket.socket) -> subprocess.Popen[bytes]:
     )
 
 
-def compile_in(box: Box, language: str, file: str) -> Outcome | None:
+def compile_in(container: Container, language: str, file: str) -> Outcome | None:
     """Compile ``/program/file`` within the sandbox; return the outcome if it is refused."""
     argv = compile_command(language, "{program}/" + file)
     request = {"mode": "command", "argv": argv, "keep": [BINARY]}
-    box.start(request, COMPILE_LIMITS)
-    outcome = box.outcome(COMPILE_LIMITS.wall_s + START_SECONDS)
+    container.start(request, COMPILE_LIMITS)
+    outcome = container.outcome(COMPILE_LIMITS.wall_s + START_SECONDS)
     return None if outcome.ok else replace(outcome, compiled=False)
 
 

@@ -179,8 +179,8 @@ def _read_outcome(reply: Mapping[str, Any], limits: Limits, seconds: float) -> O
     )
 
 
-def _code(stage: Mapping[str, Any]) -> int | None:
-    code = stage.get("code")
+def _code(filesystem: Mapping[str, Any]) -> int | None:
+    code = filesystem.get("code")
     if code is not None and type(code) is not int:  # false is no exit code of 0
         raise TypeError(f"code is {code!r:.40}")
     return code

@@ -1,4 +1,4 @@
-"""A seccomp filter: system calls that no judged program needs fail with EPERM.
+"""A seccomp filter: system calls that no untrusted program needs fail with EPERM.
 
 Namespaces keep a program from what it should not see. The filter keeps it from the parts of the
 kernel that grow new holes every year (user namespaces, io_uring, bpf, keys, ptrace); from memory
@@ -102,7 +102,7 @@ SOCKETS = tuple(c for c in CONDITIONS if c.name in ("socket", "socketpair"))
 
 
 def for_programs(with_sockets: bool) -> bytes:
-    """Return the filter of judged programs; ``with_sockets`` leaves them those of AF_UNIX.
+    """Return the filter for untrusted programs; ``with_sockets`` allows AF_UNIX sockets.
 
     Raises:
         OSError: if no filter can be written for this machine.

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from r1lit.sandbox.base import Limits, Program, Sandbox, to_bytes
-from r1lit.sandbox.functional import describe_end
+from r1lit.sandbox.functional import describe_exit
 
 MAX_REASON = 300
 _WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?", re.ASCII)
 
 
-def judge(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+def grade(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """Decide about one program: status, value and reason.
 
     ``request`` holds ``language``, ``code``, ``inputs``, ``outputs``, ``tolerance``, ``total_s``
@@ -34,14 +34,14 @@ def judge(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[
     for tried, outcome in enumerate(sandbox.runs(program, stdins, limits), start=1):
         if not outcome.compiled:
             text = outcome.stderr.decode("utf-8", "replace").strip()
-            reason = f"does not compile: {text or describe_end(outcome)}"[:MAX_REASON]
+            reason = f"does not compile: {text or describe_exit(outcome)}"[:MAX_REASON]
             status = "timeout" if outcome.timed_out else "wrong"
             return {"status": status, "value": 0.0, "reason": reason}
         failed, why = "", ""
         if outcome.timed_out:
             failed, why = "timeout", f"ran out of {outcome.limit}"
         elif not outcome.ok:
-            failed, why = "wrong", describe_end(outcome)
+            failed, why = "wrong", describe_exit(outcome)
         else:
             expected = to_bytes(outputs[tried - 1])
             why = difference(_text(outcome.stdout), _text(expected), request["tolerance"])

@@ -50,7 +50,7 @@ def judge_with(fault: str) -> None:
             "tolerance": 0.0, "total_s": 30.0, "partial": True,
         }  # fmt: skip
         try:
-            verdict = stdin_tests.judge(sandbox, request, Limits(wall_s=2.0))
+            verdict = stdin_tests.grade(sandbox, request, Limits(wall_s=2.0))
         except SandboxError as error:
             verdict = {"status": "error", "value": 0.0, "reason": str(error)}
         print(json.dumps(verdict), flush=True)

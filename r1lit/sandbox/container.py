@@ -1,4 +1,4 @@
-"""A client's end of one sandbox of this machine; ``init`` is the other end."""
+"""The client of one running sandbox; its server is ``init``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from r1lit.sandbox.frames import receive_frame, send_frame
 START_SECONDS = 20.0
 
 
-class Box:
-    """One sandbox in use: it holds the files and runs of one program. Close it after use."""
+class Container:
+    """One running sandbox, with the files and runs of one program. Close it after use."""
 
     def __init__(self, client: socket.socket, done: int) -> None:
         self._client = client
@@ -37,21 +37,21 @@ class Box:
         Raises:
             SandboxError: if the sandbox fails or ends, or gives none within ``wait_s``.
         """
-        report, body = self._hear(wait_s)
+        report, body = self._receive_message(wait_s)
         split = report.pop("split")
         return Outcome(stdout=body[:split], stderr=body[split:], **report)
 
     def ready(self) -> list[str]:
-        """Wait until the scene is set; return what protects us from the program, in words.
+        """Wait until the sandbox is set up; return its protections, one line each.
 
         Raises:
-            SandboxError: saying why it cannot be.
+            SandboxError: if it cannot be set up, with the reason.
         """
         try:
-            header, _ = self._hear(START_SECONDS)
+            header, _ = self._receive_message(START_SECONDS)
         except SandboxError as error:
             raise SandboxError(
-                "this machine does not let r1lit protect itself from programs; allow user"
+                "this machine cannot isolate programs; allow user"
                 " namespaces (sysctl kernel.unprivileged_userns_clone=1, or AppArmor's"
                 " kernel.apparmor_restrict_unprivileged_userns=0), use a remote sandbox, or pass"
                 f" allow_unprotected=True: {error}"
@@ -79,7 +79,7 @@ class Box:
         except OSError as error:
             raise SandboxError(f"the sandbox has ended: {error}") from error
 
-    def _hear(self, wait_s: float) -> tuple[dict[str, Any], bytes]:
+    def _receive_message(self, wait_s: float) -> tuple[dict[str, Any], bytes]:
         self._client.settimeout(wait_s)
         try:
             header, body = receive_frame(self._client)
@@ -89,7 +89,7 @@ class Box:
             raise SandboxError(header["failed"])
         return header, body
 
-    def __enter__(self) -> Box:
+    def __enter__(self) -> Container:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,4 +1,4 @@
-"""Watching over one run from outside it: its streams, its clock, its memory, its end."""
+"""Monitors one run of a program: feeds and reads its streams, enforces its limits, kills it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from r1lit.sandbox.base import SandboxError
 
 TICK_S = 0.05
-NEARLY = 0.8  # the kernel counts ticks for the limit, and measures what it reports
+NEARLY = 0.8  # the kernel's count for RLIMIT_CPU is coarser than the CPU time that it reports
 _MEMORY = re.compile(r"^(?:RssAnon|RssShmem|VmSwap|VmPTE|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
 _CHUNK = 1 << 16
 
 
 def _socket_bytes() -> int:
-    """Return the most that the buffer of a socket may hold: its limit, and one message beyond."""
+    """Return an upper bound of one socket's buffer: its limit plus one message."""
     try:
         with open("/proc/sys/net/core/wmem_default") as file:
             return 2 * int(file.read())
@@ -28,13 +28,14 @@ def _socket_bytes() -> int:
         return 1 << 20
 
 
-SOCKET_BYTES = _socket_bytes()  # as the launcher sees it: a network namespace need not show it
+SOCKET_BYTES = _socket_bytes()  # of the launcher: a new network namespace may not show it
 
 
-class Watch:
-    """Process 1's view of one run. ``client`` is the socket whose closing ends the sandbox.
+class Monitor:
+    """Monitors the process ``program`` from the sandbox's init process.
 
-    ``proc`` is a descriptor of a ``/proc``; ``sockets`` counts those of its network namespace.
+    ``client`` is the socket whose closing ends the sandbox, ``proc`` a descriptor of a ``/proc``.
+    With ``sockets``, those of this network namespace count as memory.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class Watch:
         self._client = client
         self._limit = ""
 
-    def until_end(
+    def run_until_exit(
         self, stdin: int, stdout: int, stderr: int, text: bytes
     ) -> tuple[dict[str, Any], bytes, bytes]:
-        """Feed and read the program until it ends, then kill what it leaves behind.
+        """Feed and read the program until it exits, then kill all processes it left behind.
 
         Returns:
             The report that a frame's header carries, and what was kept of stdout and stderr.
@@ -63,7 +64,7 @@ class Watch:
         start = time.monotonic()
         deadline = start + self._limits["wall_s"]
         kept = {stdout: bytearray(), stderr: bytearray()}
-        todo = memoryview(text)
+        unsent = memoryview(text)
         ended = os.pidfd_open(self._program)
         poll = select.poll()
         for descriptor in (stdin, stdout, stderr):
@@ -71,38 +72,38 @@ class Watch:
         for descriptor in (stdout, stderr, ended):
             poll.register(descriptor, select.POLLIN)
         poll.register(self._client, select.POLLRDHUP)
-        if todo:
+        if unsent:
             poll.register(stdin, select.POLLOUT)
         else:
             os.close(stdin)
         running = True
-        next_look = start
+        next_check = start
         while running:
-            patience = min(TICK_S, max(0.0, deadline - time.monotonic()))
-            events = poll.poll(patience * 1000)
+            timeout_s = min(TICK_S, max(0.0, deadline - time.monotonic()))
+            events = poll.poll(timeout_s * 1000)
             for descriptor, _ in events:
                 if descriptor == self._client:
                     raise ConnectionResetError("the client has closed")
                 elif descriptor == ended:
                     running = False
                 elif descriptor == stdin:
-                    todo = self._feed(stdin, todo)
-                    if not todo:
+                    unsent = self._write_stdin(stdin, unsent)
+                    if not unsent:
                         poll.unregister(stdin)
                         os.close(stdin)
                 elif not self._read(descriptor, kept[descriptor]):
                     poll.unregister(descriptor)
             if time.monotonic() >= deadline:
                 self._limit = self._limit or "wall time"
-            if time.monotonic() >= next_look:
+            if time.monotonic() >= next_check:
                 if self._memory() > self._limits["memory_bytes"]:
                     self._limit = self._limit or "memory"
-                next_look = time.monotonic() + TICK_S
+                next_check = time.monotonic() + TICK_S
             if self._limit:
                 running = False
-        if todo:
+        if unsent:
             os.close(stdin)
-        status, cpu_s = self._end()
+        status, cpu_s = self._kill_and_wait()
         seconds = time.monotonic() - start
         for descriptor, buffer in kept.items():
             self._read(descriptor, buffer)
@@ -110,13 +111,13 @@ class Watch:
         os.close(ended)
         return self._report(status, cpu_s, seconds), bytes(kept[stdout]), bytes(kept[stderr])
 
-    def _feed(self, stdin: int, todo: memoryview) -> memoryview:
+    def _write_stdin(self, stdin: int, unsent: memoryview) -> memoryview:
         try:
-            return todo[os.write(stdin, todo[:_CHUNK]) :]
+            return unsent[os.write(stdin, unsent[:_CHUNK]) :]
         except BlockingIOError:
-            return todo
+            return unsent
         except OSError:  # the program reads no further
-            return todo[:0]
+            return unsent[:0]
 
     def _read(self, descriptor: int, buffer: bytearray) -> bool:
         """Read what is there; return whether more may come."""
@@ -133,7 +134,7 @@ class Watch:
                 self._limit = self._limit or "output"
                 return False
 
-    def _end(self) -> tuple[int, float]:
+    def _kill_and_wait(self) -> tuple[int, float]:
         """Kill every process but this one; return the program's wait status and CPU seconds."""
         if self._limit:
             kill_all()
@@ -148,9 +149,9 @@ class Watch:
         """Return the bytes that all processes but this one, and their sockets, hold.
 
         Raises:
-            SandboxError: if the program's own process cannot be seen: it may not run uncounted.
+            SandboxError: if ``/proc`` does not show the program's process.
         """
-        processes = others(self._proc)
+        processes = other_processes(self._proc)
         if not processes:
             raise SandboxError("/proc hides the program, so that its memory cannot be limited")
         total = sum(map(self._memory_of, processes)) << 10
@@ -159,8 +160,8 @@ class Watch:
         return total
 
     def _memory_of(self, process: int) -> int:
-        """Return a process's memory in KiB; the threads tell where the first of them has ended."""
-        with contextlib.suppress(OSError):  # it has just ended
+        """Return a process's memory in KiB, from another thread if its first one has exited."""
+        with contextlib.suppress(OSError):  # it has just exited
             parts = _MEMORY.findall(self._read_proc(f"{process}/status"))
             if parts:
                 return sum(map(int, parts))
@@ -179,7 +180,7 @@ class Watch:
 
     def _report(self, status: int, cpu_s: float, seconds: float) -> dict[str, Any]:
         code = os.waitstatus_to_exitcode(status)
-        # a program may catch SIGXCPU, and then end as it likes or be killed a second later
+        # a program may catch SIGXCPU and then exit in any way, or be killed a second later
         used_up = cpu_s >= NEARLY * self._limits["cpu_s"]
         if code == -signal.SIGXCPU or (code != 0 and used_up):
             self._limit = self._limit or "CPU time"
@@ -195,28 +196,28 @@ class Watch:
 
 
 def kill_all() -> None:
-    """Kill every process of this process namespace but this; outside one, every descendant."""
+    """Kill all other processes of this process namespace, or all descendants outside of one."""
     if os.getpid() == 1:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         return
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    for process in others(proc):
+    for process in other_processes(proc):
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)
     os.close(proc)
 
 
-def others(proc: int) -> list[int]:
-    """Return the ids of all processes of this process namespace but this, as ``proc`` has them.
+def other_processes(proc: int) -> list[int]:
+    """Return the ids, in the ``/proc`` of descriptor ``proc``, of all other processes in here.
 
-    Outside a process namespace, and where ``proc`` is that of the one outside, these are the
-    descendants: orphans have this process for a parent. ``proc`` is a descriptor of a ``/proc``.
+    If ``proc`` shows more than this process namespace, these are this process's descendants;
+    orphans are among them, because this process adopts them.
     """
     parents = {}
     for name in os.listdir(proc):
         if name.isdigit():
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # it has just exited
                 descriptor = os.open(f"{name}/stat", os.O_RDONLY, dir_fd=proc)
                 with open(descriptor) as file:
                     parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])

@@ -1,9 +1,9 @@
-"""The tests' side of a functional test, in a sandbox of its own: it runs a data set's asserts.
+"""Runs a data set's functional tests, inside a sandbox of their own.
 
-Their code comes with a data set, so it is no more trusted than a program: it has no network, no
-files but the interpreter and installed packages, nothing of the user's environment. The program
-cannot see it: it is in another sandbox, behind a socket that carries plain data. Names that the
-tests use and do not define are the program's.
+Test code comes with a data set and is not trusted either: it sees the interpreter and the installed
+packages, no network, no other files, no environment. The program that it tests is in another
+sandbox, behind a socket that carries plain data. Names that the tests use and do not define are
+the program's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from r1lit.sandbox.calls import Program, ProgramFailed
+from r1lit.sandbox.rpc_client import ProgramError, RemoteProgram
 
 MAX_REASON = 300
 STATUSES = ("right", "wrong", "ended", "error")
@@ -34,9 +34,9 @@ def run_tests_and_end(request: bytes, channel: int) -> NoReturn:
     os.dup2(nowhere, 2)
     try:
         try:
-            program = Program(socket.socket(fileno=channel))
+            program = RemoteProgram(socket.socket(fileno=channel))
             status, reason = run_tests(json.loads(request), program)
-        except BaseException as error:  # of the tests' own doing
+        except BaseException as error:  # the tests' own error
             status, reason = "error", f"the tests fail by themselves: {_text(error)}"
         os.write(answer, json.dumps({"status": status, "reason": reason[:MAX_REASON]}).encode())
     finally:
@@ -50,7 +50,7 @@ def _text(error: BaseException) -> str:
         return type(error).__name__
 
 
-def run_tests(request: Mapping[str, Any], program: Program) -> tuple[str, str]:
+def run_tests(request: Mapping[str, Any], program: RemoteProgram) -> tuple[str, str]:
     """Run tests against a program; return status and reason.
 
     The status is ``ended`` when the program failed in a way that its end may explain.
@@ -68,7 +68,7 @@ def run_tests(request: Mapping[str, Any], program: Program) -> tuple[str, str]:
         else:
             names = unknown_names(tests, namespace)
         _bind(names, tests, program, namespace)
-    except ProgramFailed as error:
+    except ProgramError as error:
         return "ended", str(error)
     for number, test in enumerate(tests, start=1):
         try:
@@ -99,7 +99,7 @@ def _describe(error: BaseException, test: str) -> str:
 
 
 def _bind(
-    names: Sequence[str], tests: Sequence[str], program: Program, namespace: dict[str, Any]
+    names: Sequence[str], tests: Sequence[str], program: RemoteProgram, namespace: dict[str, Any]
 ) -> None:
     """Put the program's functions and values under ``names`` into the tests' namespace."""
     called = {
@@ -117,7 +117,7 @@ def _bind(
             try:
                 namespace[name] = program.value(name)
             except AttributeError:
-                raise ProgramFailed(f"the program has no {name}") from None
+                raise ProgramError(f"the program has no {name}") from None
 
 
 def unknown_names(tests: Sequence[str], given: Mapping[str, Any]) -> list[str]:
