@@ -21,9 +21,9 @@ LAYERS = (
     {"verifiers"},
     {"metrics"},
     {"objectives", "sandbox", "text"},
-    {"jsonl", "endpoint"},
+    {"jsonl"},
     {"cpu"},
-    {"atomic", "transport", "batches", "seeding", "console"},
+    {"atomic", "client", "batches", "seeding", "console"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}
