@@ -21,10 +21,10 @@ LAYERS = (
     {"verifiers"},
     {"metrics"},
     {"objectives", "sandbox", "text"},
-    {"jsonl", "endpoint"},
+    {"jsonl"},
     {"cpu"},
     {"composition"},
-    {"atomic", "transport", "batches", "seeding", "console", "renamed"},
+    {"atomic", "batches", "client", "seeding", "console", "renamed"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -46,7 +46,7 @@ def check_teaching(
         )
     if on_policy and sampling is None:
         raise ValueError(f"sampling: null, but on_policy: {on_policy} draws responses: say how")
-    if logit_weight and teacher is not None and not teacher.tells_all and temperature != 1:
+    if logit_weight and teacher is not None and not teacher.full_distributions and temperature != 1:
         raise ValueError(
             f"temperature: {temperature} needs the teacher's whole distributions;"
             f" {type(teacher).__name__} knows those of temperature 1"

@@ -50,7 +50,7 @@ def small(value: Any, folder: Path, policy: Path) -> Any:
     if str(value.get("class_path", "")).endswith("ServerEngine"):
         return IN_PROCESS
     if str(value.get("class_path", "")).endswith("ChatEndpoint"):
-        nowhere = {"url": "http://127.0.0.1:9/v1", "retries": 0, "timeout_s": 5}
+        nowhere = {"base_url": "http://127.0.0.1:9/v1", "max_retries": 0, "timeout_s": 5}
         return {**made, "init_args": {**made["init_args"], **nowhere}}
     if "max_tokens" in value and "temperature" in value:
         made["max_tokens"] = 6
