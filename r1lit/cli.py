@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentError
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from r1lit import console
+from r1lit.callbacks.run_config import RunConfig
 from r1lit.composition import compose
 from r1lit.cpu.machine import has_fast_bfloat16
 
@@ -35,15 +36,6 @@ CHATTY = (
     "lightning.pytorch.trainer.connectors.checkpoint_connector",
 )
 """Loggers that advertise, or repeat themselves at every evaluation."""
-
-
-class SaveFitConfig(SaveConfigCallback):
-    """Saves the configuration of a training run, and leaves it alone when it is evaluated."""
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Save when fitting."""
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
 
 
 class R1CLI(LightningCLI):
@@ -68,6 +60,12 @@ class R1CLI(LightningCLI):
             type=bool,
             default=False,
             help="Keep precision bf16-mixed on a CPU that has no instructions for bfloat16.",
+        )
+        parser.add_argument(
+            "--resume_changed",
+            type=bool,
+            default=False,
+            help="Go on from a checkpoint although model or data are configured otherwise now.",
         )
 
     def before_instantiate_classes(self) -> None:
@@ -120,7 +118,7 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             subclass_mode_data=True,
             seed_everything_default=0,
             auto_configure_optimizers=False,
-            save_config_callback=SaveFitConfig,
+            save_config_callback=RunConfig,
             save_config_kwargs={"overwrite": True},
             parser_kwargs={"exit_on_error": False},
             args=compose(sys.argv[1:] if args is None else args),

@@ -10,8 +10,10 @@ of every batch, and all shares together are the batch that one process would see
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -161,7 +163,7 @@ class PromptLoader(Loader[PromptBatch]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        plan = batch_plan(order, (problem.uid.encode() for problem in problems))
+        plan = batch_plan(order, map(_identity, problems, prompts))
         super().__init__(order, num_batches, plan | {"num_reserve_prompts": num_reserve})
         self.problems = problems
         self.prompts = prompts
@@ -233,6 +235,11 @@ class RowLoader(Loader[PackedRows]):
             loss_on=self.loss_on,
             iteration=i,
         )
+
+
+def _identity(problem: Problem, prompt: tuple[int, ...]) -> bytes:
+    """Return what a problem is, its prompt's tokens included, as bytes."""
+    return json.dumps([asdict(problem), prompt], sort_keys=True, default=str).encode()
 
 
 def batch_plan(order: Order, items: Iterable[bytes]) -> dict[str, Any]:
