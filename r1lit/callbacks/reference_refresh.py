@@ -16,7 +16,11 @@ class ReferenceRefresh(Callback):
 
     R1 refreshes every 400 steps (Methods). Its step is one update on 512 responses and a rollout
     makes 16 of them, so that is 25 iterations. The refresh comes before the iteration's evaluation
-    and checkpoint, so a checkpoint holds the reference that the next iteration uses.
+    and checkpoint, so a checkpoint holds the reference that the next iteration uses. Without a
+    reference, which ``objective.beta`` 0 makes none of, there is a warning and nothing to do.
+
+    Args:
+        every_n_iterations: How often.
     """
 
     def __init__(self, every_n_iterations: int = 25) -> None:
