@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # r1lit-score needs verdicts and no torch, whose import takes seconds
+    import torch
+    from torch import Tensor
 
 Status = Literal["right", "wrong", "unparsed", "timeout", "error"]
 
@@ -119,7 +120,7 @@ class Generation:
     def __post_init__(self) -> None:
         shape = self.response_BT.shape
         assert self.response_BT.ndim == 2, shape
-        assert self.mask_BT.shape == shape and self.mask_BT.dtype == torch.bool
+        assert self.mask_BT.shape == shape and str(self.mask_BT.dtype) == "torch.bool"
         assert self.logp_BT.shape == shape and self.finished_B.shape == shape[:1]
 
 
@@ -147,7 +148,7 @@ class Rollout:
         num_rows = len(self.prompts) * self.group_size
         shape = self.response_BT.shape
         assert len(self.responses) == num_rows == shape[0], (len(self.responses), num_rows, shape)
-        assert self.mask_BT.shape == shape and self.mask_BT.dtype == torch.bool
+        assert self.mask_BT.shape == shape and str(self.mask_BT.dtype) == "torch.bool"
         assert self.logp_old_BT.shape == shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
         assert self.advantage_B.shape == (num_rows,)
@@ -187,7 +188,7 @@ class PackedRows:
         shape = self.input_ids_RL.shape
         assert self.input_ids_RL.ndim == 2, shape
         assert self.position_ids_RL.shape == shape
-        assert self.loss_mask_RL.shape == shape and self.loss_mask_RL.dtype == torch.bool
+        assert self.loss_mask_RL.shape == shape and str(self.loss_mask_RL.dtype) == "torch.bool"
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PackedRows:
         """Return a copy on ``device``."""

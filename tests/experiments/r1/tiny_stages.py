@@ -68,7 +68,7 @@ def evaluate(folder: Path, policy: Path, run: Path, stage: str) -> None:
         "dirpath": str(run / "eval" / stage),
         "suite": stage,
         "by": ["kind"],
-        "measures": MEASURES,
+        "eval_metrics": MEASURES,
     }
     [source] = config["data"]["init_args"]["test"]
     source["init_args"] |= {"path": str(problems), "meta": ["kind"]}
