@@ -10,8 +10,6 @@ that of drawing other problems. Only points finished under the present sweep fil
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +24,7 @@ from r1lit.atomic import replace_file
 from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, save_png
 from r1lit.callbacks.keys import CONS_AT
 from r1lit.jsonl import Record
+from r1lit.metrics import mean_and_error
 
 START, END = "<!-- results -->", "<!-- /results -->"
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
@@ -60,16 +59,6 @@ PANELS: tuple[tuple[str, str, Callable[[Record], float | None]], ...] = (
 )
 """What the figure shows along training: title, label, value."""
 LANGUAGE_PANEL = ("Language consistency", "words in the question's language", language_consistency)
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean and its standard error; None for the error of a single value.
-
-    >>> mean_and_error([0.25, 0.75])
-    (0.5, 0.25)
-    """
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return statistics.fmean(values), error
 
 
 def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:

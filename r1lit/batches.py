@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # r1lit-score needs verdicts and no torch, whose import takes seconds
+    import torch
+    from torch import Tensor
 
 Status = Literal["right", "wrong", "unparsed", "timeout", "error"]
 
@@ -119,7 +120,7 @@ class Generation:
     def __post_init__(self) -> None:
         shape = self.response_BT.shape
         assert self.response_BT.ndim == 2, shape
-        assert self.mask_BT.shape == shape and self.mask_BT.dtype == torch.bool
+        assert self.mask_BT.shape == shape and str(self.mask_BT.dtype) == "torch.bool"
         assert self.logp_BT.shape == shape and self.finished_B.shape == shape[:1]
 
 
@@ -154,7 +155,7 @@ class Rollout:
         shape = self.response_BT.shape
         assert len(self.responses) == num_rows == shape[0], (len(self.responses), num_rows, shape)
         assert self.length_B.shape == shape[:1] and not self.length_B.is_floating_point()
-        assert self.loss_mask_BT.shape == shape and self.loss_mask_BT.dtype == torch.bool
+        assert self.loss_mask_BT.shape == shape and str(self.loss_mask_BT.dtype) == "torch.bool"
         assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
         assert self.advantage_BT.shape == shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
@@ -168,8 +169,8 @@ class Rollout:
     @property
     def mask_BT(self) -> Tensor:
         """Which tokens exist: true up to each response's length."""
-        step_T = torch.arange(self.response_BT.shape[1], device=self.length_B.device)
-        return step_T < self.length_B[:, None]
+        number_T = self.length_B.new_ones(self.response_BT.shape[1]).cumsum(0)
+        return number_T <= self.length_B[:, None]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -200,7 +201,7 @@ class PackedRows:
         shape = self.input_ids_RL.shape
         assert self.input_ids_RL.ndim == 2, shape
         assert self.position_ids_RL.shape == shape
-        assert self.loss_mask_RL.shape == shape and self.loss_mask_RL.dtype == torch.bool
+        assert self.loss_mask_RL.shape == shape and str(self.loss_mask_RL.dtype) == "torch.bool"
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PackedRows:
         """Return a copy on ``device``."""

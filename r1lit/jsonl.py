@@ -112,13 +112,19 @@ def parse_line(line: bytes, number: int, where: str) -> Record:
         ValueError: naming ``where`` and the line's number if it holds none.
     """
     try:
+        return parse_object(line)
+    except ValueError as error:
+        raise ValueError(f"{where}, line {number}: {error}") from error
+
+
+def parse_object(line: bytes) -> Record:
+    """Return the JSON object that a line holds, or raise a ValueError that says what it holds."""
+    try:
         record = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}, line {number}: not JSON in UTF-8 ({error})") from error
+        raise ValueError(f"not JSON in UTF-8 ({error})") from error
     if not isinstance(record, dict):
-        raise ValueError(
-            f"{where}, line {number}: a JSON object is needed, not {type(record).__name__}"
-        )
+        raise ValueError(f"a JSON object is needed, not {type(record).__name__}")
     return record
 
 

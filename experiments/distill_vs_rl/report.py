@@ -18,7 +18,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.distill_vs_rl.run import read_experiment
-from experiments.report import COLORS, mean_and_error, write_into
+from experiments.report import COLORS, write_into
+from r1lit.metrics import mean_and_error
 
 PAPER = {"distilled": 72.6, "RL": 47.0}
 """AIME 2024 pass@1 of Qwen2.5-32B after RL, and distilled: 2501.12948v1, Table 6."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.r1.stages import COLUMNS, STUDENTS
-from experiments.report import mean_and_error
+from r1lit.metrics import mean_and_error
 
 PAPER: dict[str, tuple[float, ...]] = {
     "AIME 2024": (77.9, 59.0, 74.0, 78.1, 79.8),

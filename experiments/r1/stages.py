@@ -9,14 +9,13 @@ not concern lacks it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from r1lit import jsonl
-from r1lit.batches import Verdict
-from r1lit.metrics import cons_at_k, standard_error
+from r1lit.metrics import Graded, cons_at_k, mean, mean_and_error, share_right
 
 STAGES = ("zero", "dev1", "dev2", "dev3", "r1")
 STUDENTS = ("distilled", "small_rl")
@@ -86,7 +85,9 @@ def read_stage(folder: Path) -> Record | None:
     for column in COLUMNS:
         groups = [group for kind in column.kinds for group in by_kind[kind]]
         values = [v for v in map(_value(column.key), groups) if v is not None]
-        record[column.key], record[f"{column.key}_se"] = _mean_and_error(values)
+        record[column.key], record[f"{column.key}_se"] = (
+            mean_and_error(values) if values else (None, None)
+        )
     sizes = {len(group) for group in by_kind["reasoning"]}
     return {**record, "cons_k": min([CONS_K, *sizes]) if sizes else None, "settings": settings}
 
@@ -121,38 +122,22 @@ def _groups(report: Path, num_samples: int) -> dict[str, list[Group]]:
 
 
 def _value(key: str) -> Callable[[Group], float | None]:
+    """Return the number of one problem: the mean over its responses, None where none has it."""
     match key:
         case "reasoning_pass_at_1":
-            return lambda group: _mean(float(r["value"] == 1.0) for r in group)
+            return lambda group: share_right(_graded(group))
         case "cons_at_16":
-            return _consensus
+            return lambda group: cons_at_k(_graded(group))[min(CONS_K, len(group)) - 1]
         case "response_length_tokens":
-            return lambda group: _mean(r["num_tokens"] for r in group)
+            return lambda group: mean([r["num_tokens"] for r in group])
         case _:
-            return lambda group: _mean(
-                value for r in group if (value := r["measures"].get(key)) is not None
-            )
+            return lambda group: _mean_measure(group, key)
 
 
-def _consensus(group: Group) -> float:
-    verdicts = [
-        Verdict(
-            value=float(r["value"] == 1.0),
-            status="right" if r["value"] == 1.0 else "wrong",
-            canonical=r["canonical"],
-            reason="",
-        )
-        for r in group
-    ]
-    return cons_at_k(verdicts)[min(CONS_K, len(group)) - 1]
+def _graded(group: Group) -> list[Graded]:
+    return [Graded.read(record) for record in group]
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return sum(found) / len(found) if found else None
-
-
-def _mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
-    if not values:
-        return None, None
-    return _mean(values), standard_error(values) if len(values) > 1 else None
+def _mean_measure(group: Group, key: str) -> float | None:
+    found = [value for r in group if (value := r["measures"].get(key)) is not None]
+    return mean(found) if found else None

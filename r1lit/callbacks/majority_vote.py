@@ -9,6 +9,7 @@ from lightning.pytorch import Callback
 
 from r1lit.callbacks import keys
 from r1lit.callbacks.stage import gather, log_evaluation, rollout_of, stage_of
+from r1lit.metrics import Graded, mean, share_right
 from r1lit.metrics.majority_vote import MajorityVote
 
 
@@ -47,7 +48,7 @@ class MajorityVoteEvaluation(Callback):
         self._metric.update(rollout)
         for group in rollout.groups():
             problem = group[0].problem
-            share = sum(r.verdict.value == 1.0 for r in group) / len(group)
+            share = share_right([Graded.of(response) for response in group])
             self._shares.append((problem.source, problem.meta.get("kind"), share))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -61,7 +62,7 @@ class MajorityVoteEvaluation(Callback):
             shares.setdefault(f"{keys.PASS_AT_1}/{source}", []).append(share)
             if kind is not None:
                 shares.setdefault(f"{keys.PASS_AT_1_OF_KIND}{kind}", []).append(share)
-        values |= {name: sum(own) / len(own) for name, own in sorted(shares.items())}
+        values |= {name: mean(own) for name, own in sorted(shares.items())}
         self._metric.reset()
         stage = stage_of(trainer)
         named = {f"{stage}/{name}": value for name, value in values.items()}

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
-import numpy as np
-
 from r1lit.batches import Rollout
 from r1lit.callbacks import keys
 from r1lit.callbacks.statistics import RolloutStatistics
+from r1lit.metrics import Graded, lengths, mean
 from r1lit.text.extract import thinking_and_answer
 
 
-class LengthRow(NamedTuple):
-    """One response's length."""
-
-    num_tokens: int
-    right: bool
-    truncated: bool
-    thinking_share: float
-
-
-class ResponseLength(RolloutStatistics[LengthRow]):
+class ResponseLength(RolloutStatistics[tuple[Graded, float]]):
     """Logs response length in tokens under ``<stage>/length/``.
 
     ``mean``, ``p90`` (90th percentile, interpolated) and ``max``; ``right`` and ``wrong``, the mean
@@ -33,35 +20,23 @@ class ResponseLength(RolloutStatistics[LengthRow]):
     R1's figure is ``train/length/mean`` against the iteration.
     """
 
-    def rows(self, rollout: Rollout) -> list[LengthRow]:
-        """Return one row a response."""
-        return [
-            LengthRow(
-                num_tokens=response.num_tokens,
-                right=response.verdict.value == 1.0,
-                truncated=not response.finished,
-                thinking_share=_thinking_share(response.text),
-            )
-            for response in rollout.responses
-        ]
+    def rows(self, rollout: Rollout) -> list[tuple[Graded, float]]:
+        """Return each graded response with the share of its characters that is thinking."""
+        return [(Graded.of(r), _thinking_share(r.text)) for r in rollout.responses]
 
-    def summarise(self, rows: list[LengthRow], stage: str) -> dict[str, float]:
+    def summarise(self, rows: list[tuple[Graded, float]], stage: str) -> dict[str, float]:
         """Return means, 90th percentile and maximum of the lengths."""
-        lengths = [row.num_tokens for row in rows]
+        graded = [row for row, _ in rows]
+        of = lengths(graded)
         return {
-            keys.LENGTH_MEAN: mean(lengths),
-            "length/p90": float(np.percentile(lengths, 90)),
-            "length/max": float(max(lengths)),
-            keys.LENGTH_RIGHT: mean([row.num_tokens for row in rows if row.right]),
-            keys.LENGTH_WRONG: mean([row.num_tokens for row in rows if not row.right]),
-            keys.LENGTH_TRUNCATED: mean([row.truncated for row in rows]),
-            keys.THINKING_SHARE: mean([row.thinking_share for row in rows]),
+            keys.LENGTH_MEAN: of["mean"],
+            "length/p90": of["p90"],
+            "length/max": float(of["max"]),
+            keys.LENGTH_RIGHT: of["right"],
+            keys.LENGTH_WRONG: of["wrong"],
+            keys.LENGTH_TRUNCATED: mean([not row.finished for row in graded]),
+            keys.THINKING_SHARE: mean([share for _, share in rows]),
         }
-
-
-def mean(values: list[int] | list[float] | list[bool]) -> float:
-    """Return the mean, or NaN of nothing."""
-    return sum(values) / len(values) if values else math.nan
 
 
 def _thinking_share(text: str) -> float:

@@ -2,10 +2,10 @@
 
     r1lit-compare runs/eval/a runs/eval/b
 
-Each run is a folder of `r1lit test`, or its ``responses.jsonl``. Printed is A less B: the mean
-difference of pass@1, its standard error and 95 % interval, and a p-value; see
-`r1lit.metrics.paired_difference`. The runs must hold the same problems; the number of responses to
-each may differ.
+Each run is a folder of `r1lit test`, its ``responses.jsonl``, or what ``r1lit-score`` wrote about
+lines with ``uid``. Printed is A less B: the mean difference of pass@1, its standard error and 95 %
+interval, and a p-value; see `r1lit.metrics.paired_difference`. The runs must hold the same
+problems; the number of responses to each may differ.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def shares_right(run: Path) -> dict[str, float]:
         for key in ("uid", "value"):
             if key not in record:
                 raise ValueError(f"run: {path}, line {number}: key {key!r} is missing")
-        right.setdefault(str(record["uid"]), []).append(float(record["value"]) == 1.0)
+        if record["value"] is not None:  # a line that r1lit-score skipped
+            right.setdefault(str(record["uid"]), []).append(float(record["value"]) == 1.0)
     if not right:
         raise ValueError(f"run: {path} holds no responses")
     return {uid: sum(of_uid) / len(of_uid) for uid, of_uid in right.items()}

@@ -14,20 +14,14 @@ def as_markdown(report: Mapping[str, Any], title: str) -> str:
 
     Shares are in per cent; 95 % intervals over problems stand in brackets.
     """
-    num_samples = report["num_samples"]
     lines = [
         f"# {title}",
         "",
-        f"{report['num_problems']} problems, {num_samples} responses each. Per cent, with standard"
-        " errors and 95 % bootstrap intervals over problems.",
+        f"{report['num_problems']} problems, {report['num_samples']} responses each. Per cent, with"
+        " standard errors and 95 % bootstrap intervals over problems.",
         "",
-        "| | value | standard error | 95 % interval |",
-        "|---|---|---|---|",
-        _row("pass@1", report["pass_at_1"]),
+        *accuracy_rows(report),
     ]
-    for name, key in (("pass", "pass_at_k"), ("cons", "cons_at_k")):
-        shown = [k for k in KS if 1 < k < num_samples] + [num_samples] * (num_samples > 1)
-        lines += [_row(f"{name}@{k}", report[key][str(k)]) for k in shown]
     if "elo" in report:
         elo = report["elo"]
         lines.append(
@@ -58,6 +52,20 @@ def as_markdown(report: Mapping[str, Any], title: str) -> str:
             f"| {r['status']}: {_cell(r['reason'])} | {r['count']} |" for r in report["reasons"]
         ]
     return "\n".join(lines) + "\n"
+
+
+def accuracy_rows(report: Mapping[str, Any]) -> list[str]:
+    """Return the table of pass@1, pass@k and cons@k as lines, with its heading."""
+    num_samples = report["num_samples"]
+    lines = [
+        "| | value | standard error | 95 % interval |",
+        "|---|---|---|---|",
+        _row("pass@1", report["pass_at_1"]),
+    ]
+    for name, key in (("pass", "pass_at_k"), ("cons", "cons_at_k")):
+        shown = [k for k in KS if 1 < k < num_samples] + [num_samples] * (num_samples > 1)
+        lines += [_row(f"{name}@{k}", report[key][str(k)]) for k in shown]
+    return lines
 
 
 def _row(name: str, estimate: Mapping[str, Any]) -> str:

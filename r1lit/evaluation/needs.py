@@ -16,8 +16,11 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "choice": (("answer",), ("choices",)),
     "exact": (("answer",),),
     "countdown": (("numbers",), ("target",)),
+    "game24": (("numbers",),),
+    "logic": (("names",), ("statements",)),
     "ifeval_strict": (("instruction_id_list",), ("kwargs",)),
     "ifeval_loose": (("instruction_id_list",), ("kwargs",)),
+    "none": (),
 }
 """Keys that a line must have for each verifier; of several in one tuple, any one."""
 
@@ -117,7 +120,9 @@ def _answer(record: Mapping[str, Any], verifier: str) -> str:
         return LETTERS[answer]
     if isinstance(answer, str) and (answer.strip() or not needed):
         return answer
-    if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return str(answer)
+    if isinstance(answer, float) and math.isfinite(answer):
         return str(int(answer)) if answer == int(answer) else repr(answer)
     if needed:
         raise ValueError(f"key 'answer' holds {answer!r}, where a text or a number is needed")

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 
-from r1lit.batches import Status, Verdict
+from r1lit.batches import Status
 from r1lit.jsonl import Record
-from r1lit.metrics import (
-    bootstrap_interval,
-    bootstrap_intervals,
-    cons_at_k,
-    elo_rating,
-    pass_at_k,
-    standard_error,
-)
+from r1lit.metrics import Graded, accuracy, elo_rating, lengths, mean, share_right, with_error
 
 Group = Sequence[Record]
 
@@ -62,18 +55,14 @@ def summarise(
             f"responses: {len(groups)} problems with {sorted(sizes)} responses each; an evaluation"
             " has as many, and at least one, for every problem"
         )
-    num_samples = sizes.pop()
-    share_P = [_share_right(group) for group in groups.values()]
+    graded = {uid: [Graded.read(record) for record in group] for uid, group in groups.items()}
     records = [record for group in groups.values() for record in group]
     report: dict[str, Any] = {
-        "num_problems": len(groups),
-        "num_samples": num_samples,
-        "pass_at_1": _with_error(share_P, seed),
-        **_by_k(list(groups.values()), num_samples, seed),
-        "mean_value": _mean([r["value"] for r in records]),
-        "response_length": _lengths(records),
-        "truncated": _mean([not r["finished"] for r in records]),
-        "measures": _measures(records),
+        **accuracy(list(graded.values()), seed=seed),
+        "mean_value": mean([r["value"] for r in records]),
+        "response_length": lengths([g for group in graded.values() for g in group]),
+        "truncated": mean([not r["finished"] for r in records]),
+        "measures": _mean_measures(records),
         "verdicts": {s: Counter(r["status"] for r in records)[s] for s in get_args(Status)},
         "reasons": _reasons(records),
         "by": {key: _by_group(groups, key, seed) for key in ("source", *group_by)},
@@ -81,83 +70,24 @@ def summarise(
     }
     if rating is not None:
         report["elo"] = _elo(groups, rating, seed)
-    return _defined(report)
+    return defined(report)
 
 
-def _is_right(record: Record) -> bool:
-    return float(record["value"]) == 1.0
+def _share(group: Group) -> float:
+    return share_right([Graded.read(record) for record in group])
 
 
-def _share_right(group: Group) -> float:
-    return sum(map(_is_right, group)) / len(group)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
-
-
-def _with_error(values: Sequence[float], seed: int) -> dict[str, float]:
-    low, high = bootstrap_interval(values, seed=seed)
-    return {"value": _mean(values), "stderr": standard_error(values), "low": low, "high": high}
-
-
-def _by_k(groups: Sequence[Group], num_samples: int, seed: int) -> dict[str, Any]:
-    passed_PK = np.array(
-        [
-            [pass_at_k(num_samples, sum(map(_is_right, group)), k + 1) for k in range(num_samples)]
-            for group in groups
-        ]
-    )
-    elected_PK = np.array([cons_at_k([_verdict(r) for r in group]) for group in groups])
-
-    def table(values_PK: np.ndarray) -> dict[str, dict[str, float]]:
-        intervals = bootstrap_intervals(values_PK, seed=seed)
-        return {
-            str(k): {"value": float(mean), "low": low, "high": high}
-            for k, (mean, (low, high)) in enumerate(
-                zip(values_PK.mean(0), intervals, strict=True), start=1
-            )
-        }
-
-    return {"pass_at_k": table(passed_PK), "cons_at_k": table(elected_PK)}
-
-
-def _verdict(record: Record) -> Verdict:
-    right = _is_right(record)
-    return Verdict(
-        value=float(right),
-        status="right" if right else "wrong",
-        canonical=record["canonical"],
-        reason="",
-    )
-
-
-def _lengths(records: Group) -> dict[str, float]:
-    def of(keep: Callable[[Record], bool]) -> list[int]:
-        return [r["num_tokens"] for r in records if keep(r)]
-
-    lengths = of(lambda r: True)
-    return {
-        "mean": _mean(lengths),
-        "median": float(np.median(lengths)),
-        "p90": float(np.percentile(lengths, 90)),
-        "max": max(lengths),
-        "right": _mean(of(_is_right)),
-        "wrong": _mean(of(lambda r: not _is_right(r))),
-    }
-
-
-def _measures(records: Group) -> dict[str, float]:
+def _mean_measures(records: Group) -> dict[str, float]:
     names = dict.fromkeys(name for record in records for name in record["measures"])
     return {
-        name: _mean([r["measures"][name] for r in records if name in r["measures"]])
+        name: mean([r["measures"][name] for r in records if name in r["measures"]])
         for name in names
     }
 
 
 def _reasons(records: Group) -> list[dict[str, Any]]:
     """Return the ten commonest pairs of status and reason among responses that are not right."""
-    pairs = Counter((r["status"], r["reason"][:100]) for r in records if not _is_right(r))
+    pairs = Counter((r["status"], r["reason"][:100]) for r in records if r["value"] != 1.0)
     return [
         {"status": status, "reason": reason, "count": count}
         for (status, reason), count in pairs.most_common(10)
@@ -169,9 +99,9 @@ def _by_group(groups: Mapping[str, Group], key: str, seed: int) -> dict[str, Any
     for group in groups.values():
         first = group[0]
         name = first["source"] if key == "source" else first["groups"].get(key)
-        shares.setdefault(str(name), []).append(_share_right(group))
+        shares.setdefault(str(name), []).append(_share(group))
     return {
-        name: {"num_problems": len(of_group), **_with_error(of_group, seed)}
+        name: {"num_problems": len(of_group), **with_error(of_group, seed=seed)}
         for name, of_group in sorted(shares.items())
     }
 
@@ -179,7 +109,7 @@ def _by_group(groups: Mapping[str, Group], key: str, seed: int) -> dict[str, Any
 def _elo(groups: Mapping[str, Group], rating: str, seed: int) -> dict[str, Any]:
     """Return the rating over problems that have one, with its bootstrap interval over problems."""
     rated = [
-        (_share_right(group), float(group[0]["groups"][rating]))
+        (_share(group), float(group[0]["groups"][rating]))
         for group in groups.values()
         if group[0]["groups"].get(rating) is not None
     ]
@@ -200,12 +130,12 @@ def _elo(groups: Mapping[str, Group], rating: str, seed: int) -> dict[str, Any]:
     }
 
 
-def _defined(value: Any) -> Any:
+def defined(value: Any) -> Any:
     """Return ``value`` with None for every number that is not finite, which JSON cannot hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _defined(v) for key, v in value.items()}
+        return {key: defined(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_defined(v) for v in value]
+        return [defined(v) for v in value]
     return value

@@ -1,89 +1,142 @@
 """``r1lit-score``: verdicts about responses that some other system wrote.
 
     r1lit-score IN.jsonl --verifier math --output OUT.jsonl
+    r1lit-score IN.jsonl --verifier math --output OUT.jsonl --group-by question
 
 Each input line is a JSON object with ``response`` and what its verifier needs (`r1lit.evaluation
-.needs`). Each output line, in the same order, has ``value`` (0 to 1), ``status`` (right, wrong,
-unparsed, timeout, error) and ``reason``; ``input`` is a digest of the line and the verifier.
+.needs`). Each output line, in the same order, has
 
-Lines are written as they are judged. A line that cannot be judged ends the command with an error
-that names it; everything before it is written. Run again, the command checks by their digests that
-the lines in OUT belong to the first lines of IN, skips those, and goes on behind them. Blank lines
-are passed over.
+uid        the input line's own, or its number
+value      0 to 1; null if the line cannot be used
+status     right, wrong, unparsed, timeout, error; or skipped: the line cannot be used
+canonical  the answer under which majority vote counts it, or null
+reason     why it is not right
+seconds    how long the verdict took
+input      a digest of the line, the verifier and its options
+
+A line that cannot be used is skipped and counted, or ends the command (``--on-error fail``).
+Lines are written as they are graded. Run again, the command checks by their digests that the lines
+in OUT belong to the first lines of IN, passes over those, and goes on behind them. Blank lines are
+passed over.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import hashlib
+import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import IO, get_args
+from typing import IO, Any, Literal, get_args
 
 from tqdm.auto import tqdm
 
 from r1lit import console
-from r1lit.batches import Problem, Status, Verdict
-from r1lit.evaluation.needs import NEEDS, problem_of, response_of
-from r1lit.jsonl import Lines, parse_line
-from r1lit.metrics import standard_error
+from r1lit.atomic import replace_file
+from r1lit.batches import Problem, Status
+from r1lit.evaluation.markdown import accuracy_rows
+from r1lit.evaluation.needs import NEEDS
+from r1lit.evaluation.report import defined
+from r1lit.evaluation.scoring import SKIPPED, Item, Scoring, as_record
+from r1lit.jsonl import Lines, Record
+from r1lit.metrics import Graded, accuracy, mean, standard_error
 from r1lit.verifiers import Grader, default_verifiers
 
-FEWEST, MOST = 8, 1024  # lines judged at a time; more while they are quick
+FEWEST, MOST = 8, 1024  # lines graded at a time; more while they are quick
 QUICK_S, SLOW_S = 0.5, 4.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """A line of the input: its number, its digest and what is to be judged."""
-
-    number: int
-    digest: str
-    response: str
-    problem: Problem
 
 
 @dataclass(kw_only=True)
 class Totals:
-    """What all lines of the output add up to."""
+    """What all lines of the output add up to; ``groups`` are responses by problem."""
 
     values: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
+    groups: dict[str, list[Graded]] | None = None
+    first_skipped: str = ""
 
-    def add(self, value: float, status: str) -> None:
+    def add(self, item: Item, record: Record) -> None:
         """Count one line."""
-        self.values.append(value)
-        self.statuses[status] += 1
+        self.statuses[record["status"]] += 1
+        if record["status"] == SKIPPED:
+            self.first_skipped = self.first_skipped or f"line {item.number}: {record['reason']}"
+            return
+        self.values.append(float(record["value"]))
+        if self.groups is not None:
+            self.groups.setdefault(item.group, []).append(Graded.read(record))
+
+    def report(self) -> dict[str, Any] | None:
+        """Return `r1lit.metrics.accuracy` over problems; None without groups or responses."""
+        return defined(accuracy(list(self.groups.values()))) if self.groups else None
 
     def __str__(self) -> str:
-        if not self.values:
+        num_skipped = self.statuses[SKIPPED]
+        if not self.values and not num_skipped:
             return "no lines"
-        counts = ", ".join(f"{self.statuses[s]} {s}" for s in get_args(Status))
-        mean = sum(self.values) / len(self.values)
-        return (
-            f"{len(self.values)} lines: {counts}\n"
-            f"mean value {mean:.4f}, standard error {standard_error(self.values):.4f}"
-        )
+        said = [f"{self.statuses[status]} {status}" for status in get_args(Status)]
+        if num_skipped:
+            said.append(f"{num_skipped} skipped (the first: {self.first_skipped})")
+        parts = [f"{len(self.values) + num_skipped} lines: {', '.join(said)}"]
+        if self.values:
+            error = math.nan if self.groups is not None else standard_error(self.values)
+            shown = "" if math.isnan(error) else f", standard error {error:.4f}"
+            parts.append(f"mean value {mean(self.values):.4f}{shown}")
+        report = self.report()
+        if self.groups and report is not None:
+            sizes = sorted(map(len, self.groups.values()))
+            each = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+            parts += [f"{len(sizes)} problems, {each} responses each; per cent, errors and 95 %"
+                      " intervals over problems", *accuracy_rows(report)]  # fmt: skip
+        return "\n".join(parts)
 
 
 def score_file(
-    path: Path, verifier: str, output: Path, grader: Grader | None = None, progress: bool = True
+    path: Path,
+    verifier: str,
+    output: Path,
+    grader: Grader | None = None,
+    *,
+    on_error: Literal["skip", "fail"] = "skip",
+    group_by: str | None = None,
+    last_expression: bool = True,
+    progress: bool = True,
 ) -> Totals:
-    """Grader every line of ``path``, append the verdicts to ``output`` and return the totals.
+    """Grade every line of ``path``, append the verdicts to ``output`` and return the totals.
+
+    Args:
+        path: the input, plain or gzip.
+        verifier: decides about every line.
+        output: the verdicts, a line each.
+        grader: has the verifier; the default ones if left out.
+        on_error: whether a line that cannot be used is skipped or ends it all; what stands before
+            it is written.
+        group_by: the key of the input's lines that says which answer the same problem.
+        last_expression: whether ``math`` reads the end of responses that have neither
+            ``<answer>`` nor a box.
+        progress: whether a bar is shown on stderr.
 
     Raises:
-        ValueError: naming the verifier, the file, or the line and its key that cannot be used, or
-            the line of ``output`` that belongs to another input.
+        ValueError: naming the verifier, the file, the line of ``output`` that belongs to another
+            input, or the line and its key that cannot be used: with ``fail`` the first, with
+            ``skip`` if no line can be used, and then nothing is written.
     """
     owned = grader is None
-    grader = grader or Grader(default_verifiers(last_expression=True))
+    grader = grader or Grader(default_verifiers(last_expression=last_expression))
     try:
         _check(grader, verifier, path, output)
-        return _score(grader, path, verifier, output, progress)
+        scoring = Scoring(
+            path=path,
+            verifier=verifier,
+            grader=grader,
+            last_expression=last_expression,
+            group_by=group_by,
+        )
+        return _score(scoring, Lines(output, "output"), on_error, progress)
     finally:
         if owned:
             grader.close()
@@ -102,45 +155,40 @@ def _check(grader: Grader, verifier: str, path: Path, output: Path) -> None:
         raise ValueError(f"output: {str(output)!r} is the input itself")
 
 
-def _score(grader: Grader, path: Path, verifier: str, output: Path, progress: bool) -> Totals:
-    totals = Totals()
-    lines = Lines(output, "output")
+def _score(scoring: Scoring, lines: Lines, on_error: str, progress: bool) -> Totals:
+    totals = Totals(groups=None if scoring.group_by is None else {})
     lines.cut_torn_line()
-    with _open(path) as file:
+    with _open(scoring.path) as file:
         num_lines = sum(bool(line.strip()) for line in file)
     with (
-        _open(path) as file,
-        tqdm(total=num_lines, desc=verifier, unit="line", disable=not progress) as bar,
+        _open(scoring.path) as file,
+        tqdm(total=num_lines, desc=scoring.verifier, unit="line", disable=not progress) as bar,
     ):
-        numbered = _numbered(file)
-        bar.update(_skip_done(lines, numbered, verifier, path, totals))
-        size = FEWEST
-        while True:
-            items, error = _take(numbered, size, verifier, path)
-            if items:
-                started = time.perf_counter()
-                verdicts, judging_error = _judge(grader, items, path)
-                error = judging_error or error
-                done = list(zip(items, verdicts, strict=False))
-                lines.append(
-                    {
-                        "value": verdict.value,
-                        "status": verdict.status,
-                        "reason": verdict.reason,
-                        "input": item.digest,
-                    }
-                    for item, verdict in done
-                )
-                for _, verdict in done:
-                    totals.add(verdict.value, verdict.status)
-                bar.update(len(done))
-                size = _next_size(size, time.perf_counter() - started)
-            if error is not None:
-                raise error
-            if not items:
-                break
-    if not output.exists():
-        lines.append([])
+        items = scoring.items(file)
+        bar.update(_pass_over_done(scoring, lines, items, on_error, totals))
+        size, held_back = FEWEST, []
+        while chunk := list(islice(items, size)):
+            if on_error == "fail":
+                chunk = chunk[: next((i + 1 for i, x in enumerate(chunk) if x.error), None)]
+            started = time.perf_counter()
+            records = scoring.records(chunk)
+            size = _next_size(size, time.perf_counter() - started)
+            for place, (item, record) in enumerate(zip(chunk, records, strict=True)):
+                if record["status"] == SKIPPED and on_error == "fail":
+                    lines.append(records[:place])
+                    raise ValueError(f"{scoring.path}, line {item.number}: {record['reason']}")
+                totals.add(item, record)
+            held_back += records
+            if totals.values:  # until a line was of use, the fault may be the verifier's name
+                lines.append(held_back)
+                held_back = []
+            bar.update(len(chunk))
+    if held_back:
+        raise ValueError(
+            f"{scoring.path}: none of {len(held_back)} lines can be used by verifier"
+            f" {scoring.verifier!r}; the first: {totals.first_skipped}"
+        )
+    lines.append([])
     return totals
 
 
@@ -148,75 +196,26 @@ def _open(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
-def _numbered(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(file, start=1):
-        if line.strip():
-            yield number, line.strip()
-
-
-def _digest(line: bytes, verifier: str) -> str:
-    return hashlib.blake2b(verifier.encode() + b"\0" + line, digest_size=8).hexdigest()
-
-
-def _skip_done(
-    lines: Lines, numbered: Iterator[tuple[int, bytes]], verifier: str, path: Path, totals: Totals
+def _pass_over_done(
+    scoring: Scoring, lines: Lines, items: Iterator[Item], on_error: str, totals: Totals
 ) -> int:
     """Pass over the input lines whose verdicts are in the output; return how many."""
     done = 0
     for done, record in enumerate(lines.read(), start=1):
-        number, line = next(numbered, (None, b""))
-        if number is None or record.get("input") != _digest(line, verifier):
+        item = next(items, None)
+        if item is None or record.get("input") != item.digest or "canonical" not in record:
             raise ValueError(
                 f"output: line {done} of {lines.path} was not written for"
-                f" {f'line {number} of {path}' if number else f'a line of {path}'} and verifier"
-                f" {verifier!r}; name another --output, or remove it"
+                f" {f'line {item.number}' if item else 'a line'} of {scoring.path}, verifier"
+                f" {scoring.verifier!r} and these options; name another --output, or remove it"
             )
-        totals.add(float(record["value"]), str(record["status"]))
+        error = record["reason"] if record["status"] == SKIPPED else item.error
+        if error is not None and on_error == "fail":
+            raise ValueError(f"{scoring.path}, line {item.number}: {error}")
+        if error is not None:  # it may be of this run's --group-by
+            record = as_record(item, str(error))
+        totals.add(item, record)
     return done
-
-
-def _take(
-    numbered: Iterator[tuple[int, bytes]], size: int, verifier: str, path: Path
-) -> tuple[list[Item], ValueError | None]:
-    """Return the next items, and the error of the line that ended them early."""
-    items: list[Item] = []
-    for number, line in numbered:
-        try:
-            record = parse_line(line, number, str(path))
-        except ValueError as error:
-            return items, error
-        try:
-            item = Item(
-                number=number,
-                digest=_digest(line, verifier),
-                response=response_of(record),
-                problem=problem_of(record, verifier, uid=str(number), source=path.stem),
-            )
-        except ValueError as error:
-            return items, ValueError(f"{path}, line {number}: {error}")
-        items.append(item)
-        if len(items) >= size:
-            break
-    return items, None
-
-
-def _judge(
-    grader: Grader, items: Sequence[Item], path: Path
-) -> tuple[list[Verdict], ValueError | None]:
-    """Return verdicts, and the error of the item whose problem the verifier cannot use."""
-    try:
-        return grader.verdicts([i.response for i in items], [i.problem for i in items]), None
-    except (KeyError, TypeError, ValueError) as error:
-        if len(items) == 1:
-            what = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
-            return [], ValueError(f"{path}, line {items[0].number}: {what}")
-    verdicts: list[Verdict] = []
-    for item in items:
-        one, found = _judge(grader, [item], path)
-        verdicts += one
-        if found is not None:
-            return verdicts, found
-    return verdicts, None
 
 
 def _next_size(size: int, seconds: float) -> int:
@@ -225,18 +224,62 @@ def _next_size(size: int, seconds: float) -> int:
     return max(FEWEST, size // 2) if seconds > SLOW_S else size
 
 
+def _verifiers_and_keys() -> str:
+    """Return a line a verifier: its name and the keys that its lines need."""
+    lines = [
+        f"  {name:<16} {', '.join(' or '.join(keys) for keys in NEEDS[name]) or 'nothing more'}"
+        for name in sorted(NEEDS)
+    ]
+    return "verifiers, and what a line needs beside response:\n" + "\n".join(lines)
+
+
 def main(args: Sequence[str] | None = None) -> Totals:
     """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
     parser = argparse.ArgumentParser(
-        prog="r1lit-score", description="Grader responses that some other system wrote."
+        prog="r1lit-score",
+        description="Grade responses that some other system wrote.",
+        epilog=_verifiers_and_keys(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("input", type=Path, metavar="IN.jsonl")
-    parser.add_argument("--verifier", required=True, help=", ".join(NEEDS))
+    parser.add_argument("input", type=Path, metavar="IN.jsonl", help="plain or .gz")
+    parser.add_argument("--verifier", required=True, help="decides about every line; see below")
     parser.add_argument("--output", required=True, type=Path, metavar="OUT.jsonl")
+    parser.add_argument(
+        "--on-error",
+        choices=("skip", "fail"),
+        default="skip",
+        help="a line that cannot be used is skipped and counted (default), or ends the command",
+    )
+    parser.add_argument(
+        "--group-by",
+        metavar="KEY",
+        help="lines with the same value under KEY answer the same problem: pass@k and cons@k, with"
+        " errors over problems",
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="OUT.json", help="write the numbers of --group-by as JSON"
+    )
+    parser.add_argument(
+        "--last-expression",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="math reads the end of responses that have neither <answer> nor a box (default)",
+    )
     given = parser.parse_args(args)
+    if given.report is not None and given.group_by is None:
+        raise ValueError("report: it holds the numbers of --group-by, which is not given")
     started = time.perf_counter()
-    totals = score_file(given.input, given.verifier, given.output)
+    totals = score_file(
+        given.input,
+        given.verifier,
+        given.output,
+        on_error=given.on_error,
+        group_by=given.group_by,
+        last_expression=given.last_expression,
+    )
     print(f"{given.verifier}: {totals}\n{given.output}, {time.perf_counter() - started:.1f} s")
+    if given.report is not None:
+        replace_file(given.report, (json.dumps(totals.report(), indent=1) + "\n").encode())
     return totals
 
 

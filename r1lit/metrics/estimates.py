@@ -1,162 +1,235 @@
-"""How sure an accuracy is: standard errors, bootstrap intervals, and two runs compared in pairs.
+"""The numbers of an evaluation, from graded responses: pass@k, cons@k, errors, intervals, lengths.
 
-All of them take one number a problem and speak of another draw of *problems*: responses to one
-problem are not independent draws, so they are averaged first. Letters: P problems, K columns (one
-for each k of pass@k), R resamples.
+Every table and curve takes them from here: ``r1lit test``, validation while training,
+``r1lit-score`` and the experiments.
 
-What is random is a function of ``seed`` alone, so a table can be made again to the last digit.
+Errors and intervals take one number a problem and speak of another draw of *problems*: responses
+to one problem are not independent draws, so they are averaged first.
+
+    P problems   K columns, one for each k
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from math import comb
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from r1lit.seeding import generator
+from r1lit.metrics.intervals import bootstrap_intervals, standard_error
 
-NUM_RESAMPLES = 10_000
-LEVEL = 0.95
-MAX_EXACT = 16  # problems that differ, up to which all 2^n signs are tried
+if TYPE_CHECKING:
+    from r1lit.batches import Response
 
 
-def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean over problems, or NaN of fewer than two.
+class Graded(NamedTuple):
+    """What the numbers need to know of a graded response.
 
-    The sample standard deviation (n - 1) over sqrt(n).
-
-    >>> standard_error([0.0, 1.0])
-    0.5
+    ``vote`` is the key under which majority vote counts the answer; None casts no vote.
+    ``num_tokens`` is None where the length is not known.
     """
-    n = len(values)
-    if n < 2:
-        return math.nan
-    return float(np.std(values, ddof=1)) / math.sqrt(n)
 
+    right: bool
+    vote: str | None
+    num_tokens: int | None = None
+    finished: bool = True
 
-def bootstrap_intervals(
-    values_PK: np.ndarray, *, seed: int = 0, num_resamples: int = NUM_RESAMPLES
-) -> list[tuple[float, float]]:
-    """Return the 95 % interval of each column's mean: the percentile bootstrap over problems.
+    @classmethod
+    def of(cls, response: Response) -> Graded:
+        """Return that of a response; right is a verdict of value 1."""
+        verdict = response.verdict
+        return cls(verdict.value == 1.0, verdict.canonical, response.num_tokens, response.finished)
 
-    Problems are drawn with replacement, all columns of a problem together, and the mean is taken
-    anew; the interval lies between the 2.5th and the 97.5th percentile of these means. A single
-    problem gives NaN: nothing is known about another.
-
-    Raises:
-        ValueError: if there is no problem, or ``num_resamples`` is below 1.
-    """
-    num_problems, num_columns = values_PK.shape
-    if num_problems < 1:
-        raise ValueError("values: no problem is given, so nothing can be resampled")
-    if num_resamples < 1:
-        raise ValueError(f"num_resamples: {num_resamples} is not at least 1")
-    if num_problems == 1:
-        return [(math.nan, math.nan)] * num_columns
-    means_RK = _resampled_means(values_PK, generator(seed, "bootstrap"), num_resamples)
-    tail = 100 * (1 - LEVEL) / 2
-    low_K, high_K = np.percentile(means_RK, [tail, 100 - tail], axis=0)
-    return [(float(low), float(high)) for low, high in zip(low_K, high_K, strict=True)]
-
-
-def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of one number a problem; see `bootstrap_intervals`."""
-    return bootstrap_intervals(np.asarray(values, dtype=np.float64)[:, None], seed=seed)[0]
-
-
-def _resampled_means(
-    values_PK: np.ndarray, random: np.random.Generator, num_resamples: int
-) -> np.ndarray:
-    """Return ``means_RK``: a resample is how often each problem was drawn, times the values."""
-    num_problems = len(values_PK)
-    parts, left = [], num_resamples
-    while left:
-        size = min(left, max(1, 4_000_000 // num_problems))  # bounds the memory
-        count_RP = random.multinomial(
-            num_problems, np.full(num_problems, 1 / num_problems), size=size
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Graded:
+        """Return that of a line of ``responses.jsonl``."""
+        return cls(
+            float(record["value"]) == 1.0,
+            record["canonical"],
+            record.get("num_tokens"),
+            record.get("finished", True),
         )
-        parts.append(count_RP @ values_PK / num_problems)
-        left -= size
-    return np.concatenate(parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """Run A less run B on the same problems.
-
-    ``mean`` is the mean difference, ``stderr`` its standard error, ``low`` and ``high`` its 95 %
-    interval, ``p_value`` two-sided. ``better`` and ``worse`` count problems.
-    """
-
-    mean: float
-    stderr: float
-    low: float
-    high: float
-    p_value: float
-    better: int
-    worse: int
-    num_problems: int
+Group = Sequence[Graded]
 
 
-def paired_difference(
-    a: Sequence[float],
-    b: Sequence[float],
-    *,
-    seed: int = 0,
-    num_resamples: int = NUM_RESAMPLES,
-) -> Difference:
-    """Compare two runs on the same problems, one number a problem each, aligned.
+def accuracy(groups: Sequence[Group], *, seed: int = 0) -> dict[str, Any]:
+    """Return pass@1, pass@k and cons@k over problems, each with its 95 % interval.
 
-    The interval is the percentile bootstrap of the mean difference over problems. The p-value is
-    that of the paired permutation test: were the runs alike, each problem's difference could as
-    well have the other sign. It is the share of sign patterns whose mean is at least as far from 0:
-    of all 2^n where at most 16 problems differ, else of ``num_resamples`` drawn ones, the observed
-    one counted in ((hits + 1) / (drawn + 1)), so it is never 0.
-
-    Three problems on which A wins by 1 leave two of eight patterns as far out:
-
-    >>> paired_difference([1, 1, 1], [0, 0, 0]).p_value
-    0.25
+    ``pass_at_1``: the mean over problems of the share of right responses, with its standard error.
+    ``pass_at_k`` and ``cons_at_k`` are by k (as text, as in JSON) from 1 to ``num_samples``, the
+    responses to each problem; where problems have different numbers of them, the smallest. What is
+    undefined (an error of one problem) is NaN.
 
     Raises:
-        ValueError: if the lengths differ or there is no problem.
+        ValueError: if there is no problem, or one without a response.
     """
-    if len(a) != len(b):
-        raise ValueError(f"values: {len(a)} problems in one run and {len(b)} in the other")
-    if not len(a):
-        raise ValueError("values: no problem is given, so nothing can be compared")
-    difference_P = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    low, high = bootstrap_intervals(difference_P[:, None], seed=seed, num_resamples=num_resamples)[
-        0
-    ]
-    return Difference(
-        mean=float(difference_P.mean()),
-        stderr=standard_error(difference_P.tolist()),
-        low=low,
-        high=high,
-        p_value=_sign_flip_p_value(difference_P, seed, num_resamples),
-        better=int((difference_P > 0).sum()),
-        worse=int((difference_P < 0).sum()),
-        num_problems=len(difference_P),
-    )
+    num_samples = min(map(len, groups), default=0)
+    if not num_samples:
+        raise ValueError(f"responses: {len(groups)} problems, one of them without a response")
+    passed_PK, elected_PK = [], []
+    for group in groups:
+        num_right = sum(graded.right for graded in group)
+        passed_PK.append([pass_at_k(len(group), num_right, k + 1) for k in range(num_samples)])
+        elected_PK.append(cons_at_k(group)[:num_samples])
+    return {
+        "num_problems": len(groups),
+        "num_samples": num_samples,
+        "pass_at_1": with_error([share_right(group) for group in groups], seed=seed),
+        "pass_at_k": _by_k(np.array(passed_PK), seed),
+        "cons_at_k": _by_k(np.array(elected_PK), seed),
+    }
 
 
-def _sign_flip_p_value(difference_P: np.ndarray, seed: int, num_resamples: int) -> float:
-    moved = difference_P[difference_P != 0]
-    observed = abs(moved.sum())
-    least = observed - 1e-9 * max(1.0, observed)  # sums of the same numbers round differently
-    if len(moved) <= MAX_EXACT:
-        sums = np.zeros(1)
-        for value in moved:
-            sums = np.concatenate([sums + value, sums - value])
-        return float((np.abs(sums) >= least).mean())
-    random = generator(seed, "signs")
-    hits, left = 0, num_resamples
-    while left:
-        size = min(left, max(1, 4_000_000 // len(moved)))
-        signs = random.integers(0, 2, size=(size, len(moved))) * 2 - 1
-        hits += int((np.abs(signs @ moved) >= least).sum())
-        left -= size
-    return (hits + 1) / (num_resamples + 1)
+def _by_k(values_PK: np.ndarray, seed: int) -> dict[str, dict[str, float]]:
+    intervals = bootstrap_intervals(values_PK, seed=seed)
+    return {
+        str(k): {"value": float(mean), "low": low, "high": high}
+        for k, (mean, (low, high)) in enumerate(
+            zip(values_PK.mean(0), intervals, strict=True), start=1
+        )
+    }
+
+
+def share_right(group: Group) -> float:
+    """Return the share of right responses to one problem."""
+    return sum(graded.right for graded in group) / len(group)
+
+
+def lengths(responses: Group) -> dict[str, float]:
+    """Return mean, median, 90th percentile (interpolated) and maximum of the lengths in tokens.
+
+    ``right`` and ``wrong`` are the means over right and over not right responses, NaN of none.
+    """
+    known = [(g.num_tokens, g.right) for g in responses if g.num_tokens is not None]
+    if not known:
+        return dict.fromkeys(("mean", "median", "p90", "max", "right", "wrong"), math.nan)
+    num_tokens = [n for n, _ in known]
+    return {
+        "mean": mean(num_tokens),
+        "median": float(np.median(num_tokens)),
+        "p90": float(np.percentile(num_tokens, 90)),
+        "max": max(num_tokens),
+        "right": mean([n for n, right in known if right]),
+        "wrong": mean([n for n, right in known if not right]),
+    }
+
+
+def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
+    """Return the unbiased estimate of pass@k from n samples of which c are right.
+
+    pass@k is the chance that k responses hold at least one right one. Chen et al. 2021 (arXiv
+    2107.03374, Eq. 1): 1 - C(n-c, k) / C(n, k), the share of the k-subsets of the samples that
+    hold a right one. Computed as 1 - prod over i = n-c+1 .. n of (1 - k/i), which forms no large
+    binomials.
+
+    Four samples, one right: half of the six pairs hold it.
+
+    >>> pass_at_k(4, 1, 2)
+    0.5
+
+    Raises:
+        ValueError: If not 0 <= num_right <= num_samples or not 1 <= k <= num_samples.
+    """
+    if not 0 <= num_right <= num_samples:
+        raise ValueError(f"num_right={num_right} must lie in 0..num_samples={num_samples}")
+    if not 1 <= k <= num_samples:
+        raise ValueError(f"k={k} must lie in 1..num_samples={num_samples}")
+    if num_samples - num_right < k:
+        return 1.0
+    if k == 1:
+        return num_right / num_samples
+    wrong = range(num_samples - num_right + 1, num_samples + 1)
+    return 1.0 - math.prod(1.0 - k / i for i in wrong)
+
+
+def cons_at_k(group: Group) -> list[float]:
+    """Return cons@k for k = 1..n of one group of n graded responses, as a list of n numbers.
+
+    cons@k is the chance that k responses elect a right answer by majority vote. R1 reports cons@64
+    (v1) and cons@16 (Nature, Fig. 1a): the answer most of k responses agree on is taken, and the
+    problem counts as solved when it is right. What the paper leaves open is fixed here:
+
+    - k responses without a vote elect nothing: 0.
+    - A tie is broken at random among the tied keys; its value is the expectation, the share of the
+      tied keys that are right. No generator is involved.
+    - For k below n, the value is the expectation over all C(n, k) subsets of the samples, exactly
+      (not over a sample of subsets), so it does not depend on their order.
+
+    A key is worth the share of its voters that are right, which is 0 or 1 when a verifier judges
+    equal answers alike. So cons@1 is pass@1 (as long as every right response casts a vote) and
+    cons@n the plain vote.
+
+    The expectation over subsets is a count, by generating functions. Key r with c_r votes wins
+    with exactly m of them when every other key q has at most m; t of those having exactly m is a
+    tie of t + 1. In the product
+
+        C(c_r, m) x^m * prod over q of (sum over j < m of C(c_q, j) x^j  +  C(c_q, m) x^m y)
+
+    times (1 + x)^(n - all votes) for the voteless, the coefficient of x^k y^t counts these subsets
+    of size k. Summed over m and t, weighted with 1 / (t + 1), over C(n, k): the chance of r at k.
+
+    Votes a, a, b with only a right: single votes elect a in 2 of 3; the pairs aa, ab, ab are worth
+    1, 1/2, 1/2; all three elect a.
+
+    >>> a, b = Graded(right=True, vote="a"), Graded(right=False, vote="b")
+    >>> [round(value, 3) for value in cons_at_k([a, a, b])]
+    [0.667, 0.667, 1.0]
+    """
+    n = len(group)
+    votes: dict[str, list[bool]] = {}
+    for graded in group:
+        if graded.vote is not None:
+            votes.setdefault(graded.vote, []).append(graded.right)
+    sizes = [len(voters) for voters in votes.values()]
+    voteless = np.array([comb(n - sum(sizes), j) for j in range(n + 1)], dtype=np.float64)
+    total = np.zeros(n + 1)
+    for r, voters in enumerate(votes.values()):
+        worth = sum(voters) / len(voters)
+        if worth > 0.0:
+            total += worth * _winning_subsets(sizes[r], sizes[:r] + sizes[r + 1 :], voteless)
+    return [float(total[k]) / comb(n, k) for k in range(1, n + 1)]
+
+
+def _winning_subsets(size: int, others: list[int], voteless: np.ndarray) -> np.ndarray:
+    """Count, by subset size, the subsets that a key with ``size`` votes wins; ties count 1/tied."""
+    n = len(voteless) - 1
+    wins = np.zeros(n + 1)
+    for m in range(1, size + 1):
+        most_tied = sum(other >= m for other in others)
+        counts = np.zeros((n + 1, most_tied + 1))  # [subset size, number of other keys tied]
+        counts[m:, 0] = comb(size, m) * voteless[: n + 1 - m]
+        for other in others:
+            product = np.zeros_like(counts)
+            for j in range(min(other, m) + 1):
+                term = comb(other, j) * counts[: n + 1 - j]
+                if j < m:
+                    product[j:] += term
+                else:
+                    product[j:, 1:] += term[:, :-1]
+            counts = product
+        wins += counts @ (1.0 / np.arange(1, most_tied + 2))
+    return wins
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean, or NaN of nothing."""
+    return sum(values) / len(values) if values else math.nan
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean of at least one value and its standard error; None: the error of one value.
+
+    >>> mean_and_error([0.25, 0.75])
+    (0.5, 0.25)
+    """
+    return mean(values), standard_error(values) if len(values) > 1 else None
+
+
+def with_error(values: Sequence[float], *, seed: int = 0) -> dict[str, float]:
+    """Return mean (``value``), ``stderr`` and 95 % interval (``low``, ``high``) over problems."""
+    low, high = bootstrap_intervals(np.array(values)[:, None], seed=seed)[0]
+    return {"value": mean(values), "stderr": standard_error(values), "low": low, "high": high}

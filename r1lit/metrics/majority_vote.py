@@ -1,4 +1,4 @@
-"""pass@k and cons@k over many problems, as a torchmetric."""
+"""pass@k and cons@k over many problems and several ranks, as a torchmetric."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from r1lit.batches import Rollout
-from r1lit.metrics.majority import cons_at_k
-from r1lit.metrics.pass_at_k import pass_at_k
+from r1lit.metrics.estimates import Graded, cons_at_k, mean, pass_at_k
+from r1lit.metrics.intervals import standard_error
 
 
 class MajorityVote(Metric):
@@ -48,9 +48,9 @@ class MajorityVote(Metric):
                 f"group_size={rollout.group_size} differs from {self.cons[0].shape[1]} in an "
                 "earlier update: draw as many responses for every problem of an evaluation"
             )
-        groups = rollout.groups()
-        num_right = [sum(response.verdict.value == 1.0 for response in group) for group in groups]
-        cons = [cons_at_k([response.verdict for response in group]) for group in groups]
+        groups = [[Graded.of(response) for response in group] for group in rollout.groups()]
+        num_right = [sum(graded.right for graded in group) for group in groups]
+        cons = [cons_at_k(group) for group in groups]
         self.num_right.append(torch.tensor(num_right, device=self.device))
         self.cons.append(torch.tensor(cons, dtype=torch.float32, device=self.device))
 
@@ -63,20 +63,15 @@ class MajorityVote(Metric):
         if isinstance(self.cons, list) and not self.cons:
             raise ValueError("MajorityVote has seen no rollout: update it before compute")
         cons_PK = dim_zero_cat(self.cons)
-        num_right_P = dim_zero_cat(self.num_right)
+        num_right_P = [int(count) for count in dim_zero_cat(self.num_right)]
         num_problems, num_samples = cons_PK.shape
-        share_P = num_right_P.double().cpu() / num_samples
+        mean_cons_K = cons_PK.cpu().double().mean(0)
         values = {
-            "pass_at_1": float(share_P.mean()),
-            "pass_at_1_stderr": (
-                float(share_P.std()) / num_problems**0.5 if num_problems > 1 else float("nan")
-            ),
+            "pass_at_1_stderr": standard_error([c / num_samples for c in num_right_P]),
             "num_problems": float(num_problems),
             "num_samples": float(num_samples),
         }
-        mean_cons_K = cons_PK.cpu().double().mean(0)
         for k in range(1, num_samples + 1):
-            passed = [pass_at_k(num_samples, int(c), k) for c in num_right_P.tolist()]
-            values[f"pass_at_{k}"] = sum(passed) / num_problems
+            values[f"pass_at_{k}"] = mean([pass_at_k(num_samples, c, k) for c in num_right_P])
             values[f"cons_at_{k}"] = float(mean_cons_K[k - 1])
         return {name: torch.tensor(value) for name, value in values.items()}

@@ -14,8 +14,15 @@ import pytest
 
 from r1lit.batches import Problem, Verdict
 from r1lit.evaluation import score
-from r1lit.evaluation.needs import problem_of
-from r1lit.verifiers import CountdownVerifier, Grader, MathVerifier, Verifier
+from r1lit.evaluation.compare import compare_runs
+from r1lit.evaluation.needs import NEEDS, problem_of
+from r1lit.verifiers import (
+    CountdownVerifier,
+    Grader,
+    MathVerifier,
+    Verifier,
+    default_verifiers,
+)
 
 LINES = [
     {"response": "<answer> 4 </answer>", "answer": "4"},
@@ -90,7 +97,9 @@ def test_countdown_needs_numbers_and_target(tmp_path):
         bad = {k: v for k, v in line.items() if k != key}
         path = write(tmp_path / "bad.jsonl", [line, bad])
         with pytest.raises(ValueError, match=f"line 2: key '{key}' is missing"):
-            score.score_file(path, "countdown", tmp_path / f"{key}.jsonl", progress=False)
+            score.score_file(
+                path, "countdown", tmp_path / f"{key}.jsonl", on_error="fail", progress=False
+            )
 
 
 @pytest.mark.parametrize(
@@ -115,12 +124,159 @@ def test_a_bad_line_is_named_and_the_rest_goes_on_when_it_is_mended(
     write(path, [*good[:2], bad, *good[3:]])
     for _ in range(2):
         with pytest.raises(ValueError, match=message):
-            score.score_file(path, "exact", out, grader, progress=False)
+            score.score_file(path, "exact", out, grader, on_error="fail", progress=False)
         assert len(read(out)) == 2
     write(path, good)
     totals = score.score_file(path, "exact", out, grader, progress=False)
     assert len(read(out)) == 5 and totals.values == [1.0] * 5
     assert counting.asked == [line["response"] for line in good]  # each exactly once
+
+
+def test_a_line_that_cannot_be_used_is_skipped_and_counted(tmp_path, grader, capsys):
+    lines: list[Any] = [{"response": f"it is {i}", "answer": str(i)} for i in range(40)]
+    lines[3], lines[17], lines[39] = "{not json", {"response": "17"}, {"answer": "39"}
+    path, out = write(tmp_path / "in.jsonl", lines), tmp_path / "out.jsonl"
+    totals = score.score_file(path, "exact", out, grader, progress=False)
+    records = read(out)
+    assert [r["uid"] for r in records] == [str(number) for number in range(1, 41)]
+    assert [i for i, r in enumerate(records) if r["status"] == "skipped"] == [3, 17, 39]
+    assert all((r["value"] is None) == (r["status"] == "skipped") for r in records)
+    assert totals.values == [1.0] * 37
+    assert "40 lines: 37 right" in str(totals)
+    assert "3 skipped (the first: line 4: not JSON" in str(totals)
+    before = out.read_bytes()
+    again = score.score_file(path, "exact", out, grader, progress=False)
+    assert str(again) == str(totals) and out.read_bytes() == before
+    with pytest.raises(ValueError, match="line 4: not JSON"):
+        score.score_file(path, "exact", out, grader, on_error="fail", progress=False)
+
+
+def test_a_file_without_a_line_of_use_is_an_error_and_writes_nothing(tmp_path, grader):
+    path, out = write(tmp_path / "in.jsonl", [{"response": "4"}] * 20), tmp_path / "out.jsonl"
+    with pytest.raises(ValueError, match=r"none of 20 lines .* the first: line 1: key 'answer'"):
+        score.score_file(path, "exact", out, grader, progress=False)
+    assert not out.exists()
+
+
+ODD: tuple[Any, ...] = (
+    None, True, -1, 1e308, "", "\ud800", "a b", [], [None], ["a"], [[]], {}, {"a": None}, [{}],
+    10**400, [10**400, 1, 2, 3], {"inputs": None}, {"inputs": [1], "outputs": ["1", "2"]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("verifier", sorted({*NEEDS} - {"ifeval_loose"}))  # read as the strict
+def test_no_odd_value_of_any_key_ends_the_command(tmp_path, verifier):
+    good = {
+        "math": {"answer": "4"},
+        "exact": {"answer": "4"},
+        "choice": {"answer": "A", "choices": ["4", "5"]},
+        "functional_code": {"tests": ["assert f() == 1"], "entry_point": "f", "prompt": ""},
+        "stdin_code": {"tests": {"inputs": ["1"], "outputs": ["1"]}},
+        "countdown": {"numbers": [1, 3], "target": 4},
+        "game24": {"numbers": [1, 2, 3, 4], "target": 24},
+        "logic": {"names": ["A", "B"], "statements": ["telling-truth", 1]},
+        "ifeval_strict": {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+        "none": {"answer": "4"},
+    }[verifier]
+    code = "```python\ndef f():\n    return 1\n```"
+    good = {"response": code if "code" in verifier else "<answer> 4 </answer>", **good}
+    if verifier == "logic":
+        good["statements"] = [["lying", 0], ["lying", 0]]
+    keys = [*good, "uid", "question"]
+    lines = [good, *({**good, key: value} for key in keys for value in ODD), good]
+    path, out = write(tmp_path / "in.jsonl", lines), tmp_path / "out.jsonl"
+    totals = score.score_file(path, verifier, out, progress=False)
+    records = read(out)
+    assert len(records) == len(lines) == sum(totals.statuses.values())
+    assert records[0]["status"] == records[-1]["status"] != "skipped"
+    assert totals.statuses["skipped"] >= len(ODD) - 6  # a response that is no text, at least
+    assert all(r["reason"] for r in records if r["status"] == "skipped")
+
+
+def test_ids_canonical_answers_and_seconds_are_written(tmp_path):
+    path = write(tmp_path / "in.jsonl", [{**LINES[1], "uid": "half"}, *LINES[2:]])
+    score.score_file(path, "math", tmp_path / "out.jsonl", progress=False)
+    half, four, none = read(tmp_path / "out.jsonl")
+    assert (half["uid"], four["uid"]) == ("half", "2")
+    assert half["canonical"] and four["canonical"] == "5" and none["canonical"] is None
+    assert half["seconds"] > 0 and four["seconds"] >= 0
+
+
+def test_grouped_lines_have_pass_at_k_and_cons_at_k_over_problems(tmp_path, capsys):
+    """Problem p: 4, 4, 5 with 4 right. Problem q: 1, 1, nothing with 2 right."""
+    said = [("p", "4", "4"), ("q", "1", "2"), ("p", "4", "4"), ("q", "1", "2"), ("p", "5", "4"),
+            ("q", None, "2")]  # fmt: skip
+    lines: list[Any] = [
+        {"response": f"<answer> {said} </answer>" if said else "?", "answer": gold, "task": [key]}
+        for key, said, gold in said
+    ]
+    path = write(tmp_path / "in.jsonl", [*lines, {"response": "4", "answer": "4"}])
+    options = ["--verifier", "math", "--group-by", "task", "--report", str(tmp_path / "r.json")]
+    for _ in range(2):  # the second time all is read again
+        totals = score.main([str(path), *options, "--output", str(tmp_path / "out.jsonl")])
+        report = json.loads((tmp_path / "r.json").read_text())
+        assert (report["num_problems"], report["num_samples"]) == (2, 3)
+        assert report["pass_at_1"]["value"] == pytest.approx(1 / 3)
+        assert report["pass_at_1"]["stderr"] == pytest.approx(1 / 3)
+        assert report["pass_at_k"]["2"]["value"] == pytest.approx(1 / 2)
+        assert report["cons_at_k"]["3"]["value"] == pytest.approx(1 / 2)
+        assert totals.statuses["skipped"] == 1
+        shown = capsys.readouterr().out
+        assert "| pass@1 | 33.3 | 33.3 | 0.0 to 66.7 |" in shown and "| cons@3 | 50.0 |" in shown
+        assert "key 'task' is missing, which --group-by names" in shown
+    write(path, lines[:5])
+    totals = score.score_file(path, "math", tmp_path / "b.jsonl", group_by="task", progress=False)
+    assert "2 problems, 2 to 3 responses each" in str(totals)
+    assert set(totals.report()["cons_at_k"]) == {"1", "2"}
+    with pytest.raises(ValueError, match="report: it holds the numbers of --group-by"):
+        score.main([str(path), "--verifier", "math", "--output", "x", "--report", "y"])
+
+
+def test_what_was_scored_can_be_compared(tmp_path, grader):
+    for name, said in (("a", "1 2"), ("b", "1 0")):
+        lines = [{"response": r, "answer": str(i), "uid": f"p{i}"} for i, r in enumerate(said, 0)]
+        path = write(tmp_path / f"{name}.in", [*lines, "no JSON"])
+        score.score_file(path, "exact", tmp_path / f"{name}.jsonl", grader, progress=False)
+    assert compare_runs(tmp_path / "a.jsonl", tmp_path / "b.jsonl").num_problems == 3
+
+
+def test_the_end_of_a_response_is_read_unless_switched_off(tmp_path):
+    path = write(tmp_path / "in.jsonl", [{"response": "the answer is 5.", "answer": "5"}])
+    out = [str(path), "--verifier", "math", "--output"]
+    assert score.main([*out, str(tmp_path / "a")]).statuses == {"right": 1}
+    assert score.main([*out, str(tmp_path / "b"), "--no-last-expression"]).statuses == {
+        "unparsed": 1
+    }
+    with pytest.raises(ValueError, match="and these options; name another --output"):
+        score.main([*out, str(tmp_path / "a"), "--no-last-expression"])
+
+
+def test_the_error_of_one_line_is_absent(tmp_path, grader):
+    path = write(tmp_path / "in.jsonl", [{"response": "a", "answer": "a"}])
+    for group_by in (None, "answer"):
+        totals = score.score_file(
+            path, "exact", tmp_path / "out.jsonl", grader, group_by=group_by, progress=False
+        )
+        assert "mean value 1.0000" in str(totals)
+        assert "standard error 0" not in str(totals) and "nan" not in str(totals)
+
+
+def test_help_names_every_verifier_and_what_it_needs(capsys):
+    assert set(NEEDS) == set(default_verifiers())
+    with pytest.raises(SystemExit):
+        score.main(["--help"])
+    shown = capsys.readouterr().out
+    for name, needed in NEEDS.items():
+        line = next(line for line in shown.splitlines() if line.startswith(f"  {name}  "))
+        assert all(key in line for keys in needed for key in keys)
+
+
+def test_the_command_starts_without_what_takes_seconds_to_import():
+    code = "import r1lit.evaluation.score, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    slow = {"torch", "torchmetrics", "transformers", "lightning", "datasets", "scipy", "sympy",
+            "matplotlib", "math_verify", "pandas"}  # fmt: skip
+    assert not slow & set(done.stdout.split())
 
 
 def test_a_killed_run_goes_on_behind_the_last_whole_line(tmp_path, grader, counting):
@@ -156,8 +312,12 @@ def test_a_key_that_only_the_verifier_knows_is_named_with_its_line(tmp_path, gra
     good = {"response": "a", "answer": "a", "rubric": "r"}
     path = write(tmp_path / "in.jsonl", [good, good, {"response": "a", "answer": "a"}, good])
     with pytest.raises(ValueError, match="line 3: key 'rubric' is missing"):
-        score.score_file(path, "rubric", tmp_path / "out.jsonl", grader, progress=False)
+        score.score_file(
+            path, "rubric", tmp_path / "out.jsonl", grader, on_error="fail", progress=False
+        )
     assert len(read(tmp_path / "out.jsonl")) == 2
+    totals = score.score_file(path, "rubric", tmp_path / "all.jsonl", grader, progress=False)
+    assert totals.statuses == {"right": 3, "skipped": 1}
 
 
 def test_unknown_verifiers_and_files(tmp_path, grader):
@@ -254,9 +414,8 @@ def test_tests_by_standard_input_of_every_form(tests):
 def test_the_console_script_exits_with_status_2(tmp_path):
     path = write(tmp_path / "in.jsonl", [*LINES, "oops"])
     command = [sys.executable, "-m", "r1lit.evaluation.score", str(path), "--verifier", "math"]
-    done = subprocess.run(
-        [*command, "--output", str(tmp_path / "out.jsonl")], capture_output=True, text=True
-    )
+    command += ["--on-error", "fail", "--output", str(tmp_path / "out.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert (
         done.stderr.splitlines()[-1].startswith("r1lit-score: error: ") and "line 5" in done.stderr

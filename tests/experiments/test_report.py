@@ -9,8 +9,9 @@ import pytest
 
 from experiments import report
 from experiments.fingerprint import begin
-from experiments.report import END, START, as_table, draw, fill_in, mean_and_error
+from experiments.report import END, START, as_table, draw, fill_in
 from experiments.sweep import read_sweep
+from r1lit.metrics import mean_and_error
 
 
 def result(variant, seed, accuracy, length):

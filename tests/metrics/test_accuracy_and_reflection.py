@@ -8,23 +8,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from r1lit.batches import Verdict
-from r1lit.metrics import REFLECTION_WORDS, cons_at_k, count_reflection_words, pass_at_k
+from r1lit.metrics import REFLECTION_WORDS, Graded, cons_at_k, count_reflection_words, pass_at_k
 
 
-def vote(key: str | None, right: bool) -> Verdict:
-    return Verdict(
-        value=float(right), status="right" if right else "wrong", canonical=key, reason=""
-    )
-
-
-def verdicts(keys: str) -> list[Verdict]:
+def responses(keys: str) -> list[Graded]:
     """Upper case is right, lower case wrong, a dot casts no vote."""
-    return [vote(None if key == "." else key, key.isupper()) for key in keys]
+    return [Graded(right=key.isupper(), vote=None if key == "." else key) for key in keys]
 
 
-def plain_vote(subset: tuple[Verdict, ...]) -> float:
-    keys = [v.canonical for v in subset if v.canonical is not None]
+def plain_vote(subset: tuple[Graded, ...]) -> float:
+    keys = [g.vote for g in subset if g.vote is not None]
     if not keys:
         return 0.0
     most = max(keys.count(key) for key in keys)
@@ -66,14 +59,14 @@ def test_pass_at_k_refuses_impossible_counts(arguments):
     ],
 )
 def test_cons_at_k_by_hand(keys, expected):
-    assert cons_at_k(verdicts(keys)) == pytest.approx(expected)
+    assert cons_at_k(responses(keys)) == pytest.approx(expected)
 
 
 def test_cons_at_k_is_the_mean_vote_of_all_subsets():
     rng = np.random.default_rng(0)
     for _ in range(60):
         num_samples = int(rng.integers(1, 9))
-        group = verdicts("".join(rng.choice(list("AABbbcd."), num_samples)))
+        group = responses("".join(rng.choice(list("AABbbcd."), num_samples)))
         estimate = cons_at_k(group)
         assert len(estimate) == num_samples
         for k in range(1, num_samples + 1):
@@ -82,7 +75,7 @@ def test_cons_at_k_is_the_mean_vote_of_all_subsets():
 
 
 def test_cons_at_k_ends_are_pass_at_1_and_the_plain_vote():
-    group = verdicts("AbAcbAdbbAAeff..")
+    group = responses("AbAcbAdbbAAeff..")
     estimate = cons_at_k(group)
     assert estimate[0] == 5 / 16
     assert estimate[-1] == 1.0  # five A against four b
@@ -90,7 +83,7 @@ def test_cons_at_k_ends_are_pass_at_1_and_the_plain_vote():
 
 
 def test_cons_at_k_stays_exact_for_64_samples():
-    estimate = cons_at_k(verdicts("A" * 40 + "b" * 24))
+    estimate = cons_at_k(responses("A" * 40 + "b" * 24))
     exact = [
         sum(
             math.comb(40, a) * math.comb(24, k - a) * (1.0 if 2 * a > k else 0.5 * (2 * a == k))
@@ -103,7 +96,7 @@ def test_cons_at_k_stays_exact_for_64_samples():
 
 
 def test_a_key_judged_both_ways_is_worth_its_share():
-    group = [vote("7", True), vote("7", False), vote("7", False)]
+    group = [Graded(right=right, vote="7") for right in (True, False, False)]
     assert cons_at_k(group) == pytest.approx([1 / 3, 1 / 3, 1 / 3])
 
 

@@ -11,35 +11,29 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from r1lit.batches import Verdict
 from r1lit.metrics import (
-    bootstrap_interval,
+    Graded,
+    accuracy,
     bootstrap_intervals,
     cons_at_k,
     elo_rating,
+    lengths,
     paired_difference,
     pass_at_k,
     standard_error,
+    with_error,
 )
 from r1lit.metrics.elo import expected_solved
 
 
-def group(text: str) -> list[Verdict]:
-    """One verdict a character: upper case right, lower case wrong, a dot casts no vote."""
-    return [
-        Verdict(
-            value=float(c.isupper()),
-            status="right" if c.isupper() else "wrong",
-            canonical=None if c == "." else c,
-            reason="",
-        )
-        for c in text
-    ]
+def group(text: str) -> list[Graded]:
+    """One response a character: upper case right, lower case wrong, a dot casts no vote."""
+    return [Graded(right=c.isupper(), vote=None if c == "." else c) for c in text]
 
 
-def vote(verdicts: tuple[Verdict, ...]) -> float:
+def vote(subset: tuple[Graded, ...]) -> float:
     """The expected worth of a majority vote, ties broken evenly, by definition."""
-    counts = Counter(v.canonical for v in verdicts if v.canonical is not None)
+    counts = Counter(g.vote for g in subset if g.vote is not None)
     if not counts:
         return 0.0
     tied = [key for key, count in counts.items() if count == max(counts.values())]
@@ -51,15 +45,32 @@ GROUPS = ["A", "a.", "AAb", "AbcAb.", "AaBbAa..", "....", "ABAB", "aaaaaaAA"]
 
 @pytest.mark.parametrize("text", GROUPS)
 def test_pass_and_cons_are_means_over_all_subsets(text):
-    verdicts = group(text)
-    right = [v.value == 1.0 for v in verdicts]
-    cons = cons_at_k(verdicts)
+    responses = group(text)
+    right = [g.right for g in responses]
+    cons = cons_at_k(responses)
     for k in range(1, len(text) + 1):
         subsets = list(itertools.combinations(range(len(text)), k))
         passed = fmean(any(right[i] for i in subset) for subset in subsets)
         assert pass_at_k(len(text), sum(right), k) == pytest.approx(passed)
-        elected = fmean(vote(tuple(verdicts[i] for i in subset)) for subset in subsets)
+        elected = fmean(vote(tuple(responses[i] for i in subset)) for subset in subsets)
         assert cons[k - 1] == pytest.approx(elected)
+
+
+def test_accuracy_and_lengths_by_hand():
+    """Shares 2/3 and 0, pass@2 1 and 0, cons@2 2/3 and 0; lengths 1, 2, 3 right at 1 and 3."""
+    found = accuracy([group("AbA"), group("bb")])
+    assert (found["num_problems"], found["num_samples"]) == (2, 2)
+    assert found["pass_at_1"]["value"] == pytest.approx(1 / 3)
+    assert found["pass_at_1"]["stderr"] == pytest.approx(1 / 3)
+    assert [found["pass_at_k"][k]["value"] for k in "12"] == pytest.approx([1 / 3, 1 / 2])
+    assert [found["cons_at_k"][k]["value"] for k in "12"] == pytest.approx([1 / 3, 1 / 3])
+    with pytest.raises(ValueError, match="without a response"):
+        accuracy([group("A"), []])
+    measured = [Graded(right=n != 2, vote=None, num_tokens=n) for n in (1, 2, 3)]
+    assert lengths([*measured, Graded(right=True, vote=None)]) == pytest.approx(
+        {"mean": 2, "median": 2, "p90": 2.8, "max": 3, "right": 2, "wrong": 2}
+    )
+    assert all(math.isnan(value) for value in lengths(group("A")).values())
 
 
 def test_raising_k_never_changes_expected_pass_at_1():
@@ -80,11 +91,11 @@ def test_estimates_are_unbiased_for_a_known_chance():
 
 
 def test_cons_at_64_of_a_large_group_agrees_with_sampled_subsets():
-    verdicts = group("A" * 25 + "b" * 24 + "c" * 10 + "." * 5)
-    cons = cons_at_k(verdicts)
+    responses = group("A" * 25 + "b" * 24 + "c" * 10 + "." * 5)
+    cons = cons_at_k(responses)
     draw = random.Random(0)
     for k in (8, 32):
-        sampled = fmean(vote(tuple(draw.sample(verdicts, k))) for _ in range(4000))
+        sampled = fmean(vote(tuple(draw.sample(responses, k))) for _ in range(4000))
         assert cons[k - 1] == pytest.approx(sampled, abs=0.03)
     assert cons[63] == 1.0
 
@@ -99,7 +110,8 @@ def test_bootstrap_agrees_with_all_resamples_of_four_problems():
     values = [0.0, 0.25, 1.0, 0.5]
     means = [fmean(draw) for draw in itertools.product(values, repeat=4)]
     low, high = np.percentile(means, [2.5, 97.5])
-    assert bootstrap_interval(values) == pytest.approx((low, high), abs=0.07)
+    found = with_error(values)
+    assert (found["low"], found["high"]) == pytest.approx((low, high), abs=0.07)
 
 
 def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
@@ -116,7 +128,7 @@ def test_bootstrap_is_a_function_of_its_seed_and_takes_problems_whole():
     once, again = bootstrap_intervals(values, seed=3), bootstrap_intervals(values, seed=3)
     assert once == again != bootstrap_intervals(values, seed=4, num_resamples=50)
     assert once[1] == pytest.approx([2 * x for x in once[0]])  # columns are not drawn apart
-    assert all(math.isnan(x) for x in bootstrap_interval([1.0]))
+    assert all(math.isnan(x) for x in bootstrap_intervals(np.ones((1, 1)))[0])
     with pytest.raises(ValueError, match="no problem"):
         bootstrap_intervals(np.zeros((0, 1)))
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 
 from r1lit.batches import Problem, Response, Rollout, Verdict
-from r1lit.metrics import MajorityVote
+from r1lit.metrics.majority_vote import MajorityVote
 
 
 def rollout(*groups: str) -> Rollout:
