@@ -50,7 +50,7 @@ class GRPOModule(RolloutModule):
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
             (``data.num_reserve_prompts``).
-        engine: draws responses.
+        engine: generates responses; in this process if left out.
         grader: decides about them; Countdown and mathematics if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
@@ -138,7 +138,7 @@ class GRPOModule(RolloutModule):
         worker = self.worker(self.sampling, self.seed, self.objective.advantage)
 
         def collect(rows: range) -> Rollout:
-            return worker.collect(self.policy, batch, rows, timings)
+            return worker.collect(batch, rows, timings)
 
         if self.dynamic_sampling:
             rollout, num_dropped = collect_mixed(collect, batch)

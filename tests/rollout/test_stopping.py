@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from drawing import Drawn, draw
 from tiny_models import EOS, PAD, VOCABULARY, Markov, make_tokenizer, says
 
-from r1lit.batches import Generation
-from r1lit.rollout import InProcessEngine, Sampling
-from r1lit.rollout.in_process import join
+from r1lit.modules.rollout_worker import pad
+from r1lit.rollout import Completion
 
 
 @pytest.fixture(scope="module")
@@ -16,20 +16,7 @@ def tokenizer():
     return make_tokenizer()
 
 
-def draw(policy, tokenizer, prompts, **sampling):
-    return InProcessEngine().generate(
-        policy,
-        tokenizer,
-        prompts,
-        group_size=1,
-        sampling=Sampling(**sampling),
-        seed=0,
-        iteration=0,
-        samples=range(len(prompts)),
-    )
-
-
-def said(tokenizer, generation: Generation, row: int = 0) -> str:
+def said(tokenizer, generation: Drawn, row: int = 0) -> str:
     return tokenizer.decode(generation.response_BT[row][generation.mask_BT[row]])
 
 
@@ -101,21 +88,20 @@ def test_stop_strings_end_each_row_by_itself(tokenizer):
     assert generation.finished_B.tolist() == [True, False]
 
 
-def test_joining_pads_to_the_longest():
-    def part(num_rows: int, width: int) -> Generation:
-        return Generation(
-            response_BT=torch.full((num_rows, width), 7),
-            mask_BT=torch.ones(num_rows, width, dtype=torch.bool),
-            logp_BT=torch.full((num_rows, width), -1.0),
-            finished_B=torch.arange(num_rows) == 0,
+def test_padding_goes_to_the_longest():
+    def completion(length: int, logps: bool = True) -> Completion:
+        return Completion(
+            token_ids=torch.full((length,), 7),
+            logps=torch.full((length,), -1.0) if logps else None,
+            finish_reason="stop",
         )
 
-    both = join([part(2, 1), part(1, 3)], pad=PAD)
-    assert both.response_BT.tolist() == [[7, PAD, PAD], [7, PAD, PAD], [7, 7, 7]]
-    assert both.mask_BT.tolist() == [[True, False, False], [True, False, False], [True] * 3]
-    assert both.logp_BT.tolist() == [[-1, 0, 0], [-1, 0, 0], [-1, -1, -1]]
-    assert both.finished_B.tolist() == [True, False, True]
-    assert both.response_BT.dtype == torch.long and both.mask_BT.dtype == torch.bool
+    rows = [completion(1), completion(3), completion(2, logps=False)]
+    response_BT, mask_BT, logp_BT = pad(rows, make_tokenizer(), torch.device("cpu"))
+    assert response_BT.tolist() == [[7, PAD, PAD], [7, 7, 7], [7, 7, PAD]]
+    assert mask_BT.tolist() == [[True, False, False], [True] * 3, [True, True, False]]
+    assert logp_BT.tolist() == [[-1, 0, 0], [-1, -1, -1], [0, 0, 0]]
+    assert response_BT.dtype == torch.long and mask_BT.dtype == torch.bool
 
 
 def test_finished_rows_leave_the_batch(tokenizer):
