@@ -38,7 +38,6 @@ from r1lit.rollout.shared_prompts import (
 )
 
 COMPACT_BELOW = 0.8
-CHECK_EVERY = 16  # tokens between two looks at which rows have ended, where looking is a host sync
 Stopper = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 Row = tuple[int, int]  # place among all completions, sample
 NEEDED = ("position_ids", "past_key_values", "attention_mask", "logits_to_keep")
@@ -152,7 +151,7 @@ class InProcessEngine(RolloutEngine):
         row_R = torch.arange(num_rows, device=device)  # which row each row of the batch is
         alive_R = torch.ones(num_rows, dtype=torch.bool, device=device)
         left = dict(enumerate(batch.indices))  # rows not handed over, and their indices
-        num_alive, every = num_rows, 1 if device.type == "cpu" else CHECK_EVERY
+        num_alive, every = num_rows, check_every(device)
 
         def hand_over(rows: list[int], reason: FinishReason) -> None:
             rows = [row for row in rows if row in left]
@@ -220,6 +219,11 @@ class InProcessEngine(RolloutEngine):
             return done_R
 
         return ended
+
+
+def check_every(device: torch.device) -> int:
+    """Return after how many tokens to see which rows have ended: it makes the host wait."""
+    return 1 if device.type == "cpu" else 16
 
 
 def batches(requests: Sequence[Request], max_rows: int | None) -> Iterator[Batch]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from completion_server import CompletionServer
 from tiny import ROOT, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
@@ -100,6 +101,58 @@ def test_vllm_gets_token_ids_and_its_own_defaults_undone(serve, tokenizer):
     for body in server.bodies:
         assert body["repetition_penalty"] == 1.0 and body["include_stop_str_in_output"] is True
         assert body["top_k"] == 20  # extra has the last word
+
+
+def test_vllm_returns_token_ids_and_log_probs_where_they_are_wanted(serve, tokenizer):
+    server, asked = serve(is_vllm=True), requests(tokenizer)
+    for one in draw(ServerEngine(server.base_url), tokenizer, asked):
+        assert one.token_ids.tolist()[:2] == [10, 11] and one.num_tokens == 3
+        assert one.logps is None
+    assert not any("logprobs" in body for body in server.bodies)
+    for one in draw(ServerEngine(server.base_url, log_probs=True), tokenizer, asked):
+        assert one.logps.tolist() == [-0.5, 0.0, -2.0] and one.logps.dtype == torch.float32
+    wanted = ServerEngine(server.base_url, log_probs=True)
+    assert wanted.returns_tokens and not ServerEngine(server.base_url).returns_tokens
+    assert not ServerEngine(serve().base_url, log_probs=True).returns_tokens, "not vLLM"
+
+
+def choices(reply: dict[str, Any], **change: Any) -> None:
+    reply["choices"][0].update(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r.update(choices=[]), r"without choices\[0\]"),
+        (lambda r: r.update(choices=r["choices"] * 2), "with 2 choices"),
+        (lambda r: choices(r, text=7), "with int for"),
+        (lambda r: choices(r, token_ids="12"), "no token ids"),
+        (lambda r: choices(r, token_ids=[1, -2, 3]), "no token ids"),
+        (lambda r: choices(r, token_ids=[1, 10**400, 3]), "no token ids"),
+        (lambda r: choices(r, logprobs=None), "without one log-prob for each of 3 tokens"),
+        (lambda r: choices(r, logprobs={"token_logprobs": [-1.0]}), "without one log-prob for"),
+        (lambda r: choices(r, logprobs={"token_logprobs": [-1, 0.5, -1]}), "with 0.5 for a log-"),
+        (lambda r: choices(r, logprobs={"token_logprobs": [-1, None, -1]}), "None for a log-prob"),
+        (lambda r: choices(r, logprobs={"token_logprobs": [-1, float("nan"), -1]}), "nan for a"),
+    ],
+)
+def test_a_reply_that_is_none_is_refused_by_name(serve, tokenizer, change, message):
+    server = serve(is_vllm=True, change=change)
+    engine = ServerEngine(server.base_url, log_probs=True, concurrency=1)
+    with pytest.raises(ValueError, match=f"base_url: .*{message}"):
+        draw(engine, tokenizer, requests(tokenizer))
+
+
+@pytest.mark.parametrize("usage", ["7", [7], None, {"completion_tokens": "many"}])
+def test_tokens_are_counted_here_where_the_server_does_not(serve, tokenizer, usage):
+    server = serve(change=lambda reply: reply.update(usage=usage))
+    for one in draw(ServerEngine(server.base_url), tokenizer, requests(tokenizer, 1)):
+        assert one.num_tokens == len(tokenizer(one.text, add_special_tokens=False)["input_ids"])
+
+
+def test_a_lone_surrogate_in_a_reply_can_be_written(serve, tokenizer):
+    server = serve(change=lambda reply: choices(reply, text="a\ud800b"))
+    assert draw(ServerEngine(server.base_url), tokenizer, requests(tokenizer, 1))[0].text == "a?b"
 
 
 def test_a_server_that_stumbles_is_asked_again(serve, tokenizer):
