@@ -59,7 +59,7 @@ def random_tokens(rows: int, width: int, vocabulary: int, seed: int) -> torch.Te
 
 def vocabulary_of(work: Work) -> int:
     """Return the number of logits of the work's model."""
-    return int(AutoConfig.from_pretrained(work.model).vocab_size)
+    return int(AutoConfig.from_pretrained(work.model, trust_remote_code=False).vocab_size)
 
 
 def run_ours(gate: Gate, *, work: Work, **settings: Any) -> None:

@@ -87,6 +87,7 @@ class EngineRefiner(Refiner):
         dtype: of the weights, in this process; if left out ``bfloat16``, or ``float32`` on a CPU
             that has no instructions for bfloat16.
         attention: Hugging Face attention implementation, in this process.
+        trust_remote_code: run Python code that comes with ``policy``; it has your rights.
         kinds: see ``Refiner``.
     """
 
@@ -101,6 +102,7 @@ class EngineRefiner(Refiner):
         cache: str | None = None,
         dtype: str | None = None,
         attention: str = "sdpa",
+        trust_remote_code: bool = False,
         kinds: Sequence[str] | None = None,
     ) -> None:
         super().__init__(kinds)
@@ -117,6 +119,7 @@ class EngineRefiner(Refiner):
         self.attempts = attempts
         self.cache = cache
         self._loading = {"dtype": dtype, "attention": attention}
+        self._trust = trust_remote_code
         self._model: ModelSpec | None = None
         self._replies: Replies | None = None
         self._context: int | None = None
@@ -133,7 +136,7 @@ class EngineRefiner(Refiner):
         path = Path(self.cache) if self.cache else context.folder / "refined_replies.jsonl"
         self._replies = Replies(path)
         name = self.policy or context.model.name
-        self._context = context_length(load_config(name))
+        self._context = context_length(load_config(name, self._trust))
         if self.policy is None:
             self._model = context.model
         elif self._model is None:
@@ -151,8 +154,9 @@ class EngineRefiner(Refiner):
             loaded = context.model.policy
             here = loaded.device if loaded is not None else _device()
             self._loading["dtype"] = self._loading["dtype"] or inference_dtype(here)
-            model = load_policy(policy, **self._loading).eval().to(here)  # type: ignore[arg-type]
-        return ModelSpec(name=policy, tokenizer=load_tokenizer(policy), policy=model)
+            options: dict[str, Any] = {**self._loading, "trust_remote_code": self._trust}
+            model = load_policy(policy, **options).eval().to(here)
+        return ModelSpec(name=policy, tokenizer=load_tokenizer(policy, self._trust), policy=model)
 
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
         """Ask about those that were not asked about yet, and read the replies.

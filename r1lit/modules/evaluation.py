@@ -63,6 +63,7 @@ class EvaluationModule(LightningModule):
         dtype: of the weights; if left out ``bfloat16``, or ``float32`` on a CPU that has no
             instructions for bfloat16.
         attention: Hugging Face attention implementation.
+        trust_remote_code: run Python code that comes with the model; it has your rights.
         seed: of responses and intervals; the command line links it to ``seed_everything``.
     """
 
@@ -81,12 +82,13 @@ class EvaluationModule(LightningModule):
         rating: str | None = None,
         dtype: str | None = None,
         attention: str = "sdpa",
+        trust_remote_code: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.policy_path = policy
-        self.policy_config = load_config(policy)
-        self.tokenizer = load_tokenizer(policy)
+        self.policy_config = load_config(policy, trust_remote_code)
+        self.tokenizer = load_tokenizer(policy, trust_remote_code)
         self.suite = suite
         self.sampling = sampling
         self.engine = engine or InProcessEngine(max_rows=MAX_ROWS)
@@ -101,7 +103,11 @@ class EvaluationModule(LightningModule):
         self.seed = seed
         self.folder = RunFolder(dirpath)
         self.report: dict[str, Any] | None = None
-        self._loading = {"dtype": dtype, "attention": attention}
+        self._loading = {
+            "dtype": dtype,
+            "attention": attention,
+            "trust_remote_code": trust_remote_code,
+        }
         self._done: dict[str, set[int]] = {}
 
     @property
