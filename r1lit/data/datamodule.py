@@ -103,6 +103,7 @@ class R1DataModule(LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Read and tokenise what ``stage`` needs, once; a fit also reads the test problems."""
+        stage = str(getattr(stage, "value", stage))  # Lightning's enumeration prints as itself
         if stage == "fit" and not (self.problem_sources["train"] or self.document_sources["train"]):
             raise ValueError(
                 "data: nothing is given to fit: neither data.train (problems, for reinforcement"
