@@ -11,7 +11,7 @@ from benchmarks.documents import RecordedDocuments, encoded
 from benchmarks.ours import MANY, make_optimizer, make_trainer
 from benchmarks.work import SupervisedWork
 from benchmarks.worker import Gate
-from r1lit.data import R1DataModule
+from r1lit.data import PackingOptions, R1DataModule
 from r1lit.modules import SFTModule
 
 
@@ -63,9 +63,9 @@ def run_updates(gate: Gate, *, work: SupervisedWork, **options: Any) -> None:
     encoded(work, tokenizer)  # checks the lengths
     data = R1DataModule(
         documents=[RecordedDocuments(work, tokenizer)],
-        max_seq_len=work.max_seq_len,
-        train_batch_size=work.train_batch_size,
-        loss_on="all",
+        packing=PackingOptions(
+            max_seq_len=work.max_seq_len, train_batch_size=work.train_batch_size, loss_on="all"
+        ),
         num_iterations=MANY,
         seed=work.seed,
     )

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.work import Work
 from r1lit.batches import Problem, Response
-from r1lit.data import R1DataModule
+from r1lit.data import PromptOptions, R1DataModule, RolloutOptions
 from r1lit.data.loaders import PromptLoader, ShuffledSampler
 from r1lit.data.prompts import encode_prompts, prompt_text
 from r1lit.rewards import Accuracy, Format, RewardFunction, score
@@ -65,9 +65,8 @@ def data_module(work: Work, num_iterations: int) -> R1DataModule:
     """Return the data module that feeds r1lit."""
     return R1DataModule(
         train=list(sources()),
-        template=TEMPLATE,
-        prompts_per_iteration=work.num_prompts,
-        group_size=work.group_size,
+        prompts=PromptOptions(template=TEMPLATE),
+        rollout=RolloutOptions(prompts_per_iteration=work.num_prompts, group_size=work.group_size),
         num_iterations=num_iterations,
         seed=work.seed,
     )

@@ -33,8 +33,8 @@ def speedrun_work(precision: Precision) -> Work:
     objective, optimizer = model["objective"]["init_args"], model["optimizer"]["init_args"]
     return Work(
         model=str(MINI),
-        num_prompts=data["prompts_per_iteration"],
-        group_size=data["group_size"],
+        num_prompts=data["rollout"]["prompts_per_iteration"],
+        group_size=data["rollout"]["group_size"],
         max_tokens=model["sampling"]["max_tokens"],
         lengths=None,
         precision=precision,

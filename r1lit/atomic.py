@@ -32,8 +32,8 @@ def replace_path(new: Path, path: Path) -> None:
 
 
 def beside(path: Path) -> Path:
-    """Return the temporary name in the folder of ``path``."""
-    return path.with_name(f".{path.name}.tmp")
+    """Return this process's temporary name in the folder of ``path``."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def remove(path: Path) -> None:

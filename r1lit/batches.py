@@ -11,65 +11,24 @@ Letters written together mean flattened: row ``b`` answers prompt ``b // G``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
 
-if TYPE_CHECKING:  # r1lit-score needs verdicts and no torch, whose import takes seconds
-    import torch
-    from torch import Tensor
+import torch
+from torch import Tensor
 
-Status = Literal["right", "wrong", "unparsed", "timeout", "error"]
+from r1lit.problems import Problem, Response, Status, Verdict
 
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """A question with its gold answer and source, before templating.
-
-    ``verifier`` names the verifier that decides about responses to it; ``meta`` carries what that
-    verifier needs beyond the gold answer (Countdown: ``numbers`` and ``target``).
-    """
-
-    uid: str
-    question: str
-    answer: str
-    source: str
-    verifier: str = "math"
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """A verifier's decision about one response.
-
-    ``value`` is 1.0 or 0.0. ``canonical`` is the key under which majority vote counts the answer;
-    ``None`` casts no vote. ``reason`` says in words why an answer lost. ``seconds`` is the time the
-    decision took.
-    """
-
-    value: float
-    status: Status
-    canonical: str | None
-    reason: str
-    seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        assert 0.0 <= self.value <= 1.0, self.value
-        assert (self.value == 1.0) == (self.status == "right"), (self.value, self.status)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Response:
-    """One response as text, with the problem it answers and its verdict.
-
-    ``num_tokens`` counts response tokens including EOS. ``finished`` is false when the response
-    was cut at the token limit.
-    """
-
-    text: str
-    problem: Problem
-    verdict: Verdict
-    num_tokens: int
-    finished: bool
+__all__ = [
+    "Generation",
+    "PackedRows",
+    "PreferenceBatch",
+    "Problem",
+    "PromptBatch",
+    "Response",
+    "Rollout",
+    "Status",
+    "Verdict",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +79,7 @@ class Generation:
     def __post_init__(self) -> None:
         shape = self.response_BT.shape
         assert self.response_BT.ndim == 2, shape
-        assert self.mask_BT.shape == shape and str(self.mask_BT.dtype) == "torch.bool"
+        assert self.mask_BT.shape == shape and self.mask_BT.dtype == torch.bool
         assert self.logp_BT.shape == shape and self.finished_B.shape == shape[:1]
 
 
@@ -130,7 +89,11 @@ class Rollout:
 
     ``prompts`` (P of them) and ``responses`` (B, prompt-major) are host data; tensors live on the
     policy's device. ``reward_PG`` is the weighted sum of ``rewards``, each unweighted and by name.
-    ``advantage_B`` is one number a row.
+
+    ``length_B`` says which tokens exist (``mask_BT``), EOS included; ``loss_mask_BT`` which of them
+    count in the loss, in any pattern: a tool's output or a truncated response may be left out.
+    ``logp_sampler_BT`` are log-probs as sampled; ``logp_old_BT`` those that ratios start from, the
+    same unless a correction has the trainer compute them anew. ``advantage_BT`` is per token.
     """
 
     iteration: int
@@ -138,26 +101,35 @@ class Rollout:
     prompts: tuple[tuple[int, ...], ...]
     responses: tuple[Response, ...]
     response_BT: Tensor
-    mask_BT: Tensor
+    length_B: Tensor
+    loss_mask_BT: Tensor
+    logp_sampler_BT: Tensor
     logp_old_BT: Tensor
     rewards: Mapping[str, Tensor]
     reward_PG: Tensor
-    advantage_B: Tensor
+    advantage_BT: Tensor
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
         shape = self.response_BT.shape
         assert len(self.responses) == num_rows == shape[0], (len(self.responses), num_rows, shape)
-        assert self.mask_BT.shape == shape and str(self.mask_BT.dtype) == "torch.bool"
-        assert self.logp_old_BT.shape == shape
+        assert self.length_B.shape == shape[:1] and not self.length_B.is_floating_point()
+        assert self.loss_mask_BT.shape == shape and self.loss_mask_BT.dtype == torch.bool
+        assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
+        assert self.advantage_BT.shape == shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
-        assert self.advantage_B.shape == (num_rows,)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())
 
     @property
     def num_prompts(self) -> int:
         """P, the number of groups."""
         return len(self.prompts)
+
+    @property
+    def mask_BT(self) -> Tensor:
+        """Which tokens exist: true up to each response's length."""
+        step_T = torch.arange(self.response_BT.shape[1], device=self.length_B.device)
+        return step_T < self.length_B[:, None]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -188,7 +160,7 @@ class PackedRows:
         shape = self.input_ids_RL.shape
         assert self.input_ids_RL.ndim == 2, shape
         assert self.position_ids_RL.shape == shape
-        assert self.loss_mask_RL.shape == shape and str(self.loss_mask_RL.dtype) == "torch.bool"
+        assert self.loss_mask_RL.shape == shape and self.loss_mask_RL.dtype == torch.bool
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PackedRows:
         """Return a copy on ``device``."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jsonargparse import ArgumentError
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from r1lit import console
+from r1lit.callbacks.run_config import RunConfig
+from r1lit.composition import compose
 from r1lit.cpu.machine import has_fast_bfloat16
 
 QUIET = (
@@ -33,15 +38,6 @@ CHATTY = (
 """Loggers that advertise, or repeat themselves at every evaluation."""
 
 
-class SaveFitConfig(SaveConfigCallback):
-    """Saves the configuration of a training run, and leaves it alone when it is evaluated."""
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Save when fitting."""
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
-
-
 class R1CLI(LightningCLI):
     """LightningCLI whose one seed, ``seed_everything``, is the seed of model and data too.
 
@@ -50,14 +46,26 @@ class R1CLI(LightningCLI):
     """
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the seeds, and let precision be insisted on."""
+        """Link the seeds, name the run folder, and let precision be insisted on."""
         parser.link_arguments("seed_everything", "model.init_args.seed")
         parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.add_argument(
+            "--run",
+            type=str | None,
+            default=None,
+            help="The run folder: checkpoints, policy, numbers, responses and logs go there.",
+        )
         parser.add_argument(
             "--slow_bf16",
             type=bool,
             default=False,
             help="Keep precision bf16-mixed on a CPU that has no instructions for bfloat16.",
+        )
+        parser.add_argument(
+            "--resume_changed",
+            type=bool,
+            default=False,
+            help="Go on from a checkpoint although model or data are configured otherwise now.",
         )
 
     def before_instantiate_classes(self) -> None:
@@ -74,6 +82,13 @@ class R1CLI(LightningCLI):
                 "precision: 32-true instead of bf16-mixed, since this CPU has no instructions for"
                 " bfloat16 (--slow_bf16 true keeps it)"
             )
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Make the trainer; without a logger in the YAML, TensorBoard's is in the run folder."""
+        config = self.config[self.subcommand]
+        if config.run and config.trainer.logger in (None, True):
+            kwargs["logger"] = TensorBoardLogger(config.run, name="", version="")
+        return super().instantiate_trainer(**kwargs)
 
 
 def main(args: Sequence[str] | None = None) -> R1CLI:
@@ -103,10 +118,10 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             subclass_mode_data=True,
             seed_everything_default=0,
             auto_configure_optimizers=False,
-            save_config_callback=SaveFitConfig,
+            save_config_callback=RunConfig,
             save_config_kwargs={"overwrite": True},
             parser_kwargs={"exit_on_error": False},
-            args=list(args) if args is not None else None,
+            args=compose(sys.argv[1:] if args is None else args),
         )
     except (ArgumentError, MisconfigurationException, FileNotFoundError, ValueError) as error:
         if "\n" not in str(error) and isinstance(error, ValueError):

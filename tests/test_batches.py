@@ -31,8 +31,10 @@ def rollout(**changes) -> Rollout:
     fields = {
         "iteration": 0, "group_size": 2, "prompts": ((1,), (2,), (3,)), "responses": responses,
         "response_BT": torch.ones(6, 4, dtype=torch.long), "logp_old_BT": torch.zeros(6, 4),
-        "mask_BT": torch.ones(6, 4, dtype=torch.bool), "rewards": {"accuracy": torch.ones(3, 2)},
-        "reward_PG": torch.ones(3, 2), "advantage_B": torch.zeros(6),
+        "logp_sampler_BT": torch.zeros(6, 4), "length_B": torch.full((6,), 4),
+        "loss_mask_BT": torch.ones(6, 4, dtype=torch.bool),
+        "rewards": {"accuracy": torch.ones(3, 2)},
+        "reward_PG": torch.ones(3, 2), "advantage_BT": torch.zeros(6, 4),
     }  # fmt: skip
     return Rollout(**{**fields, **changes})
 
@@ -64,11 +66,14 @@ def test_groups_and_problems_are_prompt_major():
     [
         {"prompts": ((1,), (2,))},
         {"group_size": 3},
-        {"mask_BT": torch.ones(6, 4)},
-        {"mask_BT": torch.ones(6, 3, dtype=torch.bool)},
+        {"loss_mask_BT": torch.ones(6, 4)},
+        {"loss_mask_BT": torch.ones(6, 3, dtype=torch.bool)},
+        {"length_B": torch.ones(6)},
+        {"length_B": torch.ones(5, dtype=torch.long)},
+        {"logp_sampler_BT": torch.zeros(6, 5)},
         {"logp_old_BT": torch.zeros(6, 5)},
         {"reward_PG": torch.ones(2, 3)},
-        {"advantage_B": torch.zeros(3, 2)},
+        {"advantage_BT": torch.zeros(6)},
         {"rewards": {"accuracy": torch.ones(6)}},
     ],
 )

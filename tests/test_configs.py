@@ -111,9 +111,9 @@ def test_r1_zero_holds_the_papers_numbers(capsys):
     names = ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml")
     config = printed(capsys, *[CONFIGS / name for name in names])
     model, data = config["model"]["init_args"], config["data"]["init_args"]
-    assert data["group_size"] == 16
+    assert data["rollout"]["group_size"] == 16
     assert model["train_batch_size"] == 512
-    num_rows = data["prompts_per_iteration"] * data["group_size"]
+    num_rows = data["rollout"]["prompts_per_iteration"] * data["rollout"]["group_size"]
     assert num_rows == 8192 and num_rows // model["train_batch_size"] == 16
     assert model["num_inner_epochs"] == 1
     assert model["objective"]["init_args"]["beta"] == 0.001
@@ -126,7 +126,7 @@ def test_r1_zero_holds_the_papers_numbers(capsys):
     refresh = callbacks["ReferenceRefresh"]["init_args"]["every_n_iterations"]
     assert refresh * steps_per_iteration == 400
     assert model["train_batch_size"] % 8 == 0  # ranks
-    longest_row = data["max_prompt_tokens"] + model["sampling"]["max_tokens"]
+    longest_row = data["prompts"]["max_tokens"] + model["sampling"]["max_tokens"]
     assert model["micro_batch_tokens"] >= longest_row
 
 
@@ -135,7 +135,8 @@ def test_r1_zero_holds_the_papers_numbers(capsys):
     [
         ({"model": {"init_args": {"temprature": 1.0}}}, "temprature"),
         ({"model": {"init_args": {"sampling": {"temprature": 1.0}}}}, "temprature"),
-        ({"data": {"init_args": {"promts_per_iteration": 2}}}, "promts_per_iteration"),
+        ({"data": {"init_args": {"promts": {"template": "plain"}}}}, "promts"),
+        ({"data": {"init_args": {"rollout": {"groups": 2}}}}, "groups"),
         ({"trainer": {"max_epoch": 2}}, "max_epoch"),
         ({"modle": {"init_args": {"policy": "models/mini"}}}, "modle"),
     ],
@@ -169,10 +170,9 @@ GRPO_CHANGE: dict[str, Any] = {
                     "init_args": {"split": "held_out", "num_problems": 2},
                 }
             ],
-            "prompts_per_iteration": 2,
-            "group_size": 4,
+            "rollout": {"prompts_per_iteration": 2, "group_size": 4},
             "num_iterations": 2,
-            "num_samples": 2,
+            "evaluation": {"num_samples": 2},
         }
     },
     "trainer": {"val_check_interval": 1},
@@ -258,7 +258,7 @@ def test_pretraining_runs(tmp_path):
             "init_args": {
                 "documents": [corpus],
                 "validation_documents": [held_out],
-                "train_batch_size": 4,
+                "packing": {"train_batch_size": 4},
                 "num_iterations": 2,
             }
         },
@@ -280,8 +280,7 @@ def test_supervised_fine_tuning_runs(tmp_path):
             "init_args": {
                 "documents": [source],
                 "validation_documents": [source],
-                "max_seq_len": 64,
-                "train_batch_size": 1,
+                "packing": {"max_seq_len": 64, "train_batch_size": 1},
                 "num_iterations": 1,
             }
         },

@@ -30,7 +30,7 @@ def test_a_student_has_the_papers_numbers(capsys, student):
     assert model["lr_scheduler"]["class_path"].endswith("CosineAnnealingLR")
     assert model["lr_scheduler"]["init_args"]["eta_min"] == pytest.approx(rate / 10, rel=1e-12)
     assert (model["sft_weight"], model["logit_weight"], model["on_policy"]) == (1.0, 0.0, 0.0)
-    assert data["max_seq_len"] == 32768 and data["train_batch_size"] == 64
+    assert data["packing"]["max_seq_len"] == 32768 and data["packing"]["train_batch_size"] == 64
     assert 2 <= config["trainer"]["max_epochs"] <= 3
 
 
@@ -46,8 +46,7 @@ def test_a_student_runs_with_a_tiny_model(tmp_path, tiny, student):
             "init_args": {
                 "documents": [source],
                 "validation_documents": [source],
-                "max_seq_len": 64,
-                "train_batch_size": 1,
+                "packing": {"max_seq_len": 64, "train_batch_size": 1},
                 "num_iterations": 1,
             }
         },
@@ -70,7 +69,10 @@ def test_on_policy_runs_with_tiny_models(tmp_path, tiny):
     }
     change = merge(GRPO_CHANGE, {"model": {"init_args": options}})
     change["model"]["init_args"].pop("train_batch_size")
-    change = merge(change, {"data": {"init_args": {"template": "r1_zero", "group_size": 1}}})
+    change = merge(
+        change,
+        {"data": {"init_args": {"prompts": {"template": "r1_zero"}, "rollout": {"group_size": 1}}}},
+    )
     names = ("data/countdown.yaml", "distill/on_policy.yaml", "hardware/cpu.yaml")
     run = run_small(names, change, tmp_path)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -21,9 +21,11 @@ LAYERS = (
     {"verifiers"},
     {"metrics"},
     {"objectives", "sandbox", "text"},
-    {"jsonl", "endpoint"},
+    {"jsonl"},
     {"cpu"},
-    {"atomic", "transport", "batches", "seeding", "console"},
+    {"composition"},
+    {"atomic", "batches", "client", "seeding", "console", "renamed"},
+    {"problems"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

@@ -142,11 +142,9 @@ def small(tmp_path: Path, policy: Path) -> list[str]:
                         },
                     }
                 ],
-                "prompts_per_iteration": 2,
-                "group_size": 4,
+                "rollout": {"prompts_per_iteration": 2, "group_size": 4},
                 "num_iterations": 2,
-                "num_samples": 4,
-                "validation_prompts_per_batch": 2,
+                "evaluation": {"num_samples": 4, "prompts_per_batch": 2},
             },
         },
         "trainer": {
@@ -194,7 +192,7 @@ def test_fit_on_gsm8k(policy, trained, tmp_path):
 
     # prompts and golds are the file's
     train = rows("gsm8k_train.jsonl")[:40]
-    prompts = trained.batch_decode([list(p) for p in cli.datamodule.prompts["train"]])
+    prompts = trained.batch_decode([list(p) for p in cli.datamodule.prompt_ids["train"]])
     assert prompts == [R1_ZERO.replace("{question}", row["question"]) for row in train]
     assert [p.answer for p in cli.datamodule.problems["train"]] == [gsm8k_gold(r) for r in train]
     assert cli.datamodule.problems["train"][0].answer == "72"

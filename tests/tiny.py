@@ -178,10 +178,9 @@ def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -
                         "init_args": {"split": "held_out", "num_problems": 3},
                     }
                 ],
-                "prompts_per_iteration": 4,
-                "group_size": 4,
+                "rollout": {"prompts_per_iteration": 4, "group_size": 4},
                 "num_iterations": 6,
-                "num_samples": 4,
+                "evaluation": {"num_samples": 4},
             },
         },
         "trainer": {

@@ -38,8 +38,7 @@ def off_policy(folder: Path, policy: Path, **init_args: Any) -> Path:
             "class_path": "r1lit.data.R1DataModule",
             "init_args": {
                 "documents": documents(here),
-                "max_seq_len": 64,
-                "train_batch_size": 4,
+                "packing": {"max_seq_len": 64, "train_batch_size": 4},
                 "num_iterations": 30,
             },
         },

@@ -43,9 +43,8 @@ def evaluation_config(
         "data": {
             "class_path": "r1lit.data.R1DataModule",
             "init_args": {
-                "template": "plain",
-                "num_samples": 4,
-                "validation_prompts_per_batch": 100_000,
+                "prompts": {"template": "plain"},
+                "evaluation": {"num_samples": 4, "prompts_per_batch": 100_000},
                 "test": [
                     {
                         "class_path": "r1lit.data.TableProblems",

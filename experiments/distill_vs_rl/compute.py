@@ -115,6 +115,8 @@ def iteration_flops(shape: Shape, rollout: Rollout, *, skips: bool, has_referenc
         - prompts[b // size]
         for b, response in enumerate(rollout.responses)
     ]
-    learnt = [b for b, a in enumerate(rollout.advantage_B.tolist()) if a != 0 or not skips]
+    learnt = [
+        b for b, a in enumerate(rollout.advantage_BT.abs().amax(-1).tolist()) if a != 0 or not skips
+    ]
     update = sum(rows[b] for b in learnt) + sum(prompts[p] for p in {b // size for b in learnt})
     return (sum(prompts) + sum(rows)) / 3 + update * (1 + has_reference / 3)

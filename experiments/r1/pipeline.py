@@ -8,7 +8,7 @@
         command: fit                      # fit, validate, test or predict of r1lit ...
         config: [configs/r1/1_cold_start.yaml]   # ... merged in order, as by repeated -c
         set: {trainer: {max_epochs: 3}}   # a fragment over them
-        arguments: [--data.max_seq_len=640]
+        arguments: [--data.packing.max_seq_len=640]
         reads: [models/mini, runs/r1/cold.jsonl]  # files and folders whose content matters
         writes: [runs/r1/dev1/policy]             # files and folders that stand when it is done
         needs: [cold]                     # earlier steps; those that write what it reads are known

@@ -100,8 +100,9 @@ def _reinforcement(
     model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None
 ) -> Work:
     longest = _needed(model, "sampling.max_tokens")
-    group_size = data.get("group_size", 16)
-    rows = data.get("prompts_per_iteration", 16) * group_size
+    rollout = data.get("rollout", {})
+    group_size = rollout.get("group_size", 16)
+    rows = rollout.get("prompts_per_iteration", 16) * group_size
     inner = model.get("num_inner_epochs", 1)
     engine = (model.get("engine") or {}).get("init_args") or {}
     mean = mean_tokens or longest // 4
@@ -121,10 +122,11 @@ def _reinforcement(
 
 
 def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
-    length = data.get("max_seq_len", 1024)
+    packing = data.get("packing", {})
+    length = packing.get("max_seq_len", 1024)
     return Work(
         kind="supervised",
-        rows_per_iteration=data.get("train_batch_size", 16),
+        rows_per_iteration=packing.get("train_batch_size", 16),
         updates_per_iteration=1,
         group_size=1,
         mean_tokens=min(mean_tokens or length // 4, length),
@@ -139,7 +141,7 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
 
 def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
     longest = _needed(model, "sampling.max_tokens")
-    num_samples = data.get("num_samples", 1)
+    num_samples = data.get("evaluation", {}).get("num_samples", 1)
     engine = (model.get("engine") or {}).get("init_args") or {}
     mean = mean_tokens or longest // 4
     size = 2 if model.get("dtype", "bfloat16") == "bfloat16" else 4

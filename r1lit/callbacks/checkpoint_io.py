@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,10 +25,23 @@ class StreamedCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        """Write a checkpoint; there are no ``storage_options``."""
+        """Write a checkpoint; there are no ``storage_options``.
+
+        Raises:
+            ValueError: if it cannot be written, to a full disk for example.
+        """
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(checkpoint, path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:  # by its name, torch would hide why it failed
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ValueError(
+                f"dirpath: the checkpoint cannot be written to {path.parent} ({error.strerror});"
+                " the one before it is intact"
+            ) from error
 
     def load_checkpoint(
         self,
@@ -35,10 +51,38 @@ class StreamedCheckpointIO(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """Read a checkpoint, whose tensors come from the file when they are looked at.
 
+        Its bytes are compared with the checksums in it first.
+
         Raises:
             FileNotFoundError: if there is none.
+            ValueError: if it is cut, empty or damaged.
         """
-        return torch.load(path, map_location=map_location, weights_only=weights_only, mmap=True)
+        refuse_damaged(Path(path))
+        try:
+            return torch.load(path, map_location=map_location, weights_only=weights_only, mmap=True)
+        except RuntimeError as error:  # torch's reader of archives is stricter than Python's
+            raise _damaged(path, str(error).split(". ")[0]) from error
+
+
+def refuse_damaged(path: Path) -> None:
+    """Raise a ValueError if a checkpoint's bytes are not those that were written.
+
+    A checkpoint is a zip archive, which holds a checksum of each tensor.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        damaged = str(error)
+    if damaged is not None:
+        raise _damaged(path, damaged)
+
+
+def _damaged(path: str | Path, how: str) -> ValueError:
+    return ValueError(
+        f"ckpt_path: {path} is damaged ({how}); resume from an older checkpoint, or begin again"
+        " without --ckpt_path"
+    )
 
 
 def stream_checkpoints(trainer: pl.Trainer) -> None:

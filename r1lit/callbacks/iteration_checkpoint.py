@@ -9,6 +9,7 @@ from typing import Any
 from weakref import proxy
 
 import lightning.pytorch as pl
+from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
@@ -36,8 +37,9 @@ class IterationCheckpoint(ModelCheckpoint):
             must be multiples of ``every_n_iterations``.
 
     Raises:
-        ValueError: If the intervals do not fit, or if the module's ``iteration`` counter is not the
-            number of iterations the trainer has made when a checkpoint is due.
+        ValueError: If another run is training in the folder, the intervals do not fit, or the
+            module's ``iteration`` counter is not the number of iterations the trainer has made when
+            a checkpoint is due.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class IterationCheckpoint(ModelCheckpoint):
         self.every_n_iterations = every_n_iterations
         self.keep_every_n_iterations = keep_every_n_iterations
         self._due_after_validation = False
+        self._lock: FileLock | None = None
 
     @property
     def state_key(self) -> str:
@@ -66,9 +69,46 @@ class IterationCheckpoint(ModelCheckpoint):
         return type(self).__qualname__
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Have checkpoints streamed."""
+        """Have checkpoints streamed, and the folder to this run alone while it trains."""
         super().setup(trainer, pl_module, stage)
         stream_checkpoints(trainer)
+        if stage == "fit" and trainer.is_global_zero and not _is_trial(trainer):
+            self._take_folder()
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Let other runs have the folder."""
+        super().teardown(trainer, pl_module, stage)
+        self._release_folder()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Let other runs have the folder."""
+        super().on_exception(trainer, pl_module, exception)
+        self._release_folder()
+
+    def _release_folder(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _take_folder(self) -> None:
+        assert self.dirpath is not None
+        folder = Path(self.dirpath)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(folder / ".lock", timeout=0, is_singleton=True)
+            self._lock.acquire()
+        except Timeout:
+            self._lock = None
+            raise ValueError(
+                f"dirpath: another run is training in {folder}; wait for it to end, or name another"
+                " folder"
+            ) from None
+        except OSError as error:
+            raise ValueError(f"dirpath: {folder} cannot be written ({error.strerror})") from error
+        for left_by_a_kill in folder.glob(".*.tmp"):
+            remove(left_by_a_kill)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it."""
@@ -119,7 +159,7 @@ class IterationCheckpoint(ModelCheckpoint):
 
     def _save(self, trainer: pl.Trainer, num_finished: int) -> None:
         last = self._last_path()
-        temporary = beside(last)
+        temporary = trainer.strategy.broadcast(beside(last))
         self.last_model_path = str(last)
         if trainer.is_global_zero:
             remove(temporary)

@@ -36,7 +36,7 @@ class RejectionSampling(Callback):
     r"""Curates what ``EvaluationModule`` has drawn and judged, at the end of ``r1lit predict``.
 
     R1's cold start (arXiv 2501.12948v1, Sec. 2.3.1) and its rejection sampling (Sec. 2.3.3). The
-    first ``data.num_samples`` responses to each problem of ``data.predict`` go through
+    first ``data.evaluation.num_samples`` responses to each problem of ``data.predict`` go through
     ``filters``; those left are rewritten by ``refiners``, judged again, and those whose text
     changed go once more through the filters that look at text (`Filter.again`); then through
     ``final_filters``. Every response is written to one of two files in ``dirpath``:
@@ -117,15 +117,15 @@ class RejectionSampling(Callback):
                 self.curation,
                 run.lines.path,
                 data.problems["predict"],
-                data.num_samples,
+                data.evaluation.num_samples,
                 module.grader,
                 Context(seed=seed, folder=folder, source=source),
                 show_progress=True,
             )
         settings = {
             "evaluation": json.loads((run.path / "settings.json").read_text()),
-            "template": data.template,
-            "k": data.num_samples,
+            "template": data.prompts.template,
+            "k": data.evaluation.num_samples,
             "filters": [f.describe() for f in self.curation.filters],
             "refiners": [r.describe() for r in self.curation.refiners],
             "final_filters": [f.describe() for f in self.curation.final_filters],

@@ -223,7 +223,8 @@ class EngineRefiner(Refiner):
 
 
 CUT, NO_PARTS = "the refiner was cut at its token limit", "the refiner's reply lacks its two parts"
-_AGAIN = (CUT, NO_PARTS)
+NO_REPLY = "the server's reply to the refiner could not be read"
+_AGAIN = (CUT, NO_PARTS, NO_REPLY)
 
 
 def read_reply(reply: Draw) -> Refined:
@@ -234,11 +235,11 @@ def read_reply(reply: Draw) -> Refined:
     '<think> 3 + 4 </think> 7.'
     """
     if not reply.finished:
-        return Refined(text=None, why=CUT)
-    _, said = thinking_and_answer(reply.text)
-    match = _REPLY.fullmatch(said)
+        return Refined(text=None, why=CUT if reply.num_tokens else NO_REPLY)
+    _, answer = thinking_and_answer(reply.text)
+    match = _REPLY.fullmatch(answer)
     parts = [part.strip() for part in match.groups()] if match else []
-    if any(said.count(tag) != 1 for tag in _TAGS) or not parts or not all(parts):
+    if any(answer.count(tag) != 1 for tag in _TAGS) or not parts or not all(parts):
         return Refined(text=None, why=NO_PARTS)
     return Refined(text=f"<think> {parts[0]} </think> {parts[1]}")
 

@@ -5,6 +5,12 @@ from r1lit.data.curated import CuratedDocuments, Mixture, Part
 from r1lit.data.datamodule import R1DataModule
 from r1lit.data.documents import TableDocuments
 from r1lit.data.livecodebench import LiveCodeBench
+from r1lit.data.options import (
+    EvaluationOptions,
+    PackingOptions,
+    PromptOptions,
+    RolloutOptions,
+)
 from r1lit.data.preference_data import PreferenceDataModule
 from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs
 from r1lit.data.sources import CountdownTable, TableProblems
@@ -16,14 +22,18 @@ __all__ = [
     "CuratedDocuments",
     "Document",
     "DocumentSource",
+    "EvaluationOptions",
     "Example",
     "LiveCodeBench",
     "Mixture",
+    "PackingOptions",
     "Part",
     "PreferenceDataModule",
     "PreferenceSource",
     "ProblemSource",
+    "PromptOptions",
     "R1DataModule",
+    "RolloutOptions",
     "TableDocuments",
     "TableLabels",
     "TablePairs",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from r1lit.batches import Problem
+from r1lit.data.prompts import EncodedDocument
 
 
 def _normal(question: str) -> str:
@@ -34,4 +35,28 @@ def refuse_contamination(train: Sequence[Problem], held_out: Sequence[Problem], 
             f"leak: {len(by_text)} of {len(held_out)} problems of data.{key} ask a question that is"
             f" trained on, the first {first.uid!r}, in training"
             f" {questions[_normal(first.question)]!r}; allow_overlap: true permits it"
+        )
+
+
+def refuse_imitated(
+    documents: Sequence[EncodedDocument],
+    held_out: Sequence[Problem],
+    prompts: Sequence[tuple[int, ...]],
+) -> None:
+    """Check that no validation prompt is the prompt of a training document, token by token.
+
+    The same question in another template is not recognised.
+
+    Raises:
+        ValueError: if one is, saying how many and naming the first.
+    """
+    imitated = {tuple(d.tokens[: d.num_prompt_tokens].tolist()) for d in documents}
+    leaked = [
+        problem for problem, prompt in zip(held_out, prompts, strict=True) if prompt in imitated
+    ]
+    if leaked:
+        raise ValueError(
+            f"leak: {len(leaked)} of {len(held_out)} problems of data.validation have the prompt of"
+            f" a document in data.documents, the first {leaked[0].uid!r}; allow_overlap: true"
+            " permits it"
         )

@@ -1,7 +1,6 @@
 """The data module: sources in, batches out.
 
-With ``train`` it feeds reinforcement learning (``PromptBatch``), with ``documents`` supervised
-training (``PackedRows``). The tokenizer is the module's own, so one place names the model.
+Problems become ``PromptBatch``, documents ``PackedRows``, by the tokenizer of the module.
 """
 
 from __future__ import annotations
@@ -13,45 +12,45 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem
 from r1lit.data.base import DocumentSource, ProblemSource
-from r1lit.data.contamination import refuse_contamination
+from r1lit.data.contamination import refuse_contamination, refuse_imitated
 from r1lit.data.loaders import FixedSampler, Order, PromptLoader, RowLoader, ShuffledSampler
-from r1lit.data.packing import LossOn, TooLong
+from r1lit.data.options import (
+    EvaluationOptions,
+    PackingOptions,
+    PromptOptions,
+    RolloutOptions,
+)
 from r1lit.data.plan import describe
 from r1lit.data.prompts import EncodedDocument, refuse_longer
 from r1lit.data.supervised import pack_documents
 from r1lit.text.prompts import ask, encode_prompts
 
-_POSITIVE = (
-    "prompts_per_iteration",
-    "group_size",
-    "num_iterations",
-    "num_samples",
-    "validation_prompts_per_batch",
-    "max_seq_len",
-    "train_batch_size",
-    "max_prompt_tokens",
-)
-
 
 class R1DataModule(LightningDataModule):
-    """Problems for reinforcement learning, or documents for supervised training.
+    """Problems to roll out, documents to imitate, or both.
 
-    Reinforcement learning: iteration i takes the next ``prompts_per_iteration`` (P) problems of a
-    shuffled pass, and ``num_reserve_prompts`` more, each for ``group_size`` (G) responses. Batch i
-    depends on ``seed`` and i alone. An epoch is ``num_iterations`` batches, or one pass; the next
-    continues where it stopped. ``validation``, ``test`` and ``predict`` problems come in their own
-    order, ``validation_prompts_per_batch`` at most in a batch; ``predict`` defaults to ``train``,
-    for rejection sampling.
+    Reinforcement learning trains on the problems of ``train``: iteration i takes the next
+    ``rollout.prompts_per_iteration`` of a shuffled pass. Supervised training trains on
+    ``documents``, shuffled once and packed whole into rows; an iteration is one update on
+    ``packing.train_batch_size`` of them. Either may roll out ``validation`` problems while it
+    trains, in their own order. Batch i depends on ``seed`` and i alone.
 
-    Supervised training: documents are shuffled once, packed whole into rows of ``max_seq_len``
-    tokens, and ``train_batch_size`` rows make an update. ``loss_on`` is "response", or "all" for
-    pretraining. ``too_long`` says what becomes of a document longer than a row.
-
-    ``template`` is a name or a text with {question} (see ``r1lit.text.templates``), or "chat" for
-    the
-    tokenizer's chat template; ``wording`` is put around the question first and is no part of the
-    problem. Prompts may have ``max_prompt_tokens`` at most, and fewer than the model's context. A
-    validation or test problem that is also trained on is an error unless ``allow_overlap``.
+    Args:
+        train: sources of problems to train on by reinforcement learning.
+        validation: sources of held-out problems, rolled out while training.
+        test: sources of problems for ``r1lit test``.
+        predict: sources of problems for ``r1lit predict``; those of ``train`` if left out.
+        documents: sources of documents for supervised training.
+        validation_documents: sources of held-out documents, whose loss is measured.
+        prompts: how a question becomes a prompt.
+        rollout: what one training iteration rolls out.
+        packing: how documents are packed into rows, and rows into updates.
+        evaluation: what validation, test and prediction roll out.
+        num_iterations: iterations of an epoch, the next one continuing where it stopped; null is
+            one pass over the problems or rows.
+        allow_overlap: permit held-out problems that are also trained on, which is an error
+            otherwise.
+        seed: of every shuffle; the command line links it to ``seed_everything``.
     """
 
     def __init__(
@@ -62,19 +61,11 @@ class R1DataModule(LightningDataModule):
         predict: list[ProblemSource] | None = None,
         documents: list[DocumentSource] | None = None,
         validation_documents: list[DocumentSource] | None = None,
-        template: str = "r1_zero",
-        wording: str = "{question}",
-        prompts_per_iteration: int = 16,
-        group_size: int = 16,
-        num_reserve_prompts: int = 0,
+        prompts: PromptOptions = PromptOptions(),
+        rollout: RolloutOptions = RolloutOptions(),
+        packing: PackingOptions = PackingOptions(),
+        evaluation: EvaluationOptions = EvaluationOptions(),
         num_iterations: int | None = None,
-        num_samples: int = 16,
-        validation_prompts_per_batch: int = 64,
-        max_seq_len: int = 1024,
-        train_batch_size: int = 16,
-        loss_on: LossOn = "response",
-        too_long: TooLong = "error",
-        max_prompt_tokens: int | None = None,
         allow_overlap: bool = False,
         seed: int = 0,
     ) -> None:
@@ -84,12 +75,10 @@ class R1DataModule(LightningDataModule):
                 "data.train and data.documents are both given: train on problems (reinforcement"
                 " learning) or on documents (supervised), and set the other to null"
             )
-        if documents and validation:
-            raise ValueError(
-                "data.documents goes with data.validation_documents, not with data.validation"
-            )
         if validation_documents and not documents:
             raise ValueError("data.validation_documents is given without data.documents")
+        if num_iterations is not None and num_iterations < 1:
+            raise ValueError(f"data.num_iterations: {num_iterations} is not at least 1")
         self.problem_sources = {
             "train": train,
             "validation": validation,
@@ -97,29 +86,15 @@ class R1DataModule(LightningDataModule):
             "predict": predict or train,
         }
         self.document_sources = {"train": documents, "validation": validation_documents}
-        self.template = template
-        self.wording = wording
-        self.prompts_per_iteration = prompts_per_iteration
-        self.group_size = group_size
-        self.num_reserve_prompts = num_reserve_prompts
+        self.prompts = prompts
+        self.rollout = rollout
+        self.packing = packing
+        self.evaluation = evaluation
         self.num_iterations = num_iterations
-        self.num_samples = num_samples
-        self.validation_prompts_per_batch = validation_prompts_per_batch
-        self.max_seq_len = max_seq_len
-        self.train_batch_size = train_batch_size
-        self.loss_on: LossOn = loss_on
-        self.too_long: TooLong = too_long
-        self.max_prompt_tokens = max_prompt_tokens
         self.allow_overlap = allow_overlap
         self.seed = seed
-        for key in _POSITIVE:
-            count = getattr(self, key)
-            if count is not None and count < 1:
-                raise ValueError(f"data.{key}: {count} is not positive")
-        if num_reserve_prompts < 0:
-            raise ValueError(f"data.num_reserve_prompts: {num_reserve_prompts} is negative")
         self.problems: dict[str, list[Problem]] = {}
-        self.prompts: dict[str, list[tuple[int, ...]]] = {}
+        self.prompt_ids: dict[str, list[tuple[int, ...]]] = {}
         self.documents: dict[str, list[EncodedDocument]] = {}
         self.rows: dict[str, list[list[int]]] = {}
         self._train_loader: PromptLoader | RowLoader | None = None
@@ -127,10 +102,7 @@ class R1DataModule(LightningDataModule):
         self.num_truncated = 0
 
     def setup(self, stage: str) -> None:
-        """Read and tokenise what ``stage`` (fit, validate, test or predict) needs, once.
-
-        Fitting also reads the test problems, to check that none is trained on.
-        """
+        """Read and tokenise what ``stage`` needs, once; a fit also reads the test problems."""
         if stage == "fit" and not (self.problem_sources["train"] or self.document_sources["train"]):
             raise ValueError(
                 "data: nothing is given to fit: neither data.train (problems, for reinforcement"
@@ -145,29 +117,37 @@ class R1DataModule(LightningDataModule):
             self._read_problems(split)
             self._encode_problems(split)
             self._encode_documents(split)
-        if stage == "fit" and not self.allow_overlap and "train" in self.problems:
+        if stage == "fit" and not self.allow_overlap:
+            self._refuse_leaks()
+
+    def _refuse_leaks(self) -> None:
+        if "train" in self.documents and "validation" in self.problems:
+            refuse_imitated(
+                self.documents["train"], self.problems["validation"], self.prompt_ids["validation"]
+            )
+        if "train" in self.problems:
             self._read_problems("test")
             for split in ("validation", "test"):
                 refuse_contamination(self.problems["train"], self.problems.get(split, []), split)
 
     def train_dataloader(self) -> PromptLoader | RowLoader:
-        """Return the loader of iterations (``PromptBatch``) or of updates (``PackedRows``).
-
-        It is the same one throughout a fit, so a reload continues.
-        """
+        """Return the loader of a fit's iterations, always the same one: a reload continues."""
         if self._train_loader is None:
             self._train_loader = self._make_train_loader()
             if self._train_state is not None:
                 self._train_loader.load_state_dict(self._train_state)
         return self._train_loader
 
-    def val_dataloader(self) -> PromptLoader | RowLoader | list[Any]:
-        """Return the loader of validation problems or documents; none if none are given."""
+    def val_dataloader(self) -> list[PromptLoader | RowLoader]:
+        """Return the loaders of validation documents and of validation problems, those given."""
+        loaders: list[PromptLoader | RowLoader] = []
         if "validation" in self.rows:
             size = len(self.rows["validation"])
-            rows = FixedSampler(size, self.train_batch_size, self._process()["world_size"])
-            return self._row_loader("validation", rows, None)
-        return self._held_out_loader("validation") if "validation" in self.problems else []
+            rows = FixedSampler(size, self.packing.train_batch_size, self._process()["world_size"])
+            loaders.append(self._row_loader("validation", rows, None))
+        if "validation" in self.problems:
+            loaders.append(self._held_out_loader("validation"))
+        return loaders
 
     def test_dataloader(self) -> PromptLoader:
         """Return the loader of test problems."""
@@ -193,15 +173,17 @@ class R1DataModule(LightningDataModule):
 
     def _make_train_loader(self) -> PromptLoader | RowLoader:
         if "train" in self.rows:
-            rows = ShuffledSampler(len(self.rows["train"]), self.train_batch_size, self.seed)
+            size = len(self.rows["train"])
+            rows = ShuffledSampler(size, self.packing.train_batch_size, self.seed)
             return self._row_loader("train", rows, self.num_iterations)
-        count = self.prompts_per_iteration + self.num_reserve_prompts
+        num_reserve = self.rollout.num_reserve_prompts
+        count = self.rollout.prompts_per_iteration + num_reserve
         return PromptLoader(
             self.problems["train"],
-            self.prompts["train"],
+            self.prompt_ids["train"],
             ShuffledSampler(len(self.problems["train"]), count, self.seed),
-            group_size=self.group_size,
-            num_reserve=self.num_reserve_prompts,
+            group_size=self.rollout.group_size,
+            num_reserve=num_reserve,
             num_batches=self.num_iterations,
             **self._process(),
         )
@@ -238,17 +220,17 @@ class R1DataModule(LightningDataModule):
                 raise ValueError(f"data.{split}: its sources yield no problems")
 
     def _encode_problems(self, split: str) -> None:
-        if split not in self.problems or split in self.prompts:
+        if split not in self.problems or split in self.prompt_ids:
             return
         tokenizer = self._tokenizer()
-        how = (tokenizer, self.template, self.wording)
+        how = (tokenizer, self.prompts.template, self.prompts.wording)
         prompts = encode_prompts(tokenizer, [ask(*how, p.question) for p in self.problems[split]])
         context = self._context()
-        if self.max_prompt_tokens is not None:
-            refuse_longer(prompts, self.max_prompt_tokens, split, "data.max_prompt_tokens")
+        if self.prompts.max_tokens is not None:
+            refuse_longer(prompts, self.prompts.max_tokens, split, "data.prompts.max_tokens")
         if context is not None:
             refuse_longer(prompts, context - 1, split, "max_position_embeddings less 1")
-        self.prompts[split] = prompts
+        self.prompt_ids[split] = prompts
 
     def _encode_documents(self, split: str) -> None:
         sources = self.document_sources.get(split)
@@ -260,8 +242,8 @@ class R1DataModule(LightningDataModule):
         packed = pack_documents(
             texts,
             self._tokenizer(),
-            max_seq_len=self.max_seq_len,
-            too_long=self.too_long,
+            max_seq_len=self.packing.max_seq_len,
+            too_long=self.packing.too_long,
             context=self._context(),
             shuffle_seed=self.seed if split == "train" else None,
             show_progress=self.trainer is not None and self.trainer.is_global_zero,
@@ -273,9 +255,9 @@ class R1DataModule(LightningDataModule):
         size = len(self.problems[split])
         return PromptLoader(
             self.problems[split],
-            self.prompts[split],
-            FixedSampler(size, self.validation_prompts_per_batch, self._process()["world_size"]),
-            group_size=self.num_samples,
+            self.prompt_ids[split],
+            FixedSampler(size, self.evaluation.prompts_per_batch, self._process()["world_size"]),
+            group_size=self.evaluation.num_samples,
             **self._process(),
         )
 
@@ -286,9 +268,9 @@ class R1DataModule(LightningDataModule):
             self.documents[split],
             self.rows[split],
             order,
-            max_seq_len=self.max_seq_len,
+            max_seq_len=self.packing.max_seq_len,
             pad_id=eos if pad is None else pad,
-            loss_on=self.loss_on,
+            loss_on=self.packing.loss_on,
             num_batches=num_batches,
             **self._process(),
         )

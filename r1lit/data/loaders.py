@@ -10,8 +10,10 @@ of every batch, and all shares together are the batch that one process would see
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -161,7 +163,7 @@ class PromptLoader(Loader[PromptBatch]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        plan = batch_plan(order, (problem.uid.encode() for problem in problems))
+        plan = batch_plan(order, map(_identity, problems, prompts))
         super().__init__(order, num_batches, plan | {"num_reserve_prompts": num_reserve})
         self.problems = problems
         self.prompts = prompts
@@ -170,8 +172,8 @@ class PromptLoader(Loader[PromptBatch]):
         self.rank = rank
         self.world_size = world_size
         if isinstance(order, ShuffledSampler):
-            divide("prompts_per_iteration", order.count - num_reserve, world_size)
-            divide("num_reserve_prompts", num_reserve, world_size)
+            divide("data.rollout.prompts_per_iteration", order.count - num_reserve, world_size)
+            divide("data.rollout.num_reserve_prompts", num_reserve, world_size)
 
     def batch(self, i: int) -> PromptBatch:
         """Return this process's share of iteration ``i``."""
@@ -220,7 +222,7 @@ class RowLoader(Loader[PackedRows]):
         self.rank = rank
         self.world_size = world_size
         if isinstance(order, ShuffledSampler):
-            divide("train_batch_size", order.count, world_size)
+            divide("data.packing.train_batch_size", order.count, world_size)
 
     def batch(self, i: int) -> PackedRows:
         """Return this process's share of update ``i``."""
@@ -235,6 +237,11 @@ class RowLoader(Loader[PackedRows]):
         )
 
 
+def _identity(problem: Problem, prompt: tuple[int, ...]) -> bytes:
+    """Return what a problem is, its prompt's tokens included, as bytes."""
+    return json.dumps([asdict(problem), prompt], sort_keys=True, default=str).encode()
+
+
 def batch_plan(order: Order, items: Iterable[bytes]) -> dict[str, Any]:
     """Return what batches depend on: the data and, where it is shuffled, seed and batch size."""
     plan: dict[str, Any] = {"data": fingerprint(items)}
@@ -247,7 +254,7 @@ def divide(key: str, count: int, world_size: int) -> None:
     """Check that a batch comes out even over processes.
 
     Raises:
-        ValueError: naming ``data.<key>`` if it does not.
+        ValueError: naming ``key`` if it does not.
     """
     if count % world_size:
-        raise ValueError(f"data.{key}: {count} does not divide among {world_size} processes")
+        raise ValueError(f"{key}: {count} does not divide among {world_size} processes")

@@ -39,8 +39,8 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     for index, length in enumerate(lengths):
         if length > capacity:
             raise ValueError(
-                f"max_seq_len: {capacity} tokens are too few for document {index}, which has"
-                f" {length}; raise it or set too_long: truncate"
+                f"data.packing.max_seq_len: {capacity} tokens are too few for document {index},"
+                f" which has {length}; raise it or set too_long: truncate"
             )
         fits = bisect_left(open_rows, (length, -1))
         if fits < len(open_rows):
@@ -63,8 +63,8 @@ def truncate(documents: Sequence[EncodedDocument], max_seq_len: int) -> list[Enc
     for index, document in enumerate(documents):
         if document.num_prompt_tokens >= max_seq_len:
             raise ValueError(
-                f"max_seq_len: {max_seq_len} tokens leave no room for a response in document"
-                f" {index}, whose prompt has {document.num_prompt_tokens}"
+                f"data.packing.max_seq_len: {max_seq_len} tokens leave no room for a response in"
+                f" document {index}, whose prompt has {document.num_prompt_tokens}"
             )
     return [
         document

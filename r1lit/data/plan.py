@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from r1lit.data.packing import count_rows
@@ -16,21 +17,19 @@ def describe(data: R1DataModule) -> dict[str, Any]:
 
     ``train_fill`` is the fraction of the rows' slots that hold tokens of documents.
     """
-    plan: dict[str, Any] = {"seed": data.seed, "template": data.template}
-    if data.wording != "{question}":
-        plan["wording"] = data.wording
+    plan: dict[str, Any] = {"seed": data.seed, "template": data.prompts.template}
+    if data.prompts.wording != "{question}":
+        plan["wording"] = data.prompts.wording
     for split, problems in data.problems.items():
         plan[f"num_{split}_problems"] = dict(Counter(p.source for p in problems))
-    for split, prompts in data.prompts.items():
+    for split, prompts in data.prompt_ids.items():
         plan[f"longest_{split}_prompt"] = max(map(len, prompts))
     if "train" in data.problems:
-        plan |= {
-            "prompts_per_iteration": data.prompts_per_iteration,
-            "group_size": data.group_size,
-            "num_reserve_prompts": data.num_reserve_prompts,
-        }
+        plan |= asdict(data.rollout)
     for split, documents in data.documents.items():
-        counts = count_rows(documents, data.rows[split], data.max_seq_len, data.loss_on)
+        counts = count_rows(
+            documents, data.rows[split], data.packing.max_seq_len, data.packing.loss_on
+        )
         plan |= {f"{split}_{key}": value for key, value in counts.items()}
     mixtures = [
         s.describe() for s in data.document_sources["train"] or () if hasattr(s, "describe")
@@ -39,11 +38,11 @@ def describe(data: R1DataModule) -> dict[str, Any]:
         plan["mixtures"] = mixtures
     if data.documents:
         plan |= {
-            "max_seq_len": data.max_seq_len,
-            "train_batch_size": data.train_batch_size,
-            "loss_on": data.loss_on,
+            "max_seq_len": data.packing.max_seq_len,
+            "train_batch_size": data.packing.train_batch_size,
+            "loss_on": data.packing.loss_on,
             "num_truncated_documents": data.num_truncated,
         }
-    if "train" in data.prompts or "train" in data.rows:
+    if "train" in data.prompt_ids or "train" in data.rows:
         plan["num_iterations"] = len(data.train_dataloader())
     return plan

@@ -168,7 +168,7 @@ class PreferenceLoader(Loader[PreferenceBatch]):
         self.rank = rank
         self.world_size = world_size
         if not isinstance(order, FixedSampler):
-            divide("train_batch_size", order.count, world_size)
+            divide("data.train_batch_size", order.count, world_size)
 
     def batch(self, i: int) -> PreferenceBatch:
         """Return this process's share of update ``i``."""

@@ -58,8 +58,7 @@ def pack_documents(
     longest = max(map(len, documents))
     if context is not None and longest > context:
         raise ValueError(
-            f"data.max_seq_len: {max_seq_len} lets in a document of {longest} tokens, but the"
-            f" model's"
-            f" max_position_embeddings is {context}"
+            f"data.packing.max_seq_len: {max_seq_len} lets in a document of {longest} tokens, but"
+            f" the model's max_position_embeddings is {context}"
         )
     return PackedDocuments(documents=documents, rows=rows, num_truncated=num_truncated)

@@ -12,7 +12,7 @@ import numpy as np
 
 from r1lit.seeding import generator, permutation
 from r1lit.text.scored_text import ScoreOn, seen
-from r1lit.verifiers.asking import key_of
+from r1lit.verifiers.generative_judge import key_of
 
 NUM_BINS = 10
 

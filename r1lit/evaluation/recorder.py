@@ -11,9 +11,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from r1lit.batches import Problem, Response
 from r1lit.evaluation.eval_metrics import measure
 from r1lit.jsonl import Lines, Record
+from r1lit.problems import Problem, Response
 from r1lit.rewards import RewardFunction
 from r1lit.rollout import Draw
 from r1lit.verifiers import Grader

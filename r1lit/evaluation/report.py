@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from r1lit.batches import Status
 from r1lit.jsonl import Record
 from r1lit.metrics import Graded, accuracy, elo_rating, lengths, mean, share_right, with_error
+from r1lit.problems import Status
 
 Group = Sequence[Record]
 

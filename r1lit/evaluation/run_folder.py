@@ -16,8 +16,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from r1lit.atomic import replace_file
-from r1lit.batches import Problem
 from r1lit.jsonl import Lines, Record
+from r1lit.problems import Problem
 
 
 class RunFolder:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import (
     DDPStrategy,
     FSDPStrategy,
@@ -151,11 +152,19 @@ class PolicyModule(LightningModule):
                 f" {int(self.iteration)}: checkpoint and data do not belong to the same run"
             )
 
-    def make_update(self, losses: Sequence[Callable[[], Tensor]]) -> tuple[float, float]:
+    def make_update(
+        self,
+        optimizer: LightningOptimizer | list[LightningOptimizer],
+        losses: Sequence[Callable[[], Tensor]],
+    ) -> tuple[float, float]:
         """Make one update: backward through every micro-batch's loss, clip, step.
 
         The losses add up: each already carries its share of the minibatch. Gradients are
         synchronised between ranks only with the last of them.
+
+        Args:
+            optimizer: of ``self.optimizers()``; a module with a critic has one for each.
+            losses: what computes each micro-batch's loss; called in order.
 
         Returns:
             The minibatch's loss, and its gradient norm before clipping.
@@ -163,33 +172,33 @@ class PolicyModule(LightningModule):
         Raises:
             ValueError: if the loss or the gradient is not finite; this update is not made then.
         """
-        optimizer = self.optimizers()
-        assert not isinstance(optimizer, list)
+        assert not isinstance(optimizer, list), "an update is of one optimiser"
         optimizer.zero_grad()
         alone = isinstance(self.trainer.strategy, SingleDeviceStrategy)
-        total = 0.0
+        total = torch.tensor(0.0, dtype=torch.float64)
         for index, loss_of in enumerate(losses):
             with self._sync(last=index + 1 == len(losses)), in_place_gradients(alone):
                 loss = loss_of()
-                total += loss.detach().item()
+                total = total.to(loss.device) + loss.detach().double()
                 self.manual_backward(loss)
         norm = gradient_norm(optimizer.optimizer)
+        loss_value, norm_value = float(total), float(norm)
         # the gradient is the same on all ranks, so they stop together
-        self._refuse_non_finite("gradient norm", norm.item())
-        self._refuse_non_finite("loss", total)
+        self._refuse_non_finite("gradient norm", norm_value)
+        self._refuse_non_finite("loss", loss_value)
         if self.max_grad_norm:
             clip_gradients(optimizer.optimizer, self.max_grad_norm, norm)
         optimizer.step()
-        scheduler = self.lr_schedulers()
-        if scheduler is not None:
-            assert not isinstance(scheduler, list)
-            scheduler.step()
-        return total, norm.item()
+        schedulers = self.lr_schedulers() or []
+        for scheduler in schedulers if isinstance(schedulers, list) else [schedulers]:
+            if scheduler.optimizer is optimizer.optimizer:
+                scheduler.step()  # type: ignore[call-arg]
+        return loss_value, norm_value
 
     def learning_rate(self) -> float:
-        """Return the learning rate of the next update."""
-        optimizer = self.optimizers()
-        assert not isinstance(optimizer, list)
+        """Return the next update's learning rate, that of the first optimiser."""
+        optimizers = self.optimizers()
+        optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
         return float(optimizer.param_groups[0]["lr"])
 
     def _sync(self, *, last: bool):

@@ -21,7 +21,7 @@ from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.micro_batches import micro_batches
 from r1lit.modules.plan import BatchPlan
 from r1lit.modules.rollout_worker import Timings
-from r1lit.modules.rollouts import RolloutModule, outcome_metrics
+from r1lit.modules.rollouts import outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.student_rollouts import check_stored, roll_out_share
 from r1lit.modules.teaching import check_data, check_teaching
@@ -36,12 +36,12 @@ from r1lit.policy import (
     is_packed,
     response_predictions,
 )
-from r1lit.rewards import Accuracy, Reward
+from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.verifiers import Grader
 
 
-class DistillationModule(SFTModule, RolloutModule):
+class DistillationModule(SFTModule):
     """SFT on a teacher's responses, a divergence from its distributions, or both.
 
     loss = 1/K sum over tokens of [sft_weight * cross-entropy + logit_weight * tau^2 * D(P, Q)]
@@ -96,13 +96,13 @@ class DistillationModule(SFTModule, RolloutModule):
     ) -> None:
         super().__init__(
             policy,
-            rewards=[Accuracy()] if rewards is None else rewards,
-            sampling=sampling or Sampling(),
-            validation_sampling=validation_sampling,
+            validation_sampling=validation_sampling or sampling,
+            rewards=rewards,
             engine=engine,
             grader=grader,
             **options,
         )
+        self.sampling = sampling or self.validation_sampling
         self.divergence = ForwardKL() if divergence is None else divergence
         check_teaching(
             teacher=teacher,
@@ -141,11 +141,11 @@ class DistillationModule(SFTModule, RolloutModule):
                 self.stored_response,
                 self.sampling.max_tokens,
             )
-        num_rows = self.data.prompts_per_iteration * self.data.group_size
+        rollout = self.data.rollout
         self.plan = BatchPlan(
-            num_prompts=self.data.prompts_per_iteration,
-            group_size=self.data.group_size,
-            train_batch_size=num_rows,
+            num_prompts=rollout.prompts_per_iteration,
+            group_size=rollout.group_size,
+            train_batch_size=rollout.prompts_per_iteration * rollout.group_size,
             micro_batch_tokens=self.micro_batch_tokens,
             num_inner_epochs=1,
             world_size=self.trainer.world_size,
@@ -156,13 +156,13 @@ class DistillationModule(SFTModule, RolloutModule):
         if limit is None or data is None:
             return
         longest = max((len(d) for split in data.documents.values() for d in split), default=0)
-        if self.on_policy and data.prompts:
-            prompts = [len(p) for split in data.prompts.values() for p in split]
+        if self.on_policy and data.prompt_ids:
+            prompts = [len(p) for split in data.prompt_ids.values() for p in split]
             longest = max(prompts) + self.sampling.max_tokens
         if longest > limit:
             raise ValueError(
                 f"teacher: {teacher.name!r} attends over {limit} tokens, but there may be"
-                f" {longest} to score; lower data.max_seq_len or sampling.max_tokens"
+                f" {longest} to score; lower data.packing.max_seq_len or sampling.max_tokens"
             )
 
     def configure_model(self) -> None:
@@ -183,19 +183,13 @@ class DistillationModule(SFTModule, RolloutModule):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Make one update, from rows of documents or from prompts."""
         if isinstance(batch, PackedRows):
-            return SFTModule.training_step(self, batch, batch_idx)
+            return super().training_step(batch, batch_idx)
         return self._on_policy_step(batch)
-
-    def validation_step(self, batch: Any, batch_idx: int) -> Any:
-        """Measure the loss of held-out rows, or roll out responses to held-out problems."""
-        if isinstance(batch, PackedRows):
-            return SFTModule.validation_step(self, batch, batch_idx)
-        return RolloutModule.validation_step(self, batch, batch_idx)
 
     def summed_losses(self, rows: PackedRows) -> dict[str, Tensor]:
         """Return the loss and its parts, summed over the rows' target tokens."""
         if self.teacher is None:
-            return {"loss": self.sft_weight * SFTModule.summed_losses(self, rows)["loss"]}
+            return {"loss": self.sft_weight * super().summed_losses(rows)["loss"]}
         student = document_predictions(
             self.policy, rows.input_ids_RL, rows.position_ids_RL, rows.loss_mask_RL
         )
@@ -230,6 +224,7 @@ class DistillationModule(SFTModule, RolloutModule):
         parts = LossAccumulator()
         packed = is_packed(self.policy)
         loss, norm = self.make_update(
+            self.optimizers(),
             [
                 partial(
                     parts.share, partial(self._row_losses, rollout, rows_b, drawn_B), num_tokens
@@ -237,7 +232,7 @@ class DistillationModule(SFTModule, RolloutModule):
                 for rows_b in micro_batches(
                     rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False
                 )
-            ]
+            ],
         )
         metrics = {
             "train/loss": loss,

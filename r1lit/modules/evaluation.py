@@ -35,9 +35,10 @@ class EvaluationModule(LightningModule):
 
     A response is a function of (seed, problem, sample), the same whatever else is drawn, and is
     written to ``<dirpath>/responses.jsonl`` with its verdict when it ends. Run again after an
-    interruption, only the missing responses are drawn; so it is when ``data.num_samples``
-    (k) or the number of problems is raised. At the end ``report.json`` and ``report.md`` are
-    written; see `r1lit.evaluation.report`. `r1lit predict` does the same on ``data.predict``.
+    interruption, only the missing responses are drawn; so it is when
+    ``data.evaluation.num_samples`` (k) or the number of problems is raised. At the end
+    ``report.json`` and ``report.md`` are written; see `r1lit.evaluation.report`. `r1lit predict`
+    does the same on ``data.predict``.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub. With a server engine its
@@ -141,7 +142,7 @@ class EvaluationModule(LightningModule):
         return self._data().problems[self._split()]
 
     def _prompts(self) -> list[tuple[int, ...]]:
-        return self._data().prompts[self._split()]
+        return self._data().prompt_ids[self._split()]
 
     def _data(self) -> Any:
         data = getattr(self.trainer, "datamodule", None)
@@ -235,12 +236,12 @@ class EvaluationModule(LightningModule):
     def on_test_epoch_end(self) -> None:
         """Write the report and print its table."""
         self.trainer.strategy.barrier("EvaluationModule.report")
-        num_samples = self._data().num_samples
+        num_samples = self._data().evaluation.num_samples
         self.report = summarise(
             self.folder.groups(self._problems(), num_samples),
             settings={
                 **self._settings(),
-                "template": self._data().template,
+                "template": self._data().prompts.template,
                 "k": num_samples,
                 "commit": commit(),
                 "versions": versions(),

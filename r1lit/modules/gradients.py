@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 
 def each_gradient(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
@@ -16,7 +17,7 @@ def each_gradient(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
 
 def gradient_norm(optimizer: torch.optim.Optimizer) -> Tensor:
     """Return the 2-norm of all gradients together; of sharded ones (DTensor), over all ranks."""
-    norms = [torch.linalg.vector_norm(gradient) for gradient in each_gradient(optimizer)]
+    norms = [_whole(torch.linalg.vector_norm(g)) for g in each_gradient(optimizer)]
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.tensor(0.0)
 
 
@@ -27,3 +28,8 @@ def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float, norm: Tens
     if scale < 1.0:
         for gradient in each_gradient(optimizer):
             gradient.mul_(scale.to(gradient.device))
+
+
+def _whole(norm: Tensor) -> Tensor:
+    """Return the norm of a sharded gradient over all of its shards."""
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,13 +24,14 @@ from r1lit.modules.plan import BatchPlan
 from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.update_metrics import UpdateMetrics
-from r1lit.objectives import Objective
+from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.policy import is_packed, response_logp
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 
+Responses = tuple[Sequence[Sequence[int]], Tensor, Tensor, float]
 LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
 
 
@@ -37,8 +39,9 @@ class GRPOModule(RolloutModule):
     """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
 
     The old policy is the policy that sampled: its log-probs are recorded with the tokens, and how
-    far the training forward is from them before the first update is logged as the mismatch. A
-    reference is kept only when ``objective.beta`` is above 0; it is part of the checkpoint.
+    far the training forward is from them before the first update is logged as the mismatch, for
+    which ``correction`` can make up. A reference is kept only when ``objective.beta`` is above 0;
+    it is part of the checkpoint.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
@@ -49,7 +52,13 @@ class GRPOModule(RolloutModule):
         train_batch_size: rows of a minibatch, over all ranks.
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
-            (``data.num_reserve_prompts``).
+            (``data.rollout.num_reserve_prompts``).
+        mask_truncated: leave responses that were cut at the limit out of the loss, as DAPO's
+            overlong filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the
+            group's advantages, and they still count as rows where the loss is a mean over rows.
+        correction: weighs tokens for the mismatch of sampler and trainer
+            (``r1lit.objectives.corrections``); with one, the trainer computes the old log-probs
+            itself before the first update. None trusts the sampler's.
         engine: draws responses.
         grader: decides about them; Countdown and mathematics if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
@@ -65,6 +74,8 @@ class GRPOModule(RolloutModule):
         train_batch_size: int = 64,
         num_inner_epochs: int = 1,
         dynamic_sampling: bool = False,
+        mask_truncated: bool = False,
+        correction: Correction | None = None,
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
         **options: Any,
@@ -86,6 +97,8 @@ class GRPOModule(RolloutModule):
         self.train_batch_size = train_batch_size
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
+        self.mask_truncated = mask_truncated
+        self.correction = correction
 
     # set-up
 
@@ -95,23 +108,23 @@ class GRPOModule(RolloutModule):
         data = self.data
         if data is not None and stage == "fit":
             smallest = self.objective.advantage.min_group_size
-            if data.group_size < smallest:
+            if data.rollout.group_size < smallest:
                 raise ValueError(
-                    f"group_size: {data.group_size} is below {smallest}, which"
+                    f"data.rollout.group_size: {data.rollout.group_size} is below {smallest}, which"
                     f" {type(self.objective.advantage).__name__} needs to compare responses"
                 )
             self.plan = BatchPlan(
-                num_prompts=data.prompts_per_iteration,
-                group_size=data.group_size,
+                num_prompts=data.rollout.prompts_per_iteration,
+                group_size=data.rollout.group_size,
                 train_batch_size=self.train_batch_size,
                 micro_batch_tokens=self.micro_batch_tokens,
                 num_inner_epochs=self.num_inner_epochs,
                 world_size=self.trainer.world_size,
             )
-            if self.dynamic_sampling and not data.num_reserve_prompts:
+            if self.dynamic_sampling and not data.rollout.num_reserve_prompts:
                 raise ValueError(
-                    "num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw from; twice"
-                    f" prompts_per_iteration, {2 * data.prompts_per_iteration}, is usual"
+                    "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw"
+                    f" from; twice prompts_per_iteration, {2 * self.plan.num_prompts}, is usual"
                 )
 
     def configure_model(self) -> None:
@@ -144,6 +157,8 @@ class GRPOModule(RolloutModule):
             rollout, num_dropped = collect_mixed(collect, batch)
         else:
             rollout, num_dropped = collect(range(batch.num_prompts)), 0
+        if self.mask_truncated:
+            rollout = without_truncated(rollout)
         started = time.perf_counter()
         metrics = self._maximise(rollout)
         if metrics["train/mismatch/mean_abs"] > LARGE_MISMATCH:
@@ -167,27 +182,32 @@ class GRPOModule(RolloutModule):
 
     def _maximise(self, rollout: Rollout) -> dict[str, float]:
         """Make the iteration's updates; return what to log about them."""
-        watch = UpdateMetrics(self.objective)
+        update_metrics = UpdateMetrics()
+        correction_BT = None
+        if self.correction is not None:
+            rollout = replace(rollout, logp_old_BT=self._old_log_probs(rollout, update_metrics))
+            correction_BT = self.correction.weight_BT(
+                rollout.logp_old_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT
+            )
         losses, norms = [], []
         packed, skip = is_packed(self.policy), self.objective.skips_zero_advantage()
         for index, rows_b in enumerate(self._minibatches(rollout)):
-            mask_bT = rollout.mask_BT[rows_b]
-            weight_bT = self.objective.token_weight_BT(
-                mask_bT, num_rows=len(rows_b), num_tokens=self.mean_over_ranks(mask_bT.sum())
+            num_tokens = self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum())
+            loss_of = partial(
+                self._loss,
+                rollout,
+                correction_BT=correction_BT,
+                num_rows=float(len(rows_b)),
+                num_tokens=max(num_tokens, 1.0),
+                update_metrics=update_metrics,
+                # the first update alone is computed with the weights that sampled
+                first=index == 0 and self.correction is None,
+            )
+            parts = micro_batches(
+                rollout, rows_b, self.micro_batch_tokens, packed=packed, skip=skip
             )
             loss, norm = self.make_update(
-                [
-                    partial(
-                        self._loss, rollout, rows_b[part], weight_bT[part], watch, first=index == 0
-                    )
-                    for part in micro_batches(
-                        rollout,
-                        rows_b,
-                        self.micro_batch_tokens,
-                        packed=packed,
-                        skip=skip,
-                    )
-                ]
+                self.optimizers(), [partial(loss_of, rows_b[part]) for part in parts]
             )
             losses.append(loss)
             norms.append(norm)
@@ -195,8 +215,29 @@ class GRPOModule(RolloutModule):
             "train/loss": sum(losses) / len(losses),
             "train/grad_norm": sum(norms) / len(norms),
             "train/learning_rate": self.learning_rate(),
-            **watch.metrics(),
+            **update_metrics.metrics(),
         }
+
+    @torch.no_grad()
+    def _old_log_probs(self, rollout: Rollout, update_metrics: UpdateMetrics) -> Tensor:
+        """Return the log-probs of all responses as the trainer computes them before any update."""
+        logp_BT = torch.zeros_like(rollout.logp_sampler_BT)
+        rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
+        packed = is_packed(self.policy)
+        for part in micro_batches(
+            rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False
+        ):
+            rows_b = rows_B[part]
+            responses = self._responses(rollout, rows_b)
+            logp_bT = response_logp(self.policy, *responses).logp_BT
+            width = logp_bT.shape[1]
+            logp_BT[rows_b, :width] = logp_bT
+            update_metrics.add_mismatch(
+                logp_bT,
+                rollout.logp_sampler_BT[rows_b, :width],
+                rollout.loss_mask_BT[rows_b, :width],
+            )
+        return logp_BT
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)
@@ -205,38 +246,53 @@ class GRPOModule(RolloutModule):
             order = permutation(num_rows, self.seed, "rows", rollout.iteration, epoch)
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
+    def _responses(self, rollout: Rollout, rows_b: Tensor) -> Responses:
+        """Return prompts, responses, which tokens exist and the temperature of some rows."""
+        rows = rows_b.tolist()
+        width = max(rollout.responses[row].num_tokens for row in rows)
+        prompts = [rollout.prompts[row // rollout.group_size] for row in rows]
+        mask_bT = rollout.mask_BT[rows_b, :width]
+        return prompts, rollout.response_BT[rows_b, :width], mask_bT, self.sampling.temperature
+
     def _loss(
         self,
         rollout: Rollout,
         rows_b: Tensor,
-        weight_bT: Tensor,
-        watch: UpdateMetrics,
         *,
+        correction_BT: Tensor | None,
+        num_rows: float,
+        num_tokens: float,
+        update_metrics: UpdateMetrics,
         first: bool,
     ) -> Tensor:
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
-        width = int(rollout.mask_BT[rows_b].sum(-1).max())
-        prompts = [rollout.prompts[row // rollout.group_size] for row in rows_b.tolist()]
-        responses = (
-            prompts,
-            rollout.response_BT[rows_b, :width],
-            rollout.mask_BT[rows_b, :width],
-            self.sampling.temperature,
-        )
+        responses = self._responses(rollout, rows_b)
+        width = responses[1].shape[1]
         said = response_logp(self.policy, *responses)
         logp_ref_bT = None
         if self.objective.beta > 0:
             with torch.no_grad():
                 logp_ref_bT = response_logp(self.reference, *responses).logp_BT
-        arguments: dict[str, Tensor] = {
-            "logp_BT": said.logp_BT,
-            "logp_old_BT": rollout.logp_old_BT[rows_b, :width],
-            "advantage_B": rollout.advantage_B[rows_b],
-            "mask_BT": rollout.mask_BT[rows_b, :width],
-        }
-        watch.add(
-            entropy_BT=said.entropy_BT, logp_ref_BT=logp_ref_bT, before_update=first, **arguments
+        inputs = LossInputs(
+            logp_BT=said.logp_BT,
+            logp_old_BT=rollout.logp_old_BT[rows_b, :width],
+            logp_ref_BT=logp_ref_bT,
+            advantage_BT=rollout.advantage_BT[rows_b, :width],
+            mask_BT=rollout.loss_mask_BT[rows_b, :width],
+            correction_BT=None if correction_BT is None else correction_BT[rows_b, :width],
+            num_rows=num_rows,
+            num_tokens=num_tokens,
         )
-        return self.objective.loss(
-            logp_ref_BT=logp_ref_bT, weight_BT=weight_bT[:, :width], **arguments
-        )
+        outputs = self.objective.loss(inputs)
+        update_metrics.add(dict(outputs.metrics), inputs, said.entropy_BT)
+        if first:
+            logp_sampler_bT = rollout.logp_sampler_BT[rows_b, :width]
+            update_metrics.add_mismatch(said.logp_BT, logp_sampler_bT, inputs.mask_BT)
+        return outputs.loss
+
+
+def without_truncated(rollout: Rollout) -> Rollout:
+    """Return the rollout with responses that were cut at the limit out of the loss."""
+    finished = [response.finished for response in rollout.responses]
+    finished_B1 = torch.tensor(finished, device=rollout.loss_mask_BT.device)[:, None]
+    return replace(rollout, loss_mask_BT=rollout.loss_mask_BT & finished_B1)

@@ -31,7 +31,8 @@ def micro_batches(
     """
     chosen = torch.arange(len(rows_b), device=rows_b.device)
     if skip:
-        moving = rollout.advantage_B[rows_b] != 0
+        counts_bT = rollout.loss_mask_BT[rows_b]
+        moving = ((rollout.advantage_BT[rows_b] != 0) & counts_bT).any(-1)
         # one row at least: ranks synchronise their gradients in a backward pass
         chosen = chosen[moving] if bool(moving.any()) else chosen[:1]
     rows = rows_b[chosen].tolist()

@@ -114,10 +114,11 @@ class RewardModule(PolicyModule):
         num_examples = self.mean_over_ranks(torch.tensor(len(batch.rows), device=self.device))
         rewards: list[Tensor] = []
         loss, norm = self.make_update(
+            self.optimizers(),
             [
                 partial(self._share_of_loss, batch, part, num_examples, rewards)
                 for part in self._micro_batches(batch)
-            ]
+            ],
         )
         self.iteration += 1
         reward_NK = torch.cat(rewards)

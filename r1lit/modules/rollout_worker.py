@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -107,25 +107,27 @@ class RolloutWorker:
         shape = (len(rows), batch.group_size)
         device = generation.response_BT.device
         reward_PG = torch.tensor(total, dtype=torch.float32, device=device).reshape(shape)
-        advantage_PG = (
-            torch.zeros_like(reward_PG) if self.advantage is None else self.advantage(reward_PG)
-        )
-        timings.grade += time.perf_counter() - started
-        return Rollout(
+        rollout = Rollout(
             iteration=iteration,
             group_size=batch.group_size,
             prompts=tuple(batch.prompts[p] for p in rows),
             responses=responses,
             response_BT=generation.response_BT,
-            mask_BT=generation.mask_BT,
+            length_B=generation.mask_BT.sum(-1),
+            loss_mask_BT=generation.mask_BT,
+            logp_sampler_BT=generation.logp_BT,
             logp_old_BT=generation.logp_BT,
             rewards={
                 name: torch.tensor(values, dtype=torch.float32, device=device).reshape(shape)
                 for name, values in rewards.items()
             },
             reward_PG=reward_PG,
-            advantage_B=advantage_PG.reshape(-1),
+            advantage_BT=torch.zeros_like(generation.logp_BT),
         )
+        if self.advantage is not None:
+            rollout = replace(rollout, advantage_BT=self.advantage.estimate(rollout))
+        timings.grade += time.perf_counter() - started
+        return rollout
 
 
 def respond(grading: AsyncGrading, generation: Generation) -> tuple[Response, ...]:

@@ -59,7 +59,7 @@ class RolloutModule(PolicyModule):
 
     def _check_context(self, data: Any, stage: str) -> None:
         limit = self.context_length
-        longest = max((len(p) for prompts in data.prompts.values() for p in prompts), default=0)
+        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
         training = [self.sampling] if stage == "fit" else []
         for sampling in (*training, self.validation_sampling):
             if limit is not None and longest + sampling.max_tokens > limit:
@@ -83,7 +83,13 @@ class RolloutModule(PolicyModule):
     def _evaluate(self, batch: PromptBatch, stage: str) -> dict[str, Rollout]:
         rollout = self._roll_out(batch)
         metrics = outcome_metrics(rollout, stage)
-        self.log_dict(metrics, on_epoch=True, batch_size=len(rollout.responses), sync_dist=True)
+        self.log_dict(
+            metrics,
+            on_epoch=True,
+            batch_size=len(rollout.responses),
+            sync_dist=True,
+            add_dataloader_idx=False,  # held-out documents have a loader beside this one
+        )
         return {"rollout": rollout}
 
     def _roll_out(self, batch: PromptBatch) -> Rollout:

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning and pretraining on packed rows."""
+"""Supervised fine-tuning and pretraining on packed rows, evaluated by loss and by responses."""
 
 from __future__ import annotations
 
@@ -10,20 +10,53 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows
-from r1lit.modules.base import PolicyModule
 from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.plan import check_update, print_supervised_plan
+from r1lit.modules.rollouts import RolloutModule
 from r1lit.policy import document_predictions, refuse_leaking
+from r1lit.rewards import Accuracy, Reward
+from r1lit.rollout import RolloutEngine, Sampling
+from r1lit.verifiers import Grader
 
 
-class SFTModule(PolicyModule):
+class SFTModule(RolloutModule):
     """Cross-entropy on responses, or on everything for pretraining; the data decides which.
 
     One ``training_step`` is one iteration is one update, over all of the batch's rows in
     micro-batches. The loss is the mean over the batch's target tokens, however they are split.
     Documents of a row do not see each other (``position_ids_RL`` restarts at each), which softmax
     attention respects and recurrent layers would not.
+
+    Validation measures the loss of ``data.validation_documents`` (``val/loss``) and rolls out
+    responses to the problems of ``data.validation``, as in reinforcement learning; either or both
+    may be given.
+
+    Args:
+        policy: a Hugging Face directory, or a model's name on the hub.
+        validation_sampling: how responses to held-out problems are drawn.
+        rewards: measured on those responses; they do not enter the loss. Accuracy if left out.
+        engine: draws responses.
+        grader: decides about them; Countdown and mathematics if left out.
+        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
+
+    def __init__(
+        self,
+        policy: str,
+        validation_sampling: Sampling | None = None,
+        rewards: list[Reward] | None = None,
+        engine: RolloutEngine | None = None,
+        grader: Grader | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            policy,
+            rewards=[Accuracy()] if rewards is None else rewards,
+            sampling=validation_sampling or Sampling(),
+            engine=engine,
+            grader=grader,
+            **options,
+        )
 
     def setup(self, stage: str) -> None:
         """Refuse policies in whose layers packed documents would run into each other."""
@@ -31,7 +64,7 @@ class SFTModule(PolicyModule):
         attention = str(self._loading["attention"])
         refuse_leaking(self.policy_path, self.policy_config, attention)
         if stage == "fit" and self.data is not None:
-            check_update(self.data.train_batch_size, self.trainer.world_size)
+            check_update(self.data.packing.train_batch_size, self.trainer.world_size)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""
@@ -44,10 +77,11 @@ class SFTModule(PolicyModule):
         num_tokens = self.mean_over_ranks(batch.loss_mask_RL.sum())
         parts = LossAccumulator()
         loss, norm = self.make_update(
+            self.optimizers(),
             [
                 partial(parts.share, partial(self.summed_losses, rows), num_tokens)
                 for rows in self._micro_batches(batch)
-            ]
+            ],
         )
         self.iteration += 1
         self.log_dict(
@@ -63,8 +97,10 @@ class SFTModule(PolicyModule):
         )
         return {"loss": torch.tensor(loss)}
 
-    def validation_step(self, batch: PackedRows, batch_idx: int) -> Any:
-        """Measure the loss of held-out rows."""
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        """Measure the loss of held-out rows, or roll out responses to held-out problems."""
+        if not isinstance(batch, PackedRows):
+            return super().validation_step(batch, batch_idx)
         num_tokens = int(batch.loss_mask_RL.sum())
         parts = LossAccumulator()
         shares = [
@@ -72,7 +108,8 @@ class SFTModule(PolicyModule):
             for rows in self._micro_batches(batch)
         ]
         metrics = {"val/loss": sum(shares) / num_tokens, **parts.metrics("val", num_tokens)}
-        self.log_dict(metrics, batch_size=num_tokens, sync_dist=True)
+        self.log_dict(metrics, batch_size=num_tokens, sync_dist=True, add_dataloader_idx=False)
+        return None
 
     def summed_losses(self, rows: PackedRows) -> dict[str, Tensor]:
         """Return the cross-entropy summed over the rows' target tokens, as ``loss``.

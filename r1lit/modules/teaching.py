@@ -46,7 +46,7 @@ def check_teaching(
         )
     if on_policy and sampling is None:
         raise ValueError(f"sampling: null, but on_policy: {on_policy} draws responses: say how")
-    if logit_weight and teacher is not None and not teacher.tells_all and temperature != 1:
+    if logit_weight and teacher is not None and not teacher.full_distributions and temperature != 1:
         raise ValueError(
             f"temperature: {temperature} needs the teacher's whole distributions;"
             f" {type(teacher).__name__} knows those of temperature 1"
@@ -85,13 +85,14 @@ def check_data(data: Any, on_policy: float) -> None:
             f"data.train: null, but with on_policy: {on_policy} the student draws responses to"
             " problems; give problems, or set on_policy: 0 to learn from data.documents"
         )
-    if 0 < on_policy < 1 and data.group_size > 1:
+    rollout = data.rollout
+    if 0 < on_policy < 1 and rollout.group_size > 1:
         raise ValueError(
-            f"data.group_size: {data.group_size} with on_policy: {on_policy} would learn each"
-            f" stored response {data.group_size} times; set it to 1"
+            f"data.rollout.group_size: {rollout.group_size} with on_policy: {on_policy} would learn"
+            f" each stored response {rollout.group_size} times; set it to 1"
         )
-    if on_policy and data.num_reserve_prompts:
+    if on_policy and rollout.num_reserve_prompts:
         raise ValueError(
-            f"data.num_reserve_prompts: {data.num_reserve_prompts} are for dynamic sampling, which"
-            " distillation has not; set it to 0"
+            f"data.rollout.num_reserve_prompts: {rollout.num_reserve_prompts} are for dynamic"
+            " sampling, which distillation has not; set it to 0"
         )

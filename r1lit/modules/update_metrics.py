@@ -1,4 +1,4 @@
-"""Watching an iteration's updates: what the objective's arguments say while it is maximised."""
+"""What an iteration's updates say of themselves, over the tokens that they were computed on."""
 
 from __future__ import annotations
 
@@ -7,55 +7,56 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from r1lit.objectives import Objective
-from r1lit.objectives.diagnostics import (
-    approx_kl_BT,
-    logp_mismatch,
-    masked_sum,
-    reference_kl_BT,
-)
+from r1lit.objectives import LossInputs
+from r1lit.objectives.diagnostics import masked_sum, mismatch_sums
 
 
 class UpdateMetrics:
-    """Adds up sums over tokens across micro-batches, and divides once."""
+    """Adds up sums over tokens across micro-batches, on the device; they are read once."""
 
-    def __init__(self, objective: Objective) -> None:
-        self.objective = objective
-        self._sums: dict[str, float] = defaultdict(float)
-        self._tokens: dict[str, float] = defaultdict(float)
-        self._mismatch_max = 0.0
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = defaultdict(lambda: torch.tensor(0.0, dtype=torch.float64))
+        self._max_abs = torch.tensor(0.0)
 
     @torch.no_grad()
-    def add(
-        self,
-        *,
-        logp_BT: Tensor,
-        entropy_BT: Tensor,
-        logp_old_BT: Tensor,
-        logp_ref_BT: Tensor | None,
-        advantage_B: Tensor,
-        mask_BT: Tensor,
-        before_update: bool,
-    ) -> None:
-        """Add a micro-batch; the mismatch counts ``before_update`` only: the sampler's weights."""
-        acts_BT = self.objective.clip_acts_BT(
-            logp_BT=logp_BT, logp_old_BT=logp_old_BT, advantage_B=advantage_B, mask_BT=mask_BT
-        )
-        self._count("clip_fraction", acts_BT.float(), mask_BT)
-        self._count("approx_kl_old", approx_kl_BT(logp_BT, logp_old_BT, mask_BT), mask_BT)
-        self._count("entropy", entropy_BT, mask_BT)
-        if logp_ref_BT is not None:
-            self._count("kl_reference", reference_kl_BT(logp_BT, logp_ref_BT, mask_BT), mask_BT)
-        if before_update:
-            self._count("mismatch/mean_abs", (logp_BT - logp_old_BT).abs(), mask_BT)
-            largest = float(logp_mismatch(logp_BT, logp_old_BT, mask_BT)["max_abs"])
-            self._mismatch_max = max(self._mismatch_max, largest)
+    def add(self, sums: dict[str, Tensor], inputs: LossInputs, entropy_BT: Tensor) -> None:
+        """Add a micro-batch's metrics, ``LossOutputs.metrics`` among them."""
+        sums = sums | {
+            "entropy": masked_sum(entropy_BT, inputs.mask_BT),
+            "tokens": inputs.mask_BT.sum(),
+        }
+        self._add(sums)
 
-    def _count(self, name: str, value_BT: Tensor, mask_BT: Tensor) -> None:
-        self._sums[name] += float(masked_sum(value_BT, mask_BT))
-        self._tokens[name] += float(mask_BT.sum())
+    @torch.no_grad()
+    def add_mismatch(self, logp_BT: Tensor, logp_sampler_BT: Tensor, mask_BT: Tensor) -> None:
+        """Add a micro-batch computed with the weights that sampled it."""
+        sums = mismatch_sums(logp_BT, logp_sampler_BT, mask_BT)
+        largest = sums.pop("max_abs")
+        self._max_abs = torch.maximum(self._max_abs.to(largest.device), largest)
+        self._add({f"mismatch/{name}": value for name, value in sums.items()})
+        self._add({"mismatch/tokens": mask_BT.sum()})
+
+    def _add(self, sums: dict[str, Tensor]) -> None:
+        for name, value in sums.items():
+            self._sums[name] = self._sums[name].to(value.device) + value.double()
 
     def metrics(self) -> dict[str, float]:
         """Return the means over tokens, under their logged names."""
-        means = {f"train/{name}": total / self._tokens[name] for name, total in self._sums.items()}
-        return {**means, "train/mismatch/max_abs": self._mismatch_max}
+        names = list(self._sums)
+        sums = dict(zip(names, torch.stack([self._sums[n] for n in names]).tolist(), strict=True))
+        num_tokens = max(sums.pop("tokens"), 1.0)
+        rho, rho_squared = sums.pop("mismatch/rho", 0.0), sums.pop("mismatch/rho_squared", 0.0)
+        num_compared = max(sums.pop("mismatch/tokens", 0.0), 1.0)
+        mismatch = {
+            n: sums.pop(f"mismatch/{n}", 0.0) / num_compared for n in ("abs", "k3", "outside")
+        }
+        return {
+            **{f"train/{name}": total / num_tokens for name, total in sums.items()},
+            "train/mismatch/mean_abs": mismatch["abs"],
+            "train/mismatch/max_abs": float(self._max_abs),
+            "train/mismatch/k3_kl": mismatch["k3"],
+            "train/mismatch/share_outside": mismatch["outside"],
+            "train/mismatch/effective_sample_size": rho**2 / (num_compared * rho_squared)
+            if rho_squared
+            else 1.0,
+        }

@@ -8,12 +8,19 @@ or of Lightning: tensors in, tensors out.
 from r1lit.objectives.advantages import (
     AdvantageEstimator,
     GroupCentered,
+    GroupEstimator,
     GroupNormalized,
     LeaveOneOut,
 )
-from r1lit.objectives.base import Objective
+from r1lit.objectives.base import LossInputs, LossOutputs, Objective
 from r1lit.objectives.cispo import CISPO
-from r1lit.objectives.clipping import ClippedObjective
+from r1lit.objectives.clipping import ClippedObjective, SymmetricClip
+from r1lit.objectives.corrections import (
+    Correction,
+    MaskedImportanceSampling,
+    SequenceMaskedImportanceSampling,
+    TruncatedImportanceSampling,
+)
 from r1lit.objectives.dapo import DAPO
 from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
 from r1lit.objectives.dr_grpo import DrGRPO
@@ -33,20 +40,28 @@ __all__ = [
     "AdvantageEstimator",
     "BradleyTerry",
     "ClippedObjective",
+    "Correction",
     "Divergence",
     "DrGRPO",
     "ForwardKL",
     "GRPOSequence",
     "GeneralizedJSD",
     "GroupCentered",
+    "GroupEstimator",
     "GroupNormalized",
     "KLName",
     "LeaveOneOut",
+    "LossInputs",
+    "LossOutputs",
+    "MaskedImportanceSampling",
     "Objective",
     "ReverseKL",
     "RewardObjective",
     "SafeUnsafe",
     "SampledReverseKL",
+    "SequenceMaskedImportanceSampling",
+    "SymmetricClip",
+    "TruncatedImportanceSampling",
     "k1_BT",
     "k2_BT",
     "k3_BT",

@@ -1,11 +1,11 @@
 """Advantages from the rewards of a group: one number a response, no value model.
 
-    P prompts   G responses per prompt
+    P prompts   G responses per prompt   B = P*G rows   T response tokens
 
-The baseline of a response is what its own group earned. All estimators agree on two things that
-the papers leave open: a group of equal rewards teaches nothing, so its advantages are exactly 0
-(not the rounding error of r - mean(r), which a division by a tiny std would blow up to order one);
-and the mean is over the G responses of one prompt, never over the whole rollout.
+The baseline of a response is what its own group earned. All group estimators agree on two things
+that the papers leave open: a group of equal rewards teaches nothing, so its advantages are exactly
+0 (not the rounding error of r - mean(r), which a division by a tiny std would blow up to order
+one); and the mean is over the G responses of one prompt, never over the whole rollout.
 """
 
 from __future__ import annotations
@@ -16,14 +16,35 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from r1lit.batches import Rollout
+
 
 class AdvantageEstimator(ABC):
-    """Turns ``reward_PG`` into ``advantage_PG``. Subclasses write ``estimate_PG``.
+    """Turns a rollout's rewards into ``advantage_BT``, one number a response token.
 
-    Rewards must be finite: whoever computes them rejects others.
+    Subclass this for credit per token or per step; subclass ``GroupEstimator`` where an advantage
+    is one number a response.
     """
 
+    min_group_size: int = 1
+
+    @abstractmethod
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return ``advantage_BT``; what stands in the padding is not read.
+
+        ``rollout.advantage_BT`` is 0 yet. Rewards are finite: whoever computes them rejects others.
+        """
+
+
+class GroupEstimator(AdvantageEstimator):
+    """One number a response, from the rewards of its group. Subclasses write ``estimate_PG``."""
+
     min_group_size: int = 2
+
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return each response's advantage at every one of its tokens."""
+        advantage_B1 = self(rollout.reward_PG).reshape(-1, 1)
+        return torch.where(rollout.mask_BT, advantage_B1, 0.0)
 
     def __call__(self, reward_PG: Tensor) -> Tensor:
         """Return ``advantage_PG``; rows of equal rewards are exactly 0.
@@ -46,7 +67,7 @@ class AdvantageEstimator(ABC):
         """Return the advantages; rows of equal rewards may hold anything."""
 
 
-class GroupNormalized(AdvantageEstimator):
+class GroupNormalized(GroupEstimator):
     """A_i = (r_i - mean(r)) / (std(r) + std_epsilon), of GRPO (2402.03300, §4.1.2) and R1 (Eq. 3).
 
     The papers write std(r) and leave open which. Chosen: the *population* std, over G, for which
@@ -79,7 +100,7 @@ class GroupNormalized(AdvantageEstimator):
         return (reward_PG - reward_PG.mean(1, keepdim=True)) / (std_P1 + self.std_epsilon)
 
 
-class GroupCentered(AdvantageEstimator):
+class GroupCentered(GroupEstimator):
     """A_i = r_i - mean(r), of Dr. GRPO (2503.20783, §3.2): no division by the std.
 
     The std weighs the groups that are nearly all right or nearly all wrong up; leaving it out
@@ -93,7 +114,7 @@ class GroupCentered(AdvantageEstimator):
         return reward_PG - reward_PG.mean(1, keepdim=True)
 
 
-class LeaveOneOut(AdvantageEstimator):
+class LeaveOneOut(GroupEstimator):
     """A_i = r_i - mean of the others' rewards, of RLOO (Ahmadian et al. 2024, 2402.14740).
 
     The baseline does not contain r_i, so the policy gradient stays unbiased at every G. Equals

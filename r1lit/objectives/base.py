@@ -1,40 +1,91 @@
-"""What an objective is: a surrogate per token, a weight per token, and a KL penalty.
+"""What an objective is: a surrogate per token, how tokens are aggregated, and a KL penalty.
 
     B rows (responses)   T response tokens
 
-    J = sum over tokens of weight * (surrogate - beta * KL)        loss = -J
+    J = sum over tokens of weight * (correction * surrogate - beta * KL)        loss = -J
 
-The weight says how much a token counts *in its minibatch* and is where the papers differ in
-normalisation; it is computed from the minibatch's totals, which the caller passes in. A micro-batch
-is a slice of the minibatch's rows, so its loss is exactly its share: the losses, and the gradients,
-of any split into micro-batches sum to those of the minibatch.
+The weight is the loss aggregation: how much a token counts *in its minibatch*, from the
+minibatch's totals. A micro-batch is a slice of the minibatch's rows, so its loss is exactly its
+share: the losses, and the gradients, of any split into micro-batches sum to those of the minibatch.
+
+A new objective names its ratio and its aggregation, and writes a surrogate where it is not PPO's:
+
+    class MyGRPO(SymmetricClip):
+        log_ratio_BT = staticmethod(token_log_ratio_BT)
+        aggregation_BT = staticmethod(per_token_BT)
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from r1lit.objectives.advantages import AdvantageEstimator, GroupNormalized
+from r1lit.objectives.diagnostics import approx_kl_BT, masked_sum, reference_kl_BT
 from r1lit.objectives.kl import KL_ESTIMATORS, KLName
 from r1lit.objectives.masking import hide_padding
 
 
+@dataclass(frozen=True, kw_only=True)
+class LossInputs:
+    """Rows of a minibatch, as an objective sees them.
+
+    ``mask_BT`` is true at the tokens that count; what stands elsewhere may be anything, NaN too.
+    Log-probs should be float32 or wider: a ratio is the exponential of a difference of two of them.
+    ``logp_ref_BT`` is needed where ``beta`` is above 0. ``correction_BT`` weighs the surrogate for
+    the mismatch of sampler and trainer (``r1lit.objectives.corrections``).
+
+    ``num_rows`` and ``num_tokens`` are the whole minibatch's. Under DDP, which averages gradients
+    over ranks, they are means over ranks: the averaged gradient is then the global minibatch's.
+    """
+
+    logp_BT: Tensor
+    logp_old_BT: Tensor
+    advantage_BT: Tensor
+    mask_BT: Tensor
+    num_rows: float
+    num_tokens: float
+    logp_ref_BT: Tensor | None = None
+    correction_BT: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.mask_BT.shape
+        assert self.mask_BT.dtype == torch.bool and self.mask_BT.ndim == 2, shape
+        for tensor in (self.logp_BT, self.logp_old_BT, self.advantage_BT):
+            assert tensor.shape == shape, (tensor.shape, shape)
+        for optional in (self.logp_ref_BT, self.correction_BT):
+            assert optional is None or optional.shape == shape, (optional.shape, shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOutputs:
+    """A loss, and metrics by name as sums over the tokens that count (no gradient, on the device).
+
+    Sums of micro-batches add up to the minibatch's; divide by its number of tokens once.
+    """
+
+    loss: Tensor
+    metrics: Mapping[str, Tensor]
+
+
 class Objective(ABC):
     """An objective J to maximise; loss = -J.
-
-    The log-probs of padding may be anything, NaN too: the loss does not see them and their gradient
-    is exactly 0. Log-probs should be float32 or wider, under autocast too: a ratio is the
-    exponential of a difference of two of them.
 
     Args:
         beta: weight of the KL penalty towards the reference. 0 needs no reference.
         kl: which estimator penalises; see ``r1lit.objectives.kl`` for what each one's gradient is.
         advantage: how rewards become advantages; the paper's own where left out.
     """
+
+    log_ratio_BT: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """The log of pi / pi_old as this objective uses it, of (logp, logp_old, mask)."""
+    aggregation_BT: Callable[..., Tensor]
+    """How much each token counts, of (mask, num_rows=, num_tokens=, dtype=); 0 in the padding."""
 
     def __init__(
         self,
@@ -52,43 +103,60 @@ class Objective(ABC):
         self.advantage = GroupNormalized() if advantage is None else advantage
 
     @abstractmethod
-    def token_weight_BT(
-        self,
-        mask_BT: Tensor,
-        *,
-        num_rows: float,
-        num_tokens: float,
-        dtype: torch.dtype = torch.float32,
-    ) -> Tensor:
-        """Return how much each token counts in the minibatch; 0 in the padding.
-
-        ``mask_BT`` may be any rows of the minibatch; ``num_rows`` and ``num_tokens`` are the whole
-        minibatch's. Under DDP, which averages gradients over ranks, pass the mean over ranks of
-        each: then the averaged gradient is that of the global minibatch.
-        """
-
-    @abstractmethod
-    def log_ratio_BT(self, *, logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return the log of the ratio as this objective uses it; the padding is finite."""
-
-    @abstractmethod
-    def surrogate_BT(
-        self, *, logp_BT: Tensor, logp_old_BT: Tensor, advantage_B: Tensor, mask_BT: Tensor
-    ) -> Tensor:
-        """Return what each token adds to J before weight and penalty; the padding is finite.
+    def surrogate_BT(self, inputs: LossInputs) -> Tensor:
+        """Return what each token adds to J before aggregation and penalty; the padding is finite.
 
         An objective with one surrogate per response repeats it at each of its tokens.
         """
 
     @abstractmethod
-    def clip_acts_BT(
-        self, *, logp_BT: Tensor, logp_old_BT: Tensor, advantage_B: Tensor, mask_BT: Tensor
-    ) -> Tensor:
+    def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return where the clip changes the surrogate, as booleans; the padding is false."""
 
-    def ratio_BT(self, *, logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return the ratio pi_theta / pi_old as this objective uses it, for diagnostics."""
-        return self.log_ratio_BT(logp_BT=logp_BT, logp_old_BT=logp_old_BT, mask_BT=mask_BT).exp()
+    def loss(self, inputs: LossInputs) -> LossOutputs:
+        """Return -sum(weight * (correction * surrogate - beta * KL)) of these rows, and metrics.
+
+        Only ``logp_BT`` is differentiated: the old policy, the reference and the advantages are
+        constants of the equations.
+
+        Raises:
+            ValueError: when ``beta`` is above 0 and ``logp_ref_BT`` is None.
+        """
+        mask_BT = inputs.mask_BT
+        objective_BT = self.surrogate_BT(inputs)
+        if inputs.correction_BT is not None:
+            objective_BT = objective_BT * hide_padding(inputs.correction_BT.detach(), mask_BT)
+        if self.beta > 0:
+            if inputs.logp_ref_BT is None:
+                raise ValueError(
+                    f"beta={self.beta}: a KL penalty needs the reference's log-probs, and "
+                    "logp_ref_BT is None; pass them, or set beta to 0"
+                )
+            kl_BT = KL_ESTIMATORS[self.kl](
+                hide_padding(inputs.logp_BT, mask_BT),
+                hide_padding(inputs.logp_ref_BT.detach(), mask_BT),
+            )
+            objective_BT = objective_BT - self.beta * kl_BT
+        weight_BT = self.aggregation_BT(
+            mask_BT,
+            num_rows=inputs.num_rows,
+            num_tokens=inputs.num_tokens,
+            dtype=inputs.logp_BT.dtype,
+        )
+        loss = -hide_padding(weight_BT * objective_BT, mask_BT).sum()
+        return LossOutputs(loss=loss, metrics=self.metrics(inputs))
+
+    @torch.no_grad()
+    def metrics(self, inputs: LossInputs) -> dict[str, Tensor]:
+        """Return what to watch, each summed over the tokens that count."""
+        mask_BT = inputs.mask_BT
+        values = {
+            "clip_fraction": self.is_clipped_BT(inputs).float(),
+            "approx_kl_old": approx_kl_BT(inputs.logp_BT, inputs.logp_old_BT, mask_BT),
+        }
+        if inputs.logp_ref_BT is not None:
+            values["kl_reference"] = reference_kl_BT(inputs.logp_BT, inputs.logp_ref_BT, mask_BT)
+        return {name: masked_sum(value_BT, mask_BT) for name, value_BT in values.items()}
 
     def skips_zero_advantage(self) -> bool:
         """Return whether a row of advantage 0 has loss 0 and gradient 0, so it can be left out.
@@ -100,51 +168,15 @@ class Objective(ABC):
             return False
         with torch.enable_grad():
             logp_BT = torch.tensor([[-0.5, -2.0]], requires_grad=True)
-            surrogate_BT = self.surrogate_BT(
+            inputs = LossInputs(
                 logp_BT=logp_BT,
                 logp_old_BT=torch.tensor([[-1.0, -1.0]]),
-                advantage_B=torch.zeros(1),
+                advantage_BT=torch.zeros(1, 2),
                 mask_BT=torch.ones(1, 2, dtype=torch.bool),
+                num_rows=1.0,
+                num_tokens=2.0,
             )
+            surrogate_BT = self.surrogate_BT(inputs)
             (gradient_BT,) = torch.autograd.grad(surrogate_BT.sum(), logp_BT, allow_unused=True)
         still = gradient_BT is None or not bool(gradient_BT.any())
         return still and not bool(surrogate_BT.any())
-
-    def loss(
-        self,
-        *,
-        logp_BT: Tensor,
-        logp_old_BT: Tensor,
-        logp_ref_BT: Tensor | None,
-        advantage_B: Tensor,
-        mask_BT: Tensor,
-        weight_BT: Tensor,
-    ) -> Tensor:
-        """Return the scalar -sum(weight * (surrogate - beta * KL)) of these rows.
-
-        Only ``logp_BT`` is differentiated: the old policy and the reference are constants of the
-        equations, and are detached. ``weight_BT`` comes from ``token_weight_BT``.
-
-        Raises:
-            ValueError: when ``beta`` is above 0 and ``logp_ref_BT`` is None.
-        """
-        assert mask_BT.dtype == torch.bool and mask_BT.ndim == 2, (mask_BT.dtype, mask_BT.shape)
-        assert logp_BT.shape == logp_old_BT.shape == mask_BT.shape == weight_BT.shape
-        assert advantage_B.shape == mask_BT.shape[:1], (advantage_B.shape, mask_BT.shape)
-        logp_BT = hide_padding(logp_BT, mask_BT)
-        objective_BT = self.surrogate_BT(
-            logp_BT=logp_BT,
-            logp_old_BT=logp_old_BT.detach(),
-            advantage_B=advantage_B.detach(),
-            mask_BT=mask_BT,
-        )
-        if self.beta > 0:
-            if logp_ref_BT is None:
-                raise ValueError(
-                    f"beta={self.beta}: a KL penalty needs the reference's log-probs, and "
-                    "logp_ref_BT is None; pass them, or set beta to 0"
-                )
-            assert logp_ref_BT.shape == mask_BT.shape, (logp_ref_BT.shape, mask_BT.shape)
-            kl_BT = KL_ESTIMATORS[self.kl](logp_BT, hide_padding(logp_ref_BT.detach(), mask_BT))
-            objective_BT = objective_BT - self.beta * kl_BT
-        return -hide_padding(weight_BT * objective_BT, mask_BT).sum()

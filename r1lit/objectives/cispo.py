@@ -6,16 +6,16 @@ B rows (responses), T response tokens.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from r1lit.objectives.advantages import AdvantageEstimator
-from r1lit.objectives.base import Objective
-from r1lit.objectives.kl import KLName
+from r1lit.objectives.aggregation import per_token_BT
+from r1lit.objectives.base import LossInputs, Objective
+from r1lit.objectives.clipping import check_clip
 from r1lit.objectives.masking import hide_padding
 from r1lit.objectives.ratios import token_log_ratio_BT
-from r1lit.objectives.weights import per_token_BT
 
 
 class CISPO(Objective):
@@ -39,25 +39,19 @@ class CISPO(Objective):
     Args:
         epsilon_high: weights are clipped from above at 1 + epsilon_high.
         epsilon_low: weights are clipped from below at 1 - epsilon_low; None leaves them free.
-        beta: weight of the KL penalty; the paper has none.
-        kl: the estimator of the penalty.
-        advantage: GroupNormalized where left out.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
     """
 
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_token_BT)
+
     def __init__(
-        self,
-        *,
-        epsilon_high: float = 4.0,
-        epsilon_low: float | None = None,
-        beta: float = 0.0,
-        kl: KLName = "k3",
-        advantage: AdvantageEstimator | None = None,
+        self, *, epsilon_high: float = 4.0, epsilon_low: float | None = None, **options: Any
     ) -> None:
-        super().__init__(beta=beta, kl=kl, advantage=advantage)
-        if not epsilon_high >= 0:
-            raise ValueError(f"epsilon_high={epsilon_high}: a clip must be 0 or above")
-        if epsilon_low is not None and not epsilon_low >= 0:
-            raise ValueError(f"epsilon_low={epsilon_low}: a clip must be 0 or above, or null")
+        super().__init__(**options)
+        check_clip("epsilon_high", epsilon_high)
+        if epsilon_low is not None:
+            check_clip("epsilon_low", epsilon_low)
         self.epsilon_high = epsilon_high
         self.epsilon_low = epsilon_low
 
@@ -67,35 +61,19 @@ class CISPO(Objective):
         low = 1.0 if self.epsilon_low is None else min(self.epsilon_low, 1.0)
         return -math.inf if low == 1 else math.log1p(-low), math.log1p(self.epsilon_high)
 
-    def log_ratio_BT(self, *, logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return the log-ratio of each token, not clipped."""
-        return token_log_ratio_BT(logp_BT, logp_old_BT, mask_BT)
-
-    def surrogate_BT(
-        self, *, logp_BT: Tensor, logp_old_BT: Tensor, advantage_B: Tensor, mask_BT: Tensor
-    ) -> Tensor:
+    def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return sg(clip(rho)) A log pi."""
-        log_ratio_BT = self.log_ratio_BT(logp_BT=logp_BT, logp_old_BT=logp_old_BT, mask_BT=mask_BT)
         low, high = self.log_bounds
-        is_weight_BT = log_ratio_BT.detach().clamp(low, high).exp()
-        return is_weight_BT * advantage_B[:, None] * hide_padding(logp_BT, mask_BT)
+        is_weight_BT = self._log_ratio_BT(inputs).detach().clamp(low, high).exp()
+        advantage_BT = torch.where(inputs.mask_BT, inputs.advantage_BT.detach(), 0.0)
+        return is_weight_BT * advantage_BT * hide_padding(inputs.logp_BT, inputs.mask_BT)
 
-    def clip_acts_BT(
-        self, *, logp_BT: Tensor, logp_old_BT: Tensor, advantage_B: Tensor, mask_BT: Tensor
-    ) -> Tensor:
+    def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return where the weight is clipped and the advantage is not 0, whatever its sign."""
-        log_ratio_BT = self.log_ratio_BT(logp_BT=logp_BT, logp_old_BT=logp_old_BT, mask_BT=mask_BT)
+        log_ratio_BT = self._log_ratio_BT(inputs)
         low, high = self.log_bounds
         clipped_BT = (log_ratio_BT < low) | (log_ratio_BT > high)
-        return clipped_BT & (advantage_B[:, None] != 0) & mask_BT
+        return clipped_BT & (inputs.advantage_BT != 0) & inputs.mask_BT
 
-    def token_weight_BT(
-        self,
-        mask_BT: Tensor,
-        *,
-        num_rows: float,
-        num_tokens: float,
-        dtype: torch.dtype = torch.float32,
-    ) -> Tensor:
-        """Return 1 / num_tokens."""
-        return per_token_BT(mask_BT, num_tokens=num_tokens, dtype=dtype)
+    def _log_ratio_BT(self, inputs: LossInputs) -> Tensor:
+        return self.log_ratio_BT(inputs.logp_BT, inputs.logp_old_BT.detach(), inputs.mask_BT)

@@ -14,17 +14,16 @@ Worked example, eps = 0.2: rho = 1.5 gives 1.2 A for A > 0 and 1.5 A for A < 0; 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from r1lit.objectives.advantages import AdvantageEstimator
-from r1lit.objectives.base import Objective
-from r1lit.objectives.kl import KLName
+from r1lit.objectives.base import LossInputs, Objective
 
 
-def clip_acts_BT(
-    log_ratio_BT: Tensor, advantage_B: Tensor, *, epsilon_low: float, epsilon_high: float
+def is_clipped_BT(
+    log_ratio_BT: Tensor, advantage_BT: Tensor, *, epsilon_low: float, epsilon_high: float
 ) -> Tensor:
     """Return where the min picks the clipped branch, as booleans.
 
@@ -32,68 +31,78 @@ def clip_acts_BT(
     """
     log_low = math.log1p(-epsilon_low) if epsilon_low < 1 else -math.inf
     log_high = math.log1p(epsilon_high)
-    advantage_B1 = advantage_B[:, None]
-    above_BT = (advantage_B1 > 0) & (log_ratio_BT > log_high)
-    below_BT = (advantage_B1 < 0) & (log_ratio_BT < log_low)
+    above_BT = (advantage_BT > 0) & (log_ratio_BT > log_high)
+    below_BT = (advantage_BT < 0) & (log_ratio_BT < log_low)
     return above_BT | below_BT
 
 
 def clipped_surrogate_BT(
-    log_ratio_BT: Tensor, advantage_B: Tensor, *, epsilon_low: float, epsilon_high: float
+    log_ratio_BT: Tensor, advantage_BT: Tensor, *, epsilon_low: float, epsilon_high: float
 ) -> Tensor:
     """Return min(rho A, clip(rho) A).
 
-    Where the clip acts, or A is 0, the ratio is never computed: exp of a whole-output log-ratio may
+    Where the ratio is clipped, or A is 0, it is never computed: exp of a whole-output log-ratio may
     overflow, and a 0 gradient through an infinity is a NaN.
     """
-    advantage_B1 = advantage_B[:, None]
-    acts_BT = clip_acts_BT(
-        log_ratio_BT, advantage_B, epsilon_low=epsilon_low, epsilon_high=epsilon_high
+    clipped_BT = is_clipped_BT(
+        log_ratio_BT, advantage_BT, epsilon_low=epsilon_low, epsilon_high=epsilon_high
     )
-    ratio_BT = torch.where(acts_BT | (advantage_B1 == 0), 0.0, log_ratio_BT).exp()
-    ratio_BT = torch.where(acts_BT & (advantage_B1 > 0), 1 + epsilon_high, ratio_BT)
-    ratio_BT = torch.where(acts_BT & (advantage_B1 < 0), 1 - epsilon_low, ratio_BT)
-    return ratio_BT * advantage_B1
+    ratio_BT = torch.where(clipped_BT | (advantage_BT == 0), 0.0, log_ratio_BT).exp()
+    ratio_BT = torch.where(clipped_BT & (advantage_BT > 0), 1 + epsilon_high, ratio_BT)
+    ratio_BT = torch.where(clipped_BT & (advantage_BT < 0), 1 - epsilon_low, ratio_BT)
+    return ratio_BT * advantage_BT
 
 
 class ClippedObjective(Objective):
-    """An objective whose surrogate is PPO's clip; subclasses say which ratio and which weight."""
+    """An objective whose surrogate is PPO's clip; subclasses name ratio and aggregation.
 
-    def __init__(
-        self,
-        *,
-        epsilon_low: float,
-        epsilon_high: float,
-        beta: float = 0.0,
-        kl: KLName = "k3",
-        advantage: AdvantageEstimator | None = None,
-    ) -> None:
-        super().__init__(beta=beta, kl=kl, advantage=advantage)
-        for name, value in (("epsilon_low", epsilon_low), ("epsilon_high", epsilon_high)):
-            if not value >= 0:
-                raise ValueError(f"{name}={value}: a clip must be 0 or above (R1 uses 10)")
+    Args:
+        epsilon_low: the ratio is clipped from below at 1 - epsilon_low.
+        epsilon_high: the ratio is clipped from above at 1 + epsilon_high.
+        **options: of ``Objective``: beta, kl, advantage.
+    """
+
+    def __init__(self, *, epsilon_low: float, epsilon_high: float, **options: Any) -> None:
+        super().__init__(**options)
+        check_clip("epsilon_low", epsilon_low)
+        check_clip("epsilon_high", epsilon_high)
         self.epsilon_low = epsilon_low
         self.epsilon_high = epsilon_high
 
-    def surrogate_BT(
-        self, *, logp_BT: Tensor, logp_old_BT: Tensor, advantage_B: Tensor, mask_BT: Tensor
-    ) -> Tensor:
+    def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return min(rho A, clip(rho) A)."""
-        return clipped_surrogate_BT(
-            self.log_ratio_BT(logp_BT=logp_BT, logp_old_BT=logp_old_BT, mask_BT=mask_BT),
-            advantage_B,
-            epsilon_low=self.epsilon_low,
-            epsilon_high=self.epsilon_high,
-        )
+        log_ratio_BT, advantage_BT = self._ratio_and_advantage(inputs)
+        return clipped_surrogate_BT(log_ratio_BT, advantage_BT, **self._epsilons())
 
-    def clip_acts_BT(
-        self, *, logp_BT: Tensor, logp_old_BT: Tensor, advantage_B: Tensor, mask_BT: Tensor
-    ) -> Tensor:
+    def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return where the clipped branch is picked."""
-        acts_BT = clip_acts_BT(
-            self.log_ratio_BT(logp_BT=logp_BT, logp_old_BT=logp_old_BT, mask_BT=mask_BT),
-            advantage_B,
-            epsilon_low=self.epsilon_low,
-            epsilon_high=self.epsilon_high,
-        )
-        return acts_BT & mask_BT
+        log_ratio_BT, advantage_BT = self._ratio_and_advantage(inputs)
+        return is_clipped_BT(log_ratio_BT, advantage_BT, **self._epsilons())
+
+    def _ratio_and_advantage(self, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+        mask_BT = inputs.mask_BT
+        log_ratio_BT = self.log_ratio_BT(inputs.logp_BT, inputs.logp_old_BT.detach(), mask_BT)
+        return log_ratio_BT, torch.where(mask_BT, inputs.advantage_BT.detach(), 0.0)
+
+    def _epsilons(self) -> dict[str, float]:
+        return {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
+
+
+class SymmetricClip(ClippedObjective):
+    """A clip to [1 - epsilon, 1 + epsilon].
+
+    Args:
+        epsilon: half the clip's width; may exceed 1.
+        **options: of ``Objective``: beta, kl, advantage.
+    """
+
+    def __init__(self, *, epsilon: float = 0.2, **options: Any) -> None:
+        check_clip("epsilon", epsilon)
+        super().__init__(epsilon_low=epsilon, epsilon_high=epsilon, **options)
+        self.epsilon = epsilon
+
+
+def check_clip(name: str, value: float) -> None:
+    """Raise a ValueError unless ``value`` is 0 or above."""
+    if not value >= 0:
+        raise ValueError(f"{name}={value}: a clip must be 0 or above (R1 uses 10)")

@@ -5,14 +5,11 @@ B rows (responses), T response tokens.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
 
-from r1lit.objectives.advantages import AdvantageEstimator
+from r1lit.objectives.aggregation import per_token_BT
 from r1lit.objectives.clipping import ClippedObjective
-from r1lit.objectives.kl import KLName
 from r1lit.objectives.ratios import token_log_ratio_BT
-from r1lit.objectives.weights import per_token_BT
 
 
 class DAPO(ClippedObjective):
@@ -34,39 +31,13 @@ class DAPO(ClippedObjective):
     Args:
         epsilon_low: the ratio is clipped from below at 1 - epsilon_low.
         epsilon_high: the ratio is clipped from above at 1 + epsilon_high.
-        beta: weight of the KL penalty; the paper has none.
-        kl: the estimator of the penalty.
-        advantage: GroupNormalized where left out.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
     """
 
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_token_BT)
+
     def __init__(
-        self,
-        *,
-        epsilon_low: float = 0.2,
-        epsilon_high: float = 0.28,
-        beta: float = 0.0,
-        kl: KLName = "k3",
-        advantage: AdvantageEstimator | None = None,
+        self, *, epsilon_low: float = 0.2, epsilon_high: float = 0.28, **options: Any
     ) -> None:
-        super().__init__(
-            epsilon_low=epsilon_low,
-            epsilon_high=epsilon_high,
-            beta=beta,
-            kl=kl,
-            advantage=advantage,
-        )
-
-    def log_ratio_BT(self, *, logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return the log-ratio of each token."""
-        return token_log_ratio_BT(logp_BT, logp_old_BT, mask_BT)
-
-    def token_weight_BT(
-        self,
-        mask_BT: Tensor,
-        *,
-        num_rows: float,
-        num_tokens: float,
-        dtype: torch.dtype = torch.float32,
-    ) -> Tensor:
-        """Return 1 / num_tokens."""
-        return per_token_BT(mask_BT, num_tokens=num_tokens, dtype=dtype)
+        super().__init__(epsilon_low=epsilon_low, epsilon_high=epsilon_high, **options)

@@ -3,7 +3,7 @@
     B rows (responses)   T response tokens   V vocabulary
 
 Functions of the objective's own arguments; where a clip acts, the objective itself says
-(``Objective.clip_acts_BT``). Means are over the tokens where ``mask_BT`` is true:
+(``Objective.is_clipped_BT``). Means are over the tokens where ``mask_BT`` is true:
 means of micro-batches do not average into the mean of their minibatch unless they hold equally
 many, so pass the whole minibatch, or add up ``masked_sum`` and divide once. No tokens give 0.
 """
@@ -15,6 +15,8 @@ from torch import Tensor
 
 from r1lit.objectives.kl import k3_BT
 from r1lit.objectives.masking import hide_padding
+
+LARGEST_LOG_RHO = 20.0  # so that a square fits float32
 
 
 @torch.no_grad()
@@ -61,16 +63,21 @@ def entropy_BT(logits_BTV: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def logp_mismatch(logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> dict[str, Tensor]:
-    """Return how far log-probs recomputed by the policy are from those of the sampler.
+def mismatch_sums(logp_BT: Tensor, logp_sampler_BT: Tensor, mask_BT: Tensor) -> dict[str, Tensor]:
+    """Return how far the trainer's log-probs are from the sampler's, as sums over tokens.
 
     For the *same* weights: what is left is the difference between two programs (rollout engine and
-    trainer, bf16 and fp32), and the ratio should be 1. ``max_abs`` and ``mean_abs`` are of
-    log pi - log pi_old, in nats; ``mean_ratio`` is the mean of pi / pi_old.
+    trainer, bf16 and fp32), and rho = pi / pi_sampler should be 1. ``abs`` and ``max_abs`` are of
+    log rho, in nats; ``k3`` is KL(sampler || policy); ``outside`` counts rho outside [0.5, 2];
+    ``rho`` and ``rho_squared`` make the effective sample size.
     """
-    difference_BT = hide_padding(logp_BT, mask_BT) - hide_padding(logp_old_BT, mask_BT)
+    log_rho_BT = hide_padding(logp_BT, mask_BT) - hide_padding(logp_sampler_BT, mask_BT)
+    rho_BT = log_rho_BT.clamp(-LARGEST_LOG_RHO, LARGEST_LOG_RHO).exp()
     return {
-        "max_abs": difference_BT.abs().amax(),
-        "mean_abs": masked_mean(difference_BT.abs(), mask_BT),
-        "mean_ratio": masked_mean(difference_BT.exp(), mask_BT),
+        "abs": log_rho_BT.abs().sum(),
+        "max_abs": log_rho_BT.abs().amax(),
+        "k3": masked_sum(rho_BT - log_rho_BT - 1, mask_BT),
+        "outside": masked_sum(((rho_BT < 0.5) | (rho_BT > 2.0)).float(), mask_BT),
+        "rho": masked_sum(rho_BT, mask_BT),
+        "rho_squared": masked_sum(rho_BT**2, mask_BT),
     }

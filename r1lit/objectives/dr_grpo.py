@@ -5,17 +5,18 @@ B rows (responses), T response tokens.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from r1lit.objectives.advantages import AdvantageEstimator, GroupCentered
-from r1lit.objectives.clipping import ClippedObjective
-from r1lit.objectives.kl import KLName
+from r1lit.objectives.aggregation import per_budget_BT
+from r1lit.objectives.clipping import SymmetricClip
 from r1lit.objectives.ratios import token_log_ratio_BT
-from r1lit.objectives.weights import per_budget_BT
 
 
-class DrGRPO(ClippedObjective):
+class DrGRPO(SymmetricClip):
     """GRPO done right (Liu et al. 2503.20783, §3.2): no 1/|o_i| and no division by the std.
 
     J = 1/G sum_i sum_t min(rho_it A_i, clip(rho_it, 1 - eps, 1 + eps) A_i), A_i = r_i - mean(r).
@@ -34,45 +35,27 @@ class DrGRPO(ClippedObjective):
     Args:
         max_tokens: the constant that divides the sum over tokens of a response.
         epsilon: the ratio is clipped to [1 - epsilon, 1 + epsilon]; may exceed 1.
-        beta: weight of the KL penalty.
-        kl: the estimator of the penalty.
-        advantage: GroupCentered where left out.
+        **options: of ``Objective``: beta, kl, advantage (GroupCentered where left out).
     """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
 
     def __init__(
         self,
         *,
         max_tokens: int,
         epsilon: float = 0.2,
-        beta: float = 0.0,
-        kl: KLName = "k3",
         advantage: AdvantageEstimator | None = None,
+        **options: Any,
     ) -> None:
         if max_tokens < 1:
             raise ValueError(f"max_tokens={max_tokens}: must be 1 or more, the response limit say")
-        if not epsilon >= 0:
-            raise ValueError(f"epsilon={epsilon}: a clip must be 0 or above (R1 uses 10)")
-        super().__init__(
-            epsilon_low=epsilon,
-            epsilon_high=epsilon,
-            beta=beta,
-            kl=kl,
-            advantage=GroupCentered() if advantage is None else advantage,
-        )
-        self.epsilon = epsilon
+        advantage = GroupCentered() if advantage is None else advantage
+        super().__init__(epsilon=epsilon, advantage=advantage, **options)
         self.max_tokens = max_tokens
 
-    def log_ratio_BT(self, *, logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return the log-ratio of each token."""
-        return token_log_ratio_BT(logp_BT, logp_old_BT, mask_BT)
-
-    def token_weight_BT(
-        self,
-        mask_BT: Tensor,
-        *,
-        num_rows: float,
-        num_tokens: float,
-        dtype: torch.dtype = torch.float32,
+    def aggregation_BT(
+        self, mask_BT: Tensor, *, num_rows: float, num_tokens: float, dtype: torch.dtype
     ) -> Tensor:
         """Return 1 / (num_rows * max_tokens)."""
         return per_budget_BT(mask_BT, num_rows=num_rows, max_tokens=self.max_tokens, dtype=dtype)

@@ -5,17 +5,14 @@ B rows (responses), T response tokens.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
 
-from r1lit.objectives.advantages import AdvantageEstimator
-from r1lit.objectives.clipping import ClippedObjective
-from r1lit.objectives.kl import KLName
+from r1lit.objectives.aggregation import per_response_BT
+from r1lit.objectives.clipping import SymmetricClip
 from r1lit.objectives.ratios import output_log_ratio_BT
-from r1lit.objectives.weights import per_response_BT
 
 
-class GRPOSequence(ClippedObjective):
+class GRPOSequence(SymmetricClip):
     """GRPO with one ratio per whole output (DeepSeek-R1 2501.12948v1, Eq. 1; Nature 645:633).
 
     J = 1/G sum_i [ min(rho_i A_i, clip(rho_i, 1 - eps, 1 + eps) A_i) - beta D_KL ],
@@ -37,37 +34,11 @@ class GRPOSequence(ClippedObjective):
 
     Args:
         epsilon: the ratio is clipped to [1 - epsilon, 1 + epsilon]; may exceed 1.
-        beta: weight of the KL penalty.
-        kl: the estimator of the penalty.
-        advantage: GroupNormalized where left out.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 10.0,
-        beta: float = 0.0,
-        kl: KLName = "k3",
-        advantage: AdvantageEstimator | None = None,
-    ) -> None:
-        if not epsilon >= 0:
-            raise ValueError(f"epsilon={epsilon}: a clip must be 0 or above (R1 uses 10)")
-        super().__init__(
-            epsilon_low=epsilon, epsilon_high=epsilon, beta=beta, kl=kl, advantage=advantage
-        )
-        self.epsilon = epsilon
+    log_ratio_BT = staticmethod(output_log_ratio_BT)
+    aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
 
-    def log_ratio_BT(self, *, logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return the log-ratio of each whole output, at each of its tokens."""
-        return output_log_ratio_BT(logp_BT, logp_old_BT, mask_BT)
-
-    def token_weight_BT(
-        self,
-        mask_BT: Tensor,
-        *,
-        num_rows: float,
-        num_tokens: float,
-        dtype: torch.dtype = torch.float32,
-    ) -> Tensor:
-        """Return 1 / (num_rows * |o_i|): over a response they sum the surrogate up once."""
-        return per_response_BT(mask_BT, num_rows=num_rows, dtype=dtype)
+    def __init__(self, *, epsilon: float = 10.0, **options: Any) -> None:
+        super().__init__(epsilon=epsilon, **options)

@@ -5,14 +5,11 @@ B rows (responses), T response tokens.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
 
-from r1lit.objectives.advantages import AdvantageEstimator
+from r1lit.objectives.aggregation import per_response_BT
 from r1lit.objectives.clipping import ClippedObjective
-from r1lit.objectives.kl import KLName
 from r1lit.objectives.ratios import mean_log_ratio_BT
-from r1lit.objectives.weights import per_response_BT
 
 
 class GSPO(ClippedObjective):
@@ -34,39 +31,13 @@ class GSPO(ClippedObjective):
     Args:
         epsilon_low: the ratio is clipped from below at 1 - epsilon_low.
         epsilon_high: the ratio is clipped from above at 1 + epsilon_high.
-        beta: weight of the KL penalty.
-        kl: the estimator of the penalty.
-        advantage: GroupNormalized where left out.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
     """
 
+    log_ratio_BT = staticmethod(mean_log_ratio_BT)
+    aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
+
     def __init__(
-        self,
-        *,
-        epsilon_low: float = 3e-4,
-        epsilon_high: float = 4e-4,
-        beta: float = 0.0,
-        kl: KLName = "k3",
-        advantage: AdvantageEstimator | None = None,
+        self, *, epsilon_low: float = 3e-4, epsilon_high: float = 4e-4, **options: Any
     ) -> None:
-        super().__init__(
-            epsilon_low=epsilon_low,
-            epsilon_high=epsilon_high,
-            beta=beta,
-            kl=kl,
-            advantage=advantage,
-        )
-
-    def log_ratio_BT(self, *, logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return log s of each response, at each of its tokens."""
-        return mean_log_ratio_BT(logp_BT, logp_old_BT, mask_BT)
-
-    def token_weight_BT(
-        self,
-        mask_BT: Tensor,
-        *,
-        num_rows: float,
-        num_tokens: float,
-        dtype: torch.dtype = torch.float32,
-    ) -> Tensor:
-        """Return 1 / (num_rows * |o_i|): over a response they sum the surrogate up once."""
-        return per_response_BT(mask_BT, num_rows=num_rows, dtype=dtype)
+        super().__init__(epsilon_low=epsilon_low, epsilon_high=epsilon_high, **options)

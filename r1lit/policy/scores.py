@@ -23,6 +23,9 @@ COPIES = 4  # tensors as large as a part's logits that a divergence holds at onc
 class Scores(ABC):
     """A teacher's next-token distributions at K tokens; constants."""
 
+    known_K: Tensor | None = None
+    """Where there are any; elsewhere the divergence is 0. None: at all tokens."""
+
     @abstractmethod
     def distributions(
         self, logits_kV: Tensor, part: slice, temperature: float
@@ -72,6 +75,7 @@ class TopScores(Scores):
 
     token_KC: Tensor
     logp_KC: Tensor
+    known_K: Tensor | None = None
 
     def distributions(
         self, logits_kV: Tensor, part: slice, temperature: float
@@ -102,9 +106,10 @@ def divergence_K(
     student and teacher both. (A policy without packed tokens has made all of its own before.)
     """
     if isinstance(divergence, SampledReverseKL):
-        return divergence(
+        value_K = divergence(
             student.logp(target_K, temperature), teacher.target_logp(target_K, temperature)
         )
+        return _where_known(value_K, teacher)
 
     def of_part(part: slice) -> Tensor:
         return divergence(*teacher.distributions(student.logits(part), part, temperature))
@@ -115,4 +120,8 @@ def divergence_K(
         for part in token_parts(len(student), student.vocabulary, device, COPIES)
     ]
     # without a target there is no part, but there shall be a gradient (of 0) all the same
-    return torch.cat(parts) if parts else student.states_KD.float().sum(-1)
+    return _where_known(torch.cat(parts), teacher) if parts else student.states_KD.float().sum(-1)
+
+
+def _where_known(value_K: Tensor, teacher: Scores) -> Tensor:
+    return value_K if teacher.known_K is None else value_K.where(teacher.known_K, 0.0)

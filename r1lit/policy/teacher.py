@@ -27,11 +27,12 @@ from r1lit.policy.scores import FullScores, Scores
 class Teacher(ABC):
     """A constant policy that scores tokens; no part of a checkpoint, and never trained.
 
-    ``name`` is what errors call it. ``tells_all`` says whether it tells whole distributions.
+    ``name`` is what errors call it. ``full_distributions``: whether its
+    scores are of the whole vocabulary.
     """
 
     name: str
-    tells_all: bool
+    full_distributions: bool
 
     @abstractmethod
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -71,7 +72,7 @@ class ModelTeacher(Teacher):
         attention: Hugging Face attention implementation.
     """
 
-    tells_all = True
+    full_distributions = True
 
     def __init__(self, path: str, dtype: str = "float32", attention: str = "sdpa") -> None:
         self.name = path

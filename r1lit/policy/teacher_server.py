@@ -1,13 +1,15 @@
 """A teacher behind an OpenAI-compatible server: log-probs of a few tokens at each position.
 
-B rows   T response tokens   R rows of L tokens   K tokens that count   C tokens told of each
+B rows   T response tokens   R rows of L tokens   K tokens that count   C tokens scored at each
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -15,14 +17,16 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows
-from r1lit.endpoint import Endpoint
-from r1lit.policy.loading import load_tokenizer
+from r1lit.client import Client, MalformedReply, in_parallel, only_choice
+from r1lit.policy.loading import load_config, load_tokenizer
 from r1lit.policy.scores import Scores, TopScores
 from r1lit.policy.teacher import Teacher
 
-Form = Literal["prompt_logprobs", "echo"]
-Told = dict[int, float]
-"""Log-probs by token id, the token that stands there first."""
+LogprobsFormat = Literal["prompt_logprobs", "echo"]
+TopLogps = dict[int, float]
+"""Log-probs by token id, the token of the text first."""
+MAX_SUM = 1.01
+"""What the probabilities of one position may add up to: servers round."""
 
 
 class ServerTeacher(Teacher):
@@ -38,25 +42,27 @@ class ServerTeacher(Teacher):
     is here, and for other servers a text counts as the one token that decodes to it. A likely token
     whose text several tokens share cannot be named and joins the rest.
 
-    A text is one request, sent as token ids. Start vLLM with ``--max-logprobs`` of at least
-    ``top_k`` (20 is its default). The server's distributions are those of temperature 1.
+    A text is one request, sent as token ids. A reply that cannot be read, in all its tries, costs
+    that text: its divergence is 0, and a warning gives the reason. Start vLLM with
+    ``--max-logprobs`` of at least ``top_k`` (20 is its default). The server's distributions are
+    those of temperature 1.
 
     Args:
         model: what the server calls the teacher.
         tokenizer: a directory or name of the teacher's tokenizer, to compare with the student's.
         base_url: up to and including the version.
-        top_k: likeliest tokens to be told of each position.
+        top_k: how many of the likeliest tokens are asked for at each position.
         form: ``prompt_logprobs`` or ``echo``.
         max_tokens: the longest text it scores; None leaves it to the server.
         concurrency: how many requests are under way at a time.
         timeout_s: seconds one answer may take.
-        max_retries: how often a request is made again; see ``Endpoint``.
+        max_retries: how often a request is made again; see ``Client``.
         backoff_s: the pause before the first retry, in seconds; it doubles.
         api_key_env: the environment variable that holds the key, if the server wants one.
         extra: more keys for the body of every request.
     """
 
-    tells_all = False
+    full_distributions = False
 
     def __init__(
         self,
@@ -64,7 +70,7 @@ class ServerTeacher(Teacher):
         tokenizer: str,
         base_url: str = "http://127.0.0.1:8000/v1",
         top_k: int = 20,
-        form: Form = "prompt_logprobs",
+        form: LogprobsFormat = "prompt_logprobs",
         max_tokens: int | None = None,
         concurrency: int = 16,
         timeout_s: float = 600.0,
@@ -74,7 +80,7 @@ class ServerTeacher(Teacher):
         extra: dict[str, Any] | None = None,
     ) -> None:
         if top_k < 0:
-            raise ValueError(f"top_k: {top_k} is negative; 0 tells the token's own log-prob alone")
+            raise ValueError(f"top_k: {top_k} is negative; 0 asks for no other than the text's own")
         if concurrency < 1:
             raise ValueError(f"concurrency: {concurrency} is not at least 1")
         if form not in ("prompt_logprobs", "echo"):
@@ -85,7 +91,7 @@ class ServerTeacher(Teacher):
         self.max_tokens = max_tokens
         self.concurrency = concurrency
         self.extra = dict(extra or {})
-        self.endpoint = Endpoint(
+        self.client = Client(
             base_url,
             timeout_s=timeout_s,
             max_retries=max_retries,
@@ -95,6 +101,7 @@ class ServerTeacher(Teacher):
         self._tokenizer_path = tokenizer
         self._tokenizer: PreTrainedTokenizerBase | None = None
         self._ids: dict[str, int] | None = None
+        self._sizes: tuple[int, int] | None = None
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer, once."""
@@ -136,20 +143,27 @@ class ServerTeacher(Teacher):
     def _score(
         self, texts: Sequence[list[int]], places: Sequence[list[int]], device: torch.device
     ) -> TopScores:
-        stop = threading.Event()
+        self._vocabulary()  # loaded before there are threads
 
-        def ask(text: list[int]) -> list[Told]:
+        def request(
+            item: tuple[list[int], list[int]], stop: threading.Event
+        ) -> list[TopLogps] | None:
+            text, here = item
+            read = partial(self._read, text, here)
             try:
-                return self._told(text, self.endpoint.post("completions", self._body(text), stop))
-            except BaseException:
-                stop.set()  # the others need not try again
-                raise
+                return self.client.request("completions", read, self._body(text), stop)
+            except MalformedReply as error:
+                message = f"teacher: a text of {len(text)} tokens is left out (form: {self.form})"
+                warnings.warn(f"{message}: {error}", stacklevel=2)
+                return None
 
-        with ThreadPoolExecutor(self.concurrency, thread_name_prefix="teacher") as pool:
-            answers = list(pool.map(ask, texts))
-        rows = [
-            answer[place] for answer, here in zip(answers, places, strict=True) for place in here
-        ]
+        items = list(zip(texts, places, strict=True))
+        answers = in_parallel(request, items, self.concurrency)
+        rows: list[TopLogps] = []
+        known: list[bool] = []
+        for (text, here), answer in zip(items, answers, strict=True):
+            rows += [{text[place]: 0.0} for place in here] if answer is None else answer
+            known += [answer is not None] * len(here)
         width = max((len(row) for row in rows), default=1)
         # what is missing repeats the first token, which counts once
         token_KC = [[*row, *[next(iter(row))] * (width - len(row))] for row in rows]
@@ -157,6 +171,7 @@ class ServerTeacher(Teacher):
         return TopScores(
             token_KC=torch.tensor(token_KC, dtype=torch.long, device=device).view(-1, width),
             logp_KC=torch.tensor(logp_KC, dtype=torch.float32, device=device).view(-1, width),
+            known_K=None if all(known) else torch.tensor(known, device=device),
         )
 
     def _body(self, text: list[int]) -> dict[str, Any]:
@@ -168,45 +183,59 @@ class ServerTeacher(Teacher):
             body["return_tokens_as_token_ids"] = True
         return body | self.extra
 
-    def _told(self, text: list[int], answer: dict[str, Any]) -> list[Told]:
-        """Return what was told of each token; nothing of the first, which is predicted by none."""
-        try:
-            choice = answer["choices"][0]
-            if self.form == "prompt_logprobs":
-                tops = choice["prompt_logprobs"]
-                told = [{}, *(by_id(top) for top in tops[1:])]
-                own = [at.get(token) for at, token in zip(told, text, strict=True)]
-            else:
-                own = choice["logprobs"]["token_logprobs"]
-                tops = choice["logprobs"].get("top_logprobs") or [None] * len(own)
-                told = [self._by_text(top or {}) for top in tops]
-            pairs = list(zip(text, own, told, strict=True))
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"teacher: {self.endpoint.base_url}/completions did not tell the log-probs of"
-                f" {len(text)} tokens as form: {self.form} says ({type(error).__name__}: {error});"
-                " does the server know this form, and take token ids?"
-            ) from error
-        lacking = [place for place, (_, logp, _) in enumerate(pairs) if place and logp is None]
-        if lacking:
-            raise ValueError(
-                f"teacher: {self.endpoint.base_url}/completions told no log-prob of token"
-                f" {lacking[0]} of {len(text)}, its own text's"
-            )
-        return [
-            {token: float(logp or 0.0), **{t: p for t, p in top.items() if t != token}}
-            for token, logp, top in pairs
-        ]
+    def _read(self, text: list[int], places: list[int], reply: dict[str, Any]) -> list[TopLogps]:
+        """Return the log-probs at some places of the text; its first token has none."""
+        choice = only_choice(reply)
+        if self.form == "prompt_logprobs":
+            tops = [{}, *(by_id(top) for top in choice["prompt_logprobs"][1:])]
+            own = [top.get(token) for top, token in zip(tops, text, strict=True)]
+        else:
+            own = choice["logprobs"]["token_logprobs"]
+            given = choice["logprobs"].get("top_logprobs") or [None] * len(own)
+            tops = [self._by_text(top or {}) for top in given]
+        all_places = list(zip(text, own, tops, strict=True))
+        return [self._checked(place, *all_places[place]) for place in places]
 
-    def _by_text(self, top: dict[str, float]) -> Told:
-        told = {}
+    def _checked(self, place: int, token: int, logp: Any, top: dict[int, Any]) -> TopLogps:
+        """Return the log-probs at one place, that of its token first.
+
+        Ids that only pad the vocabulary join the rest.
+
+        Raises:
+            MalformedReply: if one is no log-prob, or an id is no token.
+        """
+        num_tokens, num_logits = self._vocabulary()
+        found = {token: logp, **{**top, token: logp}}
+        for one, value in found.items():
+            if not 0 <= one < num_logits:
+                raise MalformedReply(f"token {place}: id {one} is not in the vocabulary")
+            if type(value) not in (int, float) or not -1e4 <= value <= 1e-3:
+                raise MalformedReply(f"token {place}: {str(value)[:40]} is not a log-prob")
+        kept = {i: float(p) for i, p in found.items() if i == token or i < num_tokens}
+        if sum(map(math.exp, kept.values())) > MAX_SUM:
+            raise MalformedReply(f"token {place}: probabilities add up to more than 1")
+        return kept
+
+    def _vocabulary(self) -> tuple[int, int]:
+        """Return how many tokens the tokenizer has, and how many logits the model may have."""
+        if self._sizes is None:
+            num_tokens = len(self.tokenizer())
+            try:
+                config = load_config(self._tokenizer_path).get_text_config(decoder=True)
+                self._sizes = num_tokens, max(num_tokens, config.vocab_size)
+            except ValueError:  # a tokenizer alone
+                self._sizes = num_tokens, num_tokens
+        return self._sizes
+
+    def _by_text(self, top: dict[str, Any]) -> dict[int, Any]:
+        found = {}
         for text, logp in top.items():
             token = text.removeprefix("token_id:")
-            if token != text and token.isdigit():
-                told[int(token)] = logp
+            if token != text and token.isdecimal():
+                found[int(token)] = logp
             elif text in self._ids_by_text():
-                told[self._ids_by_text()[text]] = logp
-        return told
+                found[self._ids_by_text()[text]] = logp
+        return found
 
     def _ids_by_text(self) -> dict[str, int]:
         """Return the tokens that alone decode to their text."""
@@ -223,10 +252,10 @@ class ServerTeacher(Teacher):
         return self._ids
 
 
-def by_id(top: dict[str, Any]) -> Told:
+def by_id(top: dict[str, Any]) -> dict[int, Any]:
     """Read one position of vLLM's ``prompt_logprobs``.
 
     >>> by_id({"17": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}})
     {17: -0.5}
     """
-    return {int(token): float(said["logprob"]) for token, said in top.items()}
+    return {int(token): entry["logprob"] for token, entry in top.items()}

@@ -28,11 +28,13 @@ def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
         prompts=tuple(rollout.prompts[p] for p in groups),
         responses=tuple(rollout.responses[b] for b in rows),
         response_BT=rollout.response_BT[index_B],
-        mask_BT=rollout.mask_BT[index_B],
+        length_B=rollout.length_B[index_B],
+        loss_mask_BT=rollout.loss_mask_BT[index_B],
+        logp_sampler_BT=rollout.logp_sampler_BT[index_B],
         logp_old_BT=rollout.logp_old_BT[index_B],
         rewards={name: reward[index_P] for name, reward in rollout.rewards.items()},
         reward_PG=rollout.reward_PG[index_P],
-        advantage_B=rollout.advantage_B[index_B],
+        advantage_BT=rollout.advantage_BT[index_B],
     )
 
 
@@ -55,9 +57,11 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         prompts=tuple(p for r in rollouts for p in r.prompts),
         responses=tuple(x for r in rollouts for x in r.responses),
         response_BT=stack(lambda r: r.response_BT),
-        mask_BT=stack(lambda r: r.mask_BT),
+        length_B=torch.cat([r.length_B for r in rollouts]),
+        loss_mask_BT=stack(lambda r: r.loss_mask_BT),
+        logp_sampler_BT=stack(lambda r: r.logp_sampler_BT),
         logp_old_BT=stack(lambda r: r.logp_old_BT),
         rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
         reward_PG=torch.cat([r.reward_PG for r in rollouts]),
-        advantage_B=torch.cat([r.advantage_B for r in rollouts]),
+        advantage_BT=stack(lambda r: r.advantage_BT),
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.endpoint import Endpoint, PermanentError
+from r1lit.client import Client, MalformedReply, PermanentError, only_choice, token_count
 from r1lit.rollout.sameness import Sameness
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.text import Draw, Finished, Request, Source, TextEngine
@@ -29,12 +31,15 @@ class ServerEngine(TextEngine):
     and fill in what was not asked as they are set up. If all responses to a prompt turn out to be
     the same at a temperature above 0, there is a warning.
 
+    A reply that cannot be read, in all its tries, costs one response: it is empty and not finished,
+    and a warning gives the reason.
+
     Args:
         base_url: up to and including the version, ``http://127.0.0.1:8000/v1``.
         model: what the server calls the policy (None: as it is called here).
         concurrency: how many requests are under way at a time.
         timeout_s: seconds one response may take.
-        max_retries: how often a request is made again; see ``Endpoint``.
+        max_retries: how often a request is made again; see ``Client``.
         backoff_s: the pause before the first retry, in seconds; it doubles.
         api_key_env: the environment variable that holds the key, if the server wants one.
         extra: more keys for the body of every request.
@@ -55,7 +60,7 @@ class ServerEngine(TextEngine):
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency: {concurrency} is not at least 1")
-        self.endpoint = Endpoint(
+        self.client = Client(
             base_url,
             timeout_s=timeout_s,
             max_retries=max_retries,
@@ -109,10 +114,15 @@ class ServerEngine(TextEngine):
             named = generator(seed, "server", iteration, request.sample)
             payload = {**fixed, "prompt": prompt, "seed": int(named.integers(2**31))}
             try:
-                draw = self._read(self.endpoint.post("completions", payload, stop), source)
+                read = partial(_read, tokenizer=source.tokenizer)
+                try:
+                    draw = self.client.request("completions", read, payload, stop)
+                except MalformedReply as error:
+                    warnings.warn(f"one response is left empty: {error}", stacklevel=2)
+                    draw = Draw(text="", num_tokens=0, finished=False)
                 with lock:
                     finished(index, draw)
-                    if fixed["temperature"] > 0:
+                    if fixed["temperature"] > 0 and draw.num_tokens:
                         self.sameness.add(request.prompt, draw.text)
             except BaseException as error:
                 failures.append(error)
@@ -150,30 +160,20 @@ class ServerEngine(TextEngine):
     def _is_vllm(self) -> bool:
         """Ask for ``/version``, which vLLM has at its root and others refuse."""
         try:
-            answer = self.endpoint.get("../version")
-        except PermanentError:
+            return self.client.request("../version", lambda reply: "version" in reply)
+        except (PermanentError, MalformedReply):
             return False
-        return "version" in answer
 
-    def _read(self, answer: dict[str, Any], source: Source) -> Draw:
-        try:
-            choice = answer["choices"][0]
-            text = choice["text"]
-            reason = choice.get("finish_reason")
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"base_url: {self.endpoint.base_url}/completions answered without choices[0].text:"
-                f" {str(answer)[:300]}"
-            ) from error
-        if not isinstance(text, str):
-            raise ValueError(
-                f"base_url: {self.endpoint.base_url}/completions answered with"
-                f" {type(text).__name__} for choices[0].text"
-            )
-        num_tokens = (answer.get("usage") or {}).get("completion_tokens")
-        if not isinstance(num_tokens, int):
-            num_tokens = len(source.tokenizer(text, add_special_tokens=False)["input_ids"])
-        return Draw(text=text, num_tokens=num_tokens, finished=reason != "length")
+
+def _read(reply: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> Draw:
+    choice = only_choice(reply)
+    text = choice["text"]
+    if not isinstance(text, str):
+        raise MalformedReply(f"text: {type(text).__name__}, not text")
+    num_tokens = token_count(reply, "completion_tokens")
+    if num_tokens is None:
+        num_tokens = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return Draw(text=text, num_tokens=num_tokens, finished=choice.get("finish_reason") != "length")
 
 
 def _as_texts(

@@ -1,4 +1,4 @@
-"""What a sandbox is: it runs a program that nobody trusts, and says what came of it."""
+"""The interface of sandboxes: they run untrusted programs and return the outcome."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 
+def to_bytes(text: str) -> bytes:
+    """Return any text as UTF-8, lone surrogates (which no UTF-8 text may hold) included."""
+    return text.encode("utf-8", "surrogatepass")
+
+
 class SandboxError(RuntimeError):
-    """The sandbox itself failed, or this machine has none; the program is not to blame."""
+    """The sandbox itself failed or is not available here; the program is not at fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,7 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of one run.
+    """The outcome of one run.
 
     ``exit_code`` is ``None`` when a signal ended the program, ``signal`` is ``None`` when none did.
     ``limit`` names the limit that was hit, in words, or is empty. ``compiled`` is false when the

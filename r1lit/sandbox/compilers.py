@@ -8,14 +8,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Compiler:
-    """``commands`` are programs that can compile, best first; ``flags`` go before the file."""
+    """``commands`` are programs that can compile, best first; ``flags`` go before the file.
+
+    ``smallest`` is a program that every working compiler accepts.
+    """
 
     commands: tuple[str, ...]
     flags: tuple[str, ...]
+    smallest: str
 
 
 COMPILERS = {
-    "c++": Compiler(commands=("g++", "clang++"), flags=("-std=c++17", "-O2", "-w", "-pipe")),
+    "c++": Compiler(
+        commands=("g++", "clang++"),
+        flags=("-std=c++17", "-O2", "-w", "-pipe"),
+        smallest="int main() {}",
+    ),
 }
 BINARY = "program.out"
 

@@ -1,4 +1,4 @@
-"""What a process does to itself before it becomes a judged program; none of it can be undone."""
+"""Confines the current process, for good, before it runs an untrusted program."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ STACK_BYTES = 64 << 20
 
 
 def confine(
-    descriptors: Sequence[int], limits: Mapping[str, int | float], user: int | None, directory: str
+    limits: Mapping[str, int | float], user: int | None, directory: str, with_sockets: bool
 ) -> None:
     """Become an unprivileged process of limited means in ``directory``.
 
     Args:
-        descriptors: become 0, 1, 2 …; all others are closed.
         limits: fields of ``Limits``.
         user: the user and group id to become; ``None`` keeps them.
         directory: where it starts.
+        with_sockets: leave it sockets within the machine, where their memory can be counted.
 
     Raises:
         OSError: if the kernel refuses a protection; the program must then not run.
     """
     os.setsid()
-    _keep(descriptors)
     for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -41,11 +40,11 @@ def confine(
     os.chdir(directory)
     drop_all_capabilities()
     prctl(PR_SET_DUMPABLE, 0)
-    if seccomp.supported():
-        seccomp.install()
+    seccomp.install(seccomp.for_programs(with_sockets))
 
 
-def _keep(descriptors: Sequence[int]) -> None:
+def keep_only(descriptors: Sequence[int]) -> None:
+    """Make ``descriptors`` 0, 1, 2 …, in their order, and close all others."""
     count = len(descriptors)
     # out of the way first, so that none is overwritten before it is copied
     high = [os.dup2(d, 200 + i, inheritable=False) for i, d in enumerate(descriptors)]
@@ -57,6 +56,7 @@ def _keep(descriptors: Sequence[int]) -> None:
 def _limit(limits: Mapping[str, int | float]) -> None:
     cpu = max(1, -int(-limits["cpu_s"] // 1))
     for kind, value in (
+        (resource.RLIMIT_CPU, cpu + 1),
         (resource.RLIMIT_AS, limits["memory_bytes"]),
         (resource.RLIMIT_NPROC, limits["processes"]),
         (resource.RLIMIT_NOFILE, limits["open_files"]),
@@ -72,4 +72,5 @@ def _limit(limits: Mapping[str, int | float]) -> None:
         most = resource.getrlimit(kind)[1]
         value = int(value) if most == resource.RLIM_INFINITY else min(int(value), most)
         resource.setrlimit(kind, (value, value))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (min(cpu, most), most))

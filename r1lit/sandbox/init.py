@@ -1,62 +1,68 @@
-"""The first process of a sandbox: it sets the scene, runs programs, and when it ends all end.
+"""The init process of one sandbox: it sets up the file system and runs programs for its client.
 
-It is forked by the launcher into namespaces of its own and is process 1 there: the kernel kills
-every other process of the namespace with it. (Where that is not to be had and the user allowed to
-go without, it is a process like any, and adopts what its programs leave behind to kill it.)
+The launcher forks it into new namespaces, where it is process 1: when it ends, the kernel kills all
+other processes there. Without namespaces (``allow_unprotected``) it adopts orphaned processes, so
+that it can kill them.
 
-Its client speaks to it over a socket, in frames:
+The client sends frames over a socket:
 
     put   name, body             writes /program/name
-    run   argv or python, limits, keep, talk; body = stdin
+    run   mode, argv or files, limits, keep; body = stdin
           -> exit_code, signal, timed_out, limit, seconds, split; body = stdout + stderr
 
-``python`` names files of ``/program`` for this interpreter: the first is run, or, with ``talk``,
-all are loaded in turn. ``{program}`` in ``argv`` stands for ``/program``. ``keep`` names files of
-``/scratch`` to move into ``/program`` after a run that ended well; ``talk`` hands the program the
-sandbox's channel as descriptor 3. The socket's end is the end of the sandbox.
+If the sandbox itself fails, it answers ``{"failed": reason}`` and ends. A run counts only after its
+process has reported that it is confined.
+
+Modes: ``command`` executes ``argv``, where ``{program}`` stands for ``/program``. The others use
+this Python interpreter and ``files`` of ``/program``: ``main`` runs the first one, ``calls`` loads
+all of them and serves function calls, ``tests`` runs the tests in the first one; the last two use
+the sandbox's channel as descriptor 3. ``keep`` names files of ``/scratch`` to move to ``/program``
+after a run with exit code 0. The sandbox ends when the client closes the socket.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
-import signal
 import socket
 import stat
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from r1lit.sandbox import python_program, seccomp
-from r1lit.sandbox.callee import answer_calls
-from r1lit.sandbox.confine import confine
-from r1lit.sandbox.folders import Folders
+from r1lit.sandbox import python_program
+from r1lit.sandbox.base import SandboxError
+from r1lit.sandbox.confine import confine, keep_only
+from r1lit.sandbox.filesystem import IsolatedFilesystem, OpenFilesystem
 from r1lit.sandbox.frames import receive_frame, send_frame
 from r1lit.sandbox.kernel import adopt_orphans, die_with_parent
-from r1lit.sandbox.view import View
-from r1lit.sandbox.watch import Watch, kill_all
+from r1lit.sandbox.monitor import Monitor, kill_all
+from r1lit.sandbox.rpc_server import answer_calls
+from r1lit.sandbox.run_tests import run_tests_and_end
 
 INSIDE_USER = 65534
+_READY = b"ready"
+_START_S = 20.0
 
 
 @dataclass(kw_only=True)
-class Scene:
+class State:
     """What all runs of one sandbox share.
 
-    ``user`` is the id a program changes to; ``None`` where it has the only one there is.
+    Programs change to the user id ``user``, or keep theirs if it is ``None``.
     """
 
     client: socket.socket
     channel: int | None
     user: int | None
-    stage: View | Folders
-    sealed: bool = False
+    filesystem: IsolatedFilesystem | OpenFilesystem
+    read_only: bool = False
 
 
 def map_user(outside_user: int, outside_group: int) -> None:
-    """Name the user who made this user namespace ``INSIDE_USER``."""
+    """Map the user outside to ``INSIDE_USER`` in this user namespace."""
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{INSIDE_USER} {outside_user} 1"),
@@ -69,28 +75,30 @@ def map_user(outside_user: int, outside_group: int) -> None:
 def serve(
     client: socket.socket, channel: int | None, user: int | None, settings: Mapping[str, Any]
 ) -> None:
-    """Set the scene, say so, and run what the client sends until it closes."""
+    """Set up the sandbox, report what protects it, and serve the client until it closes."""
     die_with_parent()
     os.umask(0o022)
-    stage: View | Folders
+    filesystem: IsolatedFilesystem | OpenFilesystem
     if settings["protected"]:
         owner = INSIDE_USER if user is None else user
-        stage = View(settings["with_tools"], settings["scratch_bytes"], owner)
+        filesystem = IsolatedFilesystem(
+            settings["with_tools"], settings["packages"], settings["scratch_bytes"], owner
+        )
     else:
         adopt_orphans()
-        stage = Folders(user)
+        filesystem = OpenFilesystem(user, settings["packages"])
     os.umask(0o077)
-    scene = Scene(client=client, channel=channel, user=user, stage=stage)
-    send_frame(client, {"protections": protections(settings["protected"], user, stage.proc)})
+    state = State(client=client, channel=channel, user=user, filesystem=filesystem)
+    send_frame(client, {"protections": protections(settings["protected"], user)})
     try:
-        _serve(scene)
+        _serve(state)
     finally:
         kill_all()
-        stage.leave()
+        filesystem.remove()
 
 
-def protections(protected: bool, user: int | None, proc: int | None) -> list[str]:
-    """Say in words what holds a program here."""
+def protections(protected: bool, user: int | None) -> list[str]:
+    """Return one line per protection that is active."""
     on = []
     if protected:
         on += [
@@ -103,81 +111,132 @@ def protections(protected: bool, user: int | None, proc: int | None) -> list[str
         on.append(f"an unprivileged user of its own ({user}), without capabilities")
     else:
         on.append("no capabilities" + (", in a user namespace" if protected else ""))
-    if seccomp.supported():
-        on.append("a system call filter: no sockets but local ones, no namespaces, no tracing")
-    on.append("limits on CPU, wall time, memory, processes, open files, file size and output")
-    if proc is not None:
-        on.append("a limit on the memory of all its processes together")
-    return on
+    sockets = "no sockets but local ones" if protected else "no sockets"
+    return [
+        *on,
+        f"a system call filter: {sockets}, no namespaces, no tracing, no shared memory",
+        "limits on CPU, wall time, memory, processes, open files, file size and output",
+        "a limit on the memory of all its processes and sockets together",
+    ]
 
 
-def _serve(scene: Scene) -> None:
-    client = scene.client
+def _serve(state: State) -> None:
+    client = state.client
     while True:
         try:
             header, body = receive_frame(client)
         except (EOFError, ConnectionError):
             return
         if header["op"] == "put":
-            with open(f"{scene.stage.program}/{header['name']}", "wb") as file:
+            with open(f"{state.filesystem.program}/{header['name']}", "wb") as file:
                 file.write(body)
             os.chmod(file.name, 0o444)
         else:
-            _run(scene, header, body)
+            _run(state, header, body)
 
 
-def _run(scene: Scene, header: Mapping[str, Any], stdin: bytes) -> None:
+def _run(state: State, header: Mapping[str, Any], stdin: bytes) -> None:
     keeps = header.get("keep", ())
-    if not scene.sealed and not keeps:
-        scene.stage.seal()
-        scene.sealed = True
-    channel = scene.channel if header.get("talk") else None
-    inputs, outputs, errors = os.pipe(), os.pipe(), os.pipe()
+    if not state.read_only and not keeps:
+        state.filesystem.make_read_only()
+        state.read_only = True
+    channel = state.channel if header["mode"] in ("calls", "tests") else None
+    inputs, outputs, errors, status = os.pipe(), os.pipe(), os.pipe(), os.pipe()
     program = os.fork()
     if program == 0:
-        _become_program(scene, header, [inputs[0], outputs[1], errors[1]], channel)
-    for descriptor in (inputs[0], outputs[1], errors[1]):
+        _become_program(state, header, [inputs[0], outputs[1], errors[1]], channel, status[1])
+    for descriptor in (inputs[0], outputs[1], errors[1], status[1]):
         os.close(descriptor)
+    _wait_for_start(status[0])
     if channel is not None:
         os.close(channel)
-        scene.channel = None
-    watch = Watch(program, header["limits"], scene.stage.proc, scene.client.fileno())
-    report, output, error = watch.until_end(inputs[1], outputs[0], errors[0], stdin)
+        state.channel = None
+    sockets = isinstance(state.filesystem, IsolatedFilesystem)
+    monitor = Monitor(
+        program, header["limits"], state.filesystem.proc, state.client.fileno(), sockets
+    )
+    report, output, error = monitor.run_until_exit(inputs[1], outputs[0], errors[0], stdin)
     if report["exit_code"] == 0:
         for name in keeps:
-            _keep(scene.stage, name)
-    scene.stage.renew_scratch()
-    send_frame(scene.client, {**report, "split": len(output)}, output + error)
+            _keep_artifact(state.filesystem, name)
+    state.filesystem.clear_scratch()
+    send_frame(state.client, {**report, "split": len(output)}, output + error)
 
 
-def _keep(stage: View | Folders, name: str) -> None:
+def _keep_artifact(filesystem: IsolatedFilesystem | OpenFilesystem, name: str) -> None:
     """Move a regular file from the scratch folder to the program's; a link is not followed."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(f"{stage.scratch}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(descriptor, "rb") as source, open(f"{stage.program}/{name}", "wb") as target:
+        descriptor = os.open(
+            f"{filesystem.scratch}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        )
+        with open(descriptor, "rb") as source, open(f"{filesystem.program}/{name}", "wb") as target:
             if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 shutil.copyfileobj(source, target)
                 os.fchmod(target.fileno(), 0o555)
 
 
+def _wait_for_start(status: int) -> None:
+    """Wait until the program's process reports over the pipe ``status`` that it is confined.
+
+    Raises:
+        SandboxError: if it reports an error, nothing, or takes too long.
+    """
+    text = b""
+    while select.select([status], [], [], _START_S)[0]:
+        part = os.read(status, 1 << 12)
+        if not part:
+            break
+        text += part
+    os.close(status)
+    if text != _READY:
+        why = text.removeprefix(_READY).decode("utf-8", "replace") or "its process ended or hangs"
+        raise SandboxError(f"the sandbox could not start the program: {why}")
+
+
 def _become_program(
-    scene: Scene, header: Mapping[str, Any], streams: list[int], channel: int | None
+    state: State, header: Mapping[str, Any], streams: list[int], channel: int | None, status: int
 ) -> NoReturn:
+    """Confine this process, report it over the pipe ``status``, close that, run the program."""
     try:
-        descriptors = [*streams, *(() if channel is None else (channel,))]
-        confine(descriptors, header["limits"], scene.user, scene.stage.scratch)
-    except BaseException as error:  # not a program yet: nothing of it may run
-        os.write(streams[2], f"the sandbox could not confine the program: {error}".encode())
-        os.kill(os.getpid(), signal.SIGKILL)
+        descriptors = [*streams, *(() if channel is None else (channel,)), status]
+        keep_only(descriptors)
+        status = len(descriptors) - 1
+        os.set_inheritable(status, False)
+        protected = isinstance(state.filesystem, IsolatedFilesystem)
+        confine(header["limits"], state.user, state.filesystem.scratch, with_sockets=protected)
+        folder = state.filesystem.program
+        if header["mode"] == "command":
+            _execute(header["argv"], folder, status)
+        python_program.become_python(folder, state.filesystem.packages)
+        files = [python_program.read(f"{folder}/{name}") for name in header["files"]]
+    except BaseException as error:  # the program has not started, and must not
+        with contextlib.suppress(OSError):  # no report is a failure, too
+            os.write(status, f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:1000])
+        os._exit(127)
     try:
-        if "python" in header:
-            python_program.become_python(scene.stage.program)
-            paths = [f"{scene.stage.program}/{name}" for name in header["python"]]
-            if channel is not None:
-                answer_calls(paths, 3)
-            python_program.run_main(paths[0])
-        argv = [part.replace("{program}", scene.stage.program) for part in header["argv"]]
-        os.execve(argv[0], argv, dict(os.environ))
-    except BaseException as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os.write(status, _READY)
+        os.close(status)
+        if header["mode"] == "calls":
+            answer_calls(files, 3)
+        if header["mode"] == "tests":
+            run_tests_and_end(files[0][1], 3)
+        python_program.run_main(files[0])
+    finally:
+        os._exit(127)
+
+
+def _execute(argv: list[str], folder: str, status: int) -> NoReturn:
+    """Replace this process by the command ``argv``.
+
+    Raises:
+        OSError: if a file that is not the program's own (a compiler) cannot be executed.
+    """
+    command = [part.replace("{program}", folder) for part in argv]
+    os.write(status, _READY)
+    try:
+        os.execve(command[0], command, dict(os.environ))
+    except OSError as error:
+        if command[0] == argv[0]:
+            raise
+        os.write(2, f"cannot be executed: {error}\n".encode())
     os._exit(127)

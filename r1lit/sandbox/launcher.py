@@ -4,7 +4,7 @@ It is started with a clean environment and the standard library only. It never s
 test: those go straight from the client to the sandbox that it forked, so that no later fork can
 find them in memory it inherited. Over its socket come requests with descriptors,
 
-    {"protected", "with_tools", "scratch_bytes"}  + [client, done] or [client, done, channel]
+    {"protected", "with_tools", "packages", "scratch_bytes"}  + [client, done] or with [channel]
 
 and nothing goes back. ``done`` closes when every process of that sandbox is gone. When the socket
 closes, as it does when its client ends, the launcher and all sandboxes end. A parent-death signal
@@ -24,11 +24,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from r1lit.sandbox import init
+from r1lit.sandbox.base import SandboxError
 from r1lit.sandbox.frames import send_frame
 from r1lit.sandbox.kernel import CLONE_NEWUSER, NAMESPACES, fork_into
 
 FIRST_USER = 1_000_000_000
-"""User ids above it belong to nobody; each launcher takes one, so limits count its own."""
+USERS = 500
+"""User ids from ``FIRST_USER`` on are unused. Each launcher has ``USERS`` of them and gives its
+sandboxes one each in turn, so that limits per user do not count other sandboxes."""
 
 # what most programs import: a fork has it for nothing
 for _name in (
@@ -40,13 +43,19 @@ for _name in (
 
 
 def spare_user() -> int | None:
-    """Return a user id to run programs as, ``None`` where this process may not change its own."""
+    """Return the first of ``USERS`` user ids to run programs as.
+
+    ``None`` where this process may not change its own.
+    """
     if os.geteuid() != 0:
         return None
-    user = FIRST_USER + os.getpid()
+    user = FIRST_USER + USERS * (os.getpid() % (1 << 22))
     with open("/proc/self/uid_map") as file:
         ranges = [tuple(map(int, line.split())) for line in file]
-    return user if any(start <= user < start + length for start, _, length in ranges) else None
+    for start, _, length in ranges:
+        if start <= user and user + USERS <= start + length:
+            return user
+    return None
 
 
 class Launcher:
@@ -58,6 +67,7 @@ class Launcher:
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._sandboxes: dict[int, tuple[int, int]] = {}
+        self._num_launched = 0
 
     def serve(self) -> None:
         """Fork sandboxes until the parent closes the socket."""
@@ -78,6 +88,7 @@ class Launcher:
         if not settings["protected"]:
             namespaces = 0
         user, group = os.geteuid(), os.getegid()
+        self._num_launched += 1
         try:
             process = fork_into(namespaces)
         except OSError as error:
@@ -112,9 +123,12 @@ class Launcher:
         try:
             if self._user is None and settings["protected"]:
                 init.map_user(user, group)
-            init.serve(connection, channel[0] if channel else None, self._user, settings)
+            own = None if self._user is None else self._user + self._num_launched % USERS
+            init.serve(connection, channel[0] if channel else None, own, settings)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the client has gone
+        except SandboxError as error:
+            send_frame(connection, {"failed": str(error)})
         except BaseException:
             send_frame(connection, {"failed": traceback.format_exc(limit=-3)})
         finally:

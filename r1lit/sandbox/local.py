@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -11,15 +10,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
 from r1lit.sandbox.compilers import BINARY, COMPILERS, compile_command, compiler_of
-from r1lit.sandbox.frames import receive_frame, send_frame
+from r1lit.sandbox.container import START_SECONDS, Container
 
-START_SECONDS = 20.0
 COMPILE_LIMITS = Limits(wall_s=30.0, cpu_s=30.0, file_bytes=64 << 20, output_bytes=1 << 16)
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 _START = (
@@ -36,79 +34,6 @@ _ENVIRONMENT = {
 }
 
 
-class Box:
-    """One sandbox in use: it holds the files and runs of one program. Close it after use."""
-
-    def __init__(self, client: socket.socket, done: int) -> None:
-        self._client = client
-        self._done = done
-
-    def put(self, name: str, content: str | bytes) -> None:
-        """Write ``/program/name``, before the first run."""
-        body = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-        self._send({"op": "put", "name": name}, body)
-
-    def start(self, request: Mapping[str, Any], limits: Limits, stdin: bytes = b"") -> None:
-        """Start a run; see ``init`` for what a request holds."""
-        self._send({"op": "run", **request, "limits": asdict(limits)}, stdin)
-
-    def outcome(self, wait_s: float) -> Outcome:
-        """Wait for the end of a run that ``start`` started.
-
-        Raises:
-            SandboxError: if the sandbox ends, or gives none within ``wait_s``.
-        """
-        report, body = self._hear(wait_s)
-        split = report.pop("split")
-        return Outcome(stdout=body[:split], stderr=body[split:], **report)
-
-    def ready(self) -> list[str]:
-        """Wait until the scene is set; return what protects us from the program, in words.
-
-        Raises:
-            SandboxError: saying why it cannot be.
-        """
-        header, _ = self._hear(START_SECONDS)
-        if "failed" in header:
-            raise SandboxError(
-                "this machine does not let r1lit protect itself from programs; allow user"
-                " namespaces (sysctl kernel.unprivileged_userns_clone=1, or AppArmor's"
-                " kernel.apparmor_restrict_unprivileged_userns=0), use a remote sandbox, or pass"
-                f" allow_unprotected=True: {header['failed']}"
-            )
-        found: list[str] = header["protections"]
-        return found
-
-    def close(self) -> None:
-        """Kill what runs and wait until every process is gone."""
-        if self._done >= 0:
-            with contextlib.suppress(OSError):  # a forked copy may hold it: end it for all
-                self._client.shutdown(socket.SHUT_RDWR)
-            self._client.close()
-            os.read(self._done, 1)
-            os.close(self._done)
-            self._done = -1
-
-    def _send(self, header: Mapping[str, Any], body: bytes) -> None:
-        try:
-            send_frame(self._client, header, body)
-        except OSError as error:
-            raise SandboxError(f"the sandbox has ended: {error}") from error
-
-    def _hear(self, wait_s: float) -> tuple[dict[str, Any], bytes]:
-        self._client.settimeout(wait_s)
-        try:
-            return receive_frame(self._client)
-        except (EOFError, OSError) as error:
-            raise SandboxError(f"the sandbox has ended: {error}") from error
-
-    def __enter__(self) -> Box:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
 class LocalSandbox(Sandbox):
     """Runs programs on this machine. Threads may share it; a forked copy starts its own launcher.
 
@@ -120,6 +45,7 @@ class LocalSandbox(Sandbox):
     def __init__(self, allow_unprotected: bool = False) -> None:
         self.allow_unprotected = allow_unprotected
         self._protected = True
+        self._compiling: set[str] = set()
         self._lock = threading.Lock()
         self._forget()
 
@@ -134,21 +60,40 @@ class LocalSandbox(Sandbox):
         return ("python", *(name for name in COMPILERS if compiler_of(name)))
 
     def open(
-        self, scratch_bytes: int, with_tools: bool = False, channel: socket.socket | None = None
-    ) -> Box:
-        """Return a fresh sandbox; ``with_tools`` shows it compilers, ``channel`` goes to a run.
+        self,
+        scratch_bytes: int,
+        with_tools: bool = False,
+        channel: socket.socket | None = None,
+        packages: Sequence[str] = (),
+        wait: bool = True,
+    ) -> Container:
+        """Return a fresh sandbox.
+
+        ``with_tools`` shows it compilers, ``packages`` are folders of packages that programs may
+        import, ``channel`` goes to one run. Without ``wait``, call ``Container.ready`` before use.
 
         Raises:
             SandboxError: if it cannot be made.
         """
+        settings = {
+            "with_tools": with_tools,
+            "scratch_bytes": scratch_bytes,
+            "packages": list(packages),
+        }
+        container = self._open(settings, channel, self._protected)
         try:
-            return self._open(scratch_bytes, with_tools, channel, self._protected)[0]
-        except SandboxError:
-            if not (self.allow_unprotected and self._protected):
+            if wait:
+                container.ready()
+            return container
+        except BaseException as error:
+            container.close()
+            may_retry = self.allow_unprotected and self._protected
+            if not (may_retry and isinstance(error, SandboxError)):
                 raise
-        box, _ = self._open(scratch_bytes, with_tools, channel, False)
+        container = self._open(settings, channel, False)
+        container.ready()
         self._protected = False
-        return box
+        return container
 
     def protections(self) -> list[str]:
         """Return what protects this machine from programs, in words.
@@ -157,18 +102,14 @@ class LocalSandbox(Sandbox):
             SandboxError: if nothing does and that is not allowed.
         """
         self.open(1 << 20).close()
-        box, on = self._open(1 << 20, False, None, self._protected)
-        box.close()
-        return on
+        settings = {"with_tools": False, "scratch_bytes": 1 << 20, "packages": []}
+        with self._open(settings, None, self._protected) as container:
+            return container.ready()
 
     def _open(
-        self, scratch_bytes: int, with_tools: bool, channel: socket.socket | None, protected: bool
-    ) -> tuple[Box, list[str]]:
-        settings = {
-            "protected": protected,
-            "with_tools": with_tools,
-            "scratch_bytes": scratch_bytes,
-        }
+        self, settings: Mapping[str, Any], channel: socket.socket | None, protected: bool
+    ) -> Container:
+        settings = {**settings, "protected": protected}
         ours, theirs = socket.socketpair()
         done, done_theirs = os.pipe()
         descriptors = [theirs.fileno(), done_theirs]
@@ -185,12 +126,7 @@ class LocalSandbox(Sandbox):
         finally:
             os.close(done_theirs)
             theirs.close()
-        box = Box(ours, done)
-        try:
-            return box, box.ready()
-        except BaseException:
-            box.close()
-            raise
+        return Container(ours, done)
 
     def runs(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> Iterator[Outcome]:
         """Run a program once per stdin, in one sandbox; see ``Sandbox.runs``."""
@@ -200,19 +136,32 @@ class LocalSandbox(Sandbox):
             )
         main = next(iter(program.files))
         compiled = program.language in COMPILERS
-        request: dict[str, Any] = {"python": [main]}
-        with self.open(limits.scratch_bytes, with_tools=compiled) as box:
+        request: dict[str, Any] = {"mode": "main", "files": [main]}
+        with self.open(limits.scratch_bytes, with_tools=compiled) as container:
             for name, content in program.files.items():
-                box.put(name, content)
+                container.put(name, content)
             if compiled:
-                refusal = compile_in(box, program.language, main)
+                refusal = compile_in(container, program.language, main)
                 if refusal is not None:
+                    self._check_compiler(program.language, main)
                     yield refusal
                     return
-                request = {"argv": ["{program}/" + BINARY]}
+                request = {"mode": "command", "argv": ["{program}/" + BINARY]}
             for stdin in stdins:
-                box.start(request, limits, stdin)
-                yield box.outcome(limits.wall_s + START_SECONDS)
+                container.start(request, limits, stdin)
+                yield container.outcome(limits.wall_s + START_SECONDS)
+
+    def _check_compiler(self, language: str, file: str) -> None:
+        """Raise ``SandboxError`` unless the smallest program compiles; asked once a language."""
+        if language in self._compiling:
+            return
+        with self.open(16 << 20, with_tools=True) as container:
+            container.put(file, COMPILERS[language].smallest)
+            refusal = compile_in(container, language, file)
+        if refusal is not None:
+            reason = refusal.stderr.decode("utf-8", "replace")[:300] or refusal.limit
+            raise SandboxError(f"the compiler of {language} does not work in the sandbox: {reason}")
+        self._compiling.add(language)
 
     def close(self) -> None:
         """End the launcher and with it every sandbox; a later call starts a new one."""
@@ -257,11 +206,12 @@ def start_launcher(control: socket.socket) -> subprocess.Popen[bytes]:
     )
 
 
-def compile_in(box: Box, language: str, file: str) -> Outcome | None:
+def compile_in(container: Container, language: str, file: str) -> Outcome | None:
     """Compile ``/program/file`` within the sandbox; return the outcome if it is refused."""
-    request = {"argv": compile_command(language, "{program}/" + file), "keep": [BINARY]}
-    box.start(request, COMPILE_LIMITS)
-    outcome = box.outcome(COMPILE_LIMITS.wall_s + START_SECONDS)
+    argv = compile_command(language, "{program}/" + file)
+    request = {"mode": "command", "argv": argv, "keep": [BINARY]}
+    container.start(request, COMPILE_LIMITS)
+    outcome = container.outcome(COMPILE_LIMITS.wall_s + START_SECONDS)
     return None if outcome.ok else replace(outcome, compiled=False)
 
 

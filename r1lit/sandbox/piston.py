@@ -21,6 +21,17 @@ from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
 _ALIASES = {"c++": ("c++", "cpp", "g++"), "python": ("python", "python3", "py")}
 _LIMITS = {"TO": "wall time", "OL": "output", "EL": "output"}
 _BUSY = (429, 500, 502, 503, 504)
+_MAX_REPLY = 64 << 20
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirection is an error: programs and the token are for this server alone."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 class PistonSandbox(Sandbox):
@@ -37,6 +48,7 @@ class PistonSandbox(Sandbox):
             raise ValueError(f"retries: {retries} must be at least 0")
         self.url = url.rstrip("/")
         self.retries = retries
+        self._token = token
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = token
@@ -76,11 +88,15 @@ class PistonSandbox(Sandbox):
     def _known(self) -> dict[str, tuple[str, str]]:
         if self._runtimes is None:
             found: dict[str, tuple[str, str]] = {}
-            for runtime in self._ask("runtimes", None, 30.0):
-                names = {runtime["language"], *runtime.get("aliases", ())}
-                names |= {ours for ours, theirs in _ALIASES.items() if names & set(theirs)}
-                for name in names:
-                    found[name] = (runtime["language"], runtime["version"])
+            reply = self._ask("runtimes", None, 30.0)
+            try:
+                for runtime in reply:
+                    names = {runtime["language"], *runtime.get("aliases", ())}
+                    names |= {ours for ours, theirs in _ALIASES.items() if names & set(theirs)}
+                    for name in names:
+                        found[name] = (str(runtime["language"]), str(runtime["version"]))
+            except _MALFORMED as error:
+                raise SandboxError(f"Piston's list of runtimes cannot be read: {error!r}") from None
             self._runtimes = found
         return self._runtimes
 
@@ -93,14 +109,16 @@ class PistonSandbox(Sandbox):
                 time.sleep(0.5 * 2 ** (attempt - 1))
             request = urllib.request.Request(address, data=data, headers=self._headers)
             try:
-                with urllib.request.urlopen(request, timeout=wait_s) as reply:
-                    return json.load(reply)
+                with _OPENER.open(request, timeout=wait_s) as reply:
+                    return json.loads(reply.read(_MAX_REPLY))
             except urllib.error.HTTPError as error:
                 problem = f"{error.code} {_message(error)}"
                 if error.code not in _BUSY:
                     break
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
                 problem = str(error) or type(error).__name__
+        if self._token:
+            problem = problem.replace(self._token, "(token)")
         raise SandboxError(f"Piston at {address}: {problem}"[:500])
 
 
@@ -112,20 +130,30 @@ def _message(error: urllib.error.HTTPError) -> str:
         return text[:200]
 
 
-def read_outcome(reply: Mapping[str, Any], limits: Limits, seconds: float) -> Outcome:
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+
+
+def read_outcome(reply: Any, limits: Limits, seconds: float) -> Outcome:
     """Read the reply to ``execute``.
 
     Servers before version 4 give no ``status``; there, a killed run that took all its time is taken
     for one that was out of time.
 
     Raises:
-        SandboxError: if the reply has no ``run``, or says that the server failed.
+        SandboxError: if the reply is malformed, or says that the server failed.
     """
+    try:
+        return _read_outcome(reply, limits, seconds)
+    except _MALFORMED as error:
+        raise SandboxError(f"Piston's reply cannot be read: {error!r}"[:300]) from None
+
+
+def _read_outcome(reply: Mapping[str, Any], limits: Limits, seconds: float) -> Outcome:
     compiled = reply.get("compile")
-    if compiled is not None and (compiled.get("code") != 0 or compiled.get("signal")):
+    if compiled is not None and (_code(compiled) != 0 or compiled.get("signal")):
         return Outcome(
             stderr=_bytes(compiled.get("stderr") or compiled.get("output")),
-            exit_code=compiled.get("code"),
+            exit_code=_code(compiled),
             compiled=False,
             seconds=seconds,
         )
@@ -136,19 +164,26 @@ def read_outcome(reply: Mapping[str, Any], limits: Limits, seconds: float) -> Ou
     if status == "XX":
         raise SandboxError(f"Piston failed: {run.get('message')}")
     wall = run.get("wall_time")
-    seconds = wall / 1000 if isinstance(wall, int | float) else seconds
+    seconds = wall / 1000 if wall is not None and 0 <= wall < 1e9 else seconds
     limit = _LIMITS.get(status or "", "")
     if status is None and name == "SIGKILL" and seconds >= limits.wall_s:
         limit = "wall time"
     return Outcome(
         stdout=_bytes(run.get("stdout"))[: limits.output_bytes],
         stderr=_bytes(run.get("stderr"))[: limits.output_bytes],
-        exit_code=run.get("code"),
+        exit_code=_code(run),
         signal=signal.Signals[name].value if name in signal.Signals.__members__ else None,
         timed_out=limit == "wall time",
         limit=limit,
         seconds=seconds,
     )
+
+
+def _code(filesystem: Mapping[str, Any]) -> int | None:
+    code = filesystem.get("code")
+    if code is not None and type(code) is not int:  # false is no exit code of 0
+        raise TypeError(f"code is {code!r:.40}")
+    return code
 
 
 def _bytes(text: str | None) -> bytes:

@@ -1,4 +1,4 @@
-"""Plain data as text: how values cross between what we trust and what we do not.
+"""Plain data as text: serialises values that cross between trusted and untrusted processes.
 
 None, booleans, integers, floats (NaN and infinities too), complex numbers, strings, bytes, lists,
 tuples, sets, frozensets and dictionaries of these; nothing else. What is read back has exactly
@@ -18,7 +18,7 @@ from typing import Any
 MAX_DEPTH = 100
 
 
-class NotPlain(ValueError):
+class NotPlainData(ValueError):
     """The value, or the text, is not plain data."""
 
 
@@ -35,7 +35,7 @@ class Handle:
         self.number = number
 
     def _refuse(self, *_: object) -> bool:
-        raise NotPlain("the tests looked at a value that is not plain data")
+        raise NotPlainData("the tests looked at a value that is not plain data")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __bool__ = __contains__ = _refuse
@@ -51,14 +51,14 @@ def encode(value: Any, other: Callable[[Any], int] | None = None) -> str:
     are refused.
 
     Raises:
-        NotPlain: if it is not plain data, or nests deeper than ``MAX_DEPTH``.
+        NotPlainData: if it is not plain data, or nests deeper than ``MAX_DEPTH``.
     """
     return json.dumps(_pack(value, other, 0))
 
 
 def _pack(value: Any, other: Callable[[Any], int] | None, depth: int) -> Any:
     if depth > MAX_DEPTH:
-        raise NotPlain(f"a value that nests deeper than {MAX_DEPTH}")
+        raise NotPlainData(f"a value that nests deeper than {MAX_DEPTH}")
     if value is None or value is True or value is False:
         return value
     kind = type(value)
@@ -83,7 +83,7 @@ def _pack(value: Any, other: Callable[[Any], int] | None, depth: int) -> Any:
         return ["d", items]
     if other is not None:
         return ["h", other(value)]
-    raise NotPlain(f"a value of type {kind.__name__}, which is not plain data")
+    raise NotPlainData(f"a value of type {kind.__name__}, which is not plain data")
 
 
 def decode(text: str, handle: Callable[[int], Any] | None = None) -> Any:
@@ -92,28 +92,28 @@ def decode(text: str, handle: Callable[[int], Any] | None = None) -> Any:
     ``handle`` gives the value for a handle's number; without it, handles are refused.
 
     Raises:
-        NotPlain: if the text is anything that ``encode`` does not write.
+        NotPlainData: if the text is anything that ``encode`` does not write.
     """
     try:
         return _unpack(json.loads(text), handle, 0)
-    except NotPlain:
+    except NotPlainData:
         raise
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise NotPlain(f"malformed data: {error}") from None
+        raise NotPlainData(f"malformed data: {error}") from None
 
 
 def _unpack(item: Any, handle: Callable[[int], Any] | None, depth: int) -> Any:
     if depth > MAX_DEPTH:
-        raise NotPlain(f"data that nests deeper than {MAX_DEPTH}")
+        raise NotPlainData(f"data that nests deeper than {MAX_DEPTH}")
     if item is None or isinstance(item, bool | str):
         return item
     if not isinstance(item, list) or len(item) not in (2, 3):
-        raise NotPlain("malformed data")
+        raise NotPlainData("malformed data")
     tag, content, *rest = item
     if tag == "c" and len(rest) == 1:
         return complex(float.fromhex(content), float.fromhex(rest[0]))
     if rest:
-        raise NotPlain("malformed data")
+        raise NotPlainData("malformed data")
     if tag == "i":
         return int(content, 16)
     if tag == "f":
@@ -129,4 +129,4 @@ def _unpack(item: Any, handle: Callable[[int], Any] | None, depth: int) -> Any:
             _unpack(key, handle, depth + 1): _unpack(value, handle, depth + 1)
             for key, value in content
         }
-    raise NotPlain("malformed data")
+    raise NotPlainData("malformed data")

@@ -15,33 +15,42 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 
-def become_python(directory: str) -> None:
-    """Give this process the standard streams, path and builtins of a fresh interpreter."""
+def become_python(directory: str, packages: Sequence[str]) -> None:
+    """Give this process the standard streams, path and builtins of a fresh interpreter.
+
+    It imports from ``directory``, from the standard library, and from the folders ``packages``.
+    """
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape")  # type: ignore[misc]  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape")  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(  # type: ignore[misc]  # noqa: SIM115
         2, "w", encoding="utf-8", errors="backslashreplace", buffering=1
     )
-    sys.path.insert(0, directory)
+    sys.path[:] = [directory, *sys.path, *packages]
     for name in [name for name in sys.modules if name.partition(".")[0] == "r1lit"]:
         del sys.modules[name]
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
 
 
-def run_main(path: str) -> NoReturn:
-    """Run the program at ``path`` and end the process as the interpreter would."""
+def read(path: str) -> tuple[str, bytes]:
+    """Return the path and content of a program's file."""
+    with open(path, "rb") as file:
+        return path, file.read()
+
+
+def run_main(file: tuple[str, bytes]) -> NoReturn:
+    """Run a program, given as path and content, and end the process as the interpreter would."""
+    path, source = file
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=builtins)
     sys.modules["__main__"] = module
     sys.argv = [path]
     status = 0
     try:
-        with open(path, encoding="utf-8") as file:
-            source = file.read()
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as end:
         status = exit_status(end.code)

@@ -16,10 +16,10 @@ from r1lit.sandbox.piston import PistonSandbox
 from r1lit.sandbox.worker import serve
 
 
-def judge(request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+def grade(request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """Decide about one program by its output on the server that the request names."""
-    return stdin_tests.judge(PistonSandbox(request["piston"]), request, limits)
+    return stdin_tests.grade(PistonSandbox(request["piston"]), request, limits)
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])), {"stdin": judge}, start=lambda: None)
+    serve(Connection(int(sys.argv[1])), {"stdin": grade}, start=lambda: None)

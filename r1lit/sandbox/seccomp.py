@@ -1,8 +1,10 @@
-"""A seccomp filter: system calls that no judged program needs fail with EPERM.
+"""A seccomp filter: system calls that no untrusted program needs fail with EPERM.
 
-Namespaces keep a program from what it should not see; this keeps it from the parts of the kernel
-that grow new holes every year (user namespaces, io_uring, bpf, keys, ptrace) and from memory that
-its limits do not count (memfd, System V). Of sockets only those within the machine remain.
+Namespaces keep a program from what it should not see. The filter keeps it from the parts of the
+kernel that grow new holes every year (user namespaces, io_uring, bpf, keys, ptrace); from memory
+that belongs to no process and so to no limit (memfd, System V, shared anonymous pages, pages given
+to a pipe, larger buffers of pipes and sockets); and from changing the limits, cores or priority of
+other processes. Of sockets only those within the machine remain.
 """
 
 from __future__ import annotations
@@ -10,21 +12,57 @@ from __future__ import annotations
 import ctypes
 import errno
 import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from r1lit.sandbox.kernel import MACHINE, PR_SET_SECCOMP, prctl
 
 _SECCOMP_MODE_FILTER = 2
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
-_LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_AT_NUMBER, _AT_MACHINE, _AT_ARGUMENT = 0, 4, 16
+_LOAD, _AND, _EQUAL, _GREATER_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+_AT_NUMBER, _AT_MACHINE, _AT_ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
+_ALL_BITS = 0xFFFFFFFF
 _AF_UNIX = 1
 _NEW_NAMESPACES = 0x7E020000
+_SHARED_ANONYMOUS = 0x21  # MAP_SHARED | MAP_ANONYMOUS
+_F_SETPIPE_SZ, _SO_SNDBUF = 1031, 7
+_CLONE3 = 435
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_SOCKET = {"x86_64": (41, 53), "aarch64": (198, 199)}
-_CLONE = {"x86_64": 56, "aarch64": 220}
-_DENIED = {
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Refuses a system call by bits of one argument: ``refused`` if they are, or are not, equal."""
+
+    name: str
+    numbers: dict[str, int]
+    argument: int
+    mask: int
+    value: int
+    refused: bool
+
+
+def _numbers(x86_64: int, aarch64: int) -> dict[str, int]:
+    return {"x86_64": x86_64, "aarch64": aarch64}
+
+
+CONDITIONS = (
+    Condition("socket", _numbers(41, 198), 0, _ALL_BITS, _AF_UNIX, False),
+    Condition("socketpair", _numbers(53, 199), 0, _ALL_BITS, _AF_UNIX, False),
+    Condition("clone", _numbers(56, 220), 0, _NEW_NAMESPACES, 0, False),
+    Condition("mmap", _numbers(9, 222), 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS, True),
+    Condition("fcntl", _numbers(72, 25), 1, _ALL_BITS, _F_SETPIPE_SZ, True),
+    Condition("setsockopt", _numbers(54, 208), 2, _ALL_BITS, _SO_SNDBUF, True),
+    # of itself only: process id 0
+    Condition("prlimit64", _numbers(302, 261), 0, _ALL_BITS, 0, False),
+    Condition("sched_setparam", _numbers(142, 118), 0, _ALL_BITS, 0, False),
+    Condition("sched_setscheduler", _numbers(144, 119), 0, _ALL_BITS, 0, False),
+    Condition("sched_setaffinity", _numbers(203, 122), 0, _ALL_BITS, 0, False),
+    Condition("sched_setattr", _numbers(314, 274), 0, _ALL_BITS, 0, False),
+)
+DENIED = {
     "x86_64": {
         "shmget": 29, "shmat": 30, "semget": 64, "msgget": 68, "ptrace": 101, "syslog": 103,
         "personality": 135, "pivot_root": 155, "acct": 163, "chroot": 161, "mount": 165,
@@ -36,6 +74,8 @@ _DENIED = {
         "name_to_handle_at": 303, "open_by_handle_at": 304, "setns": 308,
         "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313,
         "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
+        "setpriority": 141, "ioprio_set": 251, "vmsplice": 278, "io_setup": 206,
+        "inotify_init": 253, "inotify_init1": 294,
     },
     "aarch64": {
         "shmget": 194, "shmat": 196, "semget": 190, "msgget": 186, "ptrace": 117, "syslog": 116,
@@ -48,23 +88,35 @@ _DENIED = {
         "name_to_handle_at": 264, "open_by_handle_at": 265, "setns": 268,
         "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273,
         "memfd_create": 279, "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282,
+        "setpriority": 140, "ioprio_set": 30, "vmsplice": 75, "io_setup": 0,
+        "inotify_init1": 26,
     },
 }  # fmt: skip
-_DENIED_EVERYWHERE = {
+DENIED_EVERYWHERE = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
     "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
     "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447,
+    "landlock_create_ruleset": 444,
 }  # fmt: skip
-_CLONE3 = 435
+SOCKETS = tuple(c for c in CONDITIONS if c.name in ("socket", "socketpair"))
 
 
-def supported() -> bool:
-    """Return whether a filter can be written for this machine."""
-    return MACHINE in _AUDIT
+def for_programs(with_sockets: bool) -> bytes:
+    """Return the filter for untrusted programs; ``with_sockets`` allows AF_UNIX sockets.
+
+    Raises:
+        OSError: if no filter can be written for this machine.
+    """
+    if MACHINE not in _AUDIT:
+        raise OSError(f"seccomp: the system calls of {MACHINE} are not known")
+    denied = {*DENIED[MACHINE].values(), *DENIED_EVERYWHERE.values()}
+    if not with_sockets:
+        denied |= {condition.numbers[MACHINE] for condition in SOCKETS}
+    return assemble(denied, CONDITIONS)
 
 
-def filter_program() -> bytes:
-    """Return the filter in BPF: eight bytes an instruction.
+def assemble(denied: Iterable[int], conditions: Iterable[Condition]) -> bytes:
+    """Return a filter in BPF, eight bytes an instruction: calls by number, and by an argument.
 
     A jump counts the instructions it leaps over: first if the test holds, then if it does not.
     """
@@ -83,39 +135,32 @@ def filter_program() -> bytes:
         step(_EQUAL, _CLONE3, 0, 1),  # its flags are in memory, out of sight: libc takes clone then
         step(_RETURN, _ERRNO | errno.ENOSYS),
     ]
-    for number in {**_DENIED[MACHINE], **_DENIED_EVERYWHERE}.values():
+    for number in denied:
         program += [step(_EQUAL, number, 0, 1), refuse]
-    for number in _SOCKET[MACHINE]:
+    for condition in conditions:
         program += [
-            step(_EQUAL, number, 0, 4),
-            step(_LOAD, _AT_ARGUMENT),
-            step(_EQUAL, _AF_UNIX, 1, 0),
+            step(_EQUAL, condition.numbers[MACHINE], 0, 5),
+            step(_LOAD, _AT_ARGUMENTS + 8 * condition.argument),
+            step(_AND, condition.mask),
+            step(_EQUAL, condition.value, int(not condition.refused), int(condition.refused)),
             refuse,
             step(_RETURN, _ALLOW),
         ]
-    program += [
-        step(_EQUAL, _CLONE[MACHINE], 0, 4),
-        step(_LOAD, _AT_ARGUMENT),
-        step(_ANY_BIT, _NEW_NAMESPACES, 0, 1),
-        refuse,
-        step(_RETURN, _ALLOW),
-        step(_RETURN, _ALLOW),
-    ]
-    return b"".join(program)
+    return b"".join([*program, step(_RETURN, _ALLOW)])
 
 
-def install() -> None:
-    """Put this process and its children under the filter, for good.
+def install(code: bytes) -> None:
+    """Put this process and its children under a filter, for good.
 
-    Needs ``no_new_privs``.
+    Needs ``no_new_privs`` or root.
 
     Raises:
         OSError: if the kernel refuses.
     """
-    code = ctypes.create_string_buffer(filter_program())
+    buffer = ctypes.create_string_buffer(code, len(code))
 
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
 
-    program = Program(length=len(code.raw) // 8, code=ctypes.addressof(code))
+    program = Program(length=len(code) // 8, code=ctypes.addressof(buffer))
     prctl(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))

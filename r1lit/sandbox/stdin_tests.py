@@ -7,15 +7,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from r1lit.sandbox.base import Limits, Program, Sandbox
-from r1lit.sandbox.functional import describe_end
+from r1lit.sandbox.base import Limits, Program, Sandbox, to_bytes
+from r1lit.sandbox.functional import describe_exit
 
 MAX_REASON = 300
 _WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?", re.ASCII)
 
 
-def judge(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+def grade(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """Decide about one program: status, value and reason.
 
     ``request`` holds ``language``, ``code``, ``inputs``, ``outputs``, ``tolerance``, ``total_s``
@@ -28,23 +28,23 @@ def judge(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[
         return {"status": "error", "value": 0.0, "reason": reason}
     program = Program(language=language, files={_FILES[language]: request["code"]})
     inputs, outputs = request["inputs"], request["outputs"]
-    stdins = [text.encode("utf-8", "surrogateescape") for text in inputs]
+    stdins = [to_bytes(text) for text in inputs]
     deadline = time.monotonic() + request["total_s"]
     passed, status, reason = 0, "right", ""
     for tried, outcome in enumerate(sandbox.runs(program, stdins, limits), start=1):
         if not outcome.compiled:
             text = outcome.stderr.decode("utf-8", "replace").strip()
-            reason = f"does not compile: {text}"[:MAX_REASON]
-            return {"status": "wrong", "value": 0.0, "reason": reason}
+            reason = f"does not compile: {text or describe_exit(outcome)}"[:MAX_REASON]
+            status = "timeout" if outcome.timed_out else "wrong"
+            return {"status": status, "value": 0.0, "reason": reason}
         failed, why = "", ""
         if outcome.timed_out:
             failed, why = "timeout", f"ran out of {outcome.limit}"
         elif not outcome.ok:
-            failed, why = "wrong", describe_end(outcome)
+            failed, why = "wrong", describe_exit(outcome)
         else:
-            why = difference(
-                outcome.stdout.decode("utf-8", "replace"), outputs[tried - 1], request["tolerance"]
-            )
+            expected = to_bytes(outputs[tried - 1])
+            why = difference(_text(outcome.stdout), _text(expected), request["tolerance"])
             failed = "wrong" if why else ""
         passed += not failed
         if failed and status == "right":
@@ -58,6 +58,11 @@ def judge(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -> dict[
     fraction = passed / len(inputs)
     value = fraction if request["partial"] or status == "right" else 0.0
     return {"status": status, "value": value, "reason": reason}
+
+
+def _text(content: bytes) -> str:
+    """Return bytes as text; two are equal as texts only if they are as bytes."""
+    return content.decode("utf-8", "surrogateescape")
 
 
 _FILES = {"python": "main.py", "c++": "main.cpp"}

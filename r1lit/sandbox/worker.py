@@ -1,4 +1,4 @@
-"""The code worker: a process that judges programs until its pipe closes.
+"""The code worker: a process that grades programs until its pipe closes.
 
 It is run as a file by a pool of workers and imports nothing but the standard library and this room.
 It speaks JSON over one pipe. First it says ``{}`` or ``{"failed": traceback}``; then each
@@ -24,11 +24,13 @@ from r1lit.sandbox import functional, stdin_tests
 from r1lit.sandbox.base import Limits, SandboxError
 from r1lit.sandbox.local import LocalSandbox
 
-Judge = Callable[[Mapping[str, Any], Limits], dict[str, Any]]
+Grader = Callable[[Mapping[str, Any], Limits], dict[str, Any]]
 
 
-def serve(connection: Connection, judges: Mapping[str, Judge], start: Callable[[], object]) -> None:
-    """Answer requests, by the judge of their ``kind``, until the parent closes the pipe."""
+def serve(
+    connection: Connection, graders: Mapping[str, Grader], start: Callable[[], object]
+) -> None:
+    """Answer requests, by the grader of their ``kind``, until the parent closes the pipe."""
     try:
         start()  # before the clock runs
     except SandboxError:
@@ -43,9 +45,11 @@ def serve(connection: Connection, judges: Mapping[str, Judge], start: Callable[[
             return
         signal.setitimer(signal.ITIMER_REAL, request["patience"])
         try:
-            reply = judges[request["kind"]](request, Limits(**request["limits"]))
+            reply = graders[request["kind"]](request, Limits(**request["limits"]))
         except SandboxError as error:
             reply = {"status": "error", "value": 0.0, "reason": str(error)[:300]}
+        # a program's words may hold what no file in UTF-8 can
+        reply["reason"] = reply["reason"].encode("utf-8", "replace").decode()
         signal.setitimer(signal.ITIMER_REAL, 0)
         connection.send_bytes(json.dumps(reply).encode())
 
@@ -56,8 +60,8 @@ if __name__ == "__main__":
         serve(
             Connection(int(sys.argv[1])),
             {
-                "functional": partial(functional.judge, sandbox),
-                "stdin": partial(stdin_tests.judge, sandbox),
+                "functional": partial(functional.grade, sandbox),
+                "stdin": partial(stdin_tests.grade, sandbox),
             },
             start=lambda: sandbox.open(1 << 20).close(),
         )

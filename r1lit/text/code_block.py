@@ -26,7 +26,7 @@ LANGUAGES = {
     "c++17": "c++",
     "cpp17": "c++",
 }
-_FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
+_FENCE = re.compile(r"([ \t]{0,3})(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)[^`]*+")
 _ANSWER = re.compile(r"</?answer>")
 
 
@@ -49,10 +49,9 @@ def find_code(response: str) -> CodeBlock | None:
     return _last_block(_last_answer(text)) or _last_block(text)
 
 
-def _dedented(code: str, fence: re.Match[str]) -> str:
+def _dedented(lines: list[str], indent: int) -> str:
     """Take from each line the spaces that stand before its fence, as Markdown does in a list."""
-    indent = len(fence[0]) - len(fence[0].lstrip(" "))
-    return re.sub(rf"^ {{1,{indent}}}", "", code, flags=re.MULTILINE) if indent else code
+    return "".join(line[min(indent, len(line) - len(line.lstrip(" "))) :] + "\n" for line in lines)
 
 
 def _last_answer(text: str) -> str:
@@ -66,17 +65,24 @@ def _last_answer(text: str) -> str:
 
 
 def _last_block(text: str) -> CodeBlock | None:
-    block, opened = None, None
-    for fence in _FENCE.finditer(text):
-        marks, tag = fence.group(1), fence.group(2).lower()
-        if opened is None:
-            opened = fence
-        elif marks.startswith(opened.group(1)) and not tag:
-            language = LANGUAGES.get(opened.group(2).lower())
+    """Return the last closed block: one pass over the lines, each read once."""
+    block: CodeBlock | None = None
+    opened: re.Match[str] | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fence = _FENCE.fullmatch(line)
+        same = fence is not None and opened is not None and fence[2].startswith(opened[2])
+        if fence is None or (opened is not None and not same):
+            lines.append(line)
+            continue
+        if opened is not None and not fence[3]:
+            language = LANGUAGES.get(opened[3].lower())
             if language is not None:
-                code = _dedented(text[opened.end() + 1 : fence.start()], opened)
+                code = _dedented(lines, opened[1].count(" "))
                 block = CodeBlock(language=language, code=code)
             opened = None
-        elif marks.startswith(opened.group(1)) and LANGUAGES.get(tag):
-            opened = fence  # the one before was never closed
+        elif opened is None or LANGUAGES.get(fence[3].lower()):
+            opened, lines = fence, []  # where one was open, it was never closed
+        else:
+            lines.append(line)
     return block

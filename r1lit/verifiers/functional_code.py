@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from r1lit.batches import Problem
+from r1lit.problems import Problem
 from r1lit.text.code_block import CodeBlock
 from r1lit.verifiers.code import CodeVerifier
 
@@ -20,7 +20,7 @@ class FunctionalCodeVerifier(CodeVerifier):
     follows the prompt. MBPP: ``meta`` holds ``tests``, a list of asserts, and may hold ``setup``,
     source that they need.
 
-    The asserts run in a process of ours and call the program, in a sandbox, by plain data.
+    The asserts run in a sandbox of their own and call the program, in another, by plain data.
 
     >>> meta = {"tests": ["assert add(1, 2) == 3"]}
     >>> problem = Problem(uid="", question="", answer="", source="", meta=meta)

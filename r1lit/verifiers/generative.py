@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from r1lit.batches import Problem, Status, Verdict
+from r1lit.client import in_parallel
+from r1lit.problems import Problem, Status, Verdict
 from r1lit.text.extract import extract_answer, thinking_and_answer
-from r1lit.verifiers.asking import GenerativeJudge, key_of
 from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.generative_judge import GenerativeJudge, key_of
 
 MAX_CHARACTERS = 20_000
 _VERDICT = re.compile(r"VERDICT: (CORRECT|INCORRECT)")
@@ -62,7 +62,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     Replies are kept in ``cache`` (a file; several processes may share it), so the same answer to
     the same question is judged once. Failures are not kept. ``canonical`` is None: the judge can
     say that an answer is right but not which answers are the same. An endpoint that refuses the
-    key or does not know the model raises ``ValueError``: no response is to blame for that.
+    key or does not know the model raises ``SetupError``.
 
     Args:
         num_threads: requests under way at once. An in-process model needs 1.
@@ -96,7 +96,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
         if known is not None:
             status, reason = known
             return conclude(status, None, reason, start)
-        return self._ask(key, answer, problem, start)
+        return self._request(key, answer, problem, start)
 
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Decide about many responses, in order, ``num_threads`` at a time."""
@@ -108,25 +108,24 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
             for row, (response, problem) in enumerate(pairs)
         ]
         rows = sorted(set(row_of))
-        with ThreadPoolExecutor(min(self.num_threads, max(1, len(rows)))) as pool:
-            verdicts = pool.map(lambda row: self.verify(*pairs[row]), rows)
-            by_row = dict(zip(rows, verdicts, strict=True))
+        verdicts = in_parallel(lambda row, _: self.verify(*pairs[row]), rows, self.num_threads)
+        by_row = dict(zip(rows, verdicts, strict=True))
         return [by_row[row] for row in row_of]
 
     def _key(self, answer: str, problem: Problem) -> str:
         return key_of(INSTRUCTIONS, self.name, problem.question, problem.answer, answer)
 
-    def _ask(self, key: str, answer: str, problem: Problem, start: float) -> Verdict:
-        said = self.ask(
+    def _request(self, key: str, answer: str, problem: Problem, start: float) -> Verdict:
+        judgement = self.request(
             partial(judge_prompt, problem, answer),
             read_verdict,
             lambda is_correct: "right" if is_correct else "wrong",
         )
-        failed = said.status in ("timeout", "error")
-        reason = said.text if failed else _reason(said.status, said.text)
-        if said.value is not None:
-            self.judgements.put(key, said.status, reason)
-        return conclude(said.status, None, reason, start)
+        status, text = judgement.status, judgement.text
+        reason = text if status in ("timeout", "error") else _reason(status, text)
+        if judgement.value is not None:
+            self.judgements.put(key, status, reason)
+        return conclude(status, None, reason, start)
 
 
 def judge_prompt(problem: Problem, answer: str, fence: str) -> str:
@@ -161,10 +160,10 @@ def read_verdict(reply: str, fence: str) -> bool | None:
     >>> read_verdict("VERDICT: CORRECT, I think", "f00d") is None
     True
     """
-    _, told = thinking_and_answer(reply)  # judges think too, and their drafts do not count
-    lines = [line.strip() for line in told.strip().splitlines()]
+    _, answer = thinking_and_answer(reply)  # judges think too, and their drafts do not count
+    lines = [line.strip() for line in answer.strip().splitlines()]
     match = _VERDICT.fullmatch(lines[-1]) if lines else None
-    if match is None or fence in told:
+    if match is None or fence in answer:
         return None
     verdicts = {line for line in lines if _VERDICT.fullmatch(line)}
     return match.group(1) == "CORRECT" if len(verdicts) == 1 else None

@@ -1,4 +1,4 @@
-"""What a generative judge said before, and what saying it cost."""
+"""The cache of a generative judge's judgements, and the log of its requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from r1lit import jsonl
-from r1lit.batches import Status
+from r1lit.problems import Status
 from r1lit.verifiers.endpoint import Reply
 
 _WAIT_S = 60.0
@@ -65,8 +65,9 @@ class CostLog:
     """One line of JSON per request to a judge, and their sums.
 
     A line has the ``time`` (Unix, seconds) the request began, ``judge``, ``attempt``, ``status``,
-    ``seconds`` and the endpoint's ``prompt_tokens`` and ``completion_tokens`` (null where it counts
-    none). ``totals`` has the sums of this process: requests, seconds, tokens of either kind, and
+    ``seconds``, the endpoint's ``prompt_tokens`` and ``completion_tokens`` (null where it counts
+    none), and ``error``, the reason of a request without a reply (else null).
+    ``totals`` has the sums of this process: requests, seconds, tokens of either kind, and
     requests by status. Without ``path`` there are only the sums.
     """
 
@@ -84,7 +85,15 @@ class CostLog:
         self.__dict__.update(state)
         self._lock = threading.Lock()
 
-    def add(self, judge: str, attempt: int, status: Status, seconds: float, reply: Reply) -> None:
+    def add(
+        self,
+        judge: str,
+        attempt: int,
+        status: Status,
+        seconds: float,
+        reply: Reply,
+        error: str | None = None,
+    ) -> None:
         """Log one request that took ``seconds`` until now."""
         numbers = {
             "seconds": round(seconds, 4),
@@ -97,4 +106,4 @@ class CostLog:
         if self.path is not None:
             began = round(time.time() - seconds, 3)
             line = {"time": began, "judge": judge, "attempt": attempt, "status": status, **numbers}
-            jsonl.append(self.path, [line])
+            jsonl.append(self.path, [{**line, "error": error}])

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Protocol
 
 from r1lit.text.extract import thinking_and_answer
-from r1lit.verifiers.asking import GenerativeJudge, key_of
+from r1lit.verifiers.generative_judge import GenerativeJudge, key_of
 
 LOWEST, HIGHEST = 1, 10
 MAX_CHARACTERS = 20_000
 _SCORES = re.compile(r"SCORES: (\d{1,2}) (\d{1,2})")
 
 INSTRUCTIONS = """\
-You compare two answers to the same message of a user. Grader how well each one helps the user: \
+You compare two answers to the same message of a user. Judge how well each one helps the user: \
 whether it is right, complete, clear and to the point, in the language of the message. Neither \
 length nor the order in which the answers stand matters.
 
@@ -61,7 +61,7 @@ class GenerativePreference(GenerativeJudge):
     Its last line must be ``SCORES: 7 4``; a reply that does not end so, or repeats the fence, is
     asked for again up to ``attempts`` times, and then there is no judgement, as when the endpoint
     fails. Judgements are kept in ``cache``, each draw by itself; failures are not. A judge at
-    temperature 0 says the same at every draw in one order: ask it at a higher one.
+    temperature 0 replies the same at every draw in one order: use a higher one.
 
     >>> judge = GenerativePreference(lambda prompt: "The first is right.\nSCORES: 8 3")
     >>> judge("What is 2 + 2?", "4", "5")
@@ -76,14 +76,14 @@ class GenerativePreference(GenerativeJudge):
         known = self.judgements.get(key)
         if known is not None:
             return float(known[1])
-        said = self.ask(
+        judgement = self.request(
             partial(comparison_prompt, prompt, first, second),
             read_scores,
             lambda _: "right",  # the log's word for a reply that could be read
         )
-        if said.value is None:
+        if judgement.value is None:
             return None
-        difference = float(said.value[0] - said.value[1])
+        difference = float(judgement.value[0] - judgement.value[1])
         self.judgements.put(key, "right", str(difference))
         return difference
 
@@ -105,10 +105,10 @@ def read_scores(reply: str, fence: str) -> tuple[int, int] | None:
     >>> read_scores("SCORES: 11 4", "f00d") is None
     True
     """
-    _, told = thinking_and_answer(reply)  # judges think too, and their drafts do not count
-    lines = told.strip().splitlines()
+    _, answer = thinking_and_answer(reply)  # judges think too, and their drafts do not count
+    lines = answer.strip().splitlines()
     match = _SCORES.fullmatch(lines[-1].strip()) if lines else None
-    if match is None or fence in told:
+    if match is None or fence in answer:
         return None
     first, second = int(match[1]), int(match[2])
     return (

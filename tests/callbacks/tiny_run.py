@@ -60,11 +60,13 @@ def rollout_of(responses: list[Response], group_size: int, iteration: int = 0) -
         prompts=((1, 2),) * num_prompts,
         responses=tuple(responses),
         response_BT=torch.ones(num_rows, 3, dtype=torch.long),
-        mask_BT=torch.ones(num_rows, 3, dtype=torch.bool),
+        length_B=torch.full((num_rows,), 3),
+        loss_mask_BT=torch.ones(num_rows, 3, dtype=torch.bool),
+        logp_sampler_BT=torch.zeros(num_rows, 3),
         logp_old_BT=torch.zeros(num_rows, 3),
         rewards={"accuracy": right_PG, "format": form_PG},
         reward_PG=reward_PG,
-        advantage_B=(reward_PG - reward_PG.mean(1, keepdim=True)).flatten(),
+        advantage_BT=(reward_PG - reward_PG.mean(1, keepdim=True)).view(-1, 1).expand(-1, 3),
     )
 
 

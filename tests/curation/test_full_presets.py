@@ -50,7 +50,7 @@ def small(value: Any, folder: Path, policy: Path) -> Any:
     if str(value.get("class_path", "")).endswith("ServerEngine"):
         return IN_PROCESS
     if str(value.get("class_path", "")).endswith("ChatEndpoint"):
-        nowhere = {"url": "http://127.0.0.1:9/v1", "retries": 0, "timeout_s": 5}
+        nowhere = {"base_url": "http://127.0.0.1:9/v1", "max_retries": 0, "timeout_s": 5}
         return {**made, "init_args": {**made["init_args"], **nowhere}}
     if "max_tokens" in value and "temperature" in value:
         made["max_tokens"] = 6
@@ -69,7 +69,7 @@ def test_a_preset_draws_and_curates(path, tmp_path, long_policy):
         rows = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(count)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     config = small(yaml.safe_load(path.read_text()), tmp_path, long_policy)
-    config["data"]["init_args"]["num_samples"] = 2
+    config["data"]["init_args"]["evaluation"]["num_samples"] = 2
     config["model"]["init_args"]["dtype"] = "float32"
     config["trainer"]["accelerator"] = "cpu"
     (tmp_path / "preset.yaml").write_text(yaml.safe_dump(config, allow_unicode=True))
@@ -95,7 +95,7 @@ def test_the_three_ways_and_the_rejection_sampling_are_there():
 def test_the_few_shot_example_is_cut_at_the_next_question():
     config = yaml.safe_load((FULL / "cold_start" / "few_shot.yaml").read_text())
     stop = config["model"]["init_args"]["sampling"]["stop"]
-    template = config["data"]["init_args"]["template"]
+    template = config["data"]["init_args"]["prompts"]["template"]
     assert template.count("\nQuestion:") == 2 and template.endswith("Question: {question}\nAnswer:")
     callback = config["trainer"]["callbacks"][0]["init_args"]
     assert stop == callback["cut"] == ["\nQuestion:"]

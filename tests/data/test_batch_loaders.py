@@ -101,11 +101,11 @@ def test_shares_of_all_processes_make_the_batch(world_size):
 
 
 def test_what_does_not_divide_among_processes_is_named():
-    with pytest.raises(ValueError, match=r"^data.prompts_per_iteration: 3 does not divide .* 2 "):
+    with pytest.raises(ValueError, match=r"^data.rollout.prompts_per_iteration: 3 does not.* 2 "):
         prompt_loader(count=3, rank=0, world_size=2)
-    with pytest.raises(ValueError, match=r"^data.num_reserve_prompts: 1 does not divide .* 2 "):
+    with pytest.raises(ValueError, match=r"^data.rollout.num_reserve_prompts: 1 does not.* 2 "):
         prompt_loader(count=4, reserve=1, rank=0, world_size=2)
-    with pytest.raises(ValueError, match=r"^data.train_batch_size: 4 does not divide .* 3 "):
+    with pytest.raises(ValueError, match=r"^data.packing.train_batch_size: 4 does not.* 3 "):
         row_loader(count=4, rank=0, world_size=3)
 
 

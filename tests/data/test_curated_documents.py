@@ -187,8 +187,7 @@ def test_a_mixture_in_yaml_is_trained_on(tmp_path, capsys):
                         },
                     }
                 ],
-                "max_seq_len": 64,
-                "train_batch_size": 2,
+                "packing": {"max_seq_len": 64, "train_batch_size": 2},
                 "num_iterations": 2,
             },
         },

@@ -7,7 +7,15 @@ import torch
 from trainer_doubles import ListDocuments, ListProblems, Recorder, make_trainer, numbered
 
 from r1lit.batches import PackedRows, PromptBatch
-from r1lit.data import Document, R1DataModule, TableProblems
+from r1lit.data import (
+    Document,
+    EvaluationOptions,
+    PackingOptions,
+    PromptOptions,
+    R1DataModule,
+    RolloutOptions,
+    TableProblems,
+)
 from r1lit.data.prompts import encode_prompts
 from r1lit.text.templates import render
 
@@ -26,13 +34,10 @@ def test_a_fit_on_problems(tokenizer):
     data = R1DataModule(
         train=[numbered(6), numbered(4, "w", "other")],
         validation=[numbered(5, "v", "held out")],
-        template="question_answer",
-        prompts_per_iteration=4,
-        group_size=3,
-        num_reserve_prompts=2,
+        prompts=PromptOptions(template="question_answer"),
+        rollout=RolloutOptions(prompts_per_iteration=4, group_size=3, num_reserve_prompts=2),
         num_iterations=3,
-        num_samples=2,
-        validation_prompts_per_batch=3,
+        evaluation=EvaluationOptions(num_samples=2, prompts_per_batch=3),
     )
     module = Recorder(tokenizer)
     make_trainer(max_epochs=1, num_sanity_val_steps=1).fit(module, data)
@@ -53,8 +58,7 @@ def test_a_fit_on_documents(bos_tokenizer):
     data = R1DataModule(
         documents=[ListDocuments(WORDS)],
         validation_documents=[ListDocuments(WORDS[:5])],
-        max_seq_len=20,
-        train_batch_size=1,
+        packing=PackingOptions(max_seq_len=20, train_batch_size=1),
     )
     module = Recorder(bos_tokenizer)
     make_trainer(max_epochs=1).fit(module, data)
@@ -67,15 +71,49 @@ def test_a_fit_on_documents(bos_tokenizer):
     assert responses == sum(len(d.response) + 1 for d in WORDS)
 
 
+def test_a_fit_on_documents_with_held_out_documents_and_problems(tokenizer):
+    data = R1DataModule(
+        documents=[ListDocuments(WORDS)],
+        validation_documents=[ListDocuments(WORDS[:5])],
+        validation=[numbered(5, "v", "held out")],
+        packing=PackingOptions(max_seq_len=20, train_batch_size=1),
+        evaluation=EvaluationOptions(num_samples=2, prompts_per_batch=3),
+    )
+    module = Recorder(tokenizer)
+    make_trainer(max_epochs=1).fit(module, data)
+    assert all(isinstance(b, PackedRows) for b in module.seen)
+    rows = [b for b in module.validated if isinstance(b, PackedRows)]
+    prompts = [b for b in module.validated if isinstance(b, PromptBatch)]
+    assert len(rows) == len(data.rows["validation"])
+    assert [p.uid for b in prompts for p in b.problems] == [f"v{i}" for i in range(5)]
+    assert module.validated == [*rows, *prompts]
+
+
+def test_held_out_problems_whose_prompts_are_imitated(tokenizer):
+    """The prompt as sent counts: in another template the question is another prompt."""
+    imitated = [Document(prompt=render("question_answer", "held out 1"), response="x"), *WORDS]
+    both = {"documents": [ListDocuments(imitated)], "validation": [numbered(3, "v", "held out")]}
+    same = both | {"prompts": PromptOptions(template="question_answer")}
+    with pytest.raises(ValueError, match=r"^leak: 1 of 3 problems of data.validation .* 'v1'"):
+        setup(R1DataModule(**same), tokenizer)
+    setup(R1DataModule(**same, allow_overlap=True), tokenizer)
+    setup(R1DataModule(**both, prompts=PromptOptions(template="plain")), tokenizer)
+
+
 def test_padding_falls_back_on_eos(make_tokenizer):
     tokenizer = make_tokenizer()
     tokenizer.pad_token = None
-    data = setup(R1DataModule(documents=[ListDocuments(WORDS)], max_seq_len=99), tokenizer)
+    data = setup(
+        R1DataModule(documents=[ListDocuments(WORDS)], packing=PackingOptions(max_seq_len=99)),
+        tokenizer,
+    )
     assert data.train_dataloader().pad_id == tokenizer.eos_token_id
 
 
 def test_a_reload_within_a_fit_continues(tokenizer):
-    data = R1DataModule(train=[numbered(9)], prompts_per_iteration=4, num_iterations=2)
+    data = R1DataModule(
+        train=[numbered(9)], rollout=RolloutOptions(prompts_per_iteration=4), num_iterations=2
+    )
     module = Recorder(tokenizer)
     make_trainer(max_epochs=3, reload_dataloaders_every_n_epochs=1).fit(module, data)
     assert [b.iteration for b in module.seen] == list(range(6))
@@ -88,8 +126,7 @@ def test_test_and_predict_read_their_own_problems(tokenizer):
     data = R1DataModule(
         train=[numbered(4)],
         test=[numbered(3, "t", "tested")],
-        validation_prompts_per_batch=2,
-        num_samples=5,
+        evaluation=EvaluationOptions(prompts_per_batch=2, num_samples=5),
     )
     module, trainer = Recorder(tokenizer), make_trainer()
     trainer.test(module, data, verbose=False)
@@ -115,12 +152,16 @@ def test_each_process_takes_its_share(tokenizer):
         data = R1DataModule(
             train=[numbered(8)],
             validation=[numbered(5, "v", "held out")],
-            prompts_per_iteration=4,
+            rollout=RolloutOptions(prompts_per_iteration=4),
         )
         shared = {"rank": rank, "num_replicas": 2}
         setup(data, tokenizer, distributed_sampler_kwargs=shared)
-        parts.append((data.train_dataloader().batch(0), list(data.val_dataloader())))
-    whole = setup(R1DataModule(train=[numbered(8)], prompts_per_iteration=4), tokenizer)
+        (held_out,) = data.val_dataloader()
+        parts.append((data.train_dataloader().batch(0), list(held_out)))
+    whole = setup(
+        R1DataModule(train=[numbered(8)], rollout=RolloutOptions(prompts_per_iteration=4)),
+        tokenizer,
+    )
     assert parts[0][0].problems + parts[1][0].problems == whole.train_dataloader().batch(0).problems
     held_out = [p.uid for _, batches in parts for b in batches for p in b.problems]
     assert sorted(held_out) == [f"v{i}" for i in range(5)]
@@ -134,21 +175,41 @@ def test_each_process_takes_its_share(tokenizer):
             r"^data.train and data.documents are both given",
         ),
         (
-            {"validation": [numbered(1)], "documents": [ListDocuments(WORDS)]},
-            r"^data.documents goes with data.validation_documents",
-        ),
-        (
             {"validation_documents": [ListDocuments(WORDS)]},
             r"^data.validation_documents is given without data.documents",
         ),
-        ({"train": [numbered(1)], "group_size": 0}, r"^data.group_size: 0 is not positive"),
-        ({"train": [numbered(1)], "num_iterations": 0}, r"^data.num_iterations: 0 is not"),
-        ({"train": [numbered(1)], "num_reserve_prompts": -1}, r"^data.num_reserve_prompts: -1"),
+        (
+            {"train": [numbered(1)], "num_iterations": 0},
+            r"^data.num_iterations: 0 is not",
+        ),
     ],
 )
 def test_what_cannot_go_together_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         R1DataModule(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        (PromptOptions, "prompts.max_tokens"),
+        (RolloutOptions, "rollout.prompts_per_iteration"),
+        (RolloutOptions, "rollout.group_size"),
+        (PackingOptions, "packing.max_seq_len"),
+        (PackingOptions, "packing.train_batch_size"),
+        (EvaluationOptions, "evaluation.num_samples"),
+        (EvaluationOptions, "evaluation.prompts_per_batch"),
+    ],
+)
+def test_counts_are_at_least_1(options, key):
+    with pytest.raises(ValueError, match=rf"^data.{key}: 0 is not at least 1$"):
+        options(**{key.split(".")[1]: 0})
+
+
+def test_a_reserve_may_be_0_and_not_less():
+    assert RolloutOptions(num_reserve_prompts=0)
+    with pytest.raises(ValueError, match=r"^data.rollout.num_reserve_prompts: -1 is negative"):
+        RolloutOptions(num_reserve_prompts=-1)
 
 
 @pytest.mark.parametrize(
@@ -162,25 +223,25 @@ def test_what_cannot_go_together_is_named(options, message):
         ({"train": [ListProblems([])]}, "fit", r"^data.train: its sources yield no problems"),
         ({"documents": [ListDocuments([])]}, "fit", r"sources of train yield no documents"),
         (
-            {"train": [numbered(12)], "template": "plain", "max_prompt_tokens": 10},
+            {"train": [numbered(12)], "prompts": PromptOptions(template="plain", max_tokens=10)},
             "fit",
-            r"^data.train: 2 of 12 prompts are longer than 10 tokens \(data.max_prompt_tokens\);"
+            r"^data.train: 2 of 12 prompts are longer than 10 tokens \(data.prompts.max_tokens\);"
             r" the longest has 11$",
         ),
         (
-            {"train": [numbered(12)], "template": "plain"},
+            {"train": [numbered(12)], "prompts": PromptOptions(template="plain")},
             "fit",
             r"^data.train: 2 of 12 .* than 10 tokens \(max_position_embeddings less 1\)",
         ),
         (
-            {"documents": [ListDocuments(WORDS)], "max_seq_len": 12},
+            {"documents": [ListDocuments(WORDS)], "packing": PackingOptions(max_seq_len=12)},
             "fit",
-            r"^max_seq_len: 12 tokens are too few for document \d+, which has 1\d",
+            r"^data.packing.max_seq_len: 12 tokens are too few for document \d+, which has 1\d",
         ),
         (
-            {"documents": [ListDocuments(WORDS)], "max_seq_len": 20},
+            {"documents": [ListDocuments(WORDS)], "packing": PackingOptions(max_seq_len=20)},
             "fit",
-            r"^data.max_seq_len: 20 lets in a document of 15 tokens, .* is 11",
+            r"^data.packing.max_seq_len: 20 lets in a document of 15 tokens, .* is 11",
         ),
     ],
 )
@@ -190,7 +251,10 @@ def test_what_cannot_be_used_is_named(tokenizer, options, stage, message):
 
 
 def test_truncation_when_asked_for(tokenizer):
-    data = R1DataModule(documents=[ListDocuments(WORDS)], max_seq_len=12, too_long="truncate")
+    data = R1DataModule(
+        documents=[ListDocuments(WORDS)],
+        packing=PackingOptions(max_seq_len=12, too_long="truncate"),
+    )
     plan = setup(data, tokenizer).describe()
     assert max(len(d) for d in data.documents["train"]) == 12
     assert plan["num_truncated_documents"] == sum(
@@ -231,20 +295,24 @@ def test_gsm8k_does_not_leak_and_is_described(real, tokenizer):
         )
 
     data = R1DataModule(
-        train=[gsm8k("train"), numbered(3)], validation=[gsm8k("test")], template="plain"
+        train=[gsm8k("train"), numbered(3)],
+        validation=[gsm8k("test")],
+        prompts=PromptOptions(template="plain"),
     )
     plan = setup(data, tokenizer).describe()
     assert plan["num_train_problems"] == {"gsm8k": 7473, "list": 3}
     assert plan["num_validation_problems"] == {"gsm8k": 1319}
     assert plan["num_iterations"] == 7476 // 16
-    assert plan["longest_train_prompt"] == max(len(p) for p in data.prompts["train"])
+    assert plan["longest_train_prompt"] == max(len(p) for p in data.prompt_ids["train"])
     leaking = R1DataModule(train=[gsm8k("test", 99)], validation=[gsm8k("test", 77)])
     with pytest.raises(ValueError, match="leak: 77 of 77"):
         setup(leaking, tokenizer)
 
 
 def test_documents_are_described(tokenizer):
-    data = R1DataModule(documents=[ListDocuments(WORDS)], max_seq_len=20, train_batch_size=2)
+    data = R1DataModule(
+        documents=[ListDocuments(WORDS)], packing=PackingOptions(max_seq_len=20, train_batch_size=2)
+    )
     plan = setup(data, tokenizer).describe()
     num_tokens = sum(len(d.prompt) + len(d.response) + 1 for d in WORDS)
     first_is_response = sum(not d.prompt for d in WORDS)

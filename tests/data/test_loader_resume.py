@@ -6,16 +6,15 @@ import pytest
 import torch
 from trainer_doubles import ListDocuments, Recorder, SaveEverywhere, make_trainer, numbered
 
-from r1lit.data import Document, R1DataModule
+from r1lit.data import Document, EvaluationOptions, PackingOptions, R1DataModule, RolloutOptions
 
 
 def problem_data(**options):
     return R1DataModule(
         train=[numbered(11)],
         validation=[numbered(3, "v", "held out")],
-        prompts_per_iteration=3,
-        num_reserve_prompts=1,
-        validation_prompts_per_batch=2,
+        rollout=RolloutOptions(prompts_per_iteration=3, num_reserve_prompts=1),
+        evaluation=EvaluationOptions(prompts_per_batch=2),
         **options,
     )
 
@@ -25,8 +24,7 @@ def document_data(**options):
     return R1DataModule(
         documents=[ListDocuments(words)],
         validation_documents=[ListDocuments(words[:3])],
-        max_seq_len=20,
-        train_batch_size=2,
+        packing=PackingOptions(max_seq_len=20, train_batch_size=2),
         **options,
     )
 

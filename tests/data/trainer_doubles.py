@@ -50,7 +50,7 @@ class Recorder(LightningModule):
         optimizer.step()
         optimizer.zero_grad()
 
-    def validation_step(self, batch, batch_idx):
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
         self.validated.append(batch)
 
     def test_step(self, batch, batch_idx):

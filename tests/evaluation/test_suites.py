@@ -128,7 +128,7 @@ def test_a_suite_runs_on_a_local_file_through_one_key(path, policy, tmp_path, ca
         [
             "test", "-c", str(path), f"--data.test.path={table}",
             f"--model.policy={policy}", f"--model.dirpath={run}", "--model.dtype=float32",
-            "--model.sampling.max_tokens=4", "--data.num_samples=2",
+            "--model.sampling.max_tokens=4", "--data.evaluation.num_samples=2",
             "--model.grader=stand_ins.PlainJudge", "--trainer.accelerator=cpu",
         ]
     )  # fmt: skip
@@ -147,7 +147,7 @@ def test_a_suite_holds_the_papers_settings(path):
     config = yaml.safe_load(path.read_text())
     sampling = config["model"]["init_args"]["sampling"]
     assert sampling == {"temperature": 0.6, "top_p": 0.95, "max_tokens": 32768}
-    k = config["data"]["init_args"]["num_samples"]
+    k = config["data"]["init_args"]["evaluation"]["num_samples"]
     assert k == PAPER_K.get(path.stem, k)
     assert config["model"]["init_args"]["suite"] == path.stem
 
@@ -160,7 +160,7 @@ def test_level_and_rating_are_reported(policy, tmp_path):
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = [
         f"--data.test.path={table}", f"--model.policy={policy}", "--model.dtype=float32",
-        "--model.sampling.max_tokens=4", "--data.num_samples=2",
+        "--model.sampling.max_tokens=4", "--data.evaluation.num_samples=2",
         "--model.grader=stand_ins.PlainJudge", "--trainer.accelerator=cpu",
     ]  # fmt: skip
     folder = ROOT / "configs" / "eval"

@@ -26,7 +26,12 @@ FAST: dict[str, Any] = {"trainer": {"precision": "32-true", "enable_model_summar
 SMALL: dict[str, dict[str, Any]] = {
     "distilled": {
         "model": {"init_args": {"micro_batch_tokens": 256}},
-        "data": {"init_args": {"max_seq_len": 64, "train_batch_size": 2, "num_iterations": 4}},
+        "data": {
+            "init_args": {
+                "packing": {"max_seq_len": 64, "train_batch_size": 2},
+                "num_iterations": 4,
+            }
+        },
         **FAST,
     },
     "rl": {
@@ -41,8 +46,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "data": {
             "init_args": {
                 "train": [{"class_path": WORLD, "init_args": {"num_problems": 4}}],
-                "prompts_per_iteration": 2,
-                "group_size": 2,
+                "rollout": {"prompts_per_iteration": 2, "group_size": 2},
             }
         },
         **FAST,
@@ -54,7 +58,7 @@ SMALL: dict[str, dict[str, Any]] = {
                 "test": [
                     {"class_path": WORLD, "init_args": {"split": "held_out", "num_problems": 2}}
                 ],
-                "num_samples": 2,
+                "evaluation": {"num_samples": 2},
             }
         },
         **FAST,
@@ -113,7 +117,7 @@ def test_rl_ends_when_it_has_computed_as_much_as_distillation(experiment, tmp_pa
     asked = {}
     for arm in ("base", "distilled", "rl"):
         text = (tmp_path / f"out/{arm}/seed-0/evaluation/evaluation.yaml").read_text()
-        asked[arm] = yaml.safe_load(text)["data"]["init_args"]["template"]
+        asked[arm] = yaml.safe_load(text)["data"]["init_args"]["prompts"]["template"]
     assert asked == {"base": "chat", "distilled": "chat", "rl": "r1_zero"}
     capsys.readouterr()
     assert report.main([str(experiment)]) == 0

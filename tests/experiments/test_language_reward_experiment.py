@@ -35,11 +35,10 @@ def tiny(policy: Path) -> dict:
                 "validation": [
                     {"class_path": world, "init_args": {"split": "held_out", "num_problems": 2}}
                 ],
-                "template": "r1_zero",  # the tiny policy has no chat template
-                "prompts_per_iteration": 2,
-                "group_size": 2,
+                "prompts": {"template": "r1_zero"},  # the tiny policy has no chat template
+                "rollout": {"prompts_per_iteration": 2, "group_size": 2},
                 "num_iterations": 2,
-                "num_samples": 2,
+                "evaluation": {"num_samples": 2},
             }
         },
         "trainer": {"val_check_interval": 1},

@@ -29,10 +29,9 @@ TINY = {
                     "init_args": {"split": "held_out", "num_problems": 2},
                 }
             ],
-            "prompts_per_iteration": 2,
-            "group_size": 4,
+            "rollout": {"prompts_per_iteration": 2, "group_size": 4},
             "num_iterations": 2,
-            "num_samples": 2,
+            "evaluation": {"num_samples": 2},
         }
     },
     "trainer": {"val_check_interval": 1, "enable_model_summary": False},

@@ -38,11 +38,13 @@ def rollout(*groups: str) -> Rollout:
         prompts=((0,),) * shape[0],
         responses=responses,
         response_BT=torch.zeros(len(responses), 1, dtype=torch.long),
-        mask_BT=torch.ones(len(responses), 1, dtype=torch.bool),
+        length_B=torch.ones(len(responses), dtype=torch.long),
+        loss_mask_BT=torch.ones(len(responses), 1, dtype=torch.bool),
+        logp_sampler_BT=torch.zeros(len(responses), 1),
         logp_old_BT=torch.zeros(len(responses), 1),
         rewards={},
         reward_PG=torch.zeros(shape),
-        advantage_B=torch.zeros(len(responses)),
+        advantage_BT=torch.zeros(len(responses), 1),
     )
 
 

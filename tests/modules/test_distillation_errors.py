@@ -61,9 +61,13 @@ def test_settings(
     ("change", "options", "message"),
     [
         ({}, {"on_policy": 0.0}, "data.documents: null, but on_policy: 0 learns"),
-        ({}, {"on_policy": 0.5}, "data.group_size: 4 with on_policy: 0.5"),
-        (data(group_size=1), {"on_policy": 0.5}, "holds no text under 'response' in its meta"),
-        (data(num_reserve_prompts=4), {}, "data.num_reserve_prompts: 4"),
+        ({}, {"on_policy": 0.5}, "data.rollout.group_size: 4 with on_policy: 0.5"),
+        (
+            data(rollout={"group_size": 1}),
+            {"on_policy": 0.5},
+            "holds no text under 'response' in its meta",
+        ),
+        (data(rollout={"num_reserve_prompts": 4}), {}, "data.rollout.num_reserve_prompts: 4"),
         ({}, {"divergence": {"class_path": "r1lit.objectives.SampledReverseKL"},
               "sampling": {"temperature": 0.7, "max_tokens": 8}}, "temperature 0.7, top_p 1.0"),
         ({}, {"sampling": {"max_tokens": 250}}, "max_tokens: 250 after a prompt"),

@@ -38,7 +38,9 @@ def test_on_policy_with_stored_responses_too(
         "class_path": "r1lit.data.TableProblems",
         "init_args": {"path": str(path), "meta": ["response"]},
     }
-    change = merge(data(train=[source], group_size=1), {"trainer": {"val_check_interval": 2}})
+    change = merge(
+        data(train=[source], rollout={"group_size": 1}), {"trainer": {"val_check_interval": 2}}
+    )
     options = {
         "teacher": teacher, "on_policy": 0.6, "sft_weight": 0.5, "lr_scheduler": SCHEDULE,
         "divergence": {"class_path": "r1lit.objectives.GeneralizedJSD", "init_args": {"beta": 0.9}},

@@ -91,7 +91,9 @@ def test_verdicts_that_are_none_are_counted(policy, tmp_path):
 def test_a_response_depends_on_seed_problem_and_sample_alone(whole, policy, tmp_path):
     """Not on how many are drawn together, nor on k, nor on the other problems."""
     alone = {"class_path": "r1lit.rollout.PolicyEngine", "init_args": {"max_rows": 1}}
-    small = evaluate(tmp_path / "a", policy, change(engine=alone), data(num_samples=2))
+    small = evaluate(
+        tmp_path / "a", policy, change(engine=alone), data(evaluation={"num_samples": 2})
+    )
     expected = texts(whole)
     assert texts(small) == {name: text for name, text in expected.items() if name[1] < 2}
     two = evaluate(tmp_path / "b", policy, num_problems=2)
@@ -102,13 +104,13 @@ def test_a_response_depends_on_seed_problem_and_sample_alone(whole, policy, tmp_
 
 
 def test_raising_k_draws_only_what_is_missing(whole, policy, tmp_path):
-    run = evaluate(tmp_path, policy, data(num_samples=2))
+    run = evaluate(tmp_path, policy, data(evaluation={"num_samples": 2}))
     before = (run / "responses.jsonl").read_bytes()
     evaluate(tmp_path, policy)
     assert (run / "responses.jsonl").read_bytes().startswith(before)
     assert texts(run) == texts(whole)
     assert report(run)["pass_at_k"] == report(whole)["pass_at_k"]
-    evaluate(tmp_path, policy, data(num_samples=3))  # nothing to draw
+    evaluate(tmp_path, policy, data(evaluation={"num_samples": 3}))  # nothing to draw
     assert report(run)["num_samples"] == 3 and len(lines(run)) == 16
 
 
@@ -190,7 +192,7 @@ def test_a_full_disk_is_said_and_what_was_written_is_kept(whole, policy, tmp_pat
     [
         (change(sampling={"temperature": 0.5, "max_tokens": 8}), "sampling was"),
         (change(suite="other"), "suite was sums and is other"),
-        (data(template="question_answer"), "another prompt of problem 'sums-0-"),
+        (data(prompts={"template": "question_answer"}), "another prompt of problem 'sums-0-"),
     ],
 )
 def test_another_evaluation_does_not_mix(whole, policy, tmp_path, changed, message):
@@ -212,10 +214,10 @@ def test_weights_are_of_the_dtype_that_the_machine_is_fast_in(
 
 def test_a_retrained_policy_at_the_same_place_is_noticed(tmp_path):
     directory = save_policy(tmp_path / "policy", seed=1)
-    evaluate(tmp_path, directory, data(num_samples=1))
+    evaluate(tmp_path, directory, data(evaluation={"num_samples": 1}))
     save_policy(directory, seed=2)
     with pytest.raises(ValueError, match="fingerprint was"):
-        evaluate(tmp_path, directory, data(num_samples=1))
+        evaluate(tmp_path, directory, data(evaluation={"num_samples": 1}))
 
 
 def test_two_processes_do_not_write_to_one_folder(policy, tmp_path):
@@ -226,10 +228,10 @@ def test_two_processes_do_not_write_to_one_folder(policy, tmp_path):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(ValueError, match="dirpath: another evaluation is writing to"):
-            evaluate(tmp_path, policy, data(num_samples=1))
+            evaluate(tmp_path, policy, data(evaluation={"num_samples": 1}))
         assert not (folder / "responses.jsonl").exists()
         other.kill()
-    evaluate(tmp_path, policy, data(num_samples=1))  # a killed process lets go
+    evaluate(tmp_path, policy, data(evaluation={"num_samples": 1}))  # a killed process lets go
     assert (folder / "report.json").exists()
     with FileLock(folder / ".lock", timeout=0):  # and an evaluation that ended
         pass

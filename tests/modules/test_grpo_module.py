@@ -205,8 +205,13 @@ def test_dynamic_sampling_replaces_unmixed_groups(fit, tmp_path: Path) -> None:
         dynamic_sampling=True,
         rewards=[RARE],
     )
-    fit("with", rare, data(num_reserve_prompts=8, group_size=4))
-    fit("without", rare, model(dynamic_sampling=False), data(num_reserve_prompts=8, group_size=4))
+    fit("with", rare, data(rollout={"num_reserve_prompts": 8, "group_size": 4}))
+    fit(
+        "without",
+        rare,
+        model(dynamic_sampling=False),
+        data(rollout={"num_reserve_prompts": 8, "group_size": 4}),
+    )
     with_, without = metrics(tmp_path / "with"), metrics(tmp_path / "without")
     assert sum(line["train/num_groups_dropped"] for line in with_) > 0
     assert all(line["train/num_groups_dropped"] == 0 for line in without)

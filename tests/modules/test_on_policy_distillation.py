@@ -45,7 +45,10 @@ def stored(tmp_path: Path) -> dict[str, Any]:
         "init_args": {"path": str(path), "meta": ["response"]},
     }
     return data(
-        train=[source], group_size=1, prompts_per_iteration=8, num_iterations=6, validation=None
+        train=[source],
+        rollout={"group_size": 1, "prompts_per_iteration": 8},
+        num_iterations=6,
+        validation=None,
     ) | {"model": {"init_args": {"sampling": {"max_tokens": 24}}}}
 
 
@@ -144,17 +147,16 @@ def test_nothing_drawn_is_supervised_kd(
                 "init_args": {"path": str(table), "template": "r1_zero"},
             }
         ],
-        "max_seq_len": 256,
-        "train_batch_size": 16,
+        "packing": {"max_seq_len": 256, "train_batch_size": 16},
     }
     config["trainer"]["callbacks"] = config["trainer"]["callbacks"][6:]
     text = yaml.safe_dump(config).replace(str(tmp_path / "run"), str(tmp_path / "documents"))
     path = tmp_path / "documents.yaml"
     path.write_text(text)
-    cli = main(["fit", "-c", str(path), "--data.init_args.train_batch_size", "1",
+    cli = main(["fit", "-c", str(path), "--data.init_args.packing.train_batch_size", "1",
                 "--trainer.max_steps", "0"])  # fmt: skip
     num_rows = len(cli.datamodule.rows["train"])
-    main(["fit", "-c", str(path), "--data.init_args.train_batch_size", str(num_rows)])
+    main(["fit", "-c", str(path), "--data.init_args.packing.train_batch_size", str(num_rows)])
     other = lines(tmp_path / "documents")[0]
     for key in ("train/loss", "train/divergence", "train/cross_entropy", "train/grad_norm"):
         assert first[key] == pytest.approx(other[key], rel=1e-3), key

@@ -93,7 +93,7 @@ def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: 
             "class_path": "torch.optim.lr_scheduler.LinearLR",
             "init_args": {"total_iters": 12},
         },
-    ) | data(num_reserve_prompts=4)
+    ) | data(rollout={"num_reserve_prompts": 4})
     refresh = {
         "class_path": "r1lit.callbacks.ReferenceRefresh",
         "init_args": {"every_n_iterations": 2},

@@ -43,8 +43,7 @@ def sft(run: Path, policy: Path, documents: Path, **model: Any) -> Path:
                         "init_args": {"path": str(documents)},
                     }
                 ],
-                "max_seq_len": 64,
-                "train_batch_size": 4,
+                "packing": {"max_seq_len": 64, "train_batch_size": 4},
                 "num_iterations": 30,
             },
         },

@@ -36,10 +36,9 @@ def run_folder(tmp_path, monkeypatch) -> Path:
             world("WorldCountdown", "held_out", 2),
             world("WorldChain", "held_out", 2),
         ],
-        "prompts_per_iteration": 2,
-        "group_size": 4,
+        "rollout": {"prompts_per_iteration": 2, "group_size": 4},
         "num_iterations": 2,
-        "num_samples": 2,
+        "evaluation": {"num_samples": 2},
     }
     keep = ("EvaluateFirst", "ResponseLength", "MajorityVoteEvaluation", "ReflectionWords")
     config["trainer"] |= {

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GRPOSequence, Objective
+from r1lit.objectives import (
+    CISPO,
+    DAPO,
+    GRPO,
+    GSPO,
+    DrGRPO,
+    GRPOSequence,
+    LossInputs,
+    Objective,
+)
 
 FACTORIES: dict[str, Callable[..., Objective]] = {
     "GRPO": GRPO,
@@ -25,7 +35,7 @@ class Minibatch:
     logp_BT: Tensor
     logp_old_BT: Tensor
     logp_ref_BT: Tensor
-    advantage_B: Tensor
+    advantage_BT: Tensor
     mask_BT: Tensor
 
     def __getitem__(self, rows: slice | list[int]) -> Minibatch:
@@ -34,20 +44,19 @@ class Minibatch:
     def with_(self, **changes: Tensor) -> Minibatch:
         return replace(self, **changes)
 
+    def inputs(self, totals: Minibatch | None = None, **changes: Any) -> LossInputs:
+        """What an objective is given of these rows of the minibatch ``totals`` (itself)."""
+        whole_BT = (self if totals is None else totals).mask_BT
+        counts = {"num_rows": float(len(whole_BT)), "num_tokens": float(whole_BT.sum())}
+        return LossInputs(**{**vars(self), **counts, **changes})
+
 
 def loss_and_grad(
     objective: Objective, batch: Minibatch, totals: Minibatch | None = None
 ) -> tuple[Tensor, Tensor]:
     """Loss and gradient of ``batch`` as rows of the minibatch ``totals`` (itself by default)."""
-    whole = batch if totals is None else totals
     logp_BT = batch.logp_BT.clone().requires_grad_()
-    weight_BT = objective.token_weight_BT(
-        batch.mask_BT,
-        num_rows=float(len(whole.mask_BT)),
-        num_tokens=float(whole.mask_BT.sum()),
-        dtype=logp_BT.dtype,
-    )
-    loss = objective.loss(**{**vars(batch), "logp_BT": logp_BT}, weight_BT=weight_BT)
+    loss = objective.loss(batch.inputs(totals, logp_BT=logp_BT)).loss
     loss.backward()
     assert logp_BT.grad is not None
     return loss.detach(), logp_BT.grad
@@ -63,6 +72,8 @@ def ragged_minibatch() -> Minibatch:
         logp_BT=logp_old_BT + torch.randn(shape, generator=g, dtype=torch.float64) * 0.4,
         logp_old_BT=logp_old_BT,
         logp_ref_BT=logp_old_BT + torch.randn(shape, generator=g, dtype=torch.float64) * 0.4,
-        advantage_B=torch.tensor([1.5, -0.7, 0.9, -1.1, 0.4, -0.3], dtype=torch.float64),
+        advantage_BT=torch.tensor([1.5, -0.7, 0.9, -1.1, 0.4, -0.3], dtype=torch.float64)[
+            :, None
+        ].expand(shape),
         mask_BT=torch.arange(5)[None, :] < lengths_B[:, None],
     )

@@ -3,13 +3,13 @@ import math
 import pytest
 import torch
 
-from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, GRPOSequence
+from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, GRPOSequence, LossInputs
 from r1lit.objectives.diagnostics import (
     approx_kl_BT,
     entropy_BT,
-    logp_mismatch,
     masked_mean,
     masked_sum,
+    mismatch_sums,
     reference_kl_BT,
 )
 
@@ -20,19 +20,22 @@ OLD_BT = torch.tensor([[0.4, 0.4, 0.4], [0.4, NAN, NAN]], dtype=torch.float64).l
 LOGP_BT = torch.tensor([[0.6, 0.2, 0.5], [0.2, NAN, NAN]], dtype=torch.float64).log()
 
 
-def clip_fraction(objective, *, mask_BT, **arguments):
-    acts_BT = objective.clip_acts_BT(mask_BT=mask_BT, **arguments)
-    return masked_mean(acts_BT.double(), mask_BT)
+def clip_fraction(objective, inputs: LossInputs):
+    clipped_BT = objective.is_clipped_BT(inputs)
+    assert objective.metrics(inputs)["clip_fraction"] == clipped_BT.sum()
+    return masked_mean(clipped_BT.double(), inputs.mask_BT)
 
 
 def fraction(objective, *advantages: float) -> float:
-    return clip_fraction(
-        objective,
+    inputs = LossInputs(
         logp_BT=LOGP_BT,
         logp_old_BT=OLD_BT,
-        advantage_B=torch.tensor(advantages, dtype=torch.float64),
+        advantage_BT=torch.tensor(advantages, dtype=torch.float64)[:, None].expand(2, 3),
         mask_BT=MASK_BT,
-    ).item()
+        num_rows=2,
+        num_tokens=4,
+    )
+    return clip_fraction(objective, inputs).item()
 
 
 @pytest.mark.parametrize(
@@ -60,21 +63,15 @@ def test_clip_fraction_agrees_with_zero_gradients(batch):
     # For the clipped surrogates a token is clipped exactly where its gradient vanishes.
     for objective in (GRPO(), DAPO(), GRPOSequence(epsilon=0.2), GSPO()):
         logp_BT = batch.logp_BT.clone().requires_grad_()
-        arguments = {
-            "logp_BT": logp_BT,
-            "logp_old_BT": batch.logp_old_BT,
-            "advantage_B": batch.advantage_B,
-            "mask_BT": batch.mask_BT,
-        }
-        objective.surrogate_BT(**arguments)[batch.mask_BT].sum().backward()
+        inputs = batch.inputs(logp_BT=logp_BT)
+        objective.surrogate_BT(inputs)[batch.mask_BT].sum().backward()
         vanishing = (logp_BT.grad[batch.mask_BT] == 0).double().mean().item()
-        got = clip_fraction(objective, **arguments)
+        got = clip_fraction(objective, inputs)
         assert not got.requires_grad
         assert 0 < got.item() == pytest.approx(vanishing)
 
 
 def test_ratios_as_each_objective_uses_them():
-    arguments = {"logp_BT": LOGP_BT, "logp_old_BT": OLD_BT, "mask_BT": MASK_BT}
     tokens = [1.5, 0.5, 1.25, 0.5, 1.0, 1.0]
     for objective, expected in [
         (GRPO(), tokens),
@@ -82,7 +79,9 @@ def test_ratios_as_each_objective_uses_them():
         (GRPOSequence(), [1.5 * 0.5 * 1.25] * 3 + [0.5] * 3),
         (GSPO(), [(1.5 * 0.5 * 1.25) ** (1 / 3)] * 3 + [0.5] * 3),
     ]:
-        assert objective.ratio_BT(**arguments).flatten().tolist() == pytest.approx(expected)
+        assert objective.log_ratio_BT(
+            LOGP_BT, OLD_BT, MASK_BT
+        ).exp().flatten().tolist() == pytest.approx(expected)
 
 
 def test_masked_sum_and_mean():
@@ -121,14 +120,24 @@ def test_entropy_of_bfloat16_logits_is_computed_wide():
     assert entropy.item() == pytest.approx(math.log(1000), rel=1e-5)
 
 
-def test_logp_mismatch():
-    # Differences in logs of 1.5, 0.5, 1.25, 0.5.
-    logs = [abs(math.log(r)) for r in (1.5, 0.5, 1.25, 0.5)]
-    got = {k: v.item() for k, v in logp_mismatch(LOGP_BT, OLD_BT, MASK_BT).items()}
+def test_mismatch_sums():
+    rho = (1.5, 0.5, 1.25, 0.5)
+    got = {k: v.item() for k, v in mismatch_sums(LOGP_BT, OLD_BT, MASK_BT).items()}
     assert got == pytest.approx(
         {
             "max_abs": math.log(2),
-            "mean_abs": sum(logs) / 4,
-            "mean_ratio": (1.5 + 0.5 + 1.25 + 0.5) / 4,
+            "abs": sum(abs(math.log(r)) for r in rho),
+            "k3": sum(r - 1 - math.log(r) for r in rho),
+            "outside": 0.0,  # 0.5 and 2 are within
+            "rho": sum(rho),
+            "rho_squared": sum(r * r for r in rho),
         }
     )
+
+
+def test_ratios_outside_one_half_and_two_are_counted():
+    log_rho_BT = torch.tensor([[3.0, 1.9, 0.4]]).log()
+    sums = mismatch_sums(log_rho_BT, torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.bool))
+    assert sums["outside"].item() == 2.0
+    wild = mismatch_sums(torch.full((1, 3), 200.0), torch.zeros(1, 3), MASK_BT[:1])
+    assert all(value.isfinite() for value in wild.values())

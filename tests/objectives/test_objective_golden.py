@@ -24,6 +24,7 @@ from r1lit.objectives import (
     GroupNormalized,
     GRPOSequence,
     LeaveOneOut,
+    LossInputs,
     Objective,
 )
 
@@ -67,16 +68,16 @@ def compute() -> dict[str, dict[str, list[float] | float]]:
     for name, objective in objectives().items():
         advantage_PG = objective.advantage(reward_PG)
         leaf_BT = logp_BT.clone().requires_grad_()
-        loss = objective.loss(
+        inputs = LossInputs(
             logp_BT=leaf_BT,
             logp_old_BT=logp_old_BT,
             logp_ref_BT=logp_ref_BT,
-            advantage_B=advantage_PG.flatten(),
+            advantage_BT=advantage_PG.reshape(-1, 1).expand(8, 6),
             mask_BT=mask_BT,
-            weight_BT=objective.token_weight_BT(
-                mask_BT, num_rows=8, num_tokens=float(mask_BT.sum()), dtype=torch.float64
-            ),
+            num_rows=8,
+            num_tokens=float(mask_BT.sum()),
         )
+        loss = objective.loss(inputs).loss
         loss.backward()
         assert leaf_BT.grad is not None
         golden[name] = {

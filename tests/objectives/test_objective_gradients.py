@@ -11,12 +11,9 @@ from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GRPOSequence
 @pytest.mark.parametrize("name", [n for n in FACTORIES if n != "CISPO"])
 def test_gradient_is_that_of_the_loss(name, kl, batch):
     objective = FACTORIES[name](beta=0.3, kl=kl)
-    weight_BT = objective.token_weight_BT(
-        batch.mask_BT, num_rows=6, num_tokens=15, dtype=torch.float64
-    )
 
     def loss(logp_BT):
-        return objective.loss(**{**vars(batch), "logp_BT": logp_BT}, weight_BT=weight_BT)
+        return objective.loss(batch.inputs(logp_BT=logp_BT)).loss
 
     assert torch.autograd.gradcheck(loss, batch.logp_BT.clone().requires_grad_())
 
@@ -25,7 +22,7 @@ def test_gradient_of_cispo_is_weight_times_advantage(batch):
     # The surrogate holds a stop-gradient, so finite differences of its value do not apply.
     _, grad_BT = loss_and_grad(CISPO(epsilon_low=0.2, epsilon_high=0.28), batch)
     ratio_BT = (batch.logp_BT - batch.logp_old_BT).exp()
-    expected_BT = -ratio_BT.clamp(0.8, 1.28) * batch.advantage_B[:, None] / 15
+    expected_BT = -ratio_BT.clamp(0.8, 1.28) * batch.advantage_BT / 15
     expected_BT[~batch.mask_BT] = 0
     torch.testing.assert_close(grad_BT, expected_BT, rtol=1e-13, atol=1e-16)
     assert ((ratio_BT < 0.8) & batch.mask_BT).any() and ((ratio_BT > 1.28) & batch.mask_BT).any()
@@ -48,7 +45,7 @@ def test_on_policy_gradient_is_the_policy_gradient(name, batch):
     here = batch.with_(logp_BT=batch.logp_old_BT)
     _, grad_BT = loss_and_grad(FACTORIES[name](), here)
     scale_B = torch.tensor(ON_POLICY[name], dtype=torch.float64)
-    expected_BT = -(scale_B * batch.advantage_B)[:, None] * batch.mask_BT
+    expected_BT = -scale_B[:, None] * batch.advantage_BT * batch.mask_BT
     torch.testing.assert_close(grad_BT, expected_BT, rtol=1e-13, atol=1e-16)
 
 

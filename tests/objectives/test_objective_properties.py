@@ -26,14 +26,8 @@ def test_mean_totals_per_rank_make_the_averaged_loss_global(make, batch):
     objective = make(beta=0.05)
     losses = []
     for rows in ([0, 1], [2, 3, 4, 5]):
-        part = batch[rows]
-        weight_BT = objective.token_weight_BT(
-            part.mask_BT,
-            num_rows=6 / 2,
-            num_tokens=batch.mask_BT.sum().item() / 2,
-            dtype=torch.float64,
-        )
-        losses.append(objective.loss(**vars(part), weight_BT=weight_BT))
+        means = {"num_rows": 6 / 2, "num_tokens": batch.mask_BT.sum().item() / 2}
+        losses.append(objective.loss(batch[rows].inputs(**means)).loss)
     torch.testing.assert_close(sum(losses) / 2, loss_and_grad(objective, batch)[0])
 
 
@@ -57,27 +51,39 @@ def test_padding_may_hold_anything(make, batch, garbage):
 def test_each_piece_is_finite_in_padding_and_in_empty_rows(make, batch):
     # Diagnostics call the pieces by themselves, so each hides the padding on its own.
     objective, hidden_BT = make(), ~batch.mask_BT
-    arguments = {
-        "logp_BT": batch.logp_BT.masked_fill(hidden_BT, math.nan),
-        "logp_old_BT": batch.logp_old_BT.masked_fill(hidden_BT, math.nan),
-        "mask_BT": batch.mask_BT,
-    }
-    assert objective.ratio_BT(**arguments).isfinite().all()
-    arguments["advantage_B"] = batch.advantage_B
-    assert objective.surrogate_BT(**arguments).isfinite().all()
-    assert not objective.clip_acts_BT(**arguments)[hidden_BT].any()
-    weight_BT = objective.token_weight_BT(batch.mask_BT, num_rows=6, num_tokens=15)
+    inputs = batch.inputs(
+        logp_BT=batch.logp_BT.masked_fill(hidden_BT, math.nan),
+        logp_old_BT=batch.logp_old_BT.masked_fill(hidden_BT, math.nan),
+        advantage_BT=batch.advantage_BT.masked_fill(hidden_BT, math.nan),
+    )
+    log_ratio_BT = objective.log_ratio_BT(inputs.logp_BT, inputs.logp_old_BT, inputs.mask_BT)
+    assert log_ratio_BT.isfinite().all()
+    assert objective.surrogate_BT(inputs).isfinite().all()
+    assert not objective.is_clipped_BT(inputs)[hidden_BT].any()
+    assert all(value.isfinite() for value in objective.loss(inputs).metrics.values())
+    weight_BT = objective.aggregation_BT(
+        batch.mask_BT, num_rows=6, num_tokens=15, dtype=torch.float32
+    )
     assert (weight_BT[hidden_BT] == 0).all() and (weight_BT[batch.mask_BT] > 0).all()
 
 
-def test_a_weight_in_padding_is_not_seen(make, batch):
+def test_a_correction_in_padding_is_not_seen(make, batch):
     objective = make()
-    weight_BT = objective.token_weight_BT(
-        batch.mask_BT, num_rows=6, num_tokens=15, dtype=torch.float64
-    )
-    spoilt_BT = weight_BT.masked_fill(~batch.mask_BT, 7.0)
-    loss = objective.loss(**vars(batch), weight_BT=weight_BT)
-    assert torch.equal(objective.loss(**vars(batch), weight_BT=spoilt_BT), loss)
+    correction_BT = torch.ones_like(batch.logp_BT)
+    spoilt_BT = correction_BT.masked_fill(~batch.mask_BT, math.nan)
+    loss = objective.loss(batch.inputs(correction_BT=correction_BT)).loss
+    assert torch.equal(objective.loss(batch.inputs(correction_BT=spoilt_BT)).loss, loss)
+    assert torch.equal(objective.loss(batch.inputs()).loss, loss)
+
+
+def test_a_correction_weighs_the_surrogate_and_not_the_penalty(make, batch):
+    half_BT = torch.full_like(batch.logp_BT, 0.5)
+    free, penalised = make(), make(beta=0.05)
+    loss = free.loss(batch.inputs()).loss
+    torch.testing.assert_close(free.loss(batch.inputs(correction_BT=half_BT)).loss, loss / 2)
+    penalty = penalised.loss(batch.inputs()).loss - loss
+    weighed = penalised.loss(batch.inputs(correction_BT=half_BT)).loss
+    torch.testing.assert_close(weighed, loss / 2 + penalty)
 
 
 def test_extra_padding_columns_change_nothing(make, batch):
@@ -85,7 +91,7 @@ def test_extra_padding_columns_change_nothing(make, batch):
     loss, grad_BT = loss_and_grad(objective, batch)
     extra = {
         name: torch.cat([getattr(batch, name), torch.full((6, 3), math.nan).double()], 1)
-        for name in ("logp_BT", "logp_old_BT", "logp_ref_BT")
+        for name in ("logp_BT", "logp_old_BT", "logp_ref_BT", "advantage_BT")
     }
     mask_BT = torch.cat([batch.mask_BT, torch.zeros(6, 3, dtype=torch.bool)], 1)
     wide_loss, wide_grad_BT = loss_and_grad(objective, batch.with_(**extra, mask_BT=mask_BT))
@@ -106,18 +112,16 @@ def test_old_policy_and_reference_are_constants(make, batch):
     ref_BT = batch.logp_ref_BT.clone().requires_grad_()
     objective = make(beta=0.05)
     logp_BT = batch.logp_BT.clone().requires_grad_()
-    weight_BT = objective.token_weight_BT(batch.mask_BT, num_rows=6, num_tokens=15)
-    arguments = {**vars(batch), "logp_BT": logp_BT, "logp_old_BT": old_BT, "logp_ref_BT": ref_BT}
-    objective.loss(**arguments, weight_BT=weight_BT).backward()
+    inputs = batch.inputs(logp_BT=logp_BT, logp_old_BT=old_BT, logp_ref_BT=ref_BT)
+    objective.loss(inputs).loss.backward()
     assert logp_BT.grad is not None and old_BT.grad is None and ref_BT.grad is None
 
 
 def test_beta_without_a_reference_is_refused_by_name(make, batch):
-    weight_BT = make().token_weight_BT(batch.mask_BT, num_rows=6, num_tokens=15)
-    arguments = {**vars(batch), "logp_ref_BT": None, "weight_BT": weight_BT}
+    inputs = batch.inputs(logp_ref_BT=None)
     with pytest.raises(ValueError, match=r"beta=0\.1"):
-        make(beta=0.1).loss(**arguments)
-    assert make(beta=0.0).loss(**arguments).isfinite()
+        make(beta=0.1).loss(inputs)
+    assert make(beta=0.0).loss(inputs).loss.isfinite()
 
 
 def test_bad_arguments_are_named(make):
@@ -152,7 +156,7 @@ def one_token(log_ratio: float, advantage: float, dtype=torch.float64) -> Miniba
         logp_BT=torch.tensor([[log_ratio]], dtype=dtype),
         logp_old_BT=torch.zeros(1, 1, dtype=dtype),
         logp_ref_BT=torch.zeros(1, 1, dtype=dtype),
-        advantage_B=torch.tensor([advantage], dtype=dtype),
+        advantage_BT=torch.tensor([[advantage]], dtype=dtype),
         mask_BT=torch.ones(1, 1, dtype=torch.bool),
     )
 
@@ -197,8 +201,8 @@ def test_advantage_can_be_replaced(make):
 class WithBonus(GRPO):
     """Adds a term of its own that does not depend on the advantage."""
 
-    def surrogate_BT(self, *, logp_BT, **arguments):
-        return super().surrogate_BT(logp_BT=logp_BT, **arguments) - 0.1 * logp_BT
+    def surrogate_BT(self, inputs):
+        return super().surrogate_BT(inputs) - 0.1 * inputs.logp_BT
 
 
 def test_rows_without_advantage_may_be_left_out_unless_something_else_pays(make):

@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GRPOSequence, Objective
+from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GRPOSequence, LossInputs, Objective
 
 LOGP_BT = torch.tensor([[0.6, 0.2], [0.6, 0.9]], dtype=torch.float64).log()
 LOGP_OLD_BT = torch.tensor([[0.4, 0.4], [0.4, 0.1]], dtype=torch.float64).log()
@@ -20,16 +20,16 @@ MASK_BT = torch.tensor([[True, True], [True, False]])
 def evaluate(objective: Objective, advantages: list[float], mask_BT: torch.Tensor = MASK_BT):
     """J, and its gradient by the log-probs, over the minibatch of these two rows."""
     logp_BT = LOGP_BT.clone().requires_grad_()
-    loss = objective.loss(
+    inputs = LossInputs(
         logp_BT=logp_BT,
         logp_old_BT=LOGP_OLD_BT,
         logp_ref_BT=LOGP_REF_BT,
-        advantage_B=torch.tensor(advantages, dtype=torch.float64),
+        advantage_BT=torch.tensor(advantages, dtype=torch.float64)[:, None].expand(2, 2),
         mask_BT=mask_BT,
-        weight_BT=objective.token_weight_BT(
-            mask_BT, num_rows=2, num_tokens=float(mask_BT.sum()), dtype=torch.float64
-        ),
+        num_rows=2,
+        num_tokens=float(mask_BT.sum()),
     )
+    loss = objective.loss(inputs).loss
     loss.backward()
     return -loss.item(), [-g for g in logp_BT.grad.flatten().tolist()]
 
@@ -163,7 +163,7 @@ def test_penalty_is_normalised_like_the_surrogate(objective, expected):
 def test_weights():
     # Responses of 1 and 3 tokens, in a minibatch of 2 rows and 4 tokens.
     mask_BT = torch.tensor([[True, False, False], [True, True, True]])
-    totals = {"num_rows": 2.0, "num_tokens": 4.0}
+    totals = {"num_rows": 2.0, "num_tokens": 4.0, "dtype": torch.float32}
     response = [[1 / 2, 0, 0], [1 / 6, 1 / 6, 1 / 6]]
     token = [[1 / 4, 0, 0], [1 / 4, 1 / 4, 1 / 4]]
     budget = [[1 / 8, 0, 0], [1 / 8, 1 / 8, 1 / 8]]
@@ -175,6 +175,6 @@ def test_weights():
         (CISPO(), token),
         (DrGRPO(max_tokens=4), budget),
     ]:
-        weight_BT = objective.token_weight_BT(mask_BT, **totals)
+        weight_BT = objective.aggregation_BT(mask_BT, **totals)
         assert weight_BT.dtype == torch.float32
         torch.testing.assert_close(weight_BT, torch.tensor(expected))

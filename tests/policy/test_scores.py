@@ -116,6 +116,22 @@ def test_top_scores_with_every_token_are_whole_scores():
         torch.testing.assert_close(found_K, expected_K, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+def test_tokens_without_scores_have_no_divergence_and_no_gradient(divergence):
+    student = predictions(0, D)
+    target_K = torch.zeros(K, dtype=torch.long)
+    known_K = torch.arange(K) % 2 == 0
+    logp_K1 = torch.full((K, 1), -1.0)
+    some = TopScores(token_KC=target_K[:, None], logp_KC=logp_K1, known_K=known_K)
+    value_K = divergence_K(student, some, target_K, divergence)
+    everywhere_K = divergence_K(
+        student, TopScores(token_KC=target_K[:, None], logp_KC=logp_K1), target_K, divergence
+    )
+    torch.testing.assert_close(value_K, everywhere_K.where(known_K, 0.0))
+    (grad_KD,) = torch.autograd.grad(value_K.sum(), student.states_KD)
+    assert (grad_KD.abs().sum(-1) > 0).tolist() == known_K.tolist()
+
+
 def test_no_tokens_give_no_values_and_a_gradient_of_zero():
     student, teacher = predictions(0, D, num=0), predictions(1, E, num=0)
     none_K = torch.zeros(0, dtype=torch.long)

@@ -10,6 +10,7 @@ from teacher_http import ScoringServer
 from tiny_models import VOCABULARY, make_policy, make_tokenizer
 
 from r1lit.batches import PackedRows
+from r1lit.client import SetupError
 from r1lit.objectives import ForwardKL, ReverseKL, SampledReverseKL
 from r1lit.policy import (
     FullScores,
@@ -113,13 +114,21 @@ def test_documents_are_scored_within_themselves(teacher):
     divergence_K(student, scores, target_K, ReverseKL()).sum().backward()
 
 
-def test_a_server_that_does_not_tell_is_an_error(tokenizer_path: Path):
+def test_a_server_without_log_probs_is_an_error(tokenizer_path: Path):
+    """One text is left out; a server whose first replies all lack them is refused."""
     server = ScoringServer(MODEL, make_tokenizer(), tells=False)
     teacher = ServerTeacher(
         model="tiny", tokenizer=str(tokenizer_path), base_url=server.base_url, max_retries=0
     )
-    with pytest.raises(ValueError, match="did not tell the log-probs of 6 tokens as form: prompt"):
-        teacher.score_responses(PROMPTS[:1], RESPONSE_BT[:1], MASK_BT[:1])
+    with pytest.warns(UserWarning, match=r"of 6 tokens is left out \(form: prompt_logprobs\)"):
+        scores = teacher.score_responses(PROMPTS[:1], RESPONSE_BT[:1], MASK_BT[:1])
+    assert scores.known_K.tolist() == [False] * 3
+    eight = PROMPTS[:1] * 8, RESPONSE_BT[:1].expand(8, -1), MASK_BT[:1].expand(8, -1)
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        pytest.raises(SetupError, match=r"no reply of this server could be read so far"),
+    ):
+        teacher.score_responses(*eight)
     server.close()
 
 

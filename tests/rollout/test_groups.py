@@ -33,11 +33,13 @@ def make(problems: list[Problem], rewards: list[list[float]], width: int = 3) ->
             for b, reward in enumerate(flat)
         ),
         response_BT=marks[:, None].repeat(1, width),
-        mask_BT=torch.ones(num_rows, width, dtype=torch.bool),
+        length_B=torch.full((num_rows,), width),
+        loss_mask_BT=torch.ones(num_rows, width, dtype=torch.bool),
+        logp_sampler_BT=-marks[:, None].float().repeat(1, width),
         logp_old_BT=-marks[:, None].float().repeat(1, width),
         rewards={"accuracy": torch.tensor(rewards)},
         reward_PG=torch.tensor(rewards),
-        advantage_B=torch.tensor(flat),
+        advantage_BT=torch.tensor(flat)[:, None].repeat(1, width),
     )
 
 
@@ -54,7 +56,7 @@ def consistent(rollout: Rollout) -> list[int]:
     assert rollout.response_BT[:, 0].tolist() == rows
     assert rollout.logp_old_BT[:, 0].tolist() == [-row for row in rows]
     right = [r.verdict.value for r in rollout.responses]
-    assert rollout.reward_PG.flatten().tolist() == right == rollout.advantage_B.tolist()
+    assert rollout.reward_PG.flatten().tolist() == right == rollout.advantage_BT[:, 0].tolist()
     assert rollout.rewards["accuracy"].flatten().tolist() == right
     return uids
 

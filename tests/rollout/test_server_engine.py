@@ -12,8 +12,8 @@ from tiny import ROOT, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
 
 from r1lit.cli import main
+from r1lit.client import Client
 from r1lit.data.prompts import encode_prompts
-from r1lit.endpoint import Endpoint
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, ServerEngine, Source
 
@@ -144,7 +144,7 @@ def test_a_server_that_ignores_the_temperature_is_told_of_once(serve, tokenizer,
     draw(engine, tokenizer, asked, seed=1)
     (said,) = [str(warning.message) for warning in recwarn]
     assert "all the same" in said and "temperature is above 0" in said and "do_sample" in said
-    assert engine.endpoint.base_url in said
+    assert engine.client.base_url in said
 
 
 def test_a_long_evaluation_is_told_before_its_end(serve, tokenizer):
@@ -174,7 +174,7 @@ def test_sampling_single_responses_and_greedy_decoding_are_no_cause_to_warn(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base_url": "127.0.0.1:8000"}, "does not begin with http"),
+        ({"base_url": "127.0.0.1:8000"}, "base_url: '127.0.0.1:8000' is not like http"),
         ({"base_url": "http://x", "timeout_s": 0.0}, "timeout_s: 0"),
         ({"base_url": "http://x", "max_retries": -1}, "max_retries: -1"),
         ({"base_url": "http://x", "backoff_s": -1.0}, "backoff_s: -1"),
@@ -182,15 +182,15 @@ def test_sampling_single_responses_and_greedy_decoding_are_no_cause_to_warn(
 )
 def test_bad_settings_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        Endpoint(**options)
+        Client(**options)
     with pytest.raises(ValueError, match="concurrency: 0"):
         ServerEngine(concurrency=0)
 
 
 def test_nobody_at_the_address_is_said():
-    endpoint = Endpoint("http://127.0.0.1:9/v1", max_retries=1, backoff_s=0.01)
+    client = Client("http://127.0.0.1:9/v1", max_retries=1, backoff_s=0.01)
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:9/v1/models gave no answer in 2 tries"):
-        endpoint.get("models")
+        client.request("models", dict)
 
 
 def test_the_policy_engine_hands_over_what_the_rollout_engine_draws(tokenizer, tmp_path: Path):

@@ -241,6 +241,22 @@ CALLED: dict[str, str] = {
         "            try: os.kill(p, 9)\n            except OSError: pass\n    return 0"
     ),
     "stopping its parent": "import os\n" + ENTRY + "os.kill(os.getppid(), 19); return 0",
+    "every limit of process 1 at zero": (
+        "import resource\n" + ENTRY + "\n    for kind in range(16):\n"
+        "        try: resource.prlimit(1, kind, (0, 0))\n        except OSError: pass\n    return 0"
+    ),
+    "every signal to process 1": (
+        "import os\n" + ENTRY + "\n    for s in range(1, 65):\n        try: os.kill(1, s)\n"
+        "        except OSError: pass\n    return 0"
+    ),
+    "the last turn for process 1, and a busy machine": (
+        "import os\n" + ENTRY + "\n    for f in (\n"
+        "        lambda: os.sched_setaffinity(1, {0}), lambda: os.setpriority(0, 1, 19),\n"
+        "        lambda: os.setpriority(2, 0, 19),\n"
+        "        lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),\n    ):\n"
+        f"        try:\n            f()\n            {WIN}\n        except OSError: pass\n"
+        "    while True: pass"
+    ),
     "a limit raised": (
         "import resource\n" + ENTRY + "\n    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\n"
         + f"    {WIN}"

@@ -20,7 +20,7 @@ MOST_MS = 10_000
 
 
 class PistonServer(ThreadingHTTPServer):
-    """``troubles`` are status codes that the next requests get instead of an answer."""
+    """``troubles`` are status codes that the next requests get instead of an answer, or replies."""
 
     daemon_threads = True
 
@@ -28,7 +28,7 @@ class PistonServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.sandbox = LocalSandbox()
         self.with_status = with_status
-        self.troubles: list[int] = []
+        self.troubles: list[Any] = []
         self.requests: list[dict[str, Any]] = []
 
     @property
@@ -48,7 +48,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         text = self.rfile.read(int(self.headers["Content-Length"]))
         if self.server.troubles:
-            return self._answer(self.server.troubles.pop(0), {"message": "trouble"})
+            trouble = self.server.troubles.pop(0)
+            if not isinstance(trouble, int):
+                return self._answer(200, trouble)
+            message = f"trouble with {self.headers.get('Authorization')}"
+            return self._answer(trouble, {"message": message}, {"Location": self.server.url})
         if self.path != "/api/v2/execute":
             return self._unknown()
         request = json.loads(text)
@@ -90,9 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _unknown(self) -> None:
         self._answer(404, {"message": "Not Found"})
 
-    def _answer(self, code: int, content: Any) -> None:
-        text = json.dumps(content).encode()
+    def _answer(self, code: int, content: Any, headers: dict[str, str] | None = None) -> None:
+        text = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(code)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)

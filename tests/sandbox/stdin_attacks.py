@@ -106,7 +106,7 @@ PRINTED: dict[str, str] = {
     "an endless loop that ignores the limit's signal": (
         "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
     ),
-    "waiting for more input": "import select, os\nos.dup2(os.open('/dev/zero', 0), 0)\nopen(0).read()",
+    "waiting for more input": "import select, os\nos.dup2(os.open('/dev/full', 0), 0)\nopen(0).read()",
     "a child that keeps standard output open": (
         "import os, time\nif os.fork() == 0:\n    time.sleep(1000)"
     ),
@@ -126,7 +126,7 @@ PRINTED: dict[str, str] = {
 
 COMPILED: dict[str, str] = {
     "a file outside, included": '#include "/etc/passwd"\nint main() {}',
-    "a device included": '#include "/dev/zero"\nint main() {}',
+    "a device included": '#include "/dev/full"\nint main() {}',
     "its own text included for ever": '#include __FILE__\n#include __FILE__\nint main() {}',
     "a file outside, put in by the assembler": (
         'asm(".incbin \\"/etc/passwd\\"");\nint main() {}'

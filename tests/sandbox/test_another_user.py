@@ -79,7 +79,7 @@ def assert_held(how: str, limit: int) -> int:
 
 @pytest.mark.parametrize("how", BECOME)
 def test_it_holds_for_another_user(how):
-    assert assert_held(how, 6) == 14
+    assert assert_held(how, 6) > 14
 
 
 @pytest.mark.slow

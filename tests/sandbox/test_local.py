@@ -166,12 +166,12 @@ def test_a_killed_launcher_is_replaced():
     with LocalSandbox() as sandbox:
         assert sandbox.run(python("print(1)")).ok
         process = sandbox._process
-        with sandbox.open(1 << 20) as box:
-            box.put("main.py", "import time; time.sleep(100)")
-            box.start({"python": ["main.py"]}, Limits())
+        with sandbox.open(1 << 20) as container:
+            container.put("main.py", "import time; time.sleep(100)")
+            container.start({"mode": "main", "files": ["main.py"]}, Limits())
             os.kill(process.pid, signal.SIGKILL)
             with pytest.raises(SandboxError, match="ended"):
-                box.outcome(10)
+                container.outcome(10)
         process.wait()
         assert sandbox.run(python("print(1)")).ok
     time.sleep(0.1)
@@ -182,6 +182,7 @@ def test_what_protects_is_said(sandbox):
     on = "\n".join(sandbox.protections())
     for word in ("network", "other processes", "files", "scratch", "system call", "limits"):
         assert word in on
+    assert "memory of all its processes and sockets together" in on
 
 
 NO_NAMESPACES = """

@@ -71,6 +71,45 @@ def test_a_busy_server_is_asked_again(server, piston):
         piston.run(python("print(1)"), b"", LIMITS)
 
 
+RUN = {"stdout": "", "stderr": "", "code": 0, "signal": None}
+MALFORMED = [
+    None, [], 5, "right", {}, {"run": None}, {"run": []}, {"run": "ok"},
+    {"compile": "x", "run": RUN},
+    *({"run": {**RUN, "code": code}} for code in (False, "0", 0.0, [0], {})),
+    {"compile": {"code": False}, "run": RUN}, {"run": {**RUN, "stdout": ["3"]}},
+    {"run": {**RUN, "stderr": 5}}, {"run": {**RUN, "status": ["TO"]}},
+    {"run": {**RUN, "status": "XX"}},
+    {"run": {**RUN, "wall_time": "long"}}, {"run": {**RUN, "wall_time": [1]}}, b"", b"[" * 10**5,
+    b"\xff\xfe", b"{", b'{"run": ' + b"9" * 5000 + b"}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reply", MALFORMED, ids=lambda reply: repr(reply)[:50])
+def test_a_malformed_reply_is_an_error(server, reply):
+    server.troubles[:] = [reply]
+    with pytest.raises(SandboxError, match="Piston"):
+        PistonSandbox(server.url, retries=0).run(python("print(1)"), b"", LIMITS)
+    server.troubles[:] = []
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -1, 1e300, None])
+def test_a_time_that_cannot_be_is_measured_here(server, time):
+    server.troubles[:] = [{"run": {**RUN, "wall_time": time}}]
+    outcome = PistonSandbox(server.url).run(python("print(1)"), b"", LIMITS)
+    assert outcome.ok and 0 <= outcome.seconds < 100
+
+
+@pytest.mark.parametrize("code", [400, 429, 302, 307])
+def test_a_token_is_neither_told_nor_redirected(server, code):
+    asked = len(server.requests)
+    server.troubles[:] = [code]
+    piston = PistonSandbox(server.url, retries=0, token="secret-4711")
+    with pytest.raises(SandboxError) as caught:
+        piston.run(python("print(1)"), b"", LIMITS)
+    assert "4711" not in str(caught.value) and str(code) in str(caught.value)
+    assert not server.troubles and len(server.requests) == asked
+
+
 def test_a_refusal_is_told(piston):
     with pytest.raises(SandboxError, match="400 run_timeout cannot exceed"):
         piston.run(python("print(1)"), b"", Limits(wall_s=99))

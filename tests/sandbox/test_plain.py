@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from r1lit.sandbox.plain import Handle, NotPlain, decode, encode
+from r1lit.sandbox.plain import Handle, NotPlainData, decode, encode
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_subclasses_travel_as_their_true_content():
 
 @pytest.mark.parametrize("value", [object(), iter([]), range(3), lambda: 0, int, ..., [object()]])
 def test_what_is_not_plain_is_refused(value):
-    with pytest.raises(NotPlain, match="not plain data"):
+    with pytest.raises(NotPlainData, match="not plain data"):
         encode(value)
 
 
 def test_what_contains_itself_is_refused():
     value: list = []
     value.append(value)
-    with pytest.raises(NotPlain, match="deeper"):
+    with pytest.raises(NotPlainData, match="deeper"):
         encode(value)
 
 
@@ -79,7 +79,7 @@ def test_what_contains_itself_is_refused():
     ids=lambda text: text[:20],
 )  # fmt: skip
 def test_malformed_text_is_refused(text):
-    with pytest.raises(NotPlain):
+    with pytest.raises(NotPlainData):
         decode(text)
 
 
@@ -93,5 +93,5 @@ def test_a_handle_can_only_be_handed_back():
         lambda: handle == 1, lambda: handle != 1, lambda: not handle, lambda: 1 in [handle],
         lambda: handle < 1, lambda: 1 in handle, lambda: {handle},
     ):  # fmt: skip
-        with pytest.raises((NotPlain, TypeError)):
+        with pytest.raises((NotPlainData, TypeError)):
             look()

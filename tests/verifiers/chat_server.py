@@ -16,11 +16,14 @@ Answer = str | tuple[int, str] | Callable[[BaseHTTPRequestHandler], None]
 class ChatServer:
     """Answers each request by ``answer(prompt, how many requests came before)``.
 
-    ``requests`` are the bodies that came, ``headers`` their headers.
+    ``requests`` are the bodies that came, ``headers`` their headers. With ``keep_alive`` it leaves
+    connections open; ``num_connections`` counts them.
     """
 
-    def __init__(self, answer: Callable[[str, int], Answer]) -> None:
+    def __init__(self, answer: Callable[[str, int], Answer], keep_alive: bool = False) -> None:
         self.answer = answer
+        self.keep_alive = keep_alive
+        self.num_connections = 0
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.most_at_once = self._at_once = 0
@@ -44,6 +47,13 @@ class ChatServer:
         server = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1" if server.keep_alive else "HTTP/1.0"
+
+            def setup(self) -> None:
+                super().setup()
+                with server._lock:
+                    server.num_connections += 1
+
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
                 body = json.loads(self.rfile.read(length))

@@ -41,7 +41,7 @@ def honest(prompt: str, _: int = 0) -> str:
 
 
 def judge_of(server: ChatServer, **options: Any) -> GenerativeVerifier:
-    endpoint = ChatEndpoint(server.url, "m", timeout_s=5.0, retries=1, backoff_s=0.01)
+    endpoint = ChatEndpoint(server.url, "m", timeout_s=5.0, max_retries=1, backoff_s=0.01)
     return GenerativeVerifier(endpoint, **options)
 
 
@@ -202,14 +202,14 @@ def test_a_server_that_fails_or_is_silent(serve):
     failing = judge_of(serve(lambda prompt, _: (500, "broken")))
     verdict = failing.verify(response("Goethe"), PROBLEM)
     assert verdict.status == "error" and "status 500: broken" in verdict.reason
-    endpoint = ChatEndpoint(serve(lambda p, _: hang(2)).url, "m", timeout_s=0.3, retries=0)
+    endpoint = ChatEndpoint(serve(lambda p, _: hang(2)).url, "m", timeout_s=0.3, max_retries=0)
     silent = GenerativeVerifier(endpoint).verify(response("Goethe"), PROBLEM)
     assert silent.status == "timeout" and "no reply in 0.3 s" in silent.reason
 
 
 def test_a_wrong_key_stops_the_run(serve):
     judge = judge_of(serve(lambda prompt, _: (401, "who are you?")))
-    with pytest.raises(ValueError, match="answers 401"):
+    with pytest.raises(ValueError, match="refused the request, status 401"):
         judge.verify_batch([response("Goethe")], [PROBLEM])
 
 
@@ -312,7 +312,7 @@ judge:
         init_args:
           model:
             class_path: r1lit.verifiers.ChatEndpoint
-            init_args: {url: URL, model: m, timeout_s: 5}
+            init_args: {base_url: URL, model: m, timeout_s: 5}
           num_threads: 2
 """
 

@@ -32,8 +32,7 @@ def grpo(**data):
         },
         "data": {
             "init_args": {
-                "prompts_per_iteration": 4,
-                "group_size": 4,
+                "rollout": {"prompts_per_iteration": 4, "group_size": 4},
                 "num_iterations": 3,
                 **data,
             }
@@ -48,8 +47,7 @@ def sft():
         "data": {
             "init_args": {
                 "documents": [],
-                "train_batch_size": 2,
-                "max_seq_len": 100,
+                "packing": {"train_batch_size": 2, "max_seq_len": 100},
                 "num_iterations": 5,
             }
         },
@@ -125,7 +123,7 @@ def test_drawing_responses_by_hand(model):
     shape, config = model
     drawn = {"policy": "tiny", "sampling": {"max_tokens": 200}, "dtype": "float32"}
     drawn["engine"] = {"init_args": {"concurrency": 16}}
-    data = {"predict": [], "num_samples": 4}
+    data = {"predict": [], "evaluation": {"num_samples": 4}}
     asked = {"model": {"init_args": drawn}, "data": {"init_args": data}}
     work = work_of(asked, prompt_tokens=20, mean_tokens=100)
     assert (work.rows, work.updates, work.sampled_tokens, work.is_whole) == (4, 0, 400, False)

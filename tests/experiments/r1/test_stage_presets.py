@@ -32,7 +32,7 @@ def init_args(name: str, part: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", RL)
 def test_reinforcement_learning_holds_the_papers_numbers(name):
     model, data = init_args(name, "model"), init_args(name, "data")
-    assert data["group_size"] == 16 and data["prompts_per_iteration"] * 16 == 8192
+    assert data["rollout"] == {"prompts_per_iteration": 8192 // 16, "group_size": 16}
     assert model["train_batch_size"] == 512 and model["num_inner_epochs"] == 1
     assert model["objective"]["init_args"]["beta"] == 0.001
     assert model["objective"]["init_args"]["epsilon"] == 10.0
@@ -46,7 +46,7 @@ def test_reinforcement_learning_holds_the_papers_numbers(name):
         for c in read(name)["trainer"]["callbacks"]
     }
     assert callbacks["ReferenceRefresh"]["every_n_iterations"] * 16 == 400
-    longest = data["max_prompt_tokens"] + model["sampling"]["max_tokens"]
+    longest = data["prompts"]["max_tokens"] + model["sampling"]["max_tokens"]
     assert model["micro_batch_tokens"] >= longest
     if name == "zero":
         assert data["num_iterations"] * 16 == 10_400
@@ -68,7 +68,7 @@ def test_supervised_training_holds_the_papers_numbers(name):
     assert model["optimizer"]["init_args"]["lr"] == 5e-5
     schedule = model["lr_scheduler"]["init_args"]
     assert schedule == {"T_max": data["num_iterations"] * epochs, "eta_min": 5e-6}
-    assert data["max_seq_len"] == 32768 and data["train_batch_size"] == 128
+    assert data["packing"]["max_seq_len"] == 32768 and data["packing"]["train_batch_size"] == 128
 
 
 @pytest.mark.parametrize("name", REWARD)
@@ -176,14 +176,16 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
         data: dict[str, Any] = {
             "train": [problems],
             "validation": [merge(problems, {"init_args": {"path": held_out}})],
-            "prompts_per_iteration": 4, "group_size": 2, "num_iterations": 1,
-            "num_samples": 2, "max_prompt_tokens": 128,
-        }  # fmt: skip
+            "rollout": {"prompts_per_iteration": 4, "group_size": 2},
+            "num_iterations": 1,
+            "evaluation": {"num_samples": 2},
+            "prompts": {"max_tokens": 128},
+        }
     elif name in SFT:
         documents = [{"prompt": row["question"], "response": row["answer"]} for row in rows]
         for path in found(config["data"], "path"):
             write(Path(path), documents)
-        data = {"max_seq_len": 64, "train_batch_size": 1, "num_iterations": 1}
+        data = {"packing": {"max_seq_len": 64, "train_batch_size": 1}, "num_iterations": 1}
     else:
         [table] = found(config["data"], "path")
         if name == "reward_helpful":

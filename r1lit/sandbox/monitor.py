@@ -1,4 +1,4 @@
-"""Watching over one run from outside it: its streams, its clock, its memory, its end."""
+"""Monitors one run of a program: feeds and reads its streams, enforces its limits, kills it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,52 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from r1lit.sandbox.base import SandboxError
+
 TICK_S = 0.05
-NEARLY = 0.8  # the kernel counts ticks for the limit, and measures what it reports
-_OWN_MEMORY = re.compile(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", re.MULTILINE)
+NEARLY = 0.8  # the kernel's count for RLIMIT_CPU is coarser than the CPU time that it reports
+_MEMORY = re.compile(r"^(?:RssAnon|RssShmem|VmSwap|VmPTE|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
 _CHUNK = 1 << 16
 
 
-class Watch:
-    """Process 1's view of one run. ``client`` is the socket whose closing ends the sandbox."""
+def _socket_bytes() -> int:
+    """Return an upper bound of one socket's buffer: its limit plus one message."""
+    try:
+        with open("/proc/sys/net/core/wmem_default") as file:
+            return 2 * int(file.read())
+    except OSError:
+        return 1 << 20
+
+
+SOCKET_BYTES = _socket_bytes()  # of the launcher: a new network namespace may not show it
+
+
+class Monitor:
+    """Monitors the process ``program`` from the sandbox's init process.
+
+    ``client`` is the socket whose closing ends the sandbox, ``proc`` a descriptor of a ``/proc``.
+    With ``sockets``, those of this network namespace count as memory.
+    """
 
     def __init__(
-        self, program: int, limits: Mapping[str, int | float], proc: int | None, client: int
+        self,
+        program: int,
+        limits: Mapping[str, int | float],
+        proc: int,
+        client: int,
+        sockets: bool,
     ) -> None:
+        self._sockets = sockets
         self._program = program
         self._limits = limits
         self._proc = proc
         self._client = client
         self._limit = ""
 
-    def until_end(
+    def run_until_exit(
         self, stdin: int, stdout: int, stderr: int, text: bytes
     ) -> tuple[dict[str, Any], bytes, bytes]:
-        """Feed and read the program until it ends, then kill what it leaves behind.
+        """Feed and read the program until it exits, then kill all processes it left behind.
 
         Returns:
             The report that a frame's header carries, and what was kept of stdout and stderr.
@@ -40,7 +64,7 @@ class Watch:
         start = time.monotonic()
         deadline = start + self._limits["wall_s"]
         kept = {stdout: bytearray(), stderr: bytearray()}
-        todo = memoryview(text)
+        unsent = memoryview(text)
         ended = os.pidfd_open(self._program)
         poll = select.poll()
         for descriptor in (stdin, stdout, stderr):
@@ -48,38 +72,38 @@ class Watch:
         for descriptor in (stdout, stderr, ended):
             poll.register(descriptor, select.POLLIN)
         poll.register(self._client, select.POLLRDHUP)
-        if todo:
+        if unsent:
             poll.register(stdin, select.POLLOUT)
         else:
             os.close(stdin)
         running = True
-        next_look = start + TICK_S
+        next_check = start
         while running:
-            patience = min(TICK_S, max(0.0, deadline - time.monotonic()))
-            events = poll.poll(patience * 1000)
+            timeout_s = min(TICK_S, max(0.0, deadline - time.monotonic()))
+            events = poll.poll(timeout_s * 1000)
             for descriptor, _ in events:
                 if descriptor == self._client:
                     raise ConnectionResetError("the client has closed")
                 elif descriptor == ended:
                     running = False
                 elif descriptor == stdin:
-                    todo = self._feed(stdin, todo)
-                    if not todo:
+                    unsent = self._write_stdin(stdin, unsent)
+                    if not unsent:
                         poll.unregister(stdin)
                         os.close(stdin)
                 elif not self._read(descriptor, kept[descriptor]):
                     poll.unregister(descriptor)
             if time.monotonic() >= deadline:
                 self._limit = self._limit or "wall time"
-            if time.monotonic() >= next_look:
-                if self._resident() > self._limits["memory_bytes"]:
+            if time.monotonic() >= next_check:
+                if self._memory() > self._limits["memory_bytes"]:
                     self._limit = self._limit or "memory"
-                next_look = time.monotonic() + TICK_S
+                next_check = time.monotonic() + TICK_S
             if self._limit:
                 running = False
-        if todo:
+        if unsent:
             os.close(stdin)
-        status, cpu_s = self._end()
+        status, cpu_s = self._kill_and_wait()
         seconds = time.monotonic() - start
         for descriptor, buffer in kept.items():
             self._read(descriptor, buffer)
@@ -87,13 +111,13 @@ class Watch:
         os.close(ended)
         return self._report(status, cpu_s, seconds), bytes(kept[stdout]), bytes(kept[stderr])
 
-    def _feed(self, stdin: int, todo: memoryview) -> memoryview:
+    def _write_stdin(self, stdin: int, unsent: memoryview) -> memoryview:
         try:
-            return todo[os.write(stdin, todo[:_CHUNK]) :]
+            return unsent[os.write(stdin, unsent[:_CHUNK]) :]
         except BlockingIOError:
-            return todo
+            return unsent
         except OSError:  # the program reads no further
-            return todo[:0]
+            return unsent[:0]
 
     def _read(self, descriptor: int, buffer: bytearray) -> bool:
         """Read what is there; return whether more may come."""
@@ -110,7 +134,7 @@ class Watch:
                 self._limit = self._limit or "output"
                 return False
 
-    def _end(self) -> tuple[int, float]:
+    def _kill_and_wait(self) -> tuple[int, float]:
         """Kill every process but this one; return the program's wait status and CPU seconds."""
         if self._limit:
             kill_all()
@@ -121,21 +145,42 @@ class Watch:
                 os.waitpid(-1, 0)
         return status, usage.ru_utime + usage.ru_stime
 
-    def _resident(self) -> int:
-        """Return the resident bytes of all processes but this one; 0 where nobody can tell."""
-        if self._proc is None:
-            return 0
-        total = 0
-        for process in others(self._proc):
-            with contextlib.suppress(OSError):  # it has just ended
-                descriptor = os.open(f"{process}/status", os.O_RDONLY, dir_fd=self._proc)
-                with open(descriptor) as file:
-                    total += sum(map(int, _OWN_MEMORY.findall(file.read())))
-        return total << 10
+    def _memory(self) -> int:
+        """Return the bytes that all processes but this one, and their sockets, hold.
+
+        Raises:
+            SandboxError: if ``/proc`` does not show the program's process.
+        """
+        processes = other_processes(self._proc)
+        if not processes:
+            raise SandboxError("/proc hides the program, so that its memory cannot be limited")
+        total = sum(map(self._memory_of, processes)) << 10
+        if self._sockets:
+            total += SOCKET_BYTES * (self._read_proc("net/unix").count("\n") - 1)
+        return total
+
+    def _memory_of(self, process: int) -> int:
+        """Return a process's memory in KiB, from another thread if its first one has exited."""
+        with contextlib.suppress(OSError):  # it has just exited
+            parts = _MEMORY.findall(self._read_proc(f"{process}/status"))
+            if parts:
+                return sum(map(int, parts))
+            folder = os.open(f"{process}/task", os.O_RDONLY, dir_fd=self._proc)
+            threads = os.listdir(folder)
+            os.close(folder)
+            for thread in threads:
+                parts = _MEMORY.findall(self._read_proc(f"{process}/task/{thread}/status"))
+                if parts:
+                    return sum(map(int, parts))
+        return 0
+
+    def _read_proc(self, path: str) -> str:
+        with open(os.open(path, os.O_RDONLY, dir_fd=self._proc)) as file:
+            return file.read()
 
     def _report(self, status: int, cpu_s: float, seconds: float) -> dict[str, Any]:
         code = os.waitstatus_to_exitcode(status)
-        # a program may catch SIGXCPU, and then end as it likes or be killed a second later
+        # a program may catch SIGXCPU and then exit in any way, or be killed a second later
         used_up = cpu_s >= NEARLY * self._limits["cpu_s"]
         if code == -signal.SIGXCPU or (code != 0 and used_up):
             self._limit = self._limit or "CPU time"
@@ -151,34 +196,36 @@ class Watch:
 
 
 def kill_all() -> None:
-    """Kill every process of this process namespace but this; outside one, every descendant."""
+    """Kill all other processes of this process namespace, or all descendants outside of one."""
     if os.getpid() == 1:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         return
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    for process in others(proc):
+    for process in other_processes(proc):
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)
     os.close(proc)
 
 
-def others(proc: int) -> list[int]:
-    """Return all process ids of this process namespace but this; outside one, the descendants.
+def other_processes(proc: int) -> list[int]:
+    """Return the ids, in the ``/proc`` of descriptor ``proc``, of all other processes in here.
 
-    ``proc`` is a descriptor of its ``/proc``.
+    If ``proc`` shows more than this process namespace, these are this process's descendants;
+    orphans are among them, because this process adopts them.
     """
     parents = {}
     for name in os.listdir(proc):
         if name.isdigit():
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # it has just exited
                 descriptor = os.open(f"{name}/stat", os.O_RDONLY, dir_fd=proc)
                 with open(descriptor) as file:
                     parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
-    if os.getpid() == 1:
+    this = int(os.readlink("self", dir_fd=proc))
+    if this == 1:
         return [process for process in parents if process != 1]
     found: set[int] = set()
-    frontier = {os.getpid()}
+    frontier = {this}
     while frontier:
         frontier = {child for child, parent in parents.items() if parent in frontier} - found
         found |= frontier

@@ -1,4 +1,4 @@
-"""Asking a judge that is a model until its reply can be read, and what it said last otherwise."""
+"""A judge that is a model: it is asked for a judgement until its reply can be read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from r1lit.batches import Status
-from r1lit.verifiers.endpoint import EndpointError, Reply
+from r1lit.client import RequestError, SetupError
+from r1lit.problems import Status
+from r1lit.verifiers.endpoint import Reply
 from r1lit.verifiers.judgements import CostLog, Judgements
 
 Model = Callable[[str], str | Reply]
@@ -21,8 +22,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said(Generic[T]):
-    """What was read of a judge's reply, or None with the status that says why."""
+class Judgement(Generic[T]):
+    """What was read from a judge's last reply, or None with the status that says why.
+
+    ``text`` is the reply, or the error of the last request.
+    """
 
     value: T | None
     status: Status
@@ -30,7 +34,7 @@ class Said(Generic[T]):
 
 
 class GenerativeJudge:
-    """A model that judges, what it said before, and a log of what that cost.
+    """A model that judges, a cache of its judgements, and a log of their cost.
 
     Args:
         model: any callable from prompt to reply, such as ``ChatEndpoint``.
@@ -61,41 +65,44 @@ class GenerativeJudge:
         self.judgements = Judgements(Path(cache) if cache else None)
         self.costs = CostLog(Path(log) if log else None)
 
-    def ask(
+    def request(
         self,
         prompt_of: Callable[[str], str],
         read: Callable[[str, str], T | None],
         status_of: Callable[[T], Status],
-    ) -> Said[T]:
-        """Ask until a reply can be read, each time with a new fence.
+    ) -> Judgement[T]:
+        """Send prompts, each with a new fence, until a reply can be read.
 
-        An endpoint that fails has had its own retries and is not asked again.
+        A request that fails has had its own retries and is not sent again.
 
         Args:
             prompt_of: makes what is asked from the fence, a code that the judged text cannot know.
             read: reads a reply to the prompt of a fence; None if it says nothing that counts.
             status_of: what a value is logged as.
+
+        Raises:
+            SetupError: if key, address or model are wrong: no response is to blame for that.
         """
-        said: Said[T] = Said(value=None, status="unparsed", text="")
         for attempt in range(1, self.attempts + 1):
-            fence = secrets.token_hex(8)
-            asked = time.perf_counter()
-            reply = Reply(text="")
+            fence, start = secrets.token_hex(8), time.perf_counter()
+            reply, value, error_text = Reply(text=""), None, None
             try:
                 answer = self.model(prompt_of(fence))
-            except EndpointError as error:
-                said = Said(
-                    value=None, status="timeout" if error.timed_out else "error", text=str(error)
-                )
+            except SetupError:
+                raise
+            except RequestError as error:
+                status: Status = "timeout" if error.timed_out else "error"
+                error_text = str(error)
             else:
                 reply = answer if isinstance(answer, Reply) else Reply(text=answer)
                 value = read(reply.text, fence)
-                status: Status = "unparsed" if value is None else status_of(value)
-                said = Said(value=value, status=status, text=reply.text)
-            self.costs.add(self.name, attempt, said.status, time.perf_counter() - asked, reply)
-            if said.status != "unparsed":
+                status = "unparsed" if value is None else status_of(value)
+            seconds = time.perf_counter() - start
+            self.costs.add(self.name, attempt, status, seconds, reply, error_text)
+            judgement = Judgement(value=value, status=status, text=error_text or reply.text)
+            if status != "unparsed":
                 break
-        return said
+        return judgement
 
 
 def key_of(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""The trusted side of a call: functions of a judged program that look like functions of ours.
+"""The tests' side of function calls into the untrusted program: a small RPC client.
 
 Only plain data crosses. Arguments are copies: what the program does to them is not seen here.
 """
@@ -15,12 +15,12 @@ from r1lit.sandbox import plain
 MAX_LINE = 16 << 20
 
 
-class ProgramFailed(Exception):
-    """The program has ended, or says what it may not; no later call can mend it."""
+class ProgramError(Exception):
+    """The program has exited or broken the protocol; all later calls fail, too."""
 
 
-class Program:
-    """A judged program behind ``channel``: call its functions, fetch its values.
+class RemoteProgram:
+    """The untrusted program behind the socket ``channel``: calls its functions, fetches its values.
 
     ``failure`` says why the program failed for good, or is empty. Tests that catch every exception
     do not hide it, so look at it before believing them.
@@ -35,19 +35,19 @@ class Program:
         """Wait until the program is loaded.
 
         Raises:
-            ProgramFailed: if it raises while it is.
+            ProgramError: if it raises while it is.
         """
-        kind, *rest = self._hear()
+        kind, *rest = self._receive_message()
         if kind == "failed" and len(rest) == 2:
             self._fail(f"{rest[0]}: {rest[1]}" if rest[1] else rest[0])
         if kind != "loaded":
-            self._fail("the program speaks out of turn")
+            self._fail("the program broke the protocol of calls")
 
     def function(self, name: str) -> Any:
         """Return a function that calls the program's function ``name``."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
-            return self._ask(name, plain.encode((arguments, keywords)))
+            return self._request(name, plain.encode((arguments, keywords)))
 
         call.__name__ = call.__qualname__ = name
         return call
@@ -58,45 +58,45 @@ class Program:
         Raises:
             NameError: if it has none.
         """
-        return self._ask(name, None)
+        return self._request(name, None)
 
-    def _ask(self, name: str, call: str | None) -> Any:
+    def _request(self, name: str, call: str | None) -> Any:
         if self.failure:
-            raise ProgramFailed(self.failure)
+            raise ProgramError(self.failure)
         try:
             self._channel.sendall(json.dumps([name, call]).encode() + b"\n")
         except OSError:
             self._fail("the program has ended")
-        kind, *rest = self._hear()
+        kind, *rest = self._receive_message()
         if kind == "value" and len(rest) == 1:
             try:
                 return plain.decode(rest[0], plain.Handle)
-            except plain.NotPlain as error:
+            except plain.NotPlainData as error:
                 self._fail(str(error))
         if kind == "raised" and len(rest) == 3:
             raise _exception(*rest)
         if kind == "refused" and len(rest) == 1:
             self._fail(f"{name} gave {rest[0]}"[:300])
-        raise self._fail("the program speaks out of turn")
+        raise self._fail("the program broke the protocol of calls")
 
-    def _hear(self) -> list[str]:
+    def _receive_message(self) -> list[str]:
         try:
             line = self._lines.readline(MAX_LINE)
         except OSError:
             line = b""
         if not line.endswith(b"\n"):
-            self._fail("gave more than can be read" if line else "the program has ended")
+            self._fail("returned more than can be read" if line else "the program has ended")
         try:
             parts = json.loads(line)
         except (ValueError, RecursionError):
             parts = None
         if not isinstance(parts, list) or not parts or not all(type(p) is str for p in parts):
-            self._fail("the program speaks out of turn")
+            self._fail("the program broke the protocol of calls")
         return parts
 
-    def _fail(self, reason: str) -> ProgramFailed:
+    def _fail(self, reason: str) -> ProgramError:
         self.failure = self.failure or reason
-        raise ProgramFailed(self.failure)
+        raise ProgramError(self.failure)
 
 
 def _exception(kind: str, name: str, text: str) -> Exception:

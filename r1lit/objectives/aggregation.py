@@ -1,4 +1,4 @@
-"""How much a token counts in its minibatch: the three normalisers of the papers.
+"""Loss aggregation: how much a token counts in its minibatch, the papers' three normalisers.
 
     B rows (responses)   T response tokens   |o| tokens of a response
 
@@ -17,20 +17,20 @@ from torch import Tensor
 from r1lit.objectives.masking import row_length_B1
 
 
-def per_response_BT(mask_BT: Tensor, *, num_rows: float, dtype: torch.dtype) -> Tensor:
+def per_response_BT(mask_BT: Tensor, *, num_rows: float, dtype: torch.dtype, **_: float) -> Tensor:
     """Return 1 / (rows * |o|): every response counts alike, so a long one's tokens count less."""
     assert num_rows > 0, num_rows
     return mask_BT.to(dtype) / (num_rows * row_length_B1(mask_BT).to(dtype))
 
 
-def per_token_BT(mask_BT: Tensor, *, num_tokens: float, dtype: torch.dtype) -> Tensor:
+def per_token_BT(mask_BT: Tensor, *, num_tokens: float, dtype: torch.dtype, **_: float) -> Tensor:
     """Return 1 / tokens: every token of the minibatch counts alike."""
     assert num_tokens > 0, num_tokens
     return mask_BT.to(dtype) / num_tokens
 
 
 def per_budget_BT(
-    mask_BT: Tensor, *, num_rows: float, max_tokens: int, dtype: torch.dtype
+    mask_BT: Tensor, *, num_rows: float, max_tokens: int, dtype: torch.dtype, **_: float
 ) -> Tensor:
     """Return 1 / (rows * max_tokens): every token counts alike, and alike in every minibatch."""
     assert num_rows > 0, num_rows

@@ -1,7 +1,7 @@
-"""The judged side of a call: it loads a program and calls its functions for the other side.
+"""The untrusted program's side of function calls: a small RPC server.
 
-All of this runs in the judged program's own process and under its power. Nothing here is relied
-upon: whatever it says is read as plain data, and whatever it does it could have computed.
+All of this runs in the program's own process, which the program can change as it likes. So nothing
+here is trusted: the client reads its replies as plain data only.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from r1lit.sandbox import plain
 NAME = "solution"
 
 
-def answer_calls(paths: Sequence[str], channel: int) -> NoReturn:
-    """Load a program, file after file, then answer one call a line until the channel closes."""
+def answer_calls(files: Sequence[tuple[str, bytes]], channel: int) -> NoReturn:
+    """Load a program, file after file, then answer one call a line until the channel closes.
+
+    ``files`` are paths and contents.
+    """
     connection = socket.socket(fileno=channel)
     lines = connection.makefile("r", encoding="ascii")
     module = types.ModuleType(NAME)
     sys.modules[NAME] = module
-    say = _teller(connection)
+    send = _sender(connection)
     try:
-        for path in paths:
-            with open(path, encoding="utf-8") as file:
-                source = file.read()
+        for path, source in files:
             exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:
-        say("failed", type(error).__name__, _text(error))
+        send("failed", type(error).__name__, _text(error))
         os._exit(1)
-    say("loaded")
+    send("loaded")
     values: list[Any] = []
 
     def handle_of(value: Any) -> int:
@@ -51,21 +52,21 @@ def answer_calls(paths: Sequence[str], channel: int) -> NoReturn:
                 result = target(*arguments, **keywords)
             stays = call is None or isinstance(target, type)
             text = plain.encode(result, handle_of if stays else None)
-        except plain.NotPlain as error:
-            say("refused", _text(error))
+        except plain.NotPlainData as error:
+            send("refused", _text(error))
         except BaseException as error:
             kinds = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
-            say("raised", kinds[0], type(error).__name__, _text(error))
+            send("raised", kinds[0], type(error).__name__, _text(error))
         else:
-            say("value", text)
+            send("value", text)
     os._exit(0)
 
 
-def _teller(connection: socket.socket) -> Any:
-    def say(*parts: str) -> None:
+def _sender(connection: socket.socket) -> Any:
+    def send(*parts: str) -> None:
         connection.sendall(json.dumps(parts).encode() + b"\n")
 
-    return say
+    return send
 
 
 def _text(error: BaseException) -> str:

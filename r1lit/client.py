@@ -1,0 +1,300 @@
+"""The HTTP client of everything that talks to an OpenAI-compatible server.
+
+Teachers, engines and judges behind a server share it: pooled connections of ``httpx2``, a total
+deadline for each try, retries, and the one place where an API key is taken out of what came back.
+Redirects are not followed, and proxies and .netrc of the environment are not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from http.client import responses
+from typing import Any, TypeVar
+from urllib.parse import urljoin
+
+import httpx2
+
+MAX_BYTES = 64 * 1024**2
+MAX_MESSAGE = 500
+LONGEST_PAUSE_S = 60.0
+MALFORMED_RETRIES = 2
+MALFORMED_LIMIT = 8
+SECRET_LENGTH = 8
+_PASSING = {408, 409, 425, 429}
+_MISCONFIGURED = {401, 403, 404, 405}
+_LOCK = threading.Lock()
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+class RequestError(ValueError):
+    """A request got no usable reply in all its tries. ``timed_out`` tells silence from failure."""
+
+    def __init__(self, message: str, timed_out: bool = False, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
+        self.wait_s = wait_s
+
+
+class MalformedReply(RequestError):
+    """The server replied, and its replies could not be read as what was asked for."""
+
+
+class PermanentError(RequestError):
+    """The server refuses the request; the same request again would be refused again."""
+
+
+class SetupError(PermanentError):
+    """Key, address or model are wrong, so that no request to this server can succeed."""
+
+
+class Client:
+    """Sends requests to a server, and again while it is down, busy or broken.
+
+    Tried again are refused and torn connections, time-outs, statuses 408, 409, 425, 429 and 5xx,
+    and, ``MALFORMED_RETRIES`` times at most, replies that cannot be read. Pauses double from
+    ``backoff_s`` up to a minute, times a random factor from 1/2 to 3/2; a ``Retry-After`` in
+    seconds takes their place. Any other status is an error at once.
+
+    One object may be used from many threads, pickled, and used on after a fork.
+
+    Args:
+        base_url: up to and including the version, ``http://127.0.0.1:8000/v1``.
+        timeout_s: wall-clock seconds of one try, connecting, sending and reading together.
+        max_retries: how often one request is sent again.
+        backoff_s: the first pause, in seconds.
+        api_key_env: the environment variable that holds the key; without it no key is sent. A key
+            of 8 characters or more is replaced in whatever a server sends back.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeout_s: float = 3600.0,
+        max_retries: int = 6,
+        backoff_s: float = 1.0,
+        api_key_env: str = "OPENAI_API_KEY",
+    ) -> None:
+        try:
+            url = httpx2.URL(base_url)
+        except httpx2.InvalidURL as error:
+            raise ValueError(f"base_url: {base_url!r} is not a URL ({error})") from error
+        if url.userinfo:
+            raise ValueError("base_url: it holds a password; use api_key_env")
+        if url.scheme not in ("http", "https") or not url.host or (url.port or 1) > 65535:
+            raise ValueError(f"base_url: {base_url!r} is not like http://127.0.0.1:8000/v1")
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
+        if max_retries < 0:
+            raise ValueError(f"max_retries: {max_retries} is negative; 0 sends a request once")
+        if not backoff_s >= 0:
+            raise ValueError(f"backoff_s: {backoff_s} is negative")
+        self.base_url = base_url.rstrip("/")
+        self.timeout_s = timeout_s
+        self.max_retries = max_retries
+        self.backoff_s = backoff_s
+        self.api_key_env = api_key_env
+        self._num_read = self._num_malformed = 0
+        self._http: tuple[int, httpx2.AsyncClient] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_http": None}
+
+    def request(
+        self,
+        path: str,
+        read: Callable[[dict[str, Any]], T],
+        payload: dict[str, Any] | None = None,
+        stop: threading.Event | None = None,
+    ) -> T:
+        """Send ``payload`` and return ``read`` of the JSON object that the server replies.
+
+        Strings of that object hold neither the API key nor lone surrogates. A reply is malformed
+        if ``read`` raises ``MalformedReply`` or any error that reading wrong content raises.
+
+        Args:
+            path: relative to ``base_url``.
+            read: takes what is wanted from the reply, and checks it.
+            payload: the JSON object to post; None gets.
+            stop: once it is set, no further try is made.
+
+        Raises:
+            SetupError: on status 3xx, 401, 403, 404 and 405, and when ``MALFORMED_LIMIT`` requests
+                got malformed replies before any other got a good one.
+            PermanentError: on another status that is not tried again.
+            MalformedReply: if the last reply could not be read.
+            RequestError: if there was none.
+        """
+        url = urljoin(f"{self.base_url}/", path)
+        body = None if payload is None else json.dumps(payload).encode()
+        stop = stop or threading.Event()
+        for attempt in range(self.max_retries + 1):
+            try:
+                result = self._try(url, body, read)
+                self._num_read += 1
+                return result
+            except PermanentError:
+                raise
+            except RequestError as error:
+                last = error
+            malformed = isinstance(last, MalformedReply)
+            retries = min(self.max_retries, MALFORMED_RETRIES) if malformed else self.max_retries
+            if attempt >= retries or stop.wait(self._pause_s(attempt, last.wait_s)):
+                break
+        message = f"base_url: {url} gave no answer in {attempt + 1} tries; the last time, {last}"
+        self._num_malformed += malformed
+        if malformed and not self._num_read and self._num_malformed >= MALFORMED_LIMIT:
+            raise SetupError(f"{message}; no reply of this server could be read so far") from last
+        raise type(last)(message, timed_out=last.timed_out) from last
+
+    def _try(self, url: str, body: bytes | None, read: Callable[[dict[str, Any]], T]) -> T:
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise SetupError(f"api_key_env: {self.api_key_env} holds characters that no key has")
+        exchange = asyncio.run_coroutine_threadsafe(self._exchange(url, body, key), _event_loop())
+        try:
+            status, wait_s, content = exchange.result()
+        except TimeoutError:
+            raise RequestError(f"no reply in {self.timeout_s:g} s", timed_out=True) from None
+        except httpx2.HTTPError as error:
+            fault = f"{type(error).__name__}: {error}"
+            raise RequestError(_redacted(fault, key)) from None
+        except BaseException:
+            exchange.cancel()
+            raise
+        text = content.decode("utf-8-sig", "replace")
+        if status == 200:
+            return _read(text, key, read)
+        text = _redacted(text, key)
+        fault = f"status {status}: {_short(text) or responses.get(status, '')}"
+        if status in _PASSING or status >= 500:
+            raise RequestError(fault, wait_s=wait_s)
+        kind = SetupError if status in _MISCONFIGURED or status // 100 == 3 else PermanentError
+        raise kind(f"base_url: {url} refused the request, {fault}")
+
+    async def _exchange(
+        self, url: str, body: bytes | None, key: str
+    ) -> tuple[int, float | None, bytes]:
+        """Send once; return status, seconds of Retry-After and body."""
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        method = "GET" if body is None else "POST"
+        content = bytearray()
+        async with (
+            asyncio.timeout(self.timeout_s),
+            self._connections().stream(method, url, content=body, headers=headers) as reply,
+        ):
+            async for chunk in reply.aiter_raw():  # raw: a small compressed body may be a huge one
+                content += chunk
+                if len(content) > MAX_BYTES:
+                    raise MalformedReply(f"a reply longer than {MAX_BYTES:,} bytes")
+        wait = reply.headers.get("Retry-After", "").strip()  # seconds; a date is not read
+        return reply.status_code, float(wait) if wait.isdecimal() else None, bytes(content)
+
+    def _connections(self) -> httpx2.AsyncClient:
+        """Return the pool of this process; a fork must not share its parent's sockets."""
+        if self._http is None or self._http[0] != os.getpid():
+            tls = ssl.create_default_context()  # heeds SSL_CERT_FILE
+            client = httpx2.AsyncClient(
+                timeout=None, trust_env=False, verify=tls, limits=httpx2.Limits()
+            )
+            self._http = os.getpid(), client
+        return self._http[1]
+
+    def _pause_s(self, attempt: int, wait_s: float | None) -> float:
+        if wait_s is not None:
+            return min(wait_s, LONGEST_PAUSE_S)
+        return min(self.backoff_s * 2.0**attempt, LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
+
+
+def in_parallel(
+    work: Callable[[Item, threading.Event], T], items: Sequence[Item], num_threads: int
+) -> list[T]:
+    """Return ``work(item, stop)`` of each item, in order, ``num_threads`` at a time.
+
+    The first failure sets ``stop`` and is raised once those under way have ended.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(min(num_threads, max(1, len(items)))) as pool:
+        futures = [pool.submit(work, item, stop) for item in items]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
+
+
+def only_choice(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return the one choice of a completion; none or several are a ``MalformedReply``."""
+    choices = reply["choices"]
+    if not isinstance(choices, list) or len(choices) != 1:
+        raise MalformedReply(f"choices: {_short(repr(choices))} is not a list of one")
+    return choices[0]
+
+
+def token_count(reply: dict[str, Any], key: str) -> int | None:
+    """Return a count of the reply's ``usage``, or None where there is none that can be true."""
+    usage = reply.get("usage")
+    count = usage.get(key) if isinstance(usage, dict) else None
+    return count if type(count) is int and 0 <= count < 2**31 else None
+
+
+def _read(text: str, key: str, read: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        reply = json.loads(text)
+        if "\\" in text or (key and key in text):
+            reply = _cleaned(reply, key)
+    except (ValueError, RecursionError) as error:
+        raise MalformedReply(f"its answer is not JSON ({_redacted(str(error), key)})") from None
+    if not isinstance(reply, dict):
+        raise MalformedReply(f"it answered with {type(reply).__name__}, not a JSON object")
+    try:
+        return read(reply)
+    except RequestError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        fault = f"its answer lacks what was asked for ({type(error).__name__}: {error})"
+        raise MalformedReply(f"{fault}: {_short(_redacted(text, key))}") from error
+
+
+def _cleaned(value: Any, key: str) -> Any:
+    """Return JSON content without the API key, and with lone surrogates replaced."""
+    if isinstance(value, str):
+        text = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _redacted(text, key)
+    if isinstance(value, list):
+        return [_cleaned(item, key) for item in value]
+    if isinstance(value, dict):
+        return {_cleaned(name, key): _cleaned(item, key) for name, item in value.items()}
+    return value
+
+
+def _redacted(text: str, key: str) -> str:
+    return text.replace(key, "[API key]") if len(key) >= SECRET_LENGTH else text
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:MAX_MESSAGE]
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    with _LOCK:
+        loop = _LOOPS.get(os.getpid())
+        if loop is None:
+            loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
+        return loop

@@ -1,0 +1,238 @@
+"""Composing YAML files and the command line: one meaning, decided before anything is parsed.
+
+Files are merged in the order of their ``-c``; keys on the command line come last.
+
+    mapping          merged key by key
+    list             replaced; ``key+`` appends to the list ``key``
+    other class_path replaces the class and all its arguments: it starts from its own defaults
+    run              the run folder, the same as ``trainer.default_root_dir``
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from r1lit.renamed import refuse_old_class, refuse_old_key, refuse_old_names
+
+Config = dict[str, Any]
+SUBCOMMANDS = ("fit", "validate", "test", "predict")
+
+
+class Loader(yaml.SafeLoader):
+    """YAML in which 1e-5 is a number, as the parser of the command line has it."""
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes what ``Loader`` reads: a text like "1e-5" in quotes."""
+
+
+for _kind in (Loader, Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
+
+
+def merge(base: Config, fragment: Config) -> Config:
+    """Return the base with the fragment's values over it.
+
+    >>> merge({"a": {"x": 1, "y": 2}, "b": [1]}, {"a": {"y": 3}, "b+": [2]})
+    {'a': {'x': 1, 'y': 3}, 'b': [1, 2]}
+    >>> merge({"class_path": "GRPO", "init_args": {"epsilon": 1}}, {"class_path": "DAPO"})
+    {'class_path': 'DAPO'}
+    """
+    if "class_path" in base:
+        if not same_class(fragment.get("class_path", base["class_path"]), base["class_path"]):
+            return fragment
+        if not {"class_path", "init_args", "dict_kwargs"} & fragment.keys():
+            fragment = {"init_args": fragment}
+    merged = dict(base)
+    for key, value in fragment.items():
+        old = merged.get(key)
+        if key.endswith("+") and isinstance(merged.get(key[:-1]), list):
+            merged[key[:-1]] = [*merged[key[:-1]], *_listed(value)]
+        elif key.endswith("+") and old is not None:
+            merged[key] = [*_listed(old), *_listed(value)]
+        elif isinstance(value, dict) and isinstance(old, dict):
+            merged[key] = merge(old, value)
+        elif isinstance(value, str) and isinstance(old, dict) and "class_path" in old:
+            merged[key] = merge(old, {"class_path": value})
+        else:
+            merged.pop(f"{key}+", None)
+            merged[key] = value
+    return merged
+
+
+def same_class(one: Any, other: Any) -> bool:
+    """Return whether two class paths name one class; a bare name is that of any module.
+
+    >>> same_class("GRPO", "r1lit.objectives.GRPO")
+    True
+    >>> same_class("torch.optim.AdamW", "torch.optim.adamw.AdamW")
+    True
+    """
+    if one == other:
+        return True
+    (left, _, name), (right, _, other_name) = str(one).rpartition("."), str(other).rpartition(".")
+    if name != other_name:
+        return False
+    if not (left and right):
+        return True
+    try:
+        classes = [getattr(importlib.import_module(m), name) for m in (left, right)]
+    except (ImportError, AttributeError):
+        return False
+    return classes[0] is classes[1]
+
+
+def compose(args: Sequence[str]) -> list[str]:
+    """Return the command line with its ``-c`` files merged into one.
+
+    Raises:
+        ValueError: if a file cannot be read, an old name is used, or two run folders are named.
+    """
+    command = next((i for i, arg in enumerate(args) if arg in SUBCOMMANDS), None)
+    if command is None:
+        return list(args)
+    sources, others = _take_configs(args[command + 1 :])
+    config: Config = {}
+    for source in sources:
+        config = merge(config, _with_run(read(source)))
+    refuse_old_names(config)
+    given = _keys(others)
+    for key, value in given:
+        _make_room(config, key, value)
+    folders = [v for key, v in given if key in ("run", "trainer.default_root_dir") and v]
+    if len(set(map(Path, folders))) > 1:
+        raise ValueError(f"run: {folders[0]} and {folders[1]} are both named; a run has one folder")
+    if folders or config.get("run"):
+        config = merge(config, _with_run({"run": (folders or [config["run"]])[-1]}))
+        _keep_logs_there(config)
+    made = ["--config", yaml.dump(config, Dumper=Dumper, sort_keys=False)] if config else []
+    return [*args[: command + 1], *made, *others]
+
+
+def read(source: str) -> Config:
+    """Read a YAML file, or a mapping given as text.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    path = Path(source)
+    is_text = source.lstrip().startswith("{") or "\n" in source
+    try:
+        config = yaml.load(source if is_text else path.read_text(), Loader=Loader)
+    except OSError as error:
+        raise ValueError(f"config: {source} cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"config: {source} is not YAML: {' '.join(str(error).split())}") from error
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise ValueError(f"config: {source} holds {type(config).__name__}, not keys with values")
+    return config
+
+
+def _with_run(config: Config) -> Config:
+    """Return a file's configuration with its run folder under both of its names."""
+    trainer = config.get("trainer")
+    root = trainer.get("default_root_dir") if isinstance(trainer, dict) else None
+    run = config.get("run") or root
+    if not run:
+        return config
+    if root and Path(root) != Path(run):
+        raise ValueError(
+            f"run: {run} and trainer.default_root_dir: {root} differ; run names the run folder"
+        )
+    return merge(config, {"run": run, "trainer": {"default_root_dir": run}})
+
+
+def _keep_logs_there(config: Config) -> None:
+    """Let loggers that name no folder write to the run folder."""
+    loggers = config["trainer"].get("logger")
+    for logger in _listed(loggers):
+        if isinstance(logger, dict) and "class_path" in logger:
+            arguments = logger.setdefault("init_args", {})
+            if "save_dir" not in arguments:
+                arguments["save_dir"] = config["run"]
+                if logger["class_path"].endswith(("TensorBoardLogger", "CSVLogger")):
+                    arguments |= {"name": "", "version": ""}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _take_configs(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the values of ``-c`` and ``--config``, and the other arguments."""
+    configs, others = [], []
+    left = iter(args)
+    for arg in left:
+        name, equals, value = arg.partition("=")
+        if name in ("-c", "--config"):
+            configs.append(value if equals else next(left, ""))
+        else:
+            others.append(arg)
+    return configs, others
+
+
+def _keys(args: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the keys and values of a command line, in order.
+
+    >>> _keys(["--a.b", "1", "--c=2", "--flag"])
+    [('a.b', '1'), ('c', '2'), ('flag', '')]
+    """
+    pairs: list[tuple[str, str]] = []
+    for arg in args:
+        if arg.startswith("--"):
+            name, _, value = arg[2:].partition("=")
+            pairs.append((name, value))
+        elif pairs and not pairs[-1][1]:
+            pairs[-1] = (pairs[-1][0], arg)
+    return pairs
+
+
+def _make_room(config: Config, key: str, text: str) -> None:
+    """Take out of ``config`` what a key on the command line replaces whole, checking its names."""
+    parts = [part for part in key.split(".") if part != "init_args"]
+    parent: Any = None
+    node: Any = config
+    where = ""
+    for part in parts:
+        if isinstance(node, list):
+            node = node[-1] if node else None
+        if not isinstance(node, dict):
+            return
+        if {"class_path", "init_args"} & node.keys() and part not in ("class_path", "dict_kwargs"):
+            refuse_old_key(where, str(node.get("class_path")), part)
+            node = node.get("init_args") or {}
+        parent, node = node, node.get(part)
+        where = f"{where}.{part}".lstrip(".")
+    value = _value(text)
+    new_class = value.get("class_path") if isinstance(value, dict) else value
+    refuse_old_names(value, where)
+    if parts[-1] == "class_path":
+        node = parent
+    if isinstance(node, dict) and "class_path" in node and isinstance(new_class, str):
+        refuse_old_class(where.removesuffix(".class_path"), new_class)
+        if not same_class(new_class, node["class_path"]):
+            node.pop("init_args", None)
+            node.pop("dict_kwargs", None)
+    elif isinstance(node, list) and isinstance(value, list):
+        del parent[parts[-1]]
+
+
+def _value(text: str) -> Any:
+    try:
+        value = yaml.load(text, Loader=Loader)
+        is_file = isinstance(value, str) and Path(value).suffix in (".yaml", ".yml")
+        return read(value) if is_file and Path(value).is_file() else value
+    except yaml.YAMLError:
+        return text

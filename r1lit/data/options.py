@@ -1,0 +1,94 @@
+"""The settings of `R1DataModule`, in four groups as they stand in YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from r1lit.data.packing import LossOn, TooLong
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """How a question becomes a prompt.
+
+    Args:
+        template: a name of ``r1lit.text.templates`` (r1_zero, question_answer, plain), "chat" for
+            the tokenizer's chat template, or a text that holds {question}.
+        wording: put around the question before the template; it holds {question} and is no part of
+            the problem.
+        max_tokens: a longer prompt is an error; null leaves the model's context as the limit.
+    """
+
+    template: str = "r1_zero"
+    wording: str = "{question}"
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_below_one("prompts", self, "max_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutOptions:
+    """What one training iteration rolls out.
+
+    Args:
+        prompts_per_iteration: P, prompts of an iteration, over all ranks.
+        group_size: G, responses to each.
+        num_reserve_prompts: further prompts of an iteration, for dynamic sampling.
+    """
+
+    prompts_per_iteration: int = 16
+    group_size: int = 16
+    num_reserve_prompts: int = 0
+
+    def __post_init__(self) -> None:
+        _refuse_below_one("rollout", self, "prompts_per_iteration", "group_size")
+        if self.num_reserve_prompts < 0:
+            raise ValueError(
+                f"data.rollout.num_reserve_prompts: {self.num_reserve_prompts} is negative; 0 keeps"
+                " none in reserve"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingOptions:
+    """How documents are packed into rows, and rows into updates.
+
+    Args:
+        max_seq_len: tokens of a row; documents are packed whole.
+        train_batch_size: rows of an update, over all ranks.
+        loss_on: "response", or "all" for pretraining.
+        too_long: a document longer than a row is an "error", or loses its end ("truncate").
+    """
+
+    max_seq_len: int = 1024
+    train_batch_size: int = 16
+    loss_on: LossOn = "response"
+    too_long: TooLong = "error"
+
+    def __post_init__(self) -> None:
+        _refuse_below_one("packing", self, "max_seq_len", "train_batch_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """What validation, test and prediction roll out.
+
+    Args:
+        num_samples: k, responses to each problem.
+        prompts_per_batch: problems rolled out at once, at most.
+    """
+
+    num_samples: int = 16
+    prompts_per_batch: int = 64
+
+    def __post_init__(self) -> None:
+        _refuse_below_one("evaluation", self, *(field.name for field in fields(self)))
+
+
+def _refuse_below_one(group: str, options: Any, *keys: str) -> None:
+    for key in keys:
+        count = getattr(options, key)
+        if count is not None and count < 1:
+            raise ValueError(f"data.{group}.{key}: {count} is not at least 1")

@@ -1,0 +1,189 @@
+"""Composing YAML means one thing, through the real command line and the shipped configs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny import ROOT
+
+from r1lit.cli import main
+
+CONFIGS = ROOT / "configs"
+ZERO = CONFIGS / "r1_zero.yaml"
+GSM8K = CONFIGS / "data" / "gsm8k.yaml"
+OBJECTIVE = "--model.init_args.objective"
+DAPO = "r1lit.objectives.DAPO"
+
+
+@pytest.fixture
+def composed(capsys, tmp_path):
+    """Return the configuration that the command line makes of files, mappings and keys."""
+
+    def compose(*given: Path | dict[str, Any] | str) -> dict[str, Any]:
+        args: list[str] = []
+        for number, item in enumerate(given):
+            if isinstance(item, dict):
+                path = tmp_path / f"{number}.yaml"
+                path.write_text(yaml.safe_dump(item))
+                item = path
+            args += ["-c", str(item)] if isinstance(item, Path) else [item]
+        with pytest.raises(SystemExit) as exit_:
+            main(["fit", *args, "--print_config"])
+        out, err = capsys.readouterr()
+        assert exit_.value.code in (0, None), err
+        return yaml.safe_load(out)
+
+    return compose
+
+
+def model(**init_args: Any) -> dict[str, Any]:
+    return {"model": {"init_args": init_args}}
+
+
+def data(**init_args: Any) -> dict[str, Any]:
+    return {"data": {"init_args": init_args}}
+
+
+def objective_of(config: dict[str, Any]) -> dict[str, Any]:
+    return config["model"]["init_args"]["objective"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        model(objective={"class_path": DAPO}),
+        model(objective=DAPO),
+        f"{OBJECTIVE}={DAPO}",
+        f"{OBJECTIVE}=DAPO",
+        f"{OBJECTIVE}.class_path={DAPO}",
+        f"--model.objective={DAPO}",
+        f'{OBJECTIVE}={{"class_path": "{DAPO}"}}',
+    ],
+    ids=str,
+)
+def test_another_class_starts_from_its_own_defaults(composed, change):
+    """GRPO's beta of 0.001 is not DAPO's."""
+    objective = objective_of(composed(ZERO, change))
+    assert objective["class_path"] == DAPO
+    assert objective["init_args"]["beta"] == 0.0
+    assert objective["init_args"]["epsilon_high"] == 0.28
+
+
+def test_another_class_and_its_arguments_may_come_apart(composed):
+    beta = f"{OBJECTIVE}.init_args.beta=0.5"
+    for given in ([model(objective={"class_path": DAPO}), beta], [f"{OBJECTIVE}={DAPO}", beta]):
+        objective = objective_of(composed(ZERO, *given))
+        assert objective["init_args"]["beta"] == 0.5
+        assert objective["init_args"]["epsilon_low"] == 0.2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        model(objective={"class_path": "r1lit.objectives.GRPO", "init_args": {"epsilon": 3.0}}),
+        model(objective={"class_path": "GRPO", "init_args": {"epsilon": 3.0}}),
+        model(objective={"class_path": "r1lit.objectives.grpo.GRPO", "init_args": {"epsilon": 3}}),
+        model(objective={"init_args": {"epsilon": 3.0}}),
+        model(objective={"epsilon": 3.0}),
+        f"{OBJECTIVE}.init_args.epsilon=3.0",
+        f"{OBJECTIVE}.epsilon=3.0",
+    ],
+    ids=str,
+)
+def test_the_same_class_keeps_what_is_not_named(composed, change):
+    objective = objective_of(composed(ZERO, change))
+    assert objective["init_args"]["epsilon"] == 3.0
+    assert objective["init_args"]["beta"] == 0.001
+
+
+def test_naming_the_same_class_again_changes_nothing(composed):
+    assert composed(ZERO, model(objective="GRPO")) == composed(ZERO)
+
+
+def test_a_list_replaces_the_list(composed):
+    """An own table has not the pattern of the preset's."""
+    own = [{"class_path": "r1lit.data.TableProblems", "init_args": {"path": "own.jsonl"}}]
+    written = f"--data.train={json.dumps(own)}"
+    for change in (data(train=own), written):
+        (table,) = composed(GSM8K, ZERO, change)["data"]["init_args"]["train"]
+        assert table["init_args"]["path"] == "own.jsonl"
+        assert table["init_args"]["answer_pattern"] == "" == table["init_args"]["answer_remove"]
+
+
+def test_one_key_of_a_list_s_item_keeps_the_others(composed):
+    (table,) = composed(GSM8K, ZERO, "--data.train.path=own.jsonl")["data"]["init_args"]["train"]
+    assert table["init_args"]["path"] == "own.jsonl"
+    assert table["init_args"]["answer_remove"] == ","
+
+
+def test_plus_appends_in_files_and_on_the_command_line(composed):
+    callbacks = len(composed(ZERO)["trainer"]["callbacks"])
+    ours = {"trainer": {"callbacks+": [{"class_path": "r1lit.callbacks.GroupHealth"}]}}
+    assert len(composed(ZERO, ours)["trainer"]["callbacks"]) == callbacks + 1
+    assert len(composed(ours, ours)["trainer"]["callbacks"]) == 2
+    written = "--trainer.callbacks+=r1lit.callbacks.GroupHealth"
+    assert len(composed(ZERO, ours, written)["trainer"]["callbacks"]) == callbacks + 2
+
+
+def test_a_preset_over_another_preset_keeps_no_arguments_of_its_metrics(composed):
+    """R1-Zero's answers have tags; the metric of the stages that have none is replaced."""
+    names = [CONFIGS / "r1" / name for name in ("eval.yaml", "eval_zero.yaml")]
+    metrics = composed(*names)["model"]["init_args"]["eval_metrics"]
+    assert metrics[0]["init_args"]["answer_tags"] is True
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value"),
+    [
+        ("prompts", "max_tokens", 9),
+        ("rollout", "group_size", 8),
+        ("packing", "loss_on", "all"),
+        ("evaluation", "num_samples", 3),
+    ],
+)
+def test_one_key_of_a_group_keeps_the_others(composed, group, key, value):
+    before = composed(GSM8K, ZERO)["data"]["init_args"]
+    for change in (
+        data(**{group: {key: value}}),
+        f"--data.init_args.{group}.{key}={value}",
+        f"--data.{group}.{key}={value}",
+    ):
+        after = composed(GSM8K, ZERO, change)["data"]["init_args"]
+        assert after == before | {group: before[group] | {key: value}}
+
+
+def test_keys_on_the_command_line_win_wherever_they_stand(composed):
+    given = "--data.init_args.rollout.group_size=8"
+    assert composed(given, GSM8K, ZERO) == composed(GSM8K, ZERO, given)
+
+
+def test_numbers_and_texts_stay_what_they_are(composed, tmp_path):
+    path = tmp_path / "rate.yaml"
+    path.write_text(
+        "model: {init_args: {optimizer: {class_path: AdamW, init_args: {lr: 1e-5}}}}\n"
+        "data: {init_args: {prompts: {template: '1e-5 {question}'}}}\n"
+    )
+    config = composed(ZERO, path)
+    assert config["model"]["init_args"]["optimizer"]["init_args"]["lr"] == 1e-5
+    assert config["model"]["init_args"]["optimizer"]["init_args"]["betas"] == [0.9, 0.95]
+    assert config["data"]["init_args"]["prompts"]["template"] == "1e-5 {question}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"^config: .*no.yaml cannot be read \(No such file or directory\)$"),
+        ("- 1\n", r"^config: .* holds list, not keys with values$"),
+        ("a: [1\n", r"^config: .* is not YAML: .*line 2"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path, text, message):
+    path = tmp_path / "no.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        main(["fit", "-c", str(path)])

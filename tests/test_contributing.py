@@ -1,0 +1,43 @@
+"""Every worked example of CONTRIBUTING.md is written to a file and trains through the CLI."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tiny import ROOT, data, grpo_config, merge
+
+from r1lit.cli import main
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+SECTIONS = {
+    title: dict(re.findall(r"^```(python|yaml)\n(.*?)^```", body, re.M | re.S))
+    for title, body in re.findall(r"^## A new (.*?)\n(.*?)(?=^## )", PAGE, re.M | re.S)
+}
+
+
+def test_the_page_has_the_examples_it_promises() -> None:
+    wanted = {"objective", "advantage", "reward", "verifier", "data source"}
+    assert wanted <= SECTIONS.keys()
+    assert all(set(blocks) == {"python", "yaml"} for blocks in SECTIONS.values())
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_an_example_trains(
+    title: str, tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for blocks in SECTIONS.values():  # one may use another's class
+        name = re.match(r"# (\w+)\.py\n", blocks["python"])
+        assert name, "an example names its file in its first line"
+        (tmp_path / f"{name[1]}.py").write_text(blocks["python"])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = grpo_config(tmp_path / "run", policy, merge(data(num_iterations=2), {}))
+    change = tmp_path / "change.yaml"
+    change.write_text(SECTIONS[title]["yaml"])
+    main(["fit", "-c", str(config), "-c", str(change)])
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["iteration"] for line in lines] == [0, 1]
+    if title == "reward":
+        assert json.loads(lines[0])["train/reward/brevity"] >= 0
