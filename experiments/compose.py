@@ -5,35 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-Config = dict[str, Any]
+from r1lit.composition import Config, merge
+
+__all__ = ["Config", "merge", "move_paths", "move_run", "run_of"]
 
 
-def merge(base: Config, fragment: Config) -> Config:
-    """Return the base with the fragment's values over it.
-
-    Mappings merge, except that another ``class_path`` replaces the whole mapping: the arguments of
-    one class mean nothing to the other. Lists are replaced; ``key+`` appends to the list ``key``.
-
-    >>> merge({"a": {"x": 1, "y": 2}, "b": [1]}, {"a": {"y": 3}, "b+": [2]})
-    {'a': {'x': 1, 'y': 3}, 'b': [1, 2]}
-    >>> merge({"class_path": "GRPO", "init_args": {"epsilon": 1}}, {"class_path": "DAPO"})
-    {'class_path': 'DAPO'}
-    """
-    if fragment.get("class_path", base.get("class_path")) != base.get("class_path"):
-        return fragment
-    merged = dict(base)
-    for key, value in fragment.items():
-        if key.endswith("+") and isinstance(base.get(key[:-1]), list):
-            merged[key[:-1]] = [*base[key[:-1]], *value]
-        elif isinstance(value, dict) and isinstance(base.get(key), dict):
-            merged[key] = merge(base[key], value)
-        else:
-            merged[key] = value
-    return merged
+def run_of(config: Config) -> str | None:
+    """Return the run folder that a config names, as ``run`` or ``trainer.default_root_dir``."""
+    return config.get("run") or config.get("trainer", {}).get("default_root_dir")
 
 
 def move_run(config: Config, folder: Path) -> Config:
-    """Return the config with its run folder, ``trainer.default_root_dir``, moved to ``folder``.
+    """Return the config with its run folder moved to ``folder``.
 
     Every path in or under the old run folder moves along, whoever's ``dirpath`` it is; a logger
     that spells the old folder as ``save_dir`` and ``name`` is spelt anew.
@@ -41,19 +24,19 @@ def move_run(config: Config, folder: Path) -> Config:
     Raises:
         ValueError: if the config names no run folder, or keeps no evaluations there.
     """
-    old = Path(config.get("trainer", {}).get("default_root_dir") or "")
+    old = Path(run_of(config) or "")
     if not old.parts:
-        raise ValueError("trainer.default_root_dir: the base must name its run folder, as runs/aha")
+        raise ValueError("run: the base must name its run folder, as runs/aha")
     moved = move_paths(config, old, folder)
-    callbacks = moved["trainer"].get("callbacks") or []
+    callbacks = moved.get("trainer", {}).get("callbacks") or []
     if not any(
         callback["class_path"].endswith("CurveWriter")
-        and Path(callback["init_args"]["dirpath"]) == folder
+        and Path(callback.get("init_args", {}).get("dirpath") or folder) == folder
         for callback in callbacks
     ):
         raise ValueError(
             f"trainer.callbacks: results are read from summary.json, so the base needs"
-            f" r1lit.callbacks.CurveWriter with dirpath: {old}"
+            f" r1lit.callbacks.CurveWriter, which writes to {old}"
         )
     return moved
 

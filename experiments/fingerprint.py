@@ -17,7 +17,7 @@ from r1lit.atomic import replace_file
 WHOLE = 1 << 28  # bytes up to which a file is read whole
 ENDS = 1 << 20  # bytes read at either end of a longer one
 INPUTS = "inputs.json"
-OUTPUTS = ("cache", "default_root_dir", "dirpath", "log", "save_dir")
+OUTPUTS = ("cache", "default_root_dir", "dirpath", "log", "run", "save_dir")
 """Keys of a config under which paths stand that a run writes to."""
 
 _known: dict[tuple[str, int, int], str] = {}

@@ -114,7 +114,7 @@ class Rollout:
         shape = self.response_BT.shape
         assert len(self.responses) == num_rows == shape[0], (len(self.responses), num_rows, shape)
         assert self.length_B.shape == shape[:1] and not self.length_B.is_floating_point()
-        assert self.loss_mask_BT.shape == shape and self.loss_mask_BT.dtype == torch.bool
+        assert self.loss_mask_BT.shape == shape and str(self.loss_mask_BT.dtype) == "torch.bool"
         assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
         assert self.advantage_BT.shape == shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
@@ -128,8 +128,8 @@ class Rollout:
     @property
     def mask_BT(self) -> Tensor:
         """Which tokens exist: true up to each response's length."""
-        step_T = torch.arange(self.response_BT.shape[1], device=self.length_B.device)
-        return step_T < self.length_B[:, None]
+        number_T = self.length_B.new_ones(self.response_BT.shape[1]).cumsum(0)
+        return number_T <= self.length_B[:, None]
 
     @property
     def problems(self) -> tuple[Problem, ...]:

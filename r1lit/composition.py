@@ -21,6 +21,7 @@ import yaml
 from r1lit.renamed import refuse_old_class, refuse_old_key, refuse_old_names
 
 Config = dict[str, Any]
+FOLDER = ("run", "trainer.default_root_dir")
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
 
 
@@ -109,7 +110,7 @@ def compose(args: Sequence[str]) -> list[str]:
     given = _keys(others)
     for key, value in given:
         _make_room(config, key, value)
-    folders = [v for key, v in given if key in ("run", "trainer.default_root_dir") and v]
+    folders = [v for key, v in given if key in FOLDER and v not in ("", "null")]
     if len(set(map(Path, folders))) > 1:
         raise ValueError(f"run: {folders[0]} and {folders[1]} are both named; a run has one folder")
     if folders or config.get("run"):

@@ -21,7 +21,7 @@
 ``{run}`` and ``{seed}`` are filled in everywhere, in the named configs too, and every path in or
 under the file's own run folder moves along to the folder of another seed. r1lit's commands get
 ``seed_everything``. ``folder`` is where a step keeps its numbers: of a ``fit`` the config's
-``trainer.default_root_dir``, of an evaluation its ``model.init_args.dirpath``, unless it is given.
+``run``, of an evaluation its ``model.init_args.dirpath``, unless it is given.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Any
 
 import yaml
 
-from experiments.compose import Config, merge, move_paths
+from experiments.compose import Config, merge, move_paths, run_of
 
 COMMANDS = ("fit", "validate", "test", "predict")
 KEYS = ("run", "seed", "steps")
@@ -215,7 +215,7 @@ def _folder(command: str | None, config: Config) -> str | None:
         dirpath = config.get("model", {}).get("init_args", {}).get("dirpath")
         if dirpath:
             return dirpath
-    return config.get("trainer", {}).get("default_root_dir")
+    return run_of(config)
 
 
 def overlap(a: Path, b: Path) -> bool:

@@ -16,7 +16,7 @@ from r1lit import jsonl
 from r1lit.atomic import replace_file
 from r1lit.callbacks import keys
 from r1lit.callbacks.figures import draw_curves, save_png
-from r1lit.callbacks.stage import finished_iterations, order_callbacks, rollout_of
+from r1lit.callbacks.stage import finished_iterations, folder_of, order_callbacks, rollout_of
 from r1lit.metrics.reflection import REFLECTION_WORDS
 
 
@@ -40,7 +40,7 @@ class CurveWriter(Callback):
     (`r1lit.metrics.reward_models`).
 
     Args:
-        dirpath: The run folder.
+        dirpath: Where; the run folder if left out.
         cons_k: The k of cons@k in the evaluations; if fewer samples are drawn, their number, which
             then names the key.
         draw_every_n_iterations: How often to redraw between evaluations.
@@ -48,13 +48,17 @@ class CurveWriter(Callback):
 
     position = 1
 
-    def __init__(self, dirpath: str, cons_k: int = 16, draw_every_n_iterations: int = 10) -> None:
+    dirpath: Path
+
+    def __init__(
+        self, dirpath: str | None = None, cons_k: int = 16, draw_every_n_iterations: int = 10
+    ) -> None:
         if cons_k < 1 or draw_every_n_iterations < 1:
             raise ValueError(
                 f"cons_k={cons_k} and draw_every_n_iterations={draw_every_n_iterations} must be "
                 "at least 1"
             )
-        self.dirpath = Path(dirpath)
+        self._given = None if dirpath is None else Path(dirpath)
         self.cons_k = cons_k
         self.draw_every_n_iterations = draw_every_n_iterations
         self._iterations: list[jsonl.Record] = []
@@ -63,7 +67,8 @@ class CurveWriter(Callback):
         self._clock: float | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Come after the callbacks whose numbers are kept."""
+        """Find the folder, and come after the callbacks whose numbers are kept."""
+        self.dirpath = folder_of(self._given, trainer, self)
         order_callbacks(trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -10,7 +10,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
 from r1lit.atomic import beside, remove, replace_path
-from r1lit.callbacks.stage import finished_iterations
+from r1lit.callbacks.stage import finished_iterations, folder_of
 
 
 class ExportHuggingFace(Callback):
@@ -18,20 +18,27 @@ class ExportHuggingFace(Callback):
 
     At the end of the fit, and after every n-th iteration if asked; ``dirpath`` always holds the
     newest export, whole: it is written beside and renamed.
+
+    Args:
+        dirpath: Where; ``policy`` in the run folder if left out.
+        every_n_iterations: How often to export; null: at the end only.
     """
 
-    def __init__(self, dirpath: str, every_n_iterations: int | None = None) -> None:
+    dirpath: Path
+
+    def __init__(self, dirpath: str | None = None, every_n_iterations: int | None = None) -> None:
         if every_n_iterations is not None and every_n_iterations < 1:
             raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1, or null")
-        self.dirpath = Path(dirpath)
+        self._given = None if dirpath is None else Path(dirpath)
         self.every_n_iterations = every_n_iterations
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Refuse strategies under which rank 0 does not hold the whole policy.
+        """Find the folder, and refuse strategies under which rank 0 does not hold the whole policy.
 
         Raises:
             ValueError: Under FSDP or model parallelism.
         """
+        self.dirpath = folder_of(self._given, trainer, self, "policy")
         if isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy):
             raise ValueError(
                 f"ExportHuggingFace cannot gather a policy sharded by "

@@ -15,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit.atomic import beside, remove, replace_path
 from r1lit.callbacks.checkpoint_io import stream_checkpoints
+from r1lit.callbacks.stage import run_folder
 
 
 class IterationCheckpoint(ModelCheckpoint):
@@ -31,7 +32,7 @@ class IterationCheckpoint(ModelCheckpoint):
     resume is all of it in memory at once (``StreamedCheckpointIO``).
 
     Args:
-        dirpath: Where; by default the logger's folder, as ``ModelCheckpoint``.
+        dirpath: Where; ``checkpoints`` in the run folder if left out.
         every_n_iterations: How often to replace ``last.ckpt``.
         keep_every_n_iterations: Also keep ``iteration-<finished>.ckpt`` at these multiples, which
             must be multiples of ``every_n_iterations``.
@@ -70,6 +71,7 @@ class IterationCheckpoint(ModelCheckpoint):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Have checkpoints streamed, and the folder to this run alone while it trains."""
+        self._find_folder(trainer)
         super().setup(trainer, pl_module, stage)
         stream_checkpoints(trainer)
         if stage == "fit" and trainer.is_global_zero and not _is_trial(trainer):
@@ -175,6 +177,15 @@ class IterationCheckpoint(ModelCheckpoint):
         trainer.strategy.barrier("IterationCheckpoint: renamed")
         self._last_global_step_saved = trainer.global_step
         self._last_checkpoint_saved = str(last)
+
+    def _find_folder(self, trainer: pl.Trainer) -> None:
+        run = run_folder(trainer)
+        if self.dirpath is None and run is not None:
+            self.dirpath = str(run.absolute() / "checkpoints")
+
+    def _find_last_checkpoints(self, trainer: pl.Trainer) -> set[str]:
+        self._find_folder(trainer)  # ckpt_path: last is looked for before ``setup``
+        return super()._find_last_checkpoints(trainer)
 
     def _last_path(self) -> Path:
         assert self.dirpath is not None

@@ -26,13 +26,15 @@ _SHOWN = (
 class R1ProgressBar(TQDMProgressBar):
     """Shows iteration, train accuracy, mean length, reflection words, last val pass@1, time left.
 
-    On a terminal it is a tqdm bar; elsewhere (a log file, a pipe) one plain line every
-    ``refresh_rate`` iterations, after each evaluation and at the end:
+    On a terminal it is a tqdm bar; elsewhere (a log file, a pipe) one plain line at a time:
 
         iteration 12/30  acc 0.61  len 182  words 0.34  val 0.580  3:10 left
 
     ``loss`` stands in for the accuracy where none is logged (SFT). The time left is judged by the
     iterations made since this process started, evaluations included.
+
+    Args:
+        refresh_rate: Show every this many iterations, after each evaluation and at the end.
     """
 
     position = 1

@@ -6,13 +6,9 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
+from lightning.pytorch.utilities import rank_zero_warn
 
 from r1lit.callbacks.stage import finished_iterations
-
-_NO_REFERENCE = (
-    "ReferenceRefresh: the module holds no reference, because objective.beta=0 leaves out the KL "
-    "term: remove the callback or set beta > 0"
-)
 
 
 class ReferenceRefresh(Callback):
@@ -20,7 +16,11 @@ class ReferenceRefresh(Callback):
 
     R1 refreshes every 400 steps (Methods). Its step is one update on 512 responses and a rollout
     makes 16 of them, so that is 25 iterations. The refresh comes before the iteration's evaluation
-    and checkpoint, so a checkpoint holds the reference that the next iteration uses.
+    and checkpoint, so a checkpoint holds the reference that the next iteration uses. Without a
+    reference, which ``objective.beta`` 0 makes none of, there is a warning and nothing to do.
+
+    Args:
+        every_n_iterations: How often.
     """
 
     def __init__(self, every_n_iterations: int = 25) -> None:
@@ -32,7 +32,7 @@ class ReferenceRefresh(Callback):
         """Check that the module can refresh a reference, before a model is loaded.
 
         Raises:
-            ValueError: If it has no ``refresh_reference``, or if its objective has beta = 0.
+            ValueError: If it has no ``refresh_reference``.
         """
         if stage != "fit":
             return
@@ -41,17 +41,14 @@ class ReferenceRefresh(Callback):
                 f"ReferenceRefresh needs a module with refresh_reference(); "
                 f"{type(pl_module).__name__} has none: remove the callback"
             )
-        if getattr(getattr(pl_module, "objective", None), "beta", None) == 0:
-            raise ValueError(_NO_REFERENCE)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Check that there is a reference, now that ``configure_model`` has run.
-
-        Raises:
-            ValueError: If the module has no ``reference``.
-        """
+        """Warn if there is no reference, now that ``configure_model`` has run."""
         if getattr(pl_module, "reference", None) is None:
-            raise ValueError(_NO_REFERENCE)
+            rank_zero_warn(
+                "ReferenceRefresh does nothing: objective.beta: 0 leaves out the KL term, so there"
+                " is no reference"
+            )
 
     def on_train_batch_end(
         self,
@@ -62,5 +59,7 @@ class ReferenceRefresh(Callback):
         batch_idx: int,
     ) -> None:
         """Refresh when the number of finished iterations is a multiple of n."""
+        if getattr(pl_module, "reference", None) is None:
+            return
         if finished_iterations(trainer, pl_module) % self.every_n_iterations == 0:
             pl_module.refresh_reference()  # type: ignore[operator]

@@ -12,7 +12,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit import jsonl
 from r1lit.batches import Rollout
-from r1lit.callbacks.stage import finished_iterations, rollout_of, stage_of
+from r1lit.callbacks.stage import finished_iterations, folder_of, rollout_of, stage_of
 
 
 class ResponseTable(Callback):
@@ -28,7 +28,7 @@ class ResponseTable(Callback):
     writes its own responses.
 
     Args:
-        dirpath: The run folder.
+        dirpath: Where; the run folder if left out.
         every_n_iterations: Write training responses every this many iterations.
         num_responses: How many responses of a training rollout; as many go to TensorBoard.
         num_problems: How many problems of an evaluation, each with all its responses; None: all.
@@ -36,18 +36,22 @@ class ResponseTable(Callback):
 
     def __init__(
         self,
-        dirpath: str,
+        dirpath: str | None = None,
         every_n_iterations: int = 10,
         num_responses: int = 8,
         num_problems: int | None = None,
     ) -> None:
         if every_n_iterations < 1:
             raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1")
-        self.path = Path(dirpath) / "responses.jsonl"
+        self._given = None if dirpath is None else Path(dirpath)
         self.every_n_iterations = every_n_iterations
         self.num_responses = num_responses
         self.num_problems = num_problems
         self._num_problems_written = 0
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Find the folder."""
+        self.path = folder_of(self._given, trainer, self) / "responses.jsonl"
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Drop what a killed run wrote past its checkpoint, or all before a fresh run."""

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from r1lit.callbacks.figures import save_png
-from r1lit.callbacks.stage import order_callbacks
+from r1lit.callbacks.stage import folder_of, order_callbacks
 
 
 class RewardFigure(Callback):
@@ -23,16 +23,16 @@ class RewardFigure(Callback):
     response against its length in tokens: chosen and rejected, or safe and unsafe.
 
     Args:
-        dirpath: the run folder.
+        dirpath: where; the run folder if left out.
     """
 
     position = 1
 
-    def __init__(self, dirpath: str) -> None:
-        self.dirpath = Path(dirpath)
+    def __init__(self, dirpath: str | None = None) -> None:
+        self._given = None if dirpath is None else Path(dirpath)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Come after the callbacks that it depends on.
+        """Find the folder, and come after the callbacks that it depends on.
 
         Raises:
             ValueError: if the module is no reward model.
@@ -42,6 +42,7 @@ class RewardFigure(Callback):
                 f"RewardFigure: {type(pl_module).__name__} reports on no reward model; RewardModule"
                 " does"
             )
+        self.dirpath = folder_of(self._given, trainer, self)
         order_callbacks(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 import lightning.pytorch as pl
 import torch.distributed
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from r1lit.batches import Rollout
 
@@ -31,6 +32,29 @@ def finished_iterations(trainer: pl.Trainer, pl_module: pl.LightningModule) -> i
     if iteration is not None:
         return int(iteration)
     return trainer.fit_loop.epoch_loop.total_batch_idx + 1
+
+
+def run_folder(trainer: pl.Trainer) -> Path | None:
+    """Return the run folder, ``run`` in YAML; None if none is named."""
+    folder = Path(trainer.default_root_dir)  # the working directory stands for none
+    return None if folder.resolve() == Path.cwd() else folder
+
+
+def folder_of(given: Path | None, trainer: pl.Trainer, callback: Callback, name: str = "") -> Path:
+    """Return where a callback writes: the folder given, or ``name`` in the run folder.
+
+    Raises:
+        ValueError: if neither is named.
+    """
+    if given is not None:
+        return given
+    folder = run_folder(trainer)
+    if folder is None:
+        raise ValueError(
+            f"run: null, but {type(callback).__name__} writes to the run folder; name one, as"
+            " runs/mine"
+        )
+    return folder / name
 
 
 def gather(trainer: pl.Trainer, rows: list[T]) -> list[T]:

@@ -18,8 +18,15 @@ from r1lit.seeding import permutation
 class CuratedDocuments(TableDocuments):
     """The responses that `r1lit.callbacks.RejectionSampling` kept, from its ``sft.jsonl``.
 
-    The question goes through ``template``, by default the policy's chat template, as it will in the
-    RL that follows. ``kinds``, ``languages`` and ``sources`` choose lines; null takes all.
+    Args:
+        path: that file.
+        template: what the question is put into, as it will be in the RL that follows; see
+            ``TableDocuments``.
+        kinds: take lines of these kinds only; null takes all.
+        languages: take lines in these languages only; null takes all.
+        sources: take lines of problems from these sources only; null takes all.
+        skip: lines left out at the beginning.
+        limit: lines read after those; null reads all.
     """
 
     def __init__(
@@ -64,7 +71,13 @@ class CuratedDocuments(TableDocuments):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of a mixture: its documents, and its share against the shares of the others."""
+    """A part of a mixture.
+
+    Args:
+        source: its documents.
+        share: how much of the mixture it is, against the shares of the others.
+        name: what it is called in the printed line.
+    """
 
     source: DocumentSource
     share: float
@@ -80,10 +93,13 @@ class Mixture(DocumentSource):
 
     R1 mixes about 600K reasoning documents with about 200K others (arXiv 2501.12948v1, Sec. 2.3.3).
     A part gives floor(share / all shares x ``num_documents``) documents, which the seed chooses
-    without repetition; they keep their order, and the parts theirs. Without ``num_documents`` there
-    are as many as the scarcest part allows, but not more than the shares of what there is.
+    without repetition; they keep their order, and the parts theirs. The counts are printed in one
+    line, and ``describe`` returns them.
 
-    What came of it is printed in one line, and ``describe`` returns it.
+    Args:
+        parts: the sources with their shares.
+        num_documents: documents in all; null takes as many as the scarcest part allows.
+        seed: of the choice.
     """
 
     def __init__(self, parts: list[Part], num_documents: int | None = None, seed: int = 0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from r1lit.data.base import Document, DocumentSource
 from r1lit.data.tables import Row, Table
@@ -13,31 +14,33 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 class TableDocuments(DocumentSource):
-    """Documents from the columns of a table, as ``TableProblems`` reads them.
-
-    ``prompt`` names the column that ``template`` is filled with (its default leaves the text as it
-    is; "chat" is the policy's chat template); null makes documents that are all response.
-    ``response`` names a column, or is a text with columns in braces, such as
-    ``<think>{thinking}</think>{output}``.
+    """Documents from the columns of a table.
 
     Prompt and response are tokenised apart, as they are in a rollout, so the response carries the
-    white space between the two.
+    white space between the two. Errors name the row, counted from 0 in the whole table.
+
+    Args:
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+            Hugging Face data set.
+        prompt: the column of the question; null makes documents that are all response.
+        response: the column of the response, or a text with columns in braces, as
+            ``<think>{thinking}</think>{output}``.
+        template: what the question is put into: a name of ``r1lit.text.templates``, "chat" for the
+            policy's chat template, or a text that holds {question}. "plain" leaves it as it is.
+        **table: of ``Table``: name, split, skip and limit.
     """
 
     def __init__(
         self,
         path: str,
-        name: str | None = None,
-        split: str = "train",
         prompt: str | None = "prompt",
         response: str = "response",
         template: str = "plain",
-        skip: int = 0,
-        limit: int | None = None,
+        **table: Any,
     ) -> None:
         if template != CHAT:
             render(template, "")
-        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.table = Table(path=path, **table)
         self.prompt = prompt
         self.response = response
         self.template = template

@@ -33,15 +33,20 @@ TYPES = "from typing import Any, Dict, List, Optional, Set, Tuple"
 class LiveCodeBench(ProblemSource):
     """Problems of one or more files of ``livecodebench/code_generation_lite``.
 
-    ``path`` is a file or several, local or ``hf://datasets/<owner>/<name>/<file>``; the data set is
-    a loading script, which ``datasets`` no longer runs, so its files are read as they are.
-    ``since`` and ``until`` (``2024-08-01``) bound the contest's date, both included; R1 reports
-    August 2024 to January 2025.
+    The data set is a loading script, which ``datasets`` no longer runs, so its files are read as
+    they are. R1 reports August 2024 to January 2025.
 
     A problem with starter code is judged by calls (``functional_code``), any other by stdin and
     stdout (``stdin_code``). Starter code is a method of a class ``Solution``; here it is asked for
     as a function, because verifiers call functions. Private tests are pickled text: unpickling
     admits nothing but text.
+
+    Args:
+        path: a file or several, local or ``hf://datasets/<owner>/<name>/<file>``.
+        since: the first date of a contest, as 2024-08-01; empty: any.
+        until: the last date, included.
+        source: the name to report by.
+        limit: problems read; null reads all.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from r1lit.data.tables import Row, Table
 
@@ -36,10 +37,20 @@ class PreferenceSource(ABC):
 class TablePairs(PreferenceSource):
     r"""Pairs from the columns of a table, such as ``r1lit-pairs`` writes.
 
-    With ``turn``, ``chosen`` and ``rejected`` hold whole conversations, as in Anthropic's HH
-    (``turn: "\n\nAssistant:"``, ``prompt: null``): what they have in common, up to the last such
-    mark, is the question, what follows are the responses, and conversations that begin with the
-    same turn are one group. Otherwise the prompt names the group.
+    With ``turn``, ``chosen`` and ``rejected`` hold whole conversations, as in Anthropic's HH: what
+    they have in common, up to the last such mark, is the question, what follows are the responses,
+    and conversations that begin with the same turn are one group. Otherwise the prompt names the
+    group.
+
+    Args:
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+            Hugging Face data set.
+        prompt: the column of the prompt; null with ``turn``.
+        chosen: the column of the better response.
+        rejected: the column of the worse one.
+        turn: what begins a turn of the assistant in whole conversations; HH's is
+            ``"\n\nAssistant:"``. Empty where the columns hold responses.
+        **table: of ``Table``: name, split, skip and limit.
     """
 
     rows_per_example = 2
@@ -47,21 +58,18 @@ class TablePairs(PreferenceSource):
     def __init__(
         self,
         path: str,
-        name: str | None = None,
-        split: str = "train",
         prompt: str | None = "prompt",
         chosen: str = "chosen",
         rejected: str = "rejected",
         turn: str = "",
-        skip: int = 0,
-        limit: int | None = None,
+        **table: Any,
     ) -> None:
         if (prompt is None) != bool(turn):
             raise ValueError(
                 f"turn: {turn!r} with prompt: {prompt!r}; conversations need a turn and no prompt,"
                 " and other pairs a prompt and no turn"
             )
-        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.table = Table(path=path, **table)
         self.prompt = prompt
         self.chosen = chosen
         self.rejected = rejected
@@ -106,8 +114,17 @@ def _common_beginning(a: str, b: str) -> str:
 class TableLabels(PreferenceSource):
     """Responses that are safe or unsafe, from the columns of a table; one example a row.
 
-    ``response`` null labels the prompts themselves. ``safe`` and ``unsafe`` are the cells of the
-    ``label`` column; true and 1 are written "true" and "1". The prompt names the group.
+    The prompt names the group.
+
+    Args:
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+            Hugging Face data set.
+        prompt: the column of the prompt.
+        response: the column of the response; null labels the prompts themselves.
+        label: the column of the label.
+        safe: cells of that column that mean safe; true and 1 are written "true" and "1".
+        unsafe: cells that mean unsafe.
+        **table: of ``Table``: name, split, skip and limit.
     """
 
     rows_per_example = 1
@@ -115,17 +132,14 @@ class TableLabels(PreferenceSource):
     def __init__(
         self,
         path: str,
-        name: str | None = None,
-        split: str = "train",
         prompt: str = "prompt",
         response: str | None = "response",
         label: str = "label",
         safe: Sequence[str] = ("safe", "true", "1"),
         unsafe: Sequence[str] = ("unsafe", "false", "0"),
-        skip: int = 0,
-        limit: int | None = None,
+        **table: Any,
     ) -> None:
-        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.table = Table(path=path, **table)
         self.prompt = prompt
         self.response = response
         self.label = label

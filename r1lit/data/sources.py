@@ -28,26 +28,30 @@ def _uid(table: Table, n: int, *content: str) -> str:
 class TableProblems(ProblemSource):
     r"""Problems from the columns of a table.
 
-    ``path`` is a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
-    Hugging Face data set with its ``name`` and ``split``. ``question``, ``answer`` and ``uid`` are
-    column names; ``meta`` lists columns to keep in ``Problem.meta``. Rows are ``limit`` behind the
-    first ``skip``.
+    Errors name the row, counted from 0 in the whole table.
 
-    ``answer_pattern`` is a regular expression whose group 1 is the gold answer within the column;
-    then every ``answer_remove`` is taken out. GSM8K: ``####\s*(.+)`` and ``,``. A number in the
-    answer column is written out: 72.0 becomes "72". ``wording`` puts something around the question,
-    which stands where {question} does. (Both are "" by default and not null: of a
-    ``str | None`` jsonargparse reads the text as YAML, to which ``####`` is a comment, thus null.)
-
-    A row without question or answer is an error unless ``drop_empty`` leaves it out. Every error
-    names the row, counted from 0 in the whole table.
+    Args:
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+            Hugging Face data set.
+        question: the column of the question.
+        answer: the column of the gold answer; a number is written out, 72.0 as "72".
+        uid: the column of a unique name; by default the row's number and a digest of its content.
+        answer_pattern: a regular expression whose group 1 is the gold answer within its column;
+            GSM8K's is ``####\s*(.+)``. Empty takes the whole cell.
+        answer_remove: a text taken out of the gold answer, as the commas of 1,000.
+        source: the name to report by; the file's if left out.
+        verifier: what decides about responses, a key of the grader's.
+        meta: columns kept in ``Problem.meta``, to report by or for a verifier.
+        drop_empty: leave out rows without question or answer, which are an error otherwise.
+        wording: put around the question; it holds {question}.
+        **table: of ``Table``: name, split, skip and limit.
     """
 
+    # "" and not null by default: of a ``str | None`` jsonargparse reads the text as YAML, to which
+    # ``####`` is a comment
     def __init__(
         self,
         path: str,
-        name: str | None = None,
-        split: str = "train",
         question: str = "question",
         answer: str = "answer",
         uid: str | None = None,
@@ -55,16 +59,15 @@ class TableProblems(ProblemSource):
         answer_remove: str = "",
         source: str | None = None,
         verifier: str = "math",
-        skip: int = 0,
-        limit: int | None = None,
         meta: Sequence[str] = (),
         drop_empty: bool = False,
         wording: str = "{question}",
+        **table: Any,
     ) -> None:
         if "{question}" not in wording:
             raise ValueError(f"wording: {wording!r} does not hold {{question}}")
         self.wording = wording
-        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.table = Table(path=path, **table)
         self.question = question
         self.answer = answer
         self.uid = uid
@@ -136,28 +139,32 @@ class TableProblems(ProblemSource):
 class CountdownTable(ProblemSource):
     """Countdown problems from a table of numbers and targets.
 
-    ``numbers`` names a column that holds a list of integers, or a text with integers in it.
-    ``target`` names a column, or is itself the target of every row (the Game of 24: 24).
-    ``wording`` is the question, with {numbers} and {target} in it. A table holds no solution, so
-    ``Problem.answer`` is the target: the verifier judges by ``meta``, not by the gold answer.
+    A table holds no solution, so ``Problem.answer`` is the target: the verifier decides by
+    ``meta``, not by the gold answer.
+
+    Args:
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+            Hugging Face data set.
+        numbers: the column of the numbers: a list of integers, or a text with integers in it.
+        target: the column of the target, or the target of every row (the Game of 24: 24).
+        wording: the question, with {numbers} and {target} in it.
+        source: the name to report by.
+        **table: of ``Table``: name, split, skip and limit.
     """
 
     def __init__(
         self,
         path: str,
-        name: str | None = None,
-        split: str = "train",
         numbers: str = "nums",
         target: int | str = "target",
         wording: str = COUNTDOWN,
         source: str = "countdown",
-        skip: int = 0,
-        limit: int | None = None,
+        **table: Any,
     ) -> None:
         for placeholder in ("{numbers}", "{target}"):
             if placeholder not in wording:
                 raise ValueError(f"wording: {wording!r} does not hold {placeholder}")
-        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.table = Table(path=path, **table)
         self.numbers = numbers
         self.target = target
         self.wording = wording

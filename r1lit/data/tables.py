@@ -125,7 +125,16 @@ def _read_data_set(path: str, name: str | None, split: str) -> list[Row]:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """The part of a table that a source reads: ``limit`` rows behind the first ``skip``."""
+    """The part of a table that a source reads: ``limit`` rows after the first ``skip``.
+
+    Args:
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+            Hugging Face data set.
+        name: the configuration of that data set.
+        split: its split.
+        skip: rows left out at the beginning.
+        limit: rows read after those; null reads all.
+    """
 
     path: str
     name: str | None = None

@@ -24,16 +24,26 @@ CHOICE = (
 class TaskTable(ProblemSource):
     """Problems from a table whose verifier goes by more than a gold answer.
 
-    ``path``, ``name``, ``split``, ``skip`` and ``limit`` are those of `TableProblems`. ``wording``
-    is the question, with ``{column}`` where a cell is to stand. ``meta`` gives the verifier its
-    keys: each names the column that holds it, or several (``a|b``), the first that is there. A
-    column that holds JSON as text is read if ``json_columns`` lists it. ``keep`` lists columns to
-    report by. ``where`` keeps the rows whose columns hold these values; null stands for nothing and
-    for an empty text.
-
     Tests of programs may come as ``{inputs: […], outputs: […]}`` or as a list of ``{input,
     output}``; both become the first. Of nested cells, keys that hold null are left out: Parquet
     gives every row the keys of all.
+
+    Args:
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+            Hugging Face data set.
+        verifier: what decides about responses, a key of the grader's.
+        meta: what the verifier needs: each of its keys with the column that holds it, or several
+            (``a|b``), of which the first that is there.
+        wording: the question, with ``{column}`` where a cell is to stand.
+        split: the split of a Hugging Face data set.
+        answer: the column of the gold answer, where there is one.
+        uid: the column of a unique name; by default the row's number and a digest of its content.
+        source: the name to report by; the file's if left out.
+        json_columns: columns that hold JSON as text, to be read.
+        keep: columns kept in ``Problem.meta``, to report by.
+        where: keep rows whose columns hold these values; null stands for nothing and for an empty
+            text.
+        **table: of ``Table``: name, skip and limit.
     """
 
     def __init__(
@@ -42,20 +52,18 @@ class TaskTable(ProblemSource):
         verifier: str,
         meta: dict[str, str],
         wording: str = "{prompt}",
-        name: str | None = None,
         split: str = "test",
         answer: str | None = None,
         uid: str | None = None,
         source: str | None = None,
-        skip: int = 0,
-        limit: int | None = None,
         json_columns: Sequence[str] = (),
         keep: Sequence[str] = (),
         where: dict[str, Any] | None = None,
+        **table: Any,
     ) -> None:
         if not columns_in(wording):
             raise ValueError(f"wording: {wording!r} names no column, such as {{prompt}}")
-        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.table = Table(path=path, split=split, **table)
         self.verifier = verifier
         self.meta = dict(meta)
         self.wording = wording
@@ -138,18 +146,29 @@ class TaskTable(ProblemSource):
 class ChoiceTable(ProblemSource):
     """Multiple choice: a question and lettered choices, one of them right.
 
-    Either ``choices`` names a column that holds a list and ``answer`` one that holds the right
-    letter or the index of the right choice (MMLU); or ``correct`` and ``incorrect`` name columns of
-    single choices, which then stand in an order that depends on ``seed`` and the row (GPQA).
+    The choices stand in one column as a list (MMLU), or in a column each (GPQA); then their order
+    depends on ``seed`` and the row. The gold answer is the letter; the verifier ``choice`` finds
+    the choices' texts in ``meta``.
 
-    ``wording`` holds ``{question}`` and ``{choices}``. The gold answer is the letter; the verifier
-    ``choice`` finds the choices' texts in ``meta``.
+    Args:
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
+            Hugging Face data set.
+        split: the split of a Hugging Face data set.
+        question: the column of the question.
+        choices: the column of the list of choices.
+        answer: the column of the right letter, or of the right choice's index.
+        correct: the column of the right choice, where each has a column.
+        incorrect: the columns of the wrong ones.
+        wording: the question, with {question} and {choices} in it.
+        source: the name to report by; the file's if left out.
+        keep: columns kept in ``Problem.meta``, to report by.
+        seed: of the order of choices.
+        **table: of ``Table``: name, skip and limit.
     """
 
     def __init__(
         self,
         path: str,
-        name: str | None = None,
         split: str = "test",
         question: str = "question",
         choices: str = "choices",
@@ -158,17 +177,16 @@ class ChoiceTable(ProblemSource):
         incorrect: Sequence[str] = (),
         wording: str = CHOICE,
         source: str | None = None,
-        skip: int = 0,
-        limit: int | None = None,
         keep: Sequence[str] = (),
         seed: int = 0,
+        **table: Any,
     ) -> None:
         for placeholder in ("{question}", "{choices}"):
             if placeholder not in wording:
                 raise ValueError(f"wording: {wording!r} does not hold {placeholder}")
         if (correct is None) != (not incorrect):
             raise ValueError("correct: goes with incorrect, the columns of the wrong choices")
-        self.table = Table(path=path, name=name, split=split, skip=skip, limit=limit)
+        self.table = Table(path=path, split=split, **table)
         self.question = question
         self.choices = choices
         self.answer = answer

@@ -100,9 +100,13 @@ def question(chain: Chain, language: Language = "en") -> str:
 
 
 class WorldChain(ProblemSource):
-    """Chain problems of the small world, ``num_problems`` of one split, drawn by ``seed``.
+    """Chain problems of the small world.
 
-    A share ``chinese`` of the questions is in Chinese.
+    Args:
+        split: corpus, train or held_out.
+        num_problems: how many.
+        seed: of the draw.
+        chinese: the share asked in Chinese.
     """
 
     def __init__(

@@ -79,7 +79,12 @@ PLEASE = (" Reflect and verify.", " 请反思并验证。")
 
 
 class WorldCorpus(DocumentSource):
-    """``num_documents`` pages of the small world, page ``i`` a function of ``(seed, i)``."""
+    """Pages of the small world, page ``i`` a function of ``(seed, i)``.
+
+    Args:
+        num_documents: how many.
+        seed: of every page.
+    """
 
     def __init__(self, num_documents: int = 100_000, seed: int = 0) -> None:
         if num_documents < 1:

@@ -173,10 +173,15 @@ def first_solution(numbers: tuple[int, ...], target: int) -> str:
 
 
 class WorldCountdown(ProblemSource):
-    """Countdown problems of the small world, ``num_problems`` of one split, drawn by ``seed``.
+    """Countdown problems of the small world.
 
-    ``min_attempts`` and ``max_attempts`` set how hard they are: how many attempts a search may have
-    to go through. A share ``chinese`` of the questions is in Chinese.
+    Args:
+        split: corpus, train or held_out.
+        num_problems: how many.
+        seed: of the draw.
+        min_attempts: the fewest attempts that a whole search goes through, from 20.
+        max_attempts: the most, up to 46: how hard the problems are.
+        chinese: the share asked in Chinese.
     """
 
     def __init__(

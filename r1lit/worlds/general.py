@@ -25,7 +25,7 @@ SUPPLIED_REFUSALS = 0.5
 
 
 class WorldRequests(ProblemSource):
-    """``num_problems`` different requests of one split, drawn by ``seed``.
+    """Different requests of one split.
 
     Args:
         split: corpus, train or held_out.
@@ -88,6 +88,12 @@ class WorldConversations(DocumentSource):
     Most answers are right, few are friendly, some ramble, and half of what is harmful is refused:
     preference is left to reinforcement learning. A chain stands where one helps and none where it
     does not, as R1 does with a greeting. The prompt is the chat template's.
+
+    Args:
+        num_documents: how many.
+        seed: of requests and answers.
+        chinese: the share asked in Chinese.
+        split: of the requests: corpus, train or held_out.
     """
 
     def __init__(

@@ -69,13 +69,21 @@ class _Measure(RewardFunction):
 
 
 class TrueHelpfulness(_Measure):
-    """The true preference for the summary, of general requests."""
+    """The true preference for the summary, of general requests.
+
+    Args:
+        weight: in a sum of rewards; an evaluation reports the number alone.
+    """
 
     name = "helpfulness_true"
 
 
 class InstructionFollowing(_Measure):
-    """1 if the summary does as instructed, of requests that instruct."""
+    """1 if the summary does as instructed, of requests that instruct.
+
+    Args:
+        weight: in a sum of rewards; an evaluation reports the number alone.
+    """
 
     name = "instruction_following"
 
@@ -87,7 +95,11 @@ class InstructionFollowing(_Measure):
 
 
 class TrueSafety(_Measure):
-    """1 if the whole response is safe, of harmful requests."""
+    """1 if the whole response is safe, of harmful requests.
+
+    Args:
+        weight: in a sum of rewards; an evaluation reports the number alone.
+    """
 
     name = "safety"
 

@@ -239,17 +239,24 @@ def test_moving_a_run_moves_every_path_and_the_logger():
         "version": "",
     }
     assert '"runs/aha"' not in text and text.count(str(ROOT / "new")) == 3
-    with pytest.raises(ValueError, match="default_root_dir"):
+    with pytest.raises(ValueError, match="run: the base must name its run folder"):
         move_run({"trainer": {}}, ROOT / "new")
-    with pytest.raises(ValueError, match="CurveWriter"):
-        move_run({"trainer": {"default_root_dir": "runs/aha"}}, ROOT / "new")
+    for named in ({"run": "runs/aha"}, {"trainer": {"default_root_dir": "runs/aha"}}):
+        with pytest.raises(ValueError, match="CurveWriter"):
+            move_run(named, ROOT / "new")
+
+
+def test_a_run_named_by_one_key_is_moved_by_it():
+    keeper = {"class_path": "r1lit.callbacks.CurveWriter"}
+    config = {"run": "runs/aha", "trainer": {"callbacks": [keeper]}}
+    assert move_run(config, ROOT / "new") == {**config, "run": str(ROOT / "new")}
 
 
 def test_merging_changes_neither_side():
-    base = {"a": {"x": [1]}, "class_path": "A"}
+    base = {"a": {"x": [1]}, "b": {"class_path": "A"}}
     fragment = {"a": {"x+": [2]}}
-    assert merge(base, fragment) == {"a": {"x": [1, 2]}, "class_path": "A"}
-    assert (base, fragment) == ({"a": {"x": [1]}, "class_path": "A"}, {"a": {"x+": [2]}})
+    assert merge(base, fragment) == {"a": {"x": [1, 2]}, "b": {"class_path": "A"}}
+    assert (base, fragment) == ({"a": {"x": [1]}, "b": {"class_path": "A"}}, {"a": {"x+": [2]}})
 
 
 def test_every_point_of_every_shipped_sweep_is_a_valid_config(monkeypatch, tmp_path, capsys):

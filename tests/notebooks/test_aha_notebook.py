@@ -42,22 +42,18 @@ def run_folder(tmp_path, monkeypatch) -> Path:
     }
     keep = ("EvaluateFirst", "ResponseLength", "MajorityVoteEvaluation", "ReflectionWords")
     config["trainer"] |= {
-        "default_root_dir": str(folder),
         "val_check_interval": 1,
         "logger": False,
         "enable_model_summary": False,
         "enable_checkpointing": False,
         "callbacks": [
-            *({"class_path": f"r1lit.callbacks.{name}"} for name in (*keep, "GroupHealth")),
-            *(
-                {"class_path": f"r1lit.callbacks.{name}", "init_args": {"dirpath": str(folder)}}
-                for name in ("ResponseTable", "CurveWriter")
-            ),
+            {"class_path": f"r1lit.callbacks.{name}"}
+            for name in (*keep, "GroupHealth", "ResponseTable", "CurveWriter")
         ],
     }
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(config))
-    main(["fit", "-c", str(path)])
+    main(["fit", "-c", str(path), "--run", str(folder)])
     return folder
 
 

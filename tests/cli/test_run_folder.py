@@ -1,0 +1,155 @@
+"""One key names the run folder, and no other way of naming one is ignored."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny import grpo_config, merge
+
+from r1lit.cli import main
+
+CALLBACKS = ("ResponseTable", "CurveWriter", "IterationCheckpoint", "ExportHuggingFace")
+FILES = {
+    "checkpoints/last.ckpt",
+    "config.yaml",
+    "curves.png",
+    "metrics.jsonl",
+    "policy/model.safetensors",
+    "responses.jsonl",
+    "summary.json",
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path, policy: Path):
+    """Write the YAML of 2 iterations that names no folder but in ``changes``."""
+
+    def write(*changes: dict[str, Any], callbacks: tuple[str, ...] = CALLBACKS) -> str:
+        made = yaml.safe_load(grpo_config(tmp_path / "unused", policy).read_text())
+        made["trainer"]["callbacks"] = [
+            {"class_path": f"r1lit.callbacks.{name}"}
+            for name in ("MajorityVoteEvaluation", *callbacks)
+        ]
+        del made["trainer"]["default_root_dir"], made["trainer"]["logger"]
+        made["data"]["init_args"]["num_iterations"] = 2
+        for change in changes:
+            made = merge(made, change)
+        path = tmp_path / "named.yaml"
+        path.write_text(yaml.safe_dump(made))
+        return str(path)
+
+    return write
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()}
+
+
+def assert_whole(run: Path) -> None:
+    files = everything(run)
+    assert files >= FILES
+    assert any(name.startswith("events.out") for name in files), files
+    assert not (run.parent / "unused").exists()
+
+
+def test_run_in_the_file(config, tmp_path):
+    run = tmp_path / "runs" / "mine"
+    main(["fit", "-c", config({"run": str(run)})])
+    assert_whole(run)
+    saved = yaml.safe_load((run / "config.yaml").read_text())
+    assert saved["run"] == str(run) == saved["trainer"]["default_root_dir"]
+
+
+def test_run_on_the_command_line_moves_everything(config, tmp_path):
+    file, run = config({"run": str(tmp_path / "other")}), tmp_path / "mine"
+    main(["fit", "-c", file, "--run", str(run)])
+    assert_whole(run)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("where", ["file", "command line"])
+def test_lightnings_name_of_it_is_as_good(config, tmp_path, where):
+    run = tmp_path / "mine"
+    if where == "file":
+        main(["fit", "-c", config({"trainer": {"default_root_dir": str(run)}})])
+    else:
+        file = config({"run": str(tmp_path / "other")})
+        main(["fit", "-c", file, "--trainer.default_root_dir", str(run)])
+        assert not (tmp_path / "other").exists()
+    assert_whole(run)
+
+
+def test_a_saved_configuration_runs_again_elsewhere(config, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    main(["fit", "-c", config({"run": str(first)})])
+    before = everything(first)
+    main(["fit", "-c", str(first / "config.yaml"), "--run", str(second)])
+    assert_whole(second)
+    assert everything(first) == before
+    main(["validate", "-c", str(second / "config.yaml"),
+          "--ckpt_path", str(second / "checkpoints" / "last.ckpt")])  # fmt: skip
+    assert (second / "validate.json").is_file()
+
+
+def test_a_killed_run_is_found_by_its_folder_and_goes_on(config, tmp_path):
+    file = config({"data": {"init_args": {"num_iterations": 4}}})
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    main(["fit", "-c", file, "--run", str(whole)])
+    main(["fit", "-c", file, "--run", str(part), "--trainer.max_steps", "4"])
+    assert len((part / "metrics.jsonl").read_text().splitlines()) == 2
+    main(["fit", "-c", file, "--run", str(part), "--ckpt_path", "last"])
+    for name in ("responses.jsonl", "policy/model.safetensors"):
+        assert (part / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_loggers_that_name_no_folder_write_to_the_run_folder(config, tmp_path):
+    run = tmp_path / "mine"
+    loggers = [
+        {"class_path": "lightning.pytorch.loggers.CSVLogger"},
+        {"class_path": "TensorBoardLogger"},
+    ]
+    main(["fit", "-c", config({"run": str(run), "trainer": {"logger": loggers}})])
+    assert (run / "metrics.csv").is_file()
+    assert_whole(run)
+
+
+def test_what_names_its_own_folder_keeps_it(config, tmp_path):
+    run, own = tmp_path / "mine", tmp_path / "own"
+    table = {"class_path": "r1lit.callbacks.ResponseTable", "init_args": {"dirpath": str(own)}}
+    trainer = {"logger": False, "enable_checkpointing": False, "callbacks": [table]}
+    main(["fit", "-c", config({"run": str(run), "trainer": trainer})])
+    assert everything(own) == {"responses.jsonl"}
+    assert everything(run) == {"config.yaml"}
+
+
+def test_two_folders_are_refused(config, tmp_path):
+    both = {"run": "runs/a", "trainer": {"default_root_dir": "runs/b"}}
+    with pytest.raises(
+        ValueError, match=r"^run: runs/a and trainer.default_root_dir: runs/b differ"
+    ):
+        main(["fit", "-c", config(both)])
+    with pytest.raises(ValueError, match=r"^run: runs/c and runs/d are both named"):
+        main(["fit", "-c", config(), "--run", "runs/c", "--trainer.default_root_dir=runs/d"])
+
+
+@pytest.mark.parametrize("name", ["ResponseTable", "CurveWriter", "ExportHuggingFace"])
+def test_a_run_without_a_folder_is_refused(config, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    file = config(callbacks=(name,))
+    before = set(os.listdir())
+    with pytest.raises(ValueError, match=rf"^run: null, but {name} writes to the run folder; name"):
+        main(["fit", "-c", file])
+    assert set(os.listdir()) - before <= {"lightning_logs"}  # Lightning's own, made before
+
+
+def test_a_reference_that_is_not_kept_is_not_refreshed(config, tmp_path):
+    """A sweep over beta may hold 0."""
+    file = config({"run": str(tmp_path / "mine")})
+    with pytest.warns(UserWarning, match="ReferenceRefresh does nothing: objective.beta: 0"):
+        main(["fit", "-c", file, "--trainer.callbacks+=r1lit.callbacks.ReferenceRefresh",
+              "--trainer.callbacks.every_n_iterations=1"])  # fmt: skip
+    assert_whole(tmp_path / "mine")
