@@ -25,6 +25,7 @@ LAYERS = (
     {"cpu"},
     {"composition"},
     {"atomic", "batches", "client", "seeding", "console", "renamed"},
+    {"problems"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

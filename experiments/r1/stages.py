@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from r1lit import jsonl
+from r1lit.evaluation.records import by_problem
 from r1lit.metrics import Graded, cons_at_k, mean, mean_and_error, share_right
 
 STAGES = ("zero", "dev1", "dev2", "dev3", "r1")
@@ -105,19 +106,15 @@ def _settings(report: Record, num_problems: int) -> Record:
 def _groups(report: Path, num_samples: int) -> dict[str, list[Group]]:
     """Return the first ``num_samples`` responses to each problem, by kind, in a fixed order."""
     path = report.with_name("responses.jsonl")
-    problems: dict[str, dict[int, Record]] = {}
-    for record in jsonl.read(path):
-        if record["sample"] < num_samples:
-            problems.setdefault(record["uid"], {}).setdefault(record["sample"], record)
     by_kind: dict[str, list[Group]] = {}
-    for uid, samples in sorted(problems.items()):
-        kind = samples[min(samples)]["groups"].get("kind")
+    for uid, group in sorted(by_problem(jsonl.read(path), num_samples).items()):
+        kind = group[0]["groups"].get("kind")
         if kind not in KINDS:
             raise ValueError(
                 f"{path}: problem {uid!r} has groups.kind {kind!r}, not one of {', '.join(KINDS)};"
                 " evaluate with model.by: [kind], and keep the column by meta: [kind]"
             )
-        by_kind.setdefault(kind, []).append([samples[g] for g in sorted(samples)])
+        by_kind.setdefault(kind, []).append(group)
     return by_kind
 
 

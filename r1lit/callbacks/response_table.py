@@ -13,15 +13,15 @@ from lightning.pytorch.trainer.states import TrainerFn
 from r1lit import jsonl
 from r1lit.batches import Rollout
 from r1lit.callbacks.stage import finished_iterations, folder_of, rollout_of, stage_of
+from r1lit.evaluation.records import response_record
 
 
 class ResponseTable(Callback):
     """Writes responses to ``<dirpath>/responses.jsonl`` and, as text, to TensorBoard.
 
-    One line a response: iteration, split (``train``, ``val``, ``test``), uid, source, question,
-    gold answer, response, rewards by name, the verdict's status, reason and canonical key,
-    num_tokens, finished. The iteration of a training response is that of its rollout; of an
-    evaluated one, the number of finished iterations.
+    One line a response: iteration, split (``train``, ``val``, ``test``), what every graded response
+    has (`r1lit.evaluation.records`), and its rewards by name. The iteration of a training response
+    is that of its rollout; of an evaluated one, the number of finished iterations.
 
     A resumed run first drops the lines that it will write again, and so does `r1lit validate` or
     `r1lit test` on a run folder: those of the same split and iteration. On several ranks, rank 0
@@ -130,17 +130,8 @@ def records(rollout: Rollout, iteration: int, split: str, limit: int) -> list[js
         {
             "iteration": iteration,
             "split": split,
-            "uid": response.problem.uid,
-            "source": response.problem.source,
-            "question": response.problem.question,
-            "answer": response.problem.answer,
-            "response": response.text,
+            **response_record(response, sample=b % rollout.group_size),
             "rewards": {name: reward_B[b] for name, reward_B in rewards_B.items()},
-            "status": response.verdict.status,
-            "reason": response.verdict.reason,
-            "canonical": response.verdict.canonical,
-            "num_tokens": response.num_tokens,
-            "finished": response.finished,
         }
         for b, response in enumerate(rollout.responses[: max(limit, 0)])
     ]

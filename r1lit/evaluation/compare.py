@@ -2,8 +2,9 @@
 
     r1lit-compare runs/eval/a runs/eval/b
 
-Each run is a folder of `r1lit test`, its ``responses.jsonl``, or what ``r1lit-score`` wrote about
-lines with ``uid``. Printed is A less B: the mean difference of pass@1, its standard error and 95 %
+Each run is a folder of `r1lit test` or of a training run, whose last evaluation counts; or a
+``responses.jsonl``, or what ``r1lit-score`` wrote about lines with ``uid``.
+Printed is A less B: the mean difference of pass@1, its standard error and 95 %
 interval, and a p-value; see `r1lit.metrics.paired_difference`. The runs must hold the same
 problems; the number of responses to each may differ.
 """
@@ -18,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r1lit import console
-from r1lit.jsonl import Lines
-from r1lit.metrics import Difference, paired_difference
+from r1lit.evaluation.records import read_evaluation
+from r1lit.metrics import Difference, mean, paired_difference
 
 
 def shares_right(run: Path) -> dict[str, float]:
@@ -31,16 +32,16 @@ def shares_right(run: Path) -> dict[str, float]:
     path = run / "responses.jsonl" if run.is_dir() else run
     if not path.is_file():
         raise ValueError(f"run: there is no file {str(path)!r}; `r1lit test` writes one")
-    right: dict[str, list[bool]] = {}
-    for number, record in enumerate(Lines(path, "run").read(), start=1):
+    right: dict[str, list[float]] = {}
+    for record in read_evaluation(path):
         for key in ("uid", "value"):
             if key not in record:
-                raise ValueError(f"run: {path}, line {number}: key {key!r} is missing")
+                raise ValueError(f"run: {path}: key {key!r} is missing in {str(record)[:80]}")
         if record["value"] is not None:  # a line that r1lit-score skipped
             right.setdefault(str(record["uid"]), []).append(float(record["value"]) == 1.0)
     if not right:
-        raise ValueError(f"run: {path} holds no responses")
-    return {uid: sum(of_uid) / len(of_uid) for uid, of_uid in right.items()}
+        raise ValueError(f"run: {path} holds no responses of an evaluation")
+    return {uid: mean(own) for uid, own in right.items()}
 
 
 def compare_runs(a: Path, b: Path, *, seed: int = 0) -> Difference:

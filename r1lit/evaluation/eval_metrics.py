@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from r1lit.batches import Response
+from r1lit.problems import Response
 from r1lit.rewards import RewardFunction, score
 
 

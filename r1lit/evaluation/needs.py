@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from r1lit.batches import Problem
+from r1lit.problems import Problem
 
 NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "math": (("answer",),),

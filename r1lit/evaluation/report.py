@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from r1lit.batches import Status
 from r1lit.jsonl import Record
 from r1lit.metrics import Graded, accuracy, elo_rating, lengths, mean, share_right, with_error
+from r1lit.problems import Status
 
 Group = Sequence[Record]
 
@@ -78,11 +78,11 @@ def _share(group: Group) -> float:
 
 
 def _mean_measures(records: Group) -> dict[str, float]:
-    names = dict.fromkeys(name for record in records for name in record["measures"])
-    return {
-        name: mean([r["measures"][name] for r in records if name in r["measures"]])
-        for name in names
-    }
+    values: dict[str, list[float]] = {}
+    for record in records:  # a training run's have rewards instead
+        for name, value in record.get("measures", {}).items():
+            values.setdefault(name, []).append(value)
+    return {name: mean(own) for name, own in values.items()}
 
 
 def _reasons(records: Group) -> list[dict[str, Any]]:

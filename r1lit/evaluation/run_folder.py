@@ -16,8 +16,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from r1lit.atomic import replace_file
-from r1lit.batches import Problem
+from r1lit.evaluation.records import by_problem
 from r1lit.jsonl import Lines, Record
+from r1lit.problems import Problem
 
 
 class RunFolder:
@@ -108,14 +109,12 @@ class RunFolder:
         Raises:
             ValueError: if one is missing.
         """
-        by_uid: dict[str, dict[int, Record]] = {problem.uid: {} for problem in problems}
-        for record in self.lines.read():
-            if record["uid"] in by_uid and record["sample"] < num_samples:
-                by_uid[record["uid"]].setdefault(record["sample"], record)
-        missing = sum(num_samples - len(found) for found in by_uid.values())
+        wanted = {problem.uid for problem in problems}
+        found = by_problem((r for r in self.lines.read() if r["uid"] in wanted), num_samples)
+        missing = len(wanted) * num_samples - sum(map(len, found.values()))
         if missing:
             raise ValueError(f"dirpath: {self.lines.path} lacks {missing} responses; run again")
-        return {uid: [found[g] for g in range(num_samples)] for uid, found in by_uid.items()}
+        return {problem.uid: found[problem.uid] for problem in problems}
 
     def write_report(self, report: Mapping[str, Any], markdown: str) -> None:
         """Write both tables."""

@@ -38,13 +38,13 @@ from tqdm.auto import tqdm
 
 from r1lit import console
 from r1lit.atomic import replace_file
-from r1lit.batches import Problem, Status
 from r1lit.evaluation.markdown import accuracy_rows
 from r1lit.evaluation.needs import NEEDS
 from r1lit.evaluation.report import defined
 from r1lit.evaluation.scoring import SKIPPED, Item, Scoring, as_record
 from r1lit.jsonl import Lines, Record
 from r1lit.metrics import Graded, accuracy, mean, standard_error
+from r1lit.problems import Problem, Status
 from r1lit.verifiers import Grader, default_verifiers
 
 FEWEST, MOST = 8, 1024  # lines graded at a time; more while they are quick

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from r1lit.batches import Problem, Verdict
 from r1lit.evaluation.needs import problem_of, response_of
 from r1lit.jsonl import Record, parse_object
+from r1lit.problems import Problem, Verdict
 from r1lit.verifiers import Grader
 
 SKIPPED = "skipped"

@@ -12,9 +12,9 @@ from typing import Any
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import Problem, Response
 from r1lit.evaluation.eval_metrics import measure
 from r1lit.jsonl import Lines, Record
+from r1lit.problems import Problem, Response
 from r1lit.rewards import RewardFunction
 from r1lit.rollout import Completion, texts_of
 from r1lit.verifiers import Grader

@@ -14,14 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from math import comb
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from r1lit.metrics.intervals import bootstrap_intervals, standard_error
-
-if TYPE_CHECKING:
-    from r1lit.batches import Response
+from r1lit.problems import Response
 
 
 class Graded(NamedTuple):

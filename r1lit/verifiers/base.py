@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from r1lit.batches import Problem, Status, Verdict
+from r1lit.problems import Problem, Status, Verdict
 
 
 class Verifier(ABC):

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Sequence
 
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.text.notation import plain_signs, without_lead
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.committing import MAX_CHARACTERS, committing_text

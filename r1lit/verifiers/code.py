@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import r1lit.sandbox
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.sandbox.base import Limits
 from r1lit.text.code_block import CodeBlock, find_code
 from r1lit.verifiers.base import Verifier, conclude

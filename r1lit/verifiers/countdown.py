@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from r1lit.batches import Problem, Status, Verdict
+from r1lit.problems import Problem, Status, Verdict
 from r1lit.text.extract import extract_final
 from r1lit.verifiers.base import Verifier
 

@@ -7,7 +7,7 @@ import time
 import unicodedata
 from collections.abc import Sequence
 
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_final, thinking_and_answer
 from r1lit.text.notation import INVISIBLE, without_lead
 from r1lit.verifiers.base import Verifier, conclude

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from r1lit.batches import Problem
+from r1lit.problems import Problem
 from r1lit.text.code_block import CodeBlock
 from r1lit.verifiers.code import CodeVerifier
 

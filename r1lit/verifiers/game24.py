@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_final, thinking_and_answer
 from r1lit.text.notation import INVISIBLE
 from r1lit.verifiers.base import Verifier, conclude

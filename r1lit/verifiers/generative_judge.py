@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from r1lit.batches import Status
 from r1lit.client import RequestError, SetupError
+from r1lit.problems import Status
 from r1lit.verifiers.endpoint import Reply
 from r1lit.verifiers.judgements import CostLog, Judgements
 

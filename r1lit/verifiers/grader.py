@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.countdown import CountdownVerifier

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.pool import Reply, WorkerPool

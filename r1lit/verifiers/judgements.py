@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from r1lit import jsonl
-from r1lit.batches import Status
+from r1lit.problems import Status
 from r1lit.verifiers.endpoint import Reply
 
 _WAIT_S = 60.0

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_final
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.knights import Statement, broken, make_puzzle, question, solutions

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_final
 from r1lit.text.notation import (
     label_and_value,

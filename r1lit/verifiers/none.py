@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from r1lit.batches import Problem, Verdict
+from r1lit.problems import Problem, Verdict
 from r1lit.verifiers.base import Verifier, conclude
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from r1lit.batches import Problem
+from r1lit.problems import Problem
 from r1lit.verifiers.grader import Grader
 
 SAMPLE = 8

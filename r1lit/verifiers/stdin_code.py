@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from r1lit.batches import Problem
+from r1lit.problems import Problem
 from r1lit.sandbox.base import Limits
 from r1lit.sandbox.piston import PistonSandbox
 from r1lit.text.code_block import CodeBlock

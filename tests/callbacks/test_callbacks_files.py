@@ -29,6 +29,9 @@ from r1lit.callbacks import (
 from r1lit.callbacks.curves import evaluation_record, finite
 from r1lit.callbacks.figures import draw_curves
 from r1lit.cli import main
+from r1lit.evaluation.compare import compare_runs
+from r1lit.evaluation.records import by_problem, read_evaluation
+from r1lit.evaluation.report import summarise
 
 
 def full_run(folder: Path, num_train: int = 5, **named) -> pl.Trainer:
@@ -65,6 +68,36 @@ def test_curve_writer_keeps_what_was_logged(tmp_path):
         assert (evaluation["num_problems"], evaluation["num_samples"]) == (4, 4)
     assert evaluations[0]["onset"] == {} and evaluations[-1]["onset"]["wait"] in range(1, 4)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_responses_of_a_validation_give_the_report_that_its_curves_show(tmp_path, capsys):
+    """One path: the lines of ``responses.jsonl`` hold what ``summary.json`` was computed from."""
+    for name in ("a", "b"):
+        callbacks = [
+            CurveWriter(str(tmp_path / name)),
+            MajorityVoteEvaluation(),
+            ResponseLength(),
+            ResponseTable(str(tmp_path / name), every_n_iterations=1),
+        ]
+        trainer_of(tmp_path / name, callbacks).fit(TinyModule(num_train=4))
+    shown = json.loads((tmp_path / "a/summary.json").read_text())[-1]
+    records = read_evaluation(tmp_path / "a/responses.jsonl")
+    assert {(r["split"], r["iteration"]) for r in records} == {("val", 4)}
+    report = summarise(by_problem(records), settings={})
+    assert (report["num_problems"], report["num_samples"]) == (4, 4)
+    length = report["response_length"]
+    for key, value in (
+        ("pass_at_1", report["pass_at_1"]["value"]),
+        ("pass_at_1_stderr", report["pass_at_1"]["stderr"]),
+        ("cons_at_4", report["cons_at_k"]["4"]["value"]),
+        ("response_length_tokens", length["mean"]),
+        ("response_length_right", length["right"]),
+        ("response_length_wrong", length["wrong"]),
+        ("truncated", report["truncated"]),
+    ):
+        assert shown[key] == pytest.approx(value, rel=1e-6), key
+    assert 0 < shown["pass_at_1"] < 1 and shown["pass_at_1"] != shown["cons_at_4"]
+    assert compare_runs(tmp_path / "a", tmp_path / "b").mean == 0.0
 
 
 def test_cons_k_names_the_key(tmp_path):

@@ -60,7 +60,7 @@ def test_runs_of_other_problems_are_refused(tmp_path):
     with pytest.raises(ValueError, match="there is no file"):
         compare.compare_runs(a, tmp_path / "absent")
     (b / "responses.jsonl").write_text('{"uid": "p"}\n')
-    with pytest.raises(ValueError, match="line 1: key 'value' is missing"):
+    with pytest.raises(ValueError, match="key 'value' is missing in"):
         compare.compare_runs(a, b)
     (b / "responses.jsonl").write_text("")
     with pytest.raises(ValueError, match="holds no responses"):

@@ -18,8 +18,8 @@ NUM_BINS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """Two responses to one prompt that are to be compared; ``seen`` is what the judge is shown."""
+class ResponsePair:
+    """Two responses to one prompt that a judge compares; ``seen`` is what it is shown of each."""
 
     uid: str
     prompt: str
@@ -29,13 +29,16 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """A digest of all that its judgements depend on but the judge."""
+        """A digest of everything that a judgement of the pair depends on, except the judge."""
         return key_of(self.uid, self.prompt, *map(str, self.samples), *self.seen)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
-    """A pair that was judged; ``difference`` is the mean of chosen less rejected, above 0."""
+class PreferencePair:
+    """A judged pair; ``difference`` is the mean judgement of chosen less rejected, above 0.
+
+    Lengths are in characters of what the judge was shown.
+    """
 
     uid: str
     prompt: str
@@ -51,7 +54,7 @@ class Pair:
         return self.length_chosen - self.length_rejected
 
 
-def candidates(
+def response_pairs(
     records: Iterable[Mapping[str, Any]],
     *,
     score_on: ScoreOn,
@@ -59,7 +62,7 @@ def candidates(
     pairs_per_prompt: int,
     seed: int,
     dropped: Counter[str],
-) -> list[Candidate]:
+) -> list[ResponsePair]:
     """Return which responses to compare: pairs of different texts, drawn by seed and prompt.
 
     Responses that were cut at the token limit, or of which there is nothing to see, are left out;
@@ -87,7 +90,7 @@ def candidates(
         for i in sorted(permutation(len(both), seed, "pairs", uid)[:pairs_per_prompt]):
             (text_a, a), (text_b, b) = both[i]
             found.append(
-                Candidate(
+                ResponsePair(
                     uid=uid,
                     prompt=str(a["question"]),
                     samples=(int(a["sample"]), int(b["sample"])),
@@ -98,30 +101,30 @@ def candidates(
     return found
 
 
-def orders(candidate: Candidate, num_judgements: int, seed: int) -> list[bool]:
-    """Return for each judgement whether the responses stand the other way round.
+def orders(pair: ResponsePair, num_judgements: int, seed: int) -> list[bool]:
+    """Return for each judgement whether the second response is shown first.
 
     Either order comes as often as the other, in random order; of an odd number the odd one is
     random too.
     """
-    shuffled = permutation(num_judgements, seed, "orders", candidate.key)
-    first = int(generator(seed, "first", candidate.key).integers(2))
+    shuffled = permutation(num_judgements, seed, "orders", pair.key)
+    first = int(generator(seed, "first", pair.key).integers(2))
     return [bool((place + first) % 2) for place in shuffled]
 
 
 def keep_clear(
-    judged: Iterable[tuple[Candidate, Sequence[float | None]]],
+    judged: Iterable[tuple[ResponsePair, Sequence[float | None]]],
     *,
     margin: float,
     dropped: Counter[str],
-) -> list[Pair]:
+) -> list[PreferencePair]:
     """Return the pairs whose mean difference exceeds ``margin``, chosen first.
 
     Differences are of the first response less the second, whatever order they were shown in. A pair
     with a judgement missing is dropped: the orders of the others need not balance.
     """
     pairs = []
-    for candidate, differences in judged:
+    for pair, differences in judged:
         given = [d for d in differences if d is not None]
         if len(given) < len(differences):
             dropped["pairs_not_judged"] += 1
@@ -132,21 +135,23 @@ def keep_clear(
             continue
         best = 0 if mean > 0 else 1
         pairs.append(
-            Pair(
-                uid=candidate.uid,
-                prompt=candidate.prompt,
-                chosen=candidate.responses[best],
-                rejected=candidate.responses[1 - best],
+            PreferencePair(
+                uid=pair.uid,
+                prompt=pair.prompt,
+                chosen=pair.responses[best],
+                rejected=pair.responses[1 - best],
                 difference=abs(mean),
-                length_chosen=len(candidate.seen[best]),
-                length_rejected=len(candidate.seen[1 - best]),
+                length_chosen=len(pair.seen[best]),
+                length_rejected=len(pair.seen[1 - best]),
             )
         )
     return pairs
 
 
-def balance_lengths(pairs: Sequence[Pair], *, seed: int, dropped: Counter[str]) -> list[Pair]:
-    """Return pairs of which length tells nothing, in their order.
+def balance_lengths(
+    pairs: Sequence[PreferencePair], *, seed: int, dropped: Counter[str]
+) -> list[PreferencePair]:
+    """Return the pairs, in order, without those that make length tell which response is chosen.
 
     Pairs are put into ten bins by how far the two lengths are apart (deciles); in each, the longer
     response is chosen as often as the shorter one, the surplus being dropped at random. So chosen
@@ -172,7 +177,7 @@ def balance_lengths(pairs: Sequence[Pair], *, seed: int, dropped: Counter[str]) 
     return [pairs[i] for i in sorted(kept)]
 
 
-def length_card(pairs: Sequence[Pair]) -> dict[str, Any]:
+def length_card(pairs: Sequence[PreferencePair]) -> dict[str, Any]:
     """Return how often the longer response is chosen, and by how many characters in the mean."""
     uneven = [pair for pair in pairs if pair.excess]
     longer = sum(pair.excess > 0 for pair in uneven)

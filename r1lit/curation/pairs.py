@@ -32,26 +32,26 @@ from tqdm.auto import tqdm
 
 from r1lit import console
 from r1lit.atomic import replace_file
-from r1lit.evaluation.pairing import (
-    Candidate,
+from r1lit.curation.pairing import (
+    ResponsePair,
     balance_lengths,
-    candidates,
     keep_clear,
     length_card,
     orders,
+    response_pairs,
 )
 from r1lit.jsonl import Lines, Record
 from r1lit.text.scored_text import ScoreOn
 
-Grader = Callable[..., float | None]
-Judged = dict[tuple[str, int], float]
-"""The difference of first less second, by a candidate's key and the number of the judgement."""
+Judge = Callable[..., float | None]
+Judgements = dict[tuple[str, int], float]
+"""The difference of first less second, by a pair's key and the number of the judgement."""
 
 
 def build_pairs(
     responses: list[str],
     dirpath: str,
-    judge: Callable[..., float | None],
+    judge: Judge,
     score_on: ScoreOn = "summary",
     think_prefilled: bool = False,
     num_judgements: int = 4,
@@ -95,7 +95,7 @@ def build_pairs(
         raise ValueError(f"margin: {margin} is negative")
     records = [record for path in responses for record in _read(path)]
     dropped: Counter[str] = Counter()
-    wanted = candidates(
+    wanted = response_pairs(
         records,
         score_on=score_on,
         think_prefilled=think_prefilled,
@@ -109,7 +109,7 @@ def build_pairs(
     judged = _judge(wanted, judge, name, Lines(folder / "judgements.jsonl", "dirpath"),
                     num_judgements=num_judgements, num_threads=num_threads, seed=seed)  # fmt: skip
     clear = keep_clear(
-        ((c, [judged.get((c.key, draw)) for draw in range(num_judgements)]) for c in wanted),
+        ((p, [judged.get((p.key, draw)) for draw in range(num_judgements)]) for p in wanted),
         margin=margin,
         dropped=dropped,
     )
@@ -142,25 +142,25 @@ def build_pairs(
 
 
 def _judge(
-    wanted: Sequence[Candidate],
-    judge: Grader,
+    wanted: Sequence[ResponsePair],
+    judge: Judge,
     name: str,
     lines: Lines,
     *,
     num_judgements: int,
     num_threads: int,
     seed: int,
-) -> Judged:
+) -> Judgements:
     """Make the judgements that are not there yet, and return all.
 
-    One that was made under another seed in the other order is made anew: all of a pair together
-    show either response first as often as the other.
+    A judgement made under another seed in the other order is made again, so that the judgements of
+    a pair show either response first as often as the other.
     """
     lines.cut_torn_line()
     turned = {
-        (candidate.key, draw): way
-        for candidate in wanted
-        for draw, way in enumerate(orders(candidate, num_judgements, seed))
+        (pair.key, draw): way
+        for pair in wanted
+        for draw, way in enumerate(orders(pair, num_judgements, seed))
     }
     judged = {
         (line["key"], line["draw"]): float(line["difference"])
@@ -169,35 +169,35 @@ def _judge(
     }
     compare = partial(_compare, judge, takes_draw="draw" in inspect.signature(judge).parameters)
     missing = [
-        (candidate, draw)
-        for candidate in wanted
+        (pair, draw)
+        for pair in wanted
         for draw in range(num_judgements)
-        if (candidate.key, draw) not in judged
+        if (pair.key, draw) not in judged
     ]
     total = len(wanted) * num_judgements
     bar = tqdm(total=total, initial=total - len(missing), desc="judging", unit="judgement")
     with bar, ThreadPoolExecutor(num_threads) as pool:
         futures = {
-            pool.submit(compare, candidate, draw, turned[candidate.key, draw]): (candidate, draw)
-            for candidate, draw in missing
+            pool.submit(compare, pair, draw, turned[pair.key, draw]): (pair, draw)
+            for pair, draw in missing
         }
         try:
             for future in as_completed(futures):
-                candidate, draw = futures[future]
+                pair, draw = futures[future]
                 difference = future.result()
                 bar.update()
                 if difference is None:
                     continue
-                judged[candidate.key, draw] = difference
+                judged[pair.key, draw] = difference
                 lines.append(
                     [
                         {
-                            "key": candidate.key,
+                            "key": pair.key,
                             "draw": draw,
                             "judge": name,
-                            "uid": candidate.uid,
-                            "samples": list(candidate.samples),
-                            "turned": turned[candidate.key, draw],
+                            "uid": pair.uid,
+                            "samples": list(pair.samples),
+                            "turned": turned[pair.key, draw],
                             "difference": difference,
                         }
                     ]
@@ -209,12 +209,12 @@ def _judge(
 
 
 def _compare(
-    judge: Grader, candidate: Candidate, draw: int, turned: bool, *, takes_draw: bool
+    judge: Judge, pair: ResponsePair, draw: int, turned: bool, *, takes_draw: bool
 ) -> float | None:
     """Return the difference of first less second, though they may be shown the other way round."""
-    first, second = candidate.seen[::-1] if turned else candidate.seen
+    first, second = pair.seen[::-1] if turned else pair.seen
     options = {"draw": draw} if takes_draw else {}
-    difference = judge(candidate.prompt, first, second, **options)
+    difference = judge(pair.prompt, first, second, **options)
     if difference is None:
         return None
     if not isinstance(difference, int | float) or difference != difference:
@@ -223,13 +223,13 @@ def _compare(
 
 
 def _share_first(
-    wanted: Sequence[Candidate], judged: Judged, num_judgements: int, seed: int
+    wanted: Sequence[ResponsePair], judged: Judgements, num_judgements: int, seed: int
 ) -> float | None:
     """Return how often the response shown first won, ties left out; 0.5 is unbiased."""
     firsts = []
-    for candidate in wanted:
-        for draw, turned in enumerate(orders(candidate, num_judgements, seed)):
-            difference = judged.get((candidate.key, draw))
+    for pair in wanted:
+        for draw, turned in enumerate(orders(pair, num_judgements, seed)):
+            difference = judged.get((pair.key, draw))
             if difference:
                 firsts.append((difference > 0) != turned)
     return sum(firsts) / len(firsts) if firsts else None
@@ -246,7 +246,7 @@ def _read(path: str) -> list[Record]:
     return records
 
 
-def _name(judge: Grader) -> str:
+def _name(judge: Judge) -> str:
     own = getattr(judge, "name", None)
     return str(own or getattr(judge, "__qualname__", type(judge).__qualname__))
 

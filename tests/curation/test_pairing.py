@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from r1lit.evaluation.pairing import (
-    Candidate,
-    Pair,
+from r1lit.curation.pairing import (
+    PreferencePair,
+    ResponsePair,
     balance_lengths,
-    candidates,
     keep_clear,
     length_card,
     orders,
+    response_pairs,
 )
 
 
@@ -19,12 +19,12 @@ def record(uid: str, sample: int, response: str, **more) -> dict:
     return {"uid": uid, "sample": sample, "question": f"Q {uid}?", "response": response, **more}
 
 
-def candidate(uid: str = "u", seen: tuple[str, str] = ("a", "b")) -> Candidate:
-    return Candidate(uid=uid, prompt="Q?", samples=(0, 1), responses=seen, seen=seen)
+def two(uid: str = "u", seen: tuple[str, str] = ("a", "b")) -> ResponsePair:
+    return ResponsePair(uid=uid, prompt="Q?", samples=(0, 1), responses=seen, seen=seen)
 
 
-def pair(n: int, excess: int) -> Pair:
-    return Pair(
+def pair(n: int, excess: int) -> PreferencePair:
+    return PreferencePair(
         uid=str(n), prompt="Q?", chosen="c", rejected="r", difference=2.0,
         length_chosen=100 + excess, length_rejected=100,
     )  # fmt: skip
@@ -32,7 +32,7 @@ def pair(n: int, excess: int) -> Pair:
 
 def compared(records, pairs_per_prompt=1, seed=0, score_on="summary"):
     dropped: Counter[str] = Counter()
-    found = candidates(records, score_on=score_on, think_prefilled=False,
+    found = response_pairs(records, score_on=score_on, think_prefilled=False,
                        pairs_per_prompt=pairs_per_prompt, seed=seed, dropped=dropped)  # fmt: skip
     return found, dict(dropped)
 
@@ -74,19 +74,19 @@ def test_pairs_are_drawn_by_seed_and_prompt_whatever_the_order_of_the_lines():
 
 
 def test_both_orders_come_equally_often_in_random_places():
-    drawn = [tuple(orders(candidate(str(n)), 4, seed=0)) for n in range(50)]
+    drawn = [tuple(orders(two(str(n)), 4, seed=0)) for n in range(50)]
     assert all(sum(own) == 2 for own in drawn) and len(set(drawn)) == 6
-    assert {sum(orders(candidate(str(n)), 3, seed=0)) for n in range(20)} == {1, 2}
+    assert {sum(orders(two(str(n)), 3, seed=0)) for n in range(20)} == {1, 2}
 
 
 def test_a_pair_is_kept_when_its_mean_difference_exceeds_the_margin():
     dropped: Counter[str] = Counter()
     judged = [
-        (candidate("first", ("good", "b")), [4.0, 1.0, 2.0, 1.0]),  # mean 2
-        (candidate("second", ("a", "better")), [-3.0, 0.0, -3.0, 0.0]),  # mean -1.5
-        (candidate("edge"), [1.0, 1.0, 1.0, 1.0]),  # 1 does not exceed 1
-        (candidate("split"), [9.0, -9.0, 9.0, -9.0]),
-        (candidate("silent"), [9.0, 9.0, 9.0, None]),
+        (two("first", ("good", "b")), [4.0, 1.0, 2.0, 1.0]),  # mean 2
+        (two("second", ("a", "better")), [-3.0, 0.0, -3.0, 0.0]),  # mean -1.5
+        (two("edge"), [1.0, 1.0, 1.0, 1.0]),  # 1 does not exceed 1
+        (two("split"), [9.0, -9.0, 9.0, -9.0]),
+        (two("silent"), [9.0, 9.0, 9.0, None]),
     ]
     kept = keep_clear(judged, margin=1.0, dropped=dropped)
     assert [(p.uid, p.chosen, p.rejected) for p in kept] == [

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tiny import ROOT
 
+from r1lit.curation import pairs as command
+from r1lit.curation.pairs import build_pairs, main
 from r1lit.data import TablePairs
-from r1lit.evaluation import pairs as command
-from r1lit.evaluation.pairs import build_pairs, main
 
 ASKED: list[tuple[str, str, str, int]] = []
 LOCK = threading.Lock()

@@ -1,0 +1,68 @@
+"""The lines of ``responses.jsonl``: how a graded response is written, and how lines are read.
+
+`r1lit test` and `r1lit predict` write them to an evaluation's folder, `ResponseTable` to a training
+run's; reports, comparisons, curation and the experiments read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from r1lit.jsonl import Lines, Record
+from r1lit.problems import Response
+
+
+def response_record(response: Response, sample: int) -> Record:
+    """Return the line of a graded response; ``sample`` counts from 0 within its problem."""
+    problem, verdict = response.problem, response.verdict
+    return {
+        "uid": problem.uid,
+        "sample": sample,
+        "source": problem.source,
+        "question": problem.question,
+        "answer": problem.answer,
+        "response": response.text,
+        "value": verdict.value,
+        "status": verdict.status,
+        "reason": verdict.reason,
+        "canonical": verdict.canonical,
+        "num_tokens": response.num_tokens,
+        "finished": response.finished,
+    }
+
+
+def by_problem(
+    records: Iterable[Record], num_samples: int | None = None
+) -> dict[str, list[Record]]:
+    """Return the responses to each problem by uid, ordered by sample.
+
+    With ``num_samples``, the first so many of each. Of a sample that is there twice, the first
+    counts; problems stand in the order in which they first appear.
+    """
+    found: dict[str, dict[int, Record]] = {}
+    for record in records:
+        if num_samples is None or record["sample"] < num_samples:
+            found.setdefault(record["uid"], {}).setdefault(record["sample"], record)
+    return {uid: [own[g] for g in sorted(own)] for uid, own in found.items()}
+
+
+def read_evaluation(path: Path, key: str = "run") -> list[Record]:
+    """Return the responses of one evaluation, in the order of their lines.
+
+    Of a training run's file, which has responses of training and of several evaluations, they are
+    those of its last evaluation.
+
+    Raises:
+        ValueError: if a line is no record; ``key`` is what the error calls the file.
+    """
+    last: list[Record] = []
+    of: tuple[str, int] | None = None
+    for record in Lines(path, key).read():
+        this = (record["split"], record["iteration"]) if "split" in record else None
+        if this is not None and this[0] == "train":
+            continue
+        if this != of:
+            last, of = [], this
+        last.append(record)
+    return last
