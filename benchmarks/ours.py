@@ -167,7 +167,7 @@ def run_rollout(gate: Gate, *, work: Work, compile: bool = True) -> None:
     """Draw responses only."""
     tokenizer = load_tokenizer(work.model)
     dtype = str(weights_dtype(work.precision)).removeprefix("torch.")
-    policy = load_policy(work.model, dtype=dtype).to(work.device)  # type: ignore[arg-type]
+    policy = load_policy(work.model, dtype=dtype).to(work.device)
     engine = make_engine(work, compile)
     loader = problems.prompt_loader(work, tokenizer, MANY)
     for iteration, _ in enumerate(gate):

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from benchmarks import ours
 from benchmarks.hf_generate import warmup_lengths
 from benchmarks.work import Work
 from benchmarks.worker import Gate
 from r1lit.batches import Generation
+from r1lit.policy import Policy
 from r1lit.rollout import OnEnd, RolloutEngine, Sampling
 
 BYTES_PER_PARAMETER = 16  # weight, gradient and two moments, each in float32
@@ -36,7 +37,7 @@ class RandomTokens(RolloutEngine):
 
     def generate(
         self,
-        policy: PreTrainedModel,
+        policy: Policy,
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[Sequence[int]],
         *,

@@ -24,7 +24,7 @@ from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Objective
-from r1lit.policy import is_packed, response_logp
+from r1lit.policy import LogProbs, Responses, is_packed
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.seeding import permutation
@@ -217,25 +217,28 @@ class GRPOModule(RolloutModule):
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
         width = int(rollout.mask_BT[rows_b].sum(-1).max())
         prompts = [rollout.prompts[row // rollout.group_size] for row in rows_b.tolist()]
-        responses = (
-            prompts,
-            rollout.response_BT[rows_b, :width],
-            rollout.mask_BT[rows_b, :width],
-            self.sampling.temperature,
+        responses = Responses(
+            prompts=prompts,
+            response_BT=rollout.response_BT[rows_b, :width],
+            mask_BT=rollout.mask_BT[rows_b, :width],
         )
-        said = response_logp(self.policy, *responses)
+        log_probs = LogProbs(temperature=self.sampling.temperature)
+        output = self.policy(responses, log_probs)
         logp_ref_bT = None
         if self.objective.beta > 0:
             with torch.no_grad():
-                logp_ref_bT = response_logp(self.reference, *responses).logp_BT
+                logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
         arguments: dict[str, Tensor] = {
-            "logp_BT": said.logp_BT,
+            "logp_BT": responses.to_rows(output.logp_K),
             "logp_old_BT": rollout.logp_old_BT[rows_b, :width],
             "advantage_B": rollout.advantage_B[rows_b],
             "mask_BT": rollout.mask_BT[rows_b, :width],
         }
         watch.add(
-            entropy_BT=said.entropy_BT, logp_ref_BT=logp_ref_bT, before_update=first, **arguments
+            entropy_BT=responses.to_rows(output.entropy_K),
+            logp_ref_BT=logp_ref_bT,
+            before_update=first,
+            **arguments,
         )
         return self.objective.loss(
             logp_ref_BT=logp_ref_bT, weight_BT=weight_bT[:, :width], **arguments

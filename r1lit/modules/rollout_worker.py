@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Generation, PromptBatch, Response, Rollout
 from r1lit.modules.async_grading import AsyncGrading
 from r1lit.objectives import AdvantageEstimator
+from r1lit.policy import Policy
 from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
@@ -43,7 +44,7 @@ class RolloutWorker:
 
     def collect(
         self,
-        policy: PreTrainedModel,
+        policy: Policy,
         batch: PromptBatch,
         rows: Sequence[int],
         timings: Timings,

@@ -13,7 +13,7 @@ from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.plan import check_update, print_supervised_plan
-from r1lit.policy import document_predictions, refuse_leaking
+from r1lit.policy import CrossEntropy, refuse_leaking
 
 
 class SFTModule(PolicyModule):
@@ -79,10 +79,7 @@ class SFTModule(PolicyModule):
 
         What a subclass returns beside the loss is logged, as a mean over target tokens.
         """
-        said = document_predictions(
-            self.policy, rows.input_ids_RL, rows.position_ids_RL, rows.loss_mask_RL
-        )
-        return {"loss": said.cross_entropy(rows.input_ids_RL[rows.loss_mask_RL])}
+        return {"loss": self.policy(rows, CrossEntropy()).cross_entropy}
 
     def _micro_batches(self, batch: PackedRows) -> Iterator[PackedRows]:
         num_rows, max_seq_len = batch.input_ids_RL.shape

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Generation, Problem, PromptBatch, Rollout
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.policy import Policy
 from r1lit.rollout.groups import join_rollouts
 from r1lit.seeding import generator
 
 
 def roll_out_share(
     worker: RolloutWorker,
-    policy: PreTrainedModel,
+    policy: Policy,
     batch: PromptBatch,
     timings: Timings,
     share: float,

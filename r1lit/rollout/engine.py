@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Generation
+from r1lit.policy import Policy
 from r1lit.rollout.sampling import Sampling
 
 OnEnd = Callable[[Sequence[int], Sequence[Sequence[int]]], None]
@@ -20,7 +21,7 @@ class RolloutEngine(ABC):
     @abstractmethod
     def generate(
         self,
-        policy: PreTrainedModel,
+        policy: Policy,
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[Sequence[int]],
         *,

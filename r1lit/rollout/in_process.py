@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Generation
 from r1lit.cpu.machine import no_garbage_collection
-from r1lit.policy import is_packed
+from r1lit.policy import Policy, is_packed
 from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding
 from r1lit.rollout.engine import OnEnd, RolloutEngine
@@ -56,12 +56,12 @@ class InProcessEngine(RolloutEngine):
         self.max_rows = max_rows
         self._run_layer = Compiled(run_layer) if compile else run_layer
         self._choose = Compiled(choose) if compile else choose
-        self._shares_prompts: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
+        self._shares_prompts: WeakKeyDictionary[Policy, bool] = WeakKeyDictionary()
 
     @torch.no_grad()
     def generate(
         self,
-        policy: PreTrainedModel,
+        policy: Policy,
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[Sequence[int]],
         *,
@@ -109,7 +109,7 @@ class InProcessEngine(RolloutEngine):
                 chosen = range(start, min(start + together, num_prompts))
                 yield chosen, min(limit, group_size - row)
 
-    def _decoder(self, policy: PreTrainedModel) -> Decoder | None:
+    def _decoder(self, policy: Policy) -> Decoder | None:
         """Return the policy made ready to decode over shared prompts, or None if it cannot be."""
         if not is_packed(policy):
             return None
@@ -118,8 +118,8 @@ class InProcessEngine(RolloutEngine):
             self._shares_prompts[policy] = reason is None
             if reason is not None:
                 warnings.warn(
-                    f"policy: {type(policy).__name__} decodes with Hugging Face's caches, which is"
-                    f" slower than over shared prompts: {reason}",
+                    f"policy: {type(policy.model).__name__} decodes with Hugging Face's caches,"
+                    f" which is slower than over shared prompts: {reason}",
                     stacklevel=2,
                 )
         if not self._shares_prompts[policy]:
@@ -128,7 +128,7 @@ class InProcessEngine(RolloutEngine):
 
     def _decode(
         self,
-        policy: PreTrainedModel | Decoder,
+        policy: Policy | Decoder,
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[Sequence[int]],
         group_size: int,
@@ -223,18 +223,18 @@ def _end_of_part(
     on_end([start + row for row in rows], tokens)
 
 
-def check_decodable(policy: PreTrainedModel) -> None:
+def check_decodable(policy: Policy) -> None:
     """Check that the policy can be decoded from a cache, prompts padded on the left.
 
     Raises:
         ValueError: naming what its ``forward`` does not take.
     """
-    taken = inspect.signature(policy.forward).parameters
+    taken = inspect.signature(policy.model.forward).parameters
     lacking = [name for name in NEEDED if name not in taken]
     if lacking:
         raise ValueError(
-            f"policy: {type(policy).__name__} takes no {', '.join(lacking)}, which the in-process"
-            " rollout engine decodes with; a Llama- or Qwen-like policy does"
+            f"policy: {type(policy.model).__name__} takes no {', '.join(lacking)}, which the"
+            " in-process rollout engine decodes with; a Llama- or Qwen-like policy does"
         )
 
 
@@ -257,7 +257,7 @@ def join(parts: Sequence[Generation], pad: int) -> Generation:
 
 
 @contextmanager
-def evaluating(policy: PreTrainedModel) -> Iterator[None]:
+def evaluating(policy: Policy) -> Iterator[None]:
     """Switch dropout off for the while, and leave every part in the mode it was in."""
     training = [module for module in policy.modules() if module.training]
     policy.eval()

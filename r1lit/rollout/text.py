@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Generation
+from r1lit.policy import Policy
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling
 
@@ -43,7 +44,7 @@ class Source:
 
     name: str
     tokenizer: PreTrainedTokenizerBase
-    policy: PreTrainedModel | None = None
+    policy: Policy | None = None
 
 
 Finished = Callable[[int, Draw], None]

@@ -55,7 +55,7 @@ def test_a_row_alone_ends_once_and_is_one_row():
     policy, tokenizer = make_policy("qwen3"), make_tokenizer()
     assert enable_packed(policy) is None
     with torch.no_grad():  # ends soon
-        policy.get_output_embeddings().weight[tokenizer.eos_token_id] += 0.6
+        policy.model.get_output_embeddings().weight[tokenizer.eos_token_id] += 0.6
     told = []
     alone = InProcessEngine(compile=False).generate(
         policy, tokenizer, [[1, 50, 60]], group_size=1, sampling=Sampling(max_tokens=90),
