@@ -182,7 +182,7 @@ def run_rollout(gate: Gate, *, work: Work, compile: bool = True) -> None:
     """Draw responses only."""
     tokenizer = load_tokenizer(work.model)
     dtype = str(weights_dtype(work.precision)).removeprefix("torch.")
-    policy = load_policy(work.model, dtype=dtype).to(work.device)  # type: ignore[arg-type]
+    policy = load_policy(work.model, dtype=dtype).to(work.device)
     engine = make_engine(work, compile)
     engine.bind(ModelSpec(name=work.model, tokenizer=tokenizer, policy=policy))
     loader = problems.prompt_loader(work, tokenizer, MANY)

@@ -80,6 +80,17 @@ def test_imports_run_downward(path):
         assert not packages & {"transformers", "tokenizers", "datasets", "rich", "matplotlib"}
 
 
+BODY_AND_HEAD = ("get_decoder", "get_output_embeddings", "get_input_embeddings", "lm_head",
+                 "base_model", "last_hidden_state")  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_a_policy_reaches_into_a_body_or_a_head(path):
+    """All else calls its forward pass, which DDP, FSDP2, LoRA and hooks can wrap."""
+    reached = [name for name in BODY_AND_HEAD if name in path.read_text()]
+    assert not reached or room(path) == "policy", reached
+
+
 def test_the_picture_can_be_violated():
     assert may_import("modules", "rollout") and may_import("rollout", "rollout")
     assert not may_import("rollout", "modules")

@@ -27,6 +27,9 @@ from transformers import (
     Qwen3NextConfig,
 )
 
+from r1lit.batches import PackedRows
+from r1lit.policy import Logits, LogProbs, Policy, Responses
+
 PAD, BOS, EOS = 0, 1, 2
 VOCABULARY = 262
 SHAPE = {
@@ -74,13 +77,41 @@ ARCHITECTURES = tuple(configurations())
 SOFTMAX_ATTENTION = tuple(name for name in ARCHITECTURES if name != "qwen3_next")
 
 
-def make_policy(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def make_policy(name: str, dtype: torch.dtype = torch.float32) -> Policy:
+    return Policy(make_model(name, dtype)).eval()
+
+
+def make_model(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         config = configurations()[name]
         attention = "eager" if name == "gemma2" else "sdpa"  # Gemma 2 caps its attention scores
-        policy = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
-    return policy.to(dtype).eval()
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    return model.to(dtype).eval()
+
+
+def response_logp(
+    policy: Policy, prompts: list[list[int]], response_BT: Tensor, mask_BT: Tensor, temperature=1.0
+) -> SimpleNamespace:
+    """Log-probs and entropies of responses, in rows."""
+    responses = Responses(prompts=prompts, response_BT=response_BT, mask_BT=mask_BT)
+    output = policy(responses, LogProbs(temperature=temperature))
+    return SimpleNamespace(
+        logp_BT=responses.to_rows(output.logp_K), entropy_BT=responses.to_rows(output.entropy_K)
+    )
+
+
+def response_logits(policy: Policy, prompts: list[list[int]], response_BT: Tensor) -> Tensor:
+    """Logits (B, T, V) that predict every token of the rows."""
+    mask_BT = torch.ones_like(response_BT, dtype=torch.bool)
+    responses = Responses(prompts=prompts, response_BT=response_BT, mask_BT=mask_BT)
+    return policy(responses, Logits()).logits_KV.unflatten(0, response_BT.shape)
+
+
+def document_rows(ids_RL: Tensor, position_RL: Tensor, target_RL: Tensor) -> PackedRows:
+    return PackedRows(
+        iteration=0, input_ids_RL=ids_RL, position_ids_RL=position_RL, loss_mask_RL=target_RL
+    )
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -96,8 +127,8 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-class Markov(torch.nn.Module):
-    """A policy whose next token depends on the last one alone: row ``t`` of ``logits_VV``."""
+class Chain(torch.nn.Module):
+    """A model whose next token depends on the last one alone: row ``t`` of ``logits_VV``."""
 
     def __init__(self, logits_VV: Tensor) -> None:
         super().__init__()
@@ -114,6 +145,18 @@ class Markov(torch.nn.Module):
     ):  # fmt: skip
         self.rows.append(len(input_ids))
         return SimpleNamespace(logits=self.table(input_ids)[:, -logits_to_keep:])
+
+
+class Markov(Policy):
+    """A policy that is a ``Chain``."""
+
+    def __init__(self, logits_VV: Tensor) -> None:
+        super().__init__(Chain(logits_VV))
+
+    @property
+    def rows(self) -> list[int]:
+        """How many rows each call had."""
+        return self.model.rows
 
 
 def says(*words: list[int]) -> Markov:

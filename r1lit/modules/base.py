@@ -21,7 +21,7 @@ from lightning.pytorch.strategies import (
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from r1lit.cpu.in_place import in_place_gradients
 from r1lit.cpu.machine import has_fast_bfloat16, keep_freed_memory
@@ -50,7 +50,7 @@ class PolicyModule(LightningModule):
     """
 
     iteration: Tensor
-    policy: PreTrainedModel
+    policy: Any
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class PolicyModule(LightningModule):
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_config(policy, trust_remote_code)
 
-    def _load_model(self) -> PreTrainedModel:
+    def _load_model(self) -> torch.nn.Module:
         return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
 
     def configure_optimizers(self):

@@ -27,14 +27,12 @@ from r1lit.modules.student_rollouts import check_stored, roll_out_share
 from r1lit.modules.teaching import check_data, check_teaching
 from r1lit.objectives import Divergence, ForwardKL, SampledReverseKL
 from r1lit.policy import (
-    Predictions,
+    Divergences,
+    Responses,
     Scores,
     Teacher,
     check_same_vocabulary,
-    divergence_K,
-    document_predictions,
     is_packed,
-    response_predictions,
 )
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
@@ -190,24 +188,30 @@ class DistillationModule(SFTModule):
         """Return the loss and its parts, summed over the rows' target tokens."""
         if self.teacher is None:
             return {"loss": self.sft_weight * super().summed_losses(rows)["loss"]}
-        student = document_predictions(
-            self.policy, rows.input_ids_RL, rows.position_ids_RL, rows.loss_mask_RL
-        )
-        target_K = rows.input_ids_RL[rows.loss_mask_RL]
-        given_K = torch.ones_like(target_K, dtype=torch.bool)
-        return self._losses(student, self.teacher.score_documents(rows), target_K, given_K)
+        return self._losses(rows, self.teacher.score_documents(rows))
 
     def _losses(
-        self, student: Predictions, teacher: Scores, target_K: Tensor, given_K: Tensor
+        self, inputs: PackedRows | Responses, teacher: Scores, given_K: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return the loss and its parts; ``given_K`` is false at tokens that the student drew."""
-        divergence = divergence_K(
-            student, teacher, target_K, self.divergence, self.temperature
-        ).sum()
+        imitates = bool(self.sft_weight) and self.on_policy < 1
+        student = self.policy(
+            inputs,
+            Divergences(
+                teacher=teacher,
+                divergence=self.divergence,
+                temperature=self.temperature,
+                with_logp=imitates,
+            ),
+        )
+        divergence = student.divergence_K.sum()
         losses = {"divergence": divergence}
         losses["loss"] = self.logit_weight * self.temperature**2 * divergence
-        if self.sft_weight and self.on_policy < 1:
-            losses["cross_entropy"] = -torch.where(given_K, student.logp(target_K), 0.0).sum()
+        if imitates:
+            logp_K = student.logp_K
+            if given_K is not None:
+                logp_K = torch.where(given_K, logp_K, 0.0)
+            losses["cross_entropy"] = -logp_K.sum()
             losses["loss"] = self.sft_weight * losses["cross_entropy"] + losses["loss"]
         return losses
 
@@ -255,11 +259,10 @@ class DistillationModule(SFTModule):
         assert self.teacher is not None
         mask_bT = rollout.mask_BT[rows_b]
         width = int(mask_bT.sum(-1).max())
-        responses = (
-            [rollout.prompts[row // rollout.group_size] for row in rows_b.tolist()],
-            rollout.response_BT[rows_b, :width],
-            mask_bT[:, :width],
+        responses = Responses(
+            prompts=[rollout.prompts[row // rollout.group_size] for row in rows_b.tolist()],
+            response_BT=rollout.response_BT[rows_b, :width],
+            mask_BT=mask_bT[:, :width],
         )
-        student, target_K = response_predictions(self.policy, *responses)
         given_K = ~drawn_B[rows_b].repeat_interleave(mask_bT.sum(-1))
-        return self._losses(student, self.teacher.score_responses(*responses), target_K, given_K)
+        return self._losses(responses, self.teacher.score_responses(responses), given_K)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel
 
 from r1lit.batches import Problem, PromptBatch
 from r1lit.cpu.machine import inference_dtype, keep_freed_memory
@@ -19,7 +18,7 @@ from r1lit.evaluation.provenance import commit, policy_fingerprint, versions
 from r1lit.evaluation.report import summarise
 from r1lit.evaluation.run_folder import RunFolder
 from r1lit.evaluation.writer import ResponseWriter, Ungraded
-from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy import Policy, context_length, load_config, load_policy, load_tokenizer
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import (
     Completion,
@@ -67,7 +66,7 @@ class EvaluationModule(LightningModule):
         seed: of responses and intervals; the command line links it to ``seed_everything``.
     """
 
-    policy: PreTrainedModel
+    policy: Policy
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,13 +25,12 @@ from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
-from r1lit.policy import is_packed, response_logp
+from r1lit.policy import LogProbs, Responses, is_packed
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 
-Responses = tuple[Sequence[Sequence[int]], Tensor, Tensor, float]
 LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
 
 
@@ -229,7 +228,8 @@ class GRPOModule(RolloutModule):
         ):
             rows_b = rows_B[part]
             responses = self._responses(rollout, rows_b)
-            logp_bT = response_logp(self.policy, *responses).logp_BT
+            log_probs = LogProbs(temperature=self.sampling.temperature)
+            logp_bT = responses.to_rows(self.policy(responses, log_probs).logp_K)
             width = logp_bT.shape[1]
             logp_BT[rows_b, :width] = logp_bT
             update_metrics.add_mismatch(
@@ -247,12 +247,14 @@ class GRPOModule(RolloutModule):
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
     def _responses(self, rollout: Rollout, rows_b: Tensor) -> Responses:
-        """Return prompts, responses, which tokens exist and the temperature of some rows."""
+        """Return some rows as the policy reads them."""
         rows = rows_b.tolist()
         width = max(rollout.responses[row].num_tokens for row in rows)
-        prompts = [rollout.prompts[row // rollout.group_size] for row in rows]
-        mask_bT = rollout.mask_BT[rows_b, :width]
-        return prompts, rollout.response_BT[rows_b, :width], mask_bT, self.sampling.temperature
+        return Responses(
+            prompts=[rollout.prompts[row // rollout.group_size] for row in rows],
+            response_BT=rollout.response_BT[rows_b, :width],
+            mask_BT=rollout.mask_BT[rows_b, :width],
+        )
 
     def _loss(
         self,
@@ -267,14 +269,16 @@ class GRPOModule(RolloutModule):
     ) -> Tensor:
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
         responses = self._responses(rollout, rows_b)
-        width = responses[1].shape[1]
-        said = response_logp(self.policy, *responses)
+        width = responses.response_BT.shape[1]
+        log_probs = LogProbs(temperature=self.sampling.temperature)
+        output = self.policy(responses, log_probs)
+        logp_bT = responses.to_rows(output.logp_K)
         logp_ref_bT = None
         if self.objective.beta > 0:
             with torch.no_grad():
-                logp_ref_bT = response_logp(self.reference, *responses).logp_BT
+                logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
         inputs = LossInputs(
-            logp_BT=said.logp_BT,
+            logp_BT=logp_bT,
             logp_old_BT=rollout.logp_old_BT[rows_b, :width],
             logp_ref_BT=logp_ref_bT,
             advantage_BT=rollout.advantage_BT[rows_b, :width],
@@ -284,10 +288,10 @@ class GRPOModule(RolloutModule):
             num_tokens=num_tokens,
         )
         outputs = self.objective.loss(inputs)
-        update_metrics.add(dict(outputs.metrics), inputs, said.entropy_BT)
+        update_metrics.add(dict(outputs.metrics), inputs, responses.to_rows(output.entropy_K))
         if first:
             logp_sampler_bT = rollout.logp_sampler_BT[rows_b, :width]
-            update_metrics.add_mismatch(said.logp_BT, logp_sampler_bT, inputs.mask_BT)
+            update_metrics.add_mismatch(logp_bT, logp_sampler_bT, inputs.mask_BT)
         return outputs.loss
 
 

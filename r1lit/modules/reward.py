@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from r1lit.batches import PreferenceBatch
 from r1lit.metrics.reward_models import Report, label_report, pair_report, prefers_longer
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.plan import print_preference_plan
 from r1lit.objectives import RewardObjective
-from r1lit.policy import load_reward_config, load_reward_model
-from r1lit.policy.scalar import MEAN, STD, reward_B, score_rows, split_by_length
+from r1lit.policy import ScalarModel, load_reward_config, load_reward_model
+from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class RewardModule(PolicyModule):
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_reward_config(policy, trust_remote_code)
 
-    def _load_model(self) -> PreTrainedModel:
+    def _load_model(self) -> ScalarModel:
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
         return load_reward_model(
@@ -136,7 +136,7 @@ class RewardModule(PolicyModule):
     def rewards_NK(self, rows: Sequence[Sequence[Sequence[int]]]) -> Tensor:
         """Return the rewards, as trained, of examples of K rows each, in one forward pass."""
         flat = [row for example in rows for row in example]
-        return reward_B(self.policy, flat).view(len(rows), -1)
+        return self.policy(flat).view(len(rows), -1)
 
     def _share_of_loss(
         self, batch: PreferenceBatch, part: list[int], num_examples: float, rewards: list[Tensor]

@@ -13,7 +13,7 @@ from r1lit.batches import PackedRows
 from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.plan import check_update, print_supervised_plan
 from r1lit.modules.rollouts import RolloutModule
-from r1lit.policy import document_predictions, refuse_leaking
+from r1lit.policy import CrossEntropy, refuse_leaking
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.verifiers import Grader
@@ -116,10 +116,7 @@ class SFTModule(RolloutModule):
 
         What a subclass returns beside the loss is logged, as a mean over target tokens.
         """
-        said = document_predictions(
-            self.policy, rows.input_ids_RL, rows.position_ids_RL, rows.loss_mask_RL
-        )
-        return {"loss": said.cross_entropy(rows.input_ids_RL[rows.loss_mask_RL])}
+        return {"loss": self.policy(rows, CrossEntropy()).cross_entropy}
 
     def _micro_batches(self, batch: PackedRows) -> Iterator[PackedRows]:
         num_rows, max_seq_len = batch.input_ids_RL.shape

@@ -1,6 +1,5 @@
 """Policies and teachers: any Hugging Face causal language model, and its log-probabilities."""
 
-from r1lit.policy.attention import is_packed
 from r1lit.policy.loading import (
     context_length,
     load_config,
@@ -8,32 +7,43 @@ from r1lit.policy.loading import (
     load_tokenizer,
     refuse_leaking,
 )
-from r1lit.policy.logprobs import (
-    Predictions,
-    ResponseLogp,
-    document_predictions,
-    response_logp,
-    response_predictions,
+from r1lit.policy.outputs import (
+    Compute,
+    CrossEntropy,
+    Divergences,
+    Logits,
+    LogProbs,
+    PolicyOutput,
+    Scores,
+    States,
+    TopScores,
 )
-from r1lit.policy.scalar import load_reward_config, load_reward_model
-from r1lit.policy.scores import FullScores, Scores, TopScores, divergence_K
-from r1lit.policy.teacher import ModelTeacher, Teacher
+from r1lit.policy.policy import HiddenStates, Policy, Responses, is_packed
+from r1lit.policy.scalar import ScalarModel, load_reward_config, load_reward_model
+from r1lit.policy.teacher import FullScores, ModelTeacher, Teacher
 from r1lit.policy.teacher_server import ServerTeacher
 from r1lit.policy.vocabulary import check_same_vocabulary
 
 __all__ = [
+    "Compute",
+    "CrossEntropy",
+    "Divergences",
     "FullScores",
+    "HiddenStates",
+    "LogProbs",
+    "Logits",
     "ModelTeacher",
-    "Predictions",
-    "ResponseLogp",
+    "Policy",
+    "PolicyOutput",
+    "Responses",
+    "ScalarModel",
     "Scores",
     "ServerTeacher",
+    "States",
     "Teacher",
     "TopScores",
     "check_same_vocabulary",
     "context_length",
-    "divergence_K",
-    "document_predictions",
     "is_packed",
     "load_config",
     "load_policy",
@@ -41,6 +51,4 @@ __all__ = [
     "load_reward_model",
     "load_tokenizer",
     "refuse_leaking",
-    "response_logp",
-    "response_predictions",
 ]

@@ -22,9 +22,9 @@ class UnsupportedAttentionError(Exception):
     """The model asks for an attention that packed tokens are not computed with."""
 
 
-def is_packed(policy: PreTrainedModel) -> bool:
-    """Return whether the policy attends over packed tokens when it is given some."""
-    return getattr(policy.config, "_attn_implementation", None) == ATTENTION
+def has_packed_attention(model: PreTrainedModel) -> bool:
+    """Return whether a model attends over packed tokens when it is given some."""
+    return getattr(model.config, "_attn_implementation", None) == ATTENTION
 
 
 def no_mask(device: torch.device) -> Tensor:

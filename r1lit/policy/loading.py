@@ -14,10 +14,10 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     PretrainedConfig,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
+from r1lit.policy.policy import Policy
 from r1lit.policy.support import enable_packed
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
@@ -102,7 +102,7 @@ def load_policy(
     attention: str = "sdpa",
     gradient_checkpointing: bool = False,
     trust_remote_code: bool = False,
-) -> PreTrainedModel:
+) -> Policy:
     """Load a policy in training mode, or make one with fresh weights of the same architecture.
 
     ``from_pretrained`` leaves a model in evaluation mode and fills missing weights with noise;
@@ -115,7 +115,7 @@ def load_policy(
     weights_dtype = torch_dtype(dtype)
     if from_scratch:
         try:
-            policy = AutoModelForCausalLM.from_config(
+            model = AutoModelForCausalLM.from_config(
                 config,
                 dtype=weights_dtype,
                 attn_implementation=attention,
@@ -138,23 +138,24 @@ def load_policy(
             ) from error
         except (ImportError, RuntimeError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
-        policy, info = loaded
+        model, info = loaded
         if info["missing_keys"]:
             missing = sorted(info["missing_keys"])
             raise ValueError(
                 f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights,"
                 f" {missing[0]} the first"
             )
+    policy = Policy(model)
     if attention == "sdpa":
         reason = enable_packed(policy)
         if reason is not None:
             warnings.warn(
-                f"policy: {type(policy).__name__} is trained on padded rows, which is slower than"
+                f"policy: {type(model).__name__} is trained on padded rows, which is slower than"
                 f" packed tokens: {reason}",
                 stacklevel=2,
             )
     if gradient_checkpointing:
-        policy.gradient_checkpointing_enable({"use_reentrant": False})
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     policy.train()
     return policy
 

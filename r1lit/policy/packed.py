@@ -115,6 +115,65 @@ def _joined(parts: list[Tensor]) -> Tensor:
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
 
 
+def pack_responses(
+    prompts: Sequence[Sequence[int]], response_BT: Tensor, mask_BT: Tensor
+) -> tuple[PackedTokens, Tensor, Tensor]:
+    """Lay every distinct prompt once, and each response but for its last token.
+
+    Returns:
+        The packed tokens; which of them predicts each response token (K), rows after each other;
+        and those response tokens (K).
+    """
+    device = response_BT.device
+    distinct = {
+        tuple(prompt): place for place, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))
+    }
+    segments = [torch.tensor(prompt, device=device) for prompt in distinct]
+    ends = torch.tensor([len(prompt) for prompt in distinct]).cumsum(0) - 1
+    start = int(ends[-1]) + 1
+    rows: list[tuple[int, ...]] = []
+    predictors = []
+    for prompt, response_T, length in zip(
+        prompts, response_BT, mask_BT.sum(-1).tolist(), strict=True
+    ):
+        place = distinct[tuple(prompt)]
+        predictors.append(ends[place : place + 1])
+        if length > 1:
+            rows.append((place, len(segments)))
+            segments.append(response_T[: length - 1])
+            predictors.append(start + torch.arange(length - 1))
+            start += length - 1
+        else:
+            rows.append((place,))
+    packed = pack_tokens(segments, rows, device)
+    return packed, torch.cat(predictors).to(device), response_BT[mask_BT]
+
+
+def pack_documents(
+    input_ids_RL: Tensor, position_ids_RL: Tensor, loss_mask_RL: Tensor
+) -> tuple[PackedTokens, Tensor]:
+    """Lay the documents of packed rows that have targets, each up to what predicts its last one.
+
+    Returns:
+        The packed tokens, and which of them predicts each target (K).
+    """
+    ids, target = input_ids_RL.flatten(), loss_mask_RL.flatten().cpu()
+    starts = (position_ids_RL.flatten() == 0).nonzero().flatten().tolist()
+    segments, predictors, taken = [], [], 0
+    for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
+        targets = target[start:stop].nonzero().flatten()
+        if len(targets):
+            last = int(targets[-1])
+            segments.append(ids[start : start + last])
+            predictors.append(taken + targets - 1)
+            taken += last
+    if not segments:
+        segments.append(ids[:1])
+        predictors.append(target.new_zeros(0, dtype=torch.long))
+    packed = pack_tokens(segments, [[s] for s in range(len(segments))], ids.device)
+    return packed, torch.cat(predictors).to(ids.device)
+
+
 class ToRows(torch.autograd.Function):
     """Put tokens at their places in the rows: (N, E) to (F, E)."""
 

@@ -11,21 +11,49 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import (
-    AutoModelForSequenceClassification,
-    PretrainedConfig,
-    PreTrainedModel,
-)
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
 
 Tokens = Sequence[int]
 HEAD = "score"
 MEAN, STD = "reward_mean", "reward_std"
+
+
+class ScalarModel(nn.Module):
+    """Wraps a Hugging Face sequence classifier of one number, ``model``: a reward model.
+
+    As of a ``Policy``, all that is computed with its weights is computed in ``forward``.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, rows: Sequence[Tokens]) -> Tensor:
+        """Return what the head says at the last token of each row (B), float32, as trained."""
+        device = self.model.device
+        last_B = torch.tensor([len(row) - 1 for row in rows], device=device)
+        width = max(map(len, rows))
+        pad = int(self.config.pad_token_id)
+        ids_BS = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], device=device)
+        hidden_BSH = self.model.base_model(input_ids=ids_BS, use_cache=False).last_hidden_state
+        hidden_BH = hidden_BSH[torch.arange(len(rows), device=device), last_B]
+        return getattr(self.model, HEAD)(hidden_BH).squeeze(-1).float()
+
+    @property
+    def config(self) -> PretrainedConfig:
+        """The model's configuration, which also holds what its rewards are normalised by."""
+        return self.model.config
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write the model as a Hugging Face directory."""
+        self.model.save_pretrained(directory)
 
 
 def is_reward_model(config: PretrainedConfig) -> bool:
@@ -59,7 +87,7 @@ def load_reward_model(
     attention: str = "sdpa",
     gradient_checkpointing: bool = False,
     trust_remote_code: bool = False,
-) -> PreTrainedModel:
+) -> ScalarModel:
     """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
 
     Every reward of a new head is 0, the loss of a pair log 2, and the first update moves the head
@@ -122,23 +150,7 @@ def load_reward_model(
             setattr(model.config, key, None)
     if gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    model.train()
-    return model
-
-
-def reward_B(model: PreTrainedModel, rows: Sequence[Tokens]) -> Tensor:
-    """Return what the head says at the last token of each row, in float32, as it was trained."""
-    last_B = torch.tensor([len(row) - 1 for row in rows], device=model.device)
-    width = max(map(len, rows))
-    pad = int(model.config.pad_token_id)
-    ids_BS = torch.tensor(
-        [[*row, *[pad] * (width - len(row))] for row in rows], device=model.device
-    )
-    body: Any = model.base_model
-    hidden_BSH = body(input_ids=ids_BS, use_cache=False).last_hidden_state
-    hidden_BH = hidden_BSH[torch.arange(len(rows), device=model.device), last_B]
-    head: Any = getattr(model, HEAD)
-    return head(hidden_BH).squeeze(-1).float()
+    return ScalarModel(model).train()
 
 
 def split_by_length(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
@@ -160,11 +172,11 @@ def split_by_length(lengths: Sequence[int], max_tokens: int) -> Iterator[list[in
 
 
 @torch.no_grad()
-def score_rows(model: PreTrainedModel, rows: Sequence[Tokens], batch_tokens: int) -> Tensor:
-    """Return ``reward_B`` of any number of rows, in their order, on the CPU; no gradient."""
+def score_rows(model: ScalarModel, rows: Sequence[Tokens], batch_tokens: int) -> Tensor:
+    """Return the rewards of any number of rows, in their order, on the CPU; no gradient."""
     rewards = torch.zeros(len(rows))
     for part in split_by_length([len(row) for row in rows], batch_tokens):
-        rewards[part] = reward_B(model, [rows[i] for i in part]).cpu()
+        rewards[part] = model([rows[i] for i in part]).cpu()
     return rewards
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from transformers import PreTrainedModel
+from torch import Tensor
 
-from r1lit.policy.attention import ATTENTION, UnsupportedAttentionError, is_packed
-from r1lit.policy.logprobs import pack_responses, packed_hidden, response_logp
+from r1lit.policy.attention import ATTENTION, UnsupportedAttentionError
+from r1lit.policy.outputs import States
+from r1lit.policy.policy import Policy, Responses, is_packed
 
 # two rows share a prompt, and lengths differ: what packing could get wrong shows
 PROMPTS = ((5, 6, 7, 8), (5, 6, 7, 8), (9, 10))
@@ -17,7 +18,7 @@ LARGEST_LEAK = 1e-5
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}
 
 
-def enable_packed(policy: PreTrainedModel) -> str | None:
+def enable_packed(policy: Policy) -> str | None:
     """Switch a policy to attention over packed tokens, if its log-probs stay the same.
 
     Returns:
@@ -34,14 +35,14 @@ def enable_packed(policy: PreTrainedModel) -> str | None:
     finally:
         policy.train(training)
     if reason is not None:
-        policy.set_attn_implementation(before)
+        policy.model.set_attn_implementation(before)
     return reason
 
 
-def _lacks(policy: PreTrainedModel) -> str | None:
+def _lacks(policy: Policy) -> str | None:
     """Return what a trial on a few tokens of a fresh model would not show."""
     config = policy.config.get_text_config(decoder=True)
-    head = policy.get_output_embeddings()
+    head = policy.model.get_output_embeddings()
     if head is None or getattr(head, "bias", None) is not None:
         return "its head is not a matrix product alone"
     if getattr(config, "final_logit_softcapping", None) is not None:
@@ -52,9 +53,9 @@ def _lacks(policy: PreTrainedModel) -> str | None:
 
 
 @torch.no_grad()
-def _tried(policy: PreTrainedModel) -> str | None:
+def _tried(policy: Policy) -> str | None:
     expected_BT = _log_probs(policy)
-    policy.set_attn_implementation(ATTENTION)
+    policy.model.set_attn_implementation(ATTENTION)
     if not is_packed(policy):
         return "its attention cannot be replaced"
     try:
@@ -70,29 +71,29 @@ def _tried(policy: PreTrainedModel) -> str | None:
     return "its rows would see each other" if leak > LARGEST_LEAK else None
 
 
-def _arguments(policy: PreTrainedModel) -> tuple[list[list[int]], torch.Tensor, torch.Tensor]:
+def _responses(policy: Policy) -> Responses:
     vocabulary = int(policy.config.get_text_config(decoder=True).vocab_size)
-    prompts = [[token % vocabulary for token in prompt] for prompt in PROMPTS]
-    response_BT = torch.tensor(RESPONSES, device=policy.device) % vocabulary
-    mask_BT = torch.arange(response_BT.shape[1]) < torch.tensor(LENGTHS)[:, None]
-    return prompts, response_BT, mask_BT.to(policy.device)
+    mask_BT = torch.arange(len(RESPONSES[0])) < torch.tensor(LENGTHS)[:, None]
+    return Responses(
+        prompts=[[token % vocabulary for token in prompt] for prompt in PROMPTS],
+        response_BT=torch.tensor(RESPONSES, device=policy.device) % vocabulary,
+        mask_BT=mask_BT.to(policy.device),
+    )
 
 
-def _log_probs(policy: PreTrainedModel) -> torch.Tensor:
-    return response_logp(policy, *_arguments(policy), 1.0).logp_BT
+def _log_probs(policy: Policy) -> Tensor:
+    return policy(_responses(policy)).logp_K
 
 
-def _leak(policy: PreTrainedModel) -> float:
+def _leak(policy: Policy) -> float:
     """Return by how much, relatively, hidden states change with another row's response."""
-    prompts, response_BT, mask_BT = _arguments(policy)
-    hidden = []
+    responses = _responses(policy)
+    states = []
     for token in (18, 19):
-        response_BT[0, 0] = token % int(policy.config.get_text_config(decoder=True).vocab_size)
-        packed, _, _ = pack_responses(prompts, response_BT, mask_BT)
-        hidden.append(packed_hidden(policy, packed).float())
-    # laid: the two prompts, then the first response, then the second
-    other = torch.ones(len(packed), dtype=torch.bool, device=policy.device)
-    start = len(PROMPTS[0]) + len(PROMPTS[2])
-    other[start : start + LENGTHS[0] - 1] = False
-    change = (hidden[1] - hidden[0])[other].abs().max()
-    return float(change / hidden[0][other].abs().max())
+        responses.response_BT[0, 0] = token % int(
+            policy.config.get_text_config(decoder=True).vocab_size
+        )
+        states.append(policy(responses, States()).states_KD.float())
+    other_KD = slice(LENGTHS[0], None)
+    change = (states[1] - states[0])[other_KD].abs().max()
+    return float(change / states[0][other_KD].abs().max())

@@ -1,16 +1,16 @@
 """Teachers: what tells a student how likely each next token is.
 
-P prompts   B rows   T response tokens   R rows of L tokens
+R rows of L tokens   K tokens, k some of them   D hidden size   V vocabulary   X outcomes
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows
 from r1lit.policy.loading import (
@@ -20,8 +20,8 @@ from r1lit.policy.loading import (
     load_tokenizer,
     refuse_leaking,
 )
-from r1lit.policy.logprobs import document_predictions, response_predictions
-from r1lit.policy.scores import FullScores, Scores
+from r1lit.policy.outputs import Logits, LogProbs, Scores, States
+from r1lit.policy.policy import HiddenStates, Policy, Responses
 
 
 class Teacher(ABC):
@@ -55,10 +55,8 @@ class Teacher(ABC):
         """Score the targets of packed rows, within their documents, in order."""
 
     @abstractmethod
-    def score_responses(
-        self, prompts: Sequence[Sequence[int]], response_BT: Tensor, mask_BT: Tensor
-    ) -> Scores:
-        """Score the tokens of responses, one prompt a row, row after row."""
+    def score_responses(self, responses: Responses) -> Scores:
+        """Score the tokens of responses, row after row."""
 
 
 class ModelTeacher(Teacher):
@@ -85,7 +83,7 @@ class ModelTeacher(Teacher):
         self.name = path
         self._trust = trust_remote_code
         self._options = {"dtype": dtype, "attention": attention}
-        self._model: PreTrainedModel | None = None
+        self._policy: Policy | None = None
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer."""
@@ -111,39 +109,74 @@ class ModelTeacher(Teacher):
 
     def load(self, device: torch.device) -> None:
         """Load the weights, once, and move them to the device."""
-        if self._model is None:
+        if self._policy is None:
             try:
-                model = load_policy(
+                policy = load_policy(
                     self.name,
                     trust_remote_code=self._trust,
                     **self._options,  # type: ignore[arg-type]
                 )
             except ValueError as error:
                 raise _of_teacher(error) from error
-            self._model = model.eval().requires_grad_(False)
-        self._model.to(device)  # type: ignore[arg-type]
+            self._policy = policy.eval().requires_grad_(False)
+        self._policy.to(device)
 
     @property
-    def model(self) -> PreTrainedModel:
-        """The model, once loaded."""
-        assert self._model is not None, "load comes first"
-        return self._model
+    def policy(self) -> Policy:
+        """The teacher's policy, once loaded."""
+        assert self._policy is not None, "load comes first"
+        return self._policy
 
-    @torch.no_grad()
     def score_documents(self, rows: PackedRows) -> Scores:
         """Run the teacher over the rows."""
-        said = document_predictions(
-            self.model, rows.input_ids_RL, rows.position_ids_RL, rows.loss_mask_RL
+        return FullScores.of(self.policy, rows)
+
+    def score_responses(self, responses: Responses) -> Scores:
+        """Run the teacher over prompts and responses."""
+        return FullScores.of(self.policy, responses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullScores(Scores):
+    """Scores of a teacher in this process: X = V.
+
+    Heads of one tokenizer may differ in width (Qwen2.5 pads its to 151,936 or to 152,064). Logits
+    beyond the narrower one belong to no token, and are left out.
+    """
+
+    policy: Policy
+    states_KD: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, policy: Policy, inputs: Responses | PackedRows) -> FullScores:
+        """Run a policy, and keep its last hidden states."""
+        return cls(policy=policy, states_KD=policy(inputs, States()).states_KD)
+
+    def distributions(
+        self, logits_kV: Tensor, part: slice, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return log softmax(logits / temperature) of both."""
+        teacher_kV = self._logits(self.states_KD[part])
+        width = min(logits_kV.shape[-1], teacher_kV.shape[-1])
+        student_kV, teacher_kV = logits_kV[:, :width], teacher_kV[:, :width]
+        return (
+            (student_kV / temperature).log_softmax(-1),
+            (teacher_kV / temperature).log_softmax(-1),
         )
-        return FullScores(said=said)
 
     @torch.no_grad()
-    def score_responses(
-        self, prompts: Sequence[Sequence[int]], response_BT: Tensor, mask_BT: Tensor
-    ) -> Scores:
-        """Run the teacher over prompts and responses."""
-        said, _ = response_predictions(self.model, prompts, response_BT, mask_BT)
-        return FullScores(said=said)
+    def _logits(self, states_kD: Tensor) -> Tensor:
+        no_target = torch.zeros(len(states_kD), dtype=torch.long, device=states_kD.device)
+        return self.policy(
+            HiddenStates(states_KD=states_kD, target_K=no_target), Logits()
+        ).logits_KV
+
+    @torch.no_grad()
+    def target_logp(self, target_K: Tensor, temperature: float) -> Tensor:
+        """Return the teacher's log-probs of the targets."""
+        states = HiddenStates(states_KD=self.states_KD, target_K=target_K)
+        return self.policy(states, LogProbs(temperature=temperature)).logp_K
 
 
 def _of_teacher(error: ValueError) -> ValueError:

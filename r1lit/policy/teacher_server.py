@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows
 from r1lit.client import Client, MalformedReply, in_parallel, only_choice
 from r1lit.policy.loading import load_config, load_tokenizer
-from r1lit.policy.scores import Scores, TopScores
+from r1lit.policy.outputs import Scores, TopScores
+from r1lit.policy.policy import Responses
 from r1lit.policy.teacher import Teacher
 
 LogprobsFormat = Literal["prompt_logprobs", "echo"]
@@ -132,16 +132,15 @@ class ServerTeacher(Teacher):
                 places.append(here)
         return self._score(texts, places, rows.input_ids_RL.device)
 
-    def score_responses(
-        self, prompts: Sequence[Sequence[int]], response_BT: Tensor, mask_BT: Tensor
-    ) -> Scores:
+    def score_responses(self, responses: Responses) -> Scores:
         """Ask about every prompt and its response."""
         texts, places = [], []
-        for prompt, response_T, mask_T in zip(prompts, response_BT, mask_BT, strict=True):
+        rows = zip(responses.prompts, responses.response_BT, responses.mask_BT, strict=True)
+        for prompt, response_T, mask_T in rows:
             text = [*prompt, *response_T[mask_T].tolist()]
             texts.append(text)
             places.append(list(range(len(prompt), len(text))))
-        return self._score(texts, places, response_BT.device)
+        return self._score(texts, places, responses.response_BT.device)
 
     def _score(
         self, texts: Sequence[list[int]], places: Sequence[list[int]], device: torch.device

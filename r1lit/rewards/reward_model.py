@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import cast
 
 import torch
-from transformers import PreTrainedModel
 
 from r1lit.batches import Response
 from r1lit.policy.loading import context_length, load_tokenizer
 from r1lit.policy.scalar import (
     MEAN,
     STD,
+    ScalarModel,
     is_reward_model,
     load_reward_config,
     load_reward_model,
@@ -104,7 +104,7 @@ class RewardModel(RewardFunction):
         self._dtype = dtype
         self._attention = attention
         self._trust_remote_code = trust_remote_code
-        self._model: PreTrainedModel | None = None
+        self._model: ScalarModel | None = None
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return one normalised number a response."""
@@ -132,7 +132,7 @@ class RewardModel(RewardFunction):
     def _clipped(self, reward: float) -> float:
         return reward if self.clip is None else max(-self.clip, min(self.clip, reward))
 
-    def _loaded(self) -> PreTrainedModel:
+    def _loaded(self) -> ScalarModel:
         if self._model is None:
             device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
             # an evaluation may come first, and what is made in its mode cannot be used in training

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
+from r1lit.policy import Policy
 from r1lit.rollout.cache import make_cache
 
 
@@ -36,9 +36,9 @@ class CachedDecoding(Decoding):
     """
 
     def __init__(
-        self, policy: PreTrainedModel, prompts: Sequence[Sequence[int]], group_size: int, pad: int
+        self, policy: Policy, prompts: Sequence[Sequence[int]], group_size: int, pad: int
     ) -> None:
-        self.policy = policy
+        self.model = policy.model
         device = next(policy.parameters()).device
         width = max(len(prompt) for prompt in prompts)
         ids_PS = torch.full((len(prompts), width), pad, device=device)
@@ -47,7 +47,7 @@ class CachedDecoding(Decoding):
             ids_PS[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
             seen_PS[row, width - len(prompt) :] = 1
         self.cache = make_cache(policy.config)
-        logits_PV = policy(
+        logits_PV = policy.model(
             input_ids=ids_PS,
             attention_mask=None if bool(seen_PS.all()) else seen_PS,
             position_ids=(seen_PS.cumsum(-1) - 1).clamp(min=0),
@@ -66,7 +66,7 @@ class CachedDecoding(Decoding):
         """Append one token to each row; return the logits of the next."""
         if self.padded:
             self.seen_RL = torch.cat([self.seen_RL, self.seen_RL.new_ones(len(token_R), 1)], -1)
-        logits_RV = self.policy(
+        logits_RV = self.model(
             input_ids=token_R[:, None],
             position_ids=self.position_R[:, None],
             attention_mask=self.seen_RL if self.padded else None,

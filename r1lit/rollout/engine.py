@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
+from r1lit.policy import Policy
 from r1lit.rollout.sampling import Sampling
 
 FinishReason = Literal["stop", "length"]
@@ -80,7 +81,7 @@ class ModelSpec:
 
     name: str
     tokenizer: PreTrainedTokenizerBase
-    policy: PreTrainedModel | None = None
+    policy: Policy | None = None
 
     def end_ids(self) -> tuple[int, ...]:
         """Return the ids of the tokens that end a response.
@@ -88,7 +89,8 @@ class ModelSpec:
         These are the tokenizer's EOS and every ``eos_token_id`` of the policy's generation config,
         which may list several (Gemma 3 and Phi-3 end a chat turn with a token of its own).
         """
-        listed = getattr(getattr(self.policy, "generation_config", None), "eos_token_id", None)
+        model = getattr(self.policy, "model", None)
+        listed = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = listed if isinstance(listed, list | tuple) else [listed]
         return tuple(sorted({int(i) for i in (self.tokenizer.eos_token_id, *ids) if i is not None}))
 

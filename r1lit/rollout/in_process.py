@@ -11,10 +11,9 @@ from itertools import groupby
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from r1lit.cpu.machine import no_garbage_collection
-from r1lit.policy import is_packed
+from r1lit.policy import Policy, is_packed
 from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding
 from r1lit.rollout.engine import (
@@ -110,7 +109,7 @@ class InProcessEngine(RolloutEngine):
             for batch in batches(requests, self.max_rows):
                 self._decode(decoder or policy, batch, on_finished)
 
-    def _decoder(self, policy: PreTrainedModel) -> Decoder | None:
+    def _decoder(self, policy: Policy) -> Decoder | None:
         """Return the policy made ready to decode over shared prompts, or None if it cannot be."""
         if not is_packed(policy):
             return None
@@ -119,17 +118,15 @@ class InProcessEngine(RolloutEngine):
             self._shares_prompts = reason is None
             if reason is not None:
                 warnings.warn(
-                    f"policy: {type(policy).__name__} decodes with Hugging Face's caches, which is"
-                    f" slower than over shared prompts: {reason}",
+                    f"policy: {type(policy.model).__name__} decodes with Hugging Face's caches,"
+                    f" which is slower than over shared prompts: {reason}",
                     stacklevel=2,
                 )
         if not self._shares_prompts:
             return None
         return Decoder(policy, compute_dtype(policy), self._run_layer)
 
-    def _decode(
-        self, policy: PreTrainedModel | Decoder, batch: Batch, on_finished: OnFinished
-    ) -> None:
+    def _decode(self, policy: Policy | Decoder, batch: Batch, on_finished: OnFinished) -> None:
         """Decode the rows of a batch to their ends."""
         if len(batch.samples) == 1 and isinstance(policy, Decoder):
             # code compiled for one row adds up in another order: draw it twice, keep it once
@@ -264,23 +261,23 @@ def batches(requests: Sequence[Request], max_rows: int | None) -> Iterator[Batch
                 )
 
 
-def check_decodable(policy: PreTrainedModel) -> None:
+def check_decodable(policy: Policy) -> None:
     """Check that the policy can be decoded from a cache, prompts padded on the left.
 
     Raises:
         ValueError: naming what its ``forward`` does not take.
     """
-    taken = inspect.signature(policy.forward).parameters
+    taken = inspect.signature(policy.model.forward).parameters
     lacking = [name for name in NEEDED if name not in taken]
     if lacking:
         raise ValueError(
-            f"policy: {type(policy).__name__} takes no {', '.join(lacking)}, which the in-process"
-            " rollout engine decodes with; a Llama- or Qwen-like policy does"
+            f"policy: {type(policy.model).__name__} takes no {', '.join(lacking)}, which the"
+            " in-process rollout engine decodes with; a Llama- or Qwen-like policy does"
         )
 
 
 @contextmanager
-def evaluating(policy: PreTrainedModel) -> Iterator[None]:
+def evaluating(policy: Policy) -> Iterator[None]:
     """Switch dropout off for the while, and leave every part in the mode it was in."""
     training = [module for module in policy.modules() if module.training]
     policy.eval()

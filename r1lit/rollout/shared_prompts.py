@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
+from r1lit.policy import Policy
 from r1lit.policy.attention import autocast_dtype, no_mask
 from r1lit.policy.cached_attention import CachedLayer, attends_in_one_loop
 from r1lit.rollout.decoding import Decoding
@@ -35,12 +35,11 @@ class Decoder:
         run_layer: calls a decoder layer with its arguments, compiled or not.
     """
 
-    def __init__(
-        self, policy: PreTrainedModel, dtype: torch.dtype, run_layer: Callable[..., Any]
-    ) -> None:
+    def __init__(self, policy: Policy, dtype: torch.dtype, run_layer: Callable[..., Any]) -> None:
         self.dtype = dtype
-        self.model = for_decoding(policy, dtype)
-        layers = _layers(self.model.get_decoder())
+        stand_in = for_decoding(policy, dtype)
+        self.model = stand_in.model
+        layers = stand_in.layers
         for index, layer in enumerate(layers):
             layers._modules[str(index)] = _CachedLayerCall(layer, index, run_layer)
 
@@ -187,13 +186,13 @@ def run_layer(layer: nn.Module, *args: Any, **options: Any) -> Any:
     return layer(*args, **options)
 
 
-def compute_dtype(policy: PreTrainedModel) -> torch.dtype:
+def compute_dtype(policy: Policy) -> torch.dtype:
     """Return the dtype of training's products: that of autocast, or else of the weights."""
     return autocast_dtype(policy.device, policy.dtype)
 
 
 @torch.no_grad()
-def why_not_shared(policy: PreTrainedModel) -> str | None:
+def why_not_shared(policy: Policy) -> str | None:
     """Try whether decoding over shared prompts gives the policy's own logits.
 
     Returns:
@@ -201,7 +200,9 @@ def why_not_shared(policy: PreTrainedModel) -> str | None:
     """
     prompts, tokens = ((5, 6, 7, 8), (9, 10)), (11, 12)
     rows = [torch.tensor([[*prompt, *tokens]], device=policy.device) for prompt in prompts]
-    expected_RV = torch.cat([policy(input_ids=row, use_cache=False).logits[:, -1] for row in rows])
+    expected_RV = torch.cat(
+        [policy.model(input_ids=row, use_cache=False).logits[:, -1] for row in rows]
+    )
     try:
         decoder = Decoder(policy, compute_dtype(policy), run_layer)
         decoding = SharedPromptDecoding(decoder, prompts, group_size=2)
@@ -212,14 +213,6 @@ def why_not_shared(policy: PreTrainedModel) -> str | None:
     difference = logits_RV[::2].float().log_softmax(-1) - expected_RV.float().log_softmax(-1)
     tolerance = 1e-3 if compute_dtype(policy) in (torch.float32, torch.float64) else 0.1
     return None if float(difference.abs().mean()) < tolerance else "its log-probs would change"
-
-
-def _layers(decoder: nn.Module) -> nn.ModuleList:
-    """Return the decoder's list of layers."""
-    lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
-    if len(lists) != 1:
-        raise ValueError(f"{type(decoder).__name__} has {len(lists)} lists of layers, not one")
-    return lists[0]
 
 
 def _no_view(x: Tensor) -> Tensor:

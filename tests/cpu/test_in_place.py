@@ -6,10 +6,9 @@ import pytest
 import torch
 from tiny_models import make_policy
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from r1lit.cpu.in_place import in_place_gradients
-from r1lit.policy import response_predictions
+from r1lit.policy import CrossEntropy, LogProbs, Policy, Responses
 from r1lit.policy.support import enable_packed
 
 PAD = 50
@@ -19,30 +18,31 @@ RESPONSE_BT = 3 + torch.arange(27).view(3, 9) * 41 % 97
 MASK_BT = torch.arange(9) < torch.tensor([9, 4, 7])[:, None]
 
 
-def policy_of(kind: str) -> PreTrainedModel:
+def policy_of(kind: str) -> Policy:
     policy = make_policy("gemma2" if kind == "scaled" else "llama")
     if kind != "scaled":
         assert enable_packed(policy) is None
     if kind == "tied":
-        policy.lm_head.weight = policy.model.embed_tokens.weight
+        policy.model.lm_head.weight = policy.model.model.embed_tokens.weight
     if kind == "padding":
-        policy.model.embed_tokens.padding_idx = PAD
+        policy.model.model.embed_tokens.padding_idx = PAD
     if kind == "frozen":
-        policy.model.embed_tokens.weight.requires_grad_(False)
-        policy.lm_head.weight.requires_grad_(False)
+        policy.model.model.embed_tokens.weight.requires_grad_(False)
+        policy.model.lm_head.weight.requires_grad_(False)
     return policy
 
 
-def loss_of(policy: PreTrainedModel, kind: str, rows: slice) -> Tensor:
-    said, target_K = response_predictions(policy, PROMPTS[rows], RESPONSE_BT[rows], MASK_BT[rows])
+def loss_of(policy: Policy, kind: str, rows: slice) -> Tensor:
+    responses = Responses(
+        prompts=PROMPTS[rows], response_BT=RESPONSE_BT[rows], mask_BT=MASK_BT[rows]
+    )
     if kind == "cross_entropy":
-        return said.cross_entropy(target_K) / 3
-    return (said.logp(target_K, 0.7) * torch.linspace(-1, 2, len(target_K))).sum()
+        return policy(responses, CrossEntropy()).cross_entropy / 3
+    logp_K = policy(responses, LogProbs(temperature=0.7)).logp_K
+    return (logp_K * torch.linspace(-1, 2, len(logp_K))).sum()
 
 
-def gradients(
-    policy: PreTrainedModel, kind: str, parts: list[slice], in_place: bool
-) -> dict[str, Tensor]:
+def gradients(policy: Policy, kind: str, parts: list[slice], in_place: bool) -> dict[str, Tensor]:
     policy.zero_grad()
     for part in parts:
         with in_place_gradients(in_place):
@@ -76,7 +76,7 @@ def test_several_add_up(policy, kind):
 def test_no_gradient_of_the_whole_weight_is_handed_on():
     policy = policy_of("tied")
     handed = []
-    policy.lm_head.weight.register_hook(lambda gradient: handed.append(gradient is not None))
+    policy.model.lm_head.weight.register_hook(lambda gradient: handed.append(gradient is not None))
     gradients(policy, "logp", [slice(None)], in_place=True)
     assert not any(handed)
     handed.clear()
@@ -88,6 +88,6 @@ def test_outside_autograd_is_given_them():
     policy = policy_of("tied")
     with in_place_gradients():
         pass
-    weight = policy.lm_head.weight
+    weight = policy.model.lm_head.weight
     (gradient,) = torch.autograd.grad(loss_of(policy, "logp", slice(None)), [weight])
     assert gradient.abs().sum() > 0 and weight.grad is None

@@ -115,7 +115,7 @@ def test_the_teacher_is_a_constant_outside_of_the_checkpoint(
 ) -> None:
     cli = main(["fit", "-c", str(off_policy(tmp_path / "run", policy=policy, teacher=of(teacher),
                                             logit_weight=1.0))])  # fmt: skip
-    model = cli.model.teacher.model
+    model = cli.model.teacher.policy.model
     saved = load_file(teacher / "model.safetensors")
     assert all(torch.equal(v, saved[k]) for k, v in model.state_dict().items() if k in saved)
     assert not model.training and not any(p.requires_grad for p in model.parameters())
@@ -125,7 +125,7 @@ def test_the_teacher_is_a_constant_outside_of_the_checkpoint(
     num_policy = sum(1 for _ in cli.model.policy.parameters())
     assert len(state["optimizer_states"][0]["state"]) == num_policy
     cli.model.configure_model()
-    assert cli.model.teacher.model is model
+    assert cli.model.teacher.policy.model is model
 
 
 def test_held_out_documents_are_measured(tmp_path: Path, policy: Path, teacher: Path) -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tiny import data, model
 
 from r1lit.objectives import Objective
-from r1lit.policy import response_logp
+from r1lit.policy import Policy
 
 NOVAL = {
     "trainer": {"limit_val_batches": 0, "val_check_interval": 1},
@@ -39,12 +39,14 @@ def watch_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the number of rows of every forward pass of an update."""
     rows: list[int] = []
 
-    def watched(policy, prompts, *args):
-        if torch.is_grad_enabled():
-            rows.append(len(prompts))
-        return response_logp(policy, prompts, *args)
+    forward = Policy.forward
 
-    monkeypatch.setattr("r1lit.modules.grpo.response_logp", watched)
+    def watched(self, inputs, *args):
+        if torch.is_grad_enabled():
+            rows.append(len(inputs.prompts))
+        return forward(self, inputs, *args)
+
+    monkeypatch.setattr(Policy, "forward", watched)
     return rows
 
 

@@ -8,7 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
+
+from r1lit.policy import Policy
 
 
 class ScoringServer:
@@ -19,7 +21,7 @@ class ScoringServer:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: Policy,
         tokenizer: PreTrainedTokenizerBase,
         spells_ids: bool = True,
         tells: bool = True,
@@ -55,7 +57,7 @@ class ScoringServer:
     @torch.no_grad()
     def choice(self, body: dict[str, Any]) -> dict[str, Any]:
         ids = body["prompt"]
-        logp_SV = self.model(torch.tensor([ids])).logits[0].float().log_softmax(-1)
+        logp_SV = self.model.model(torch.tensor([ids])).logits[0].float().log_softmax(-1)
         k = body.get("prompt_logprobs", body.get("logprobs"))
         own: list[float | None] = [None]
         tops: list[dict[int, float] | None] = [None]

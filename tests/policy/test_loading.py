@@ -33,7 +33,7 @@ def test_what_was_saved_comes_back_in_training_mode(saved):
     policy = load_policy(str(saved))
     assert policy.training and policy.dtype == torch.float32
     ids = torch.tensor([[1, 5, 9]])
-    assert torch.equal(policy.eval()(ids).logits, make_policy("llama")(ids).logits)
+    assert torch.equal(policy.eval().model(ids).logits, make_policy("llama").model(ids).logits)
     assert load_policy(str(saved), dtype="bfloat16").dtype == torch.bfloat16
     assert load_tokenizer(str(saved)).eos_token == "<eos>"
 
@@ -43,12 +43,12 @@ def test_from_scratch_takes_the_architecture_alone(saved):
     torch.manual_seed(1)
     policy = load_policy(str(saved), from_scratch=True)
     assert policy.training and policy.config.hidden_size == 32
-    assert not torch.equal(policy.lm_head.weight, make_policy("llama").lm_head.weight)
+    assert not torch.equal(policy.model.lm_head.weight, make_policy("llama").model.lm_head.weight)
 
 
 def test_gradient_checkpointing_can_be_had(saved):
-    assert load_policy(str(saved), gradient_checkpointing=True).is_gradient_checkpointing
-    assert not load_policy(str(saved)).is_gradient_checkpointing
+    assert load_policy(str(saved), gradient_checkpointing=True).model.is_gradient_checkpointing
+    assert not load_policy(str(saved)).model.is_gradient_checkpointing
 
 
 def test_no_directory(tmp_path):

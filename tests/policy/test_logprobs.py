@@ -6,12 +6,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tiny_models import ARCHITECTURES, SOFTMAX_ATTENTION, make_policy
+from tiny_models import (
+    ARCHITECTURES,
+    SOFTMAX_ATTENTION,
+    document_rows,
+    make_policy,
+    response_logits,
+    response_logp,
+)
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from r1lit.policy import document_predictions, is_packed, response_logp
-from r1lit.policy.logprobs import pack_documents, padded_logits
+from r1lit.policy import CrossEntropy, Policy, is_packed
+from r1lit.policy.packed import pack_documents
 from r1lit.policy.support import enable_packed
 
 PACKED = [name for name in SOFTMAX_ATTENTION if name not in ("mistral", "gemma2", "gemma3")]
@@ -23,19 +29,19 @@ MASK_BT = torch.arange(9) < torch.tensor(LENGTHS)[:, None]
 TEMPERATURE = 0.7
 
 
-def packed_policy(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def packed_policy(name: str, dtype: torch.dtype = torch.float32) -> Policy:
     policy = make_policy(name, dtype)
     assert enable_packed(policy) is None and is_packed(policy)
     return policy
 
 
-def tied(make: Callable[[str], PreTrainedModel]) -> PreTrainedModel:
+def tied(make: Callable[[str], Policy]) -> Policy:
     policy = make("llama")
-    policy.lm_head.weight = policy.model.embed_tokens.weight
+    policy.model.lm_head.weight = policy.model.model.embed_tokens.weight
     return policy
 
 
-def gradients(policy: PreTrainedModel, logp: Tensor) -> dict[str, Tensor]:
+def gradients(policy: Policy, logp: Tensor) -> dict[str, Tensor]:
     """Gradients of a sum in which every log-prob has another weight."""
     policy.zero_grad()
     (logp * torch.linspace(-1, 2, logp.numel()).view(logp.shape)).sum().backward()
@@ -64,12 +70,12 @@ def assert_same_gradients(found: dict[str, Tensor], expected: dict[str, Tensor])
 def test_a_row_s_log_probs_are_those_it_has_alone(name):
     """The reference of all that follows: one unpadded row at a time, softmax by hand."""
     policy = make_policy(name)
-    logits_BTV = padded_logits(policy, PROMPTS, RESPONSE_BT) / TEMPERATURE
+    logits_BTV = response_logits(policy, PROMPTS, RESPONSE_BT) / TEMPERATURE
     said = response_logp(policy, PROMPTS, RESPONSE_BT, MASK_BT, TEMPERATURE)
     for row, (prompt, length) in enumerate(zip(PROMPTS, LENGTHS, strict=True)):
         response_T = RESPONSE_BT[row, :length]
         ids = torch.tensor([prompt + response_T.tolist()])
-        alone_TV = policy(ids).logits[0, len(prompt) - 1 : -1].double() / TEMPERATURE
+        alone_TV = policy.model(ids).logits[0, len(prompt) - 1 : -1].double() / TEMPERATURE
         assert torch.allclose(logits_BTV[row, :length].double(), alone_TV, atol=1e-4)
         probability_TV = alone_TV.exp() / alone_TV.exp().sum(-1, keepdim=True)
         logp_T = probability_TV.log()[torch.arange(length), response_T]
@@ -154,7 +160,7 @@ def test_a_row_s_tokens_are_no_other_row_s_business(row):
 @pytest.mark.parametrize("policy_of", [make_policy, packed_policy])
 def test_gradients_flow_from_every_token_before_and_from_nothing_else(policy_of):
     policy = policy_of("llama")
-    embedding = policy.get_input_embeddings().weight
+    embedding = policy.model.get_input_embeddings().weight
     logp_BT = response_logp(policy, PROMPTS, RESPONSE_BT, MASK_BT, 1.0).logp_BT
 
     def reached(row: int, place: int) -> set[int]:
@@ -169,9 +175,9 @@ def test_gradients_flow_from_every_token_before_and_from_nothing_else(policy_of)
 
 def test_gradient_checkpointing_changes_no_gradient():
     plain, saving = packed_policy("llama").train(), packed_policy("llama").train()
-    saving.gradient_checkpointing_enable({"use_reentrant": False})
+    saving.model.gradient_checkpointing_enable({"use_reentrant": False})
     calls = []
-    saving.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    saving.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     found, expected = (
         gradients(p, response_logp(p, PROMPTS, RESPONSE_BT, MASK_BT, 1.0).logp_BT)
         for p in (saving, plain)
@@ -215,7 +221,7 @@ def test_attention_drops_out_in_training_alone():
     policy = packed_policy("llama")
     said = (PROMPTS, RESPONSE_BT, MASK_BT, 1.0)
     quiet_BT = response_logp(policy, *said).logp_BT
-    for layer in policy.model.layers:
+    for layer in policy.layers:
         layer.self_attn.attention_dropout = 0.5
     assert torch.equal(response_logp(policy, *said).logp_BT, quiet_BT)
     policy.train()
@@ -262,7 +268,7 @@ def rows_of_documents() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def document_logp(policy, ids, position, target):
-    return document_predictions(policy, ids, position, target).logp(ids[target])
+    return policy(document_rows(ids, position, target)).logp_K
 
 
 @pytest.mark.parametrize("name", SOFTMAX_ATTENTION)
@@ -275,7 +281,7 @@ def test_documents_do_not_see_each_other(name):
         at = 0
         for d in row:
             ids = torch.tensor([DOCUMENTS[d]])
-            logp_TV = policy(ids, use_cache=False).logits[0].log_softmax(-1)
+            logp_TV = policy.model(ids, use_cache=False).logits[0].log_softmax(-1)
             targets = rows[2][r, at : at + ids.shape[1]].nonzero().flatten()
             expected.append(logp_TV[targets - 1, ids[0, targets]])
             at += ids.shape[1]
@@ -291,8 +297,7 @@ def test_packed_documents_say_what_padded_rows_say_gradients_included(name):
     assert found.shape == (int(rows[2].sum()),)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
     assert_same_gradients(gradients(packed, found), gradients(padded, expected))
-    ids, _, target = rows
-    entropy = document_predictions(packed, *rows).cross_entropy(ids[target])
+    entropy = packed(document_rows(*rows), CrossEntropy()).cross_entropy
     plain = -document_logp(padded, *rows).sum()
     torch.testing.assert_close(entropy, plain, rtol=1e-5, atol=1e-4)
     assert_same_gradients(gradients(packed, entropy), gradients(padded, plain))
@@ -314,7 +319,7 @@ def test_rows_without_targets(policy_of):
     logp_K = document_logp(policy, ids, position, torch.zeros_like(target))
     assert logp_K.shape == (0,)
     nothing = torch.zeros_like(target)
-    loss = document_predictions(policy, ids, position, nothing).cross_entropy(ids[nothing])
+    loss = policy(document_rows(ids, position, nothing), CrossEntropy()).cross_entropy
     assert loss == 0
     (logp_K.sum() + loss).backward()
     assert not any(p.grad is not None and p.grad.any() for p in policy.parameters())

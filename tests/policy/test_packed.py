@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from r1lit.policy.logprobs import pack_responses
-from r1lit.policy.packed import FromRows, PackedTokens, ToRows, pack_tokens
+from r1lit.policy.packed import FromRows, PackedTokens, ToRows, pack_responses, pack_tokens
 
 P, A, B, C = ([7, 8], [1, 2, 3], [4], [5, 6])
 

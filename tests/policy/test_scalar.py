@@ -11,14 +11,14 @@ from tiny_models import SOFTMAX_ATTENTION, make_policy, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig
 
 from r1lit.policy import load_reward_config, load_reward_model
-from r1lit.policy.scalar import normalised, reward_B, score_rows, split_by_length
+from r1lit.policy.scalar import normalised, score_rows, split_by_length
 
 ROWS = [[1, 20, 21, 22, 2], [1, 30, 2], [1, 40, 41, 42, 43, 44, 45, 2], [1, 50, 51, 2]]
 
 
 def random_head(model: torch.nn.Module) -> None:
     torch.manual_seed(1)
-    torch.nn.init.normal_(model.score.weight)
+    torch.nn.init.normal_(model.model.score.weight)
 
 
 def test_the_body_is_the_policys_and_the_head_starts_at_zero(tmp_path: Path):
@@ -27,8 +27,8 @@ def test_the_body_is_the_policys_and_the_head_starts_at_zero(tmp_path: Path):
     model = load_reward_model(str(tmp_path / "policy"), pad_id=0)
     assert model.training
     for name, weight in policy.model.state_dict().items():
-        assert torch.equal(weight, model.model.state_dict()[name]), name
-    assert model.score.weight.shape == (1, 32) and not model.score.weight.any()
+        assert torch.equal(weight, model.model.model.state_dict()[name]), name
+    assert model.model.score.weight.shape == (1, 32) and not model.model.score.weight.any()
     assert score_rows(model, ROWS, 64).tolist() == [0.0] * 4
 
 
@@ -36,9 +36,9 @@ def test_from_scratch_reads_no_weights(tmp_path: Path):
     save_policy(tmp_path / "policy", seed=5)
     policy = AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
     model = load_reward_model(str(tmp_path / "policy"), pad_id=0, from_scratch=True)
-    fresh = model.model.embed_tokens.weight
+    fresh = model.model.model.embed_tokens.weight
     assert not torch.equal(fresh, policy.model.embed_tokens.weight)
-    assert not model.score.weight.any()
+    assert not model.model.score.weight.any()
 
 
 @pytest.mark.parametrize("name", SOFTMAX_ATTENTION)
@@ -49,12 +49,12 @@ def test_a_row_is_read_at_its_last_token_whatever_stands_beside_it(name: str, tm
     model = load_reward_model(str(tmp_path), pad_id=0, attention=attention).eval()
     random_head(model)
     with torch.no_grad():
-        alone = torch.cat([reward_B(model, [row]) for row in ROWS])
-        together = reward_B(model, ROWS)
+        alone = torch.cat([model([row]) for row in ROWS])
+        together = model(ROWS)
         # Hugging Face's own forward reads the last token that is not padding
         width = max(map(len, ROWS))
         ids = torch.tensor([row + [0] * (width - len(row)) for row in ROWS])
-        theirs = model(input_ids=ids, attention_mask=(ids != 0).long()).logits[:, 0]
+        theirs = model.model(input_ids=ids, attention_mask=(ids != 0).long()).logits[:, 0]
     assert alone.std() > 0.1
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(theirs.float(), alone, rtol=1e-4, atol=1e-4)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import make_policy, make_tokenizer
+from tiny_models import document_rows, make_policy, make_tokenizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import PreTrainedModel
 
 from r1lit.objectives import ForwardKL, GeneralizedJSD, ReverseKL, SampledReverseKL
 from r1lit.policy import (
+    Divergences,
     FullScores,
-    Predictions,
+    Policy,
+    Responses,
     TopScores,
     check_same_vocabulary,
-    divergence_K,
-    document_predictions,
-    response_predictions,
 )
+from r1lit.policy.outputs import Predictions, divergence_K
 from r1lit.policy.support import enable_packed
 
 K, D, E, V = 100, 8, 12, 64
@@ -41,6 +40,22 @@ def predictions(
     )
 
 
+class Head(torch.nn.Module):
+    """A teacher's policy that is a head alone."""
+
+    def __init__(self, weight_VD: torch.Tensor) -> None:
+        super().__init__()
+        self.weight_VD = weight_VD
+
+    def forward(self, inputs, compute):
+        said = Predictions(states_KD=inputs.states_KD, weight_VD=self.weight_VD)
+        return compute(said, inputs.target_K)
+
+
+def scores(said: Predictions) -> FullScores:
+    return FullScores(policy=Head(said.weight_VD), states_KD=said.states_KD)
+
+
 def whole(said: Predictions, temperature: float, width: int = V) -> torch.Tensor:
     assert said.weight_VD is not None
     logits_KV = (said.states_KD @ said.weight_VD.T)[:, :width]
@@ -54,7 +69,7 @@ def test_values_and_gradients_are_those_of_whole_logits(at_once, divergence, tem
     target_K = torch.randint(V, (K,), generator=torch.Generator().manual_seed(2))
     arguments = (student.states_KD, student.weight_VD)
     grad_K = torch.linspace(-1, 2, K)
-    found_K = divergence_K(student, FullScores(said=teacher), target_K, divergence, temperature)
+    found_K = divergence_K(student, scores(teacher), target_K, divergence, temperature)
     found = torch.autograd.grad(found_K, arguments, grad_K)
     pair = whole(student, temperature), whole(teacher, temperature)
     if isinstance(divergence, SampledReverseKL):
@@ -87,7 +102,7 @@ def test_whole_logits_never_exist(allow_at_once):
     student, teacher = predictions(0, D, num=1000), predictions(1, E, num=1000)
     target_K = torch.zeros(1000, dtype=torch.long)
     with Largest() as seen:
-        divergence_K(student, FullScores(said=teacher), target_K, ForwardKL()).sum().backward()
+        divergence_K(student, scores(teacher), target_K, ForwardKL()).sum().backward()
     assert seen.most <= 1000 * E < 1000 * V
 
 
@@ -95,7 +110,7 @@ def test_logits_beyond_the_narrower_head_are_left_out():
     """Qwen2.5's heads are padded to different widths over the same tokenizer."""
     student, teacher = predictions(0, D, V), predictions(1, E, V + 8)
     target_K = torch.zeros(K, dtype=torch.long)
-    found_K = divergence_K(student, FullScores(said=teacher), target_K, ForwardKL())
+    found_K = divergence_K(student, scores(teacher), target_K, ForwardKL())
     torch.testing.assert_close(
         found_K, ForwardKL()(whole(student, 1.0), whole(teacher, 1.0)), rtol=1e-4, atol=1e-5
     )
@@ -112,7 +127,7 @@ def test_top_scores_with_every_token_are_whole_scores():
     top = TopScores(token_KC=order_KV[:, :-1], logp_KC=logp_KV.gather(-1, order_KV[:, :-1]))
     for divergence in DIVERGENCES:
         found_K = divergence_K(student, top, target_K, divergence)
-        expected_K = divergence_K(student, FullScores(said=teacher), target_K, divergence)
+        expected_K = divergence_K(student, scores(teacher), target_K, divergence)
         torch.testing.assert_close(found_K, expected_K, rtol=1e-3, atol=1e-4)
 
 
@@ -135,12 +150,12 @@ def test_tokens_without_scores_have_no_divergence_and_no_gradient(divergence):
 def test_no_tokens_give_no_values_and_a_gradient_of_zero():
     student, teacher = predictions(0, D, num=0), predictions(1, E, num=0)
     none_K = torch.zeros(0, dtype=torch.long)
-    value_K = divergence_K(student, FullScores(said=teacher), none_K, ForwardKL())
+    value_K = divergence_K(student, scores(teacher), none_K, ForwardKL())
     assert value_K.shape == (0,)
     value_K.sum().backward()
 
 
-def policies(packed: bool) -> tuple[PreTrainedModel, PreTrainedModel]:
+def policies(packed: bool) -> tuple[Policy, Policy]:
     pair = make_policy("llama"), make_policy("qwen2")
     if packed:
         assert [enable_packed(policy) for policy in pair] == [None, None]
@@ -157,15 +172,17 @@ def test_documents_and_responses_are_scored_where_they_are_predicted(packed):
     mask_RL = torch.tensor([[False] * 3 + [True] * 4 + [False] * 2])
     response_BT = torch.tensor([response])
     mask_BT = torch.ones_like(response_BT, dtype=torch.bool)
-    pairs = [
-        [document_predictions(p, ids_RL, position_RL, mask_RL) for p in (student, teacher)],
-        [response_predictions(p, [prompt], response_BT, mask_BT)[0] for p in (student, teacher)],
-    ]
     values = [
-        divergence_K(ours, FullScores(said=theirs), response_BT[0], ForwardKL())
-        for ours, theirs in pairs
+        student(
+            inputs,
+            Divergences(teacher=FullScores.of(teacher, inputs), divergence=ForwardKL()),
+        ).divergence_K
+        for inputs in (
+            document_rows(ids_RL, position_RL, mask_RL),
+            Responses(prompts=[prompt], response_BT=response_BT, mask_BT=mask_BT),
+        )
     ]
-    logp = [p(ids_RL[:, :7]).logits[0, 2:6].log_softmax(-1) for p in (student, teacher)]
+    logp = [p.model(ids_RL[:, :7]).logits[0, 2:6].log_softmax(-1) for p in (student, teacher)]
     for value_K in values:
         torch.testing.assert_close(value_K, ForwardKL()(*logp), rtol=1e-3, atol=1e-4)
 

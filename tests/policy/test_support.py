@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import ARCHITECTURES, SHAPE, VOCABULARY, configurations, make_policy
+from tiny_models import (
+    ARCHITECTURES,
+    SHAPE,
+    VOCABULARY,
+    configurations,
+    make_model,
+    make_policy,
+    response_logp,
+)
 from transformers import (
     AutoModelForCausalLM,
     JambaConfig,
@@ -18,7 +26,7 @@ from transformers import (
     PhiForCausalLM,
 )
 
-from r1lit.policy import is_packed, load_policy, response_logp
+from r1lit.policy import Policy, is_packed, load_policy
 from r1lit.policy.support import enable_packed
 
 REFUSED = {
@@ -38,16 +46,16 @@ def test_packed_policies_answer_ordinary_calls_as_before(name):
     policy, before = make_policy(name), make_policy(name)
     assert enable_packed(policy) is None
     assert is_packed(policy) and not is_packed(before)
-    assert torch.equal(policy(IDS).logits, before(IDS).logits)
+    assert torch.equal(policy.model(IDS).logits, before.model(IDS).logits)
     # left padding and a cache, as rollouts have them
     mask = torch.ones_like(IDS)
     mask[0, :4] = 0
     position = (mask.cumsum(-1) - 1).clamp(min=0)
     outputs = []
     for each in (policy, before):
-        first = each(IDS[:, :20], attention_mask=mask[:, :20], position_ids=position[:, :20])
+        first = each.model(IDS[:, :20], attention_mask=mask[:, :20], position_ids=position[:, :20])
         outputs.append(
-            each(
+            each.model(
                 IDS[:, 20:],
                 attention_mask=mask,
                 position_ids=position[:, 20:],
@@ -65,7 +73,7 @@ def test_the_others_say_why_and_still_work(name):
     assert enable_packed(policy) == REFUSED[name]
     assert not is_packed(policy)
     assert policy.config._attn_implementation == before.config._attn_implementation
-    assert torch.equal(policy(IDS).logits, before(IDS).logits)
+    assert torch.equal(policy.model(IDS).logits, before.model(IDS).logits)
     found, expected = (response_logp(p, [[1, 9, 8]], *RESPONSE, 1.0) for p in (policy, before))
     assert torch.equal(found.logp_BT, expected.logp_BT) and found.logp_BT.all()
 
@@ -92,8 +100,8 @@ def test_a_head_with_a_bias_is_refused_even_if_it_is_0():
         vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
         num_attention_heads=4, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
-    policy = PhiForCausalLM(config)
-    assert policy.lm_head.bias is not None and not policy.lm_head.bias.any()
+    policy = Policy(PhiForCausalLM(config))
+    assert policy.model.lm_head.bias is not None and not policy.model.lm_head.bias.any()
     assert enable_packed(policy) is not None
     assert not is_packed(policy)
 
@@ -111,7 +119,7 @@ def test_recurrent_layers_are_refused_at_fresh_weights_too(name):
         config.initializer_range = 0.02
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        policy = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+        policy = Policy(AutoModelForCausalLM.from_config(config, attn_implementation="sdpa"))
     assert enable_packed(policy) == "its rows would see each other"
 
 
@@ -122,12 +130,12 @@ def test_a_saved_policy_shows_no_trace_and_loads_anywhere(tmp_path: Path):
     for path in tmp_path.glob("*.json"):
         assert "r1lit" not in path.read_text(), path.name
     before = tmp_path / "before"
-    make_policy("llama").save_pretrained(before)
+    make_model("llama").save_pretrained(before)
     configs = [json.loads((d / "config.json").read_text()) for d in (tmp_path, before)]
     assert configs[0] == configs[1]
     plain = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert plain.config._attn_implementation == "sdpa"
-    assert torch.equal(plain(IDS).logits, policy(IDS).logits)
+    assert torch.equal(plain(IDS).logits, policy.model(IDS).logits)
     assert is_packed(load_policy(str(tmp_path)))
 
 

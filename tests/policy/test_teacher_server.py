@@ -12,14 +12,7 @@ from tiny_models import VOCABULARY, make_policy, make_tokenizer
 from r1lit.batches import PackedRows
 from r1lit.client import SetupError
 from r1lit.objectives import ForwardKL, ReverseKL, SampledReverseKL
-from r1lit.policy import (
-    FullScores,
-    ServerTeacher,
-    TopScores,
-    divergence_K,
-    document_predictions,
-    response_predictions,
-)
+from r1lit.policy import Divergences, FullScores, Logits, Responses, ServerTeacher, TopScores
 
 MODEL = make_policy("qwen2")
 STUDENT = make_policy("llama")
@@ -52,16 +45,19 @@ def teacher(request, tokenizer_path: Path):
 PROMPTS = [[5, 6, 7], [9, 10]]
 RESPONSE_BT = torch.tensor([[40, 41, 42], [50, 51, 0]])
 MASK_BT = torch.tensor([[True, True, True], [True, True, False]])
+RESPONSES = Responses(prompts=PROMPTS, response_BT=RESPONSE_BT, mask_BT=MASK_BT)
+
+
+def divergence_K(scores, divergence, inputs=RESPONSES):
+    return STUDENT(inputs, Divergences(teacher=scores, divergence=divergence)).divergence_K
 
 
 def test_responses_are_scored_as_in_this_process(teacher):
-    scores = teacher(top_k=5).score_responses(PROMPTS, RESPONSE_BT, MASK_BT)
-    said, target_K = response_predictions(MODEL, PROMPTS, RESPONSE_BT, MASK_BT)
+    scores = teacher(top_k=5).score_responses(RESPONSES)
+    target_K, logp_K = RESPONSES.target_K, MODEL(RESPONSES).logp_K.detach()
     assert isinstance(scores, TopScores) and torch.equal(scores.token_KC[:, 0], target_K)
-    logp_KV = said.states_KD.detach().float().log_softmax(-1)
-    torch.testing.assert_close(
-        scores.target_logp(target_K, 1.0), said.logp(target_K).detach(), rtol=1e-4, atol=1e-4
-    )
+    logp_KV = MODEL(RESPONSES, Logits()).logits_KV.detach().log_softmax(-1)
+    torch.testing.assert_close(scores.target_logp(target_K, 1.0), logp_K, rtol=1e-4, atol=1e-4)
     for row, logp_V in zip(range(5), logp_KV, strict=True):
         told = dict(zip(scores.token_KC[row].tolist(), scores.logp_KC[row].tolist(), strict=True))
         told[int(target_K[row])] = float(scores.logp_KC[row, 0])
@@ -72,27 +68,23 @@ def test_responses_are_scored_as_in_this_process(teacher):
 
 
 def test_the_divergence_is_a_lower_bound_that_rises_with_k(teacher):
-    student, target_K = response_predictions(STUDENT, PROMPTS, RESPONSE_BT, MASK_BT)
-    said, _ = response_predictions(MODEL, PROMPTS, RESPONSE_BT, MASK_BT)
-    whole_K = divergence_K(student, FullScores(said=said), target_K, ForwardKL())
+    whole_K = divergence_K(FullScores.of(MODEL, RESPONSES), ForwardKL())
     sums = []
     for k in (0, 3, 30, VOCABULARY - 1):
-        scores = teacher(top_k=k).score_responses(PROMPTS, RESPONSE_BT, MASK_BT)
-        value_K = divergence_K(student, scores, target_K, ForwardKL())
+        scores = teacher(top_k=k).score_responses(RESPONSES)
+        value_K = divergence_K(scores, ForwardKL())
         assert (value_K <= whole_K + 1e-3).all()
-        sums.append(float(value_K.sum()))
+        sums.append(value_K.sum().item())
     assert sums == sorted(sums) and 0 < sums[0] < 0.8 * sums[-1]
     if teacher.server.spells_ids:  # by text, bytes that are no character cannot be named
         assert sums[-1] == pytest.approx(float(whole_K.sum()), rel=1e-2)
 
 
 def test_the_tokens_own_log_prob_is_enough_for_the_sampled_estimate(teacher):
-    student, target_K = response_predictions(STUDENT, PROMPTS, RESPONSE_BT, MASK_BT)
-    said, _ = response_predictions(MODEL, PROMPTS, RESPONSE_BT, MASK_BT)
-    scores = teacher(top_k=0).score_responses(PROMPTS, RESPONSE_BT, MASK_BT)
+    scores = teacher(top_k=0).score_responses(RESPONSES)
     torch.testing.assert_close(
-        divergence_K(student, scores, target_K, SampledReverseKL()),
-        divergence_K(student, FullScores(said=said), target_K, SampledReverseKL()),
+        divergence_K(scores, SampledReverseKL()),
+        divergence_K(FullScores.of(MODEL, RESPONSES), SampledReverseKL()),
         rtol=1e-3, atol=1e-3,
     )  # fmt: skip
 
@@ -106,12 +98,10 @@ def test_documents_are_scored_within_themselves(teacher):
         loss_mask_RL=torch.tensor([[0, 1, 1, 0, 0, 1], [0, 0, 0, 1, 0, 0]]).bool(),
     )
     scores = teacher(top_k=4).score_documents(rows)
-    arguments = (rows.input_ids_RL, rows.position_ids_RL, rows.loss_mask_RL)
     target_K = rows.input_ids_RL[rows.loss_mask_RL]
-    expected_K = document_predictions(MODEL, *arguments).logp(target_K).detach()
+    expected_K = MODEL(rows).logp_K.detach()
     torch.testing.assert_close(scores.target_logp(target_K, 1.0), expected_K, rtol=1e-4, atol=1e-3)
-    student = document_predictions(STUDENT, *arguments)
-    divergence_K(student, scores, target_K, ReverseKL()).sum().backward()
+    divergence_K(scores, ReverseKL(), rows).sum().backward()
 
 
 def test_a_server_without_log_probs_is_an_error(tokenizer_path: Path):
@@ -121,14 +111,20 @@ def test_a_server_without_log_probs_is_an_error(tokenizer_path: Path):
         model="tiny", tokenizer=str(tokenizer_path), base_url=server.base_url, max_retries=0
     )
     with pytest.warns(UserWarning, match=r"of 6 tokens is left out \(form: prompt_logprobs\)"):
-        scores = teacher.score_responses(PROMPTS[:1], RESPONSE_BT[:1], MASK_BT[:1])
+        scores = teacher.score_responses(
+            Responses(prompts=PROMPTS[:1], response_BT=RESPONSE_BT[:1], mask_BT=MASK_BT[:1])
+        )
     assert scores.known_K.tolist() == [False] * 3
-    eight = PROMPTS[:1] * 8, RESPONSE_BT[:1].expand(8, -1), MASK_BT[:1].expand(8, -1)
+    eight = Responses(
+        prompts=PROMPTS[:1] * 8,
+        response_BT=RESPONSE_BT[:1].expand(8, -1),
+        mask_BT=MASK_BT[:1].expand(8, -1),
+    )
     with (
         pytest.warns(UserWarning, match="left out"),
         pytest.raises(SetupError, match=r"no reply of this server could be read so far"),
     ):
-        teacher.score_responses(*eight)
+        teacher.score_responses(eight)
     server.close()
 
 

@@ -29,7 +29,7 @@ def save_reward_model(directory: Path, **settings) -> Path:
     tokenizer = load_tokenizer(str(policy))
     model = load_reward_model(str(policy), pad_id=tokenizer.pad_token_id)
     torch.manual_seed(2)
-    torch.nn.init.normal_(model.score.weight)
+    torch.nn.init.normal_(model.model.score.weight)
     for key, value in (SETTINGS | settings).items():
         setattr(model.config, key, value)
     model.save_pretrained(directory / "rm")

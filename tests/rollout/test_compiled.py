@@ -21,7 +21,7 @@ from r1lit.policy.support import enable_packed
 policy, tokenizer = make_policy("qwen3"), make_tokenizer()
 assert enable_packed(policy) is None
 with torch.no_grad():  # EOS made likely: rows end at different times, and then whole prompts
-    policy.get_output_embeddings().weight[2] += 0.6
+    policy.model.get_output_embeddings().weight[2] += 0.6
 prompts = [[1, 50, 60, 70], [1, 51], [1, 9, 8, 7, 66]]
 
 def draw(compile, seed):

@@ -5,11 +5,20 @@ from __future__ import annotations
 import drawing
 import pytest
 import torch
-from tiny_models import ARCHITECTURES, EOS, PAD, VOCABULARY, Markov, make_policy, make_tokenizer
+from tiny_models import (
+    ARCHITECTURES,
+    EOS,
+    PAD,
+    VOCABULARY,
+    Markov,
+    make_policy,
+    make_tokenizer,
+    response_logits,
+    response_logp,
+)
 from transformers import BloomConfig, BloomForCausalLM, MambaConfig, MambaForCausalLM
 
-from r1lit.policy import response_logp
-from r1lit.policy.logprobs import padded_logits
+from r1lit.policy import Policy
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling
 from r1lit.rollout.randomness import Uniforms
@@ -53,7 +62,7 @@ def plainly(policy, prompt: list[int], sample: int, sampling: Sampling) -> list[
     uniforms = Uniforms(SEED, ITERATION, [sample], torch.device("cpu"))
     response: list[int] = []
     while len(response) < sampling.max_tokens and response[-1:] != [EOS]:
-        logits_1V = policy(torch.tensor([prompt + response]), use_cache=False).logits[:, -1]
+        logits_1V = policy.model(torch.tensor([prompt + response]), use_cache=False).logits[:, -1]
         token_1, _ = choose(logits_1V, uniforms.at(len(response), torch.tensor([0])), sampling)
         response.append(int(token_1))
     return response
@@ -112,7 +121,7 @@ def test_greedy_is_argmax_and_its_logp_is_at_temperature_1(policy, tokenizer):
     generation = draw(policy, tokenizer, PROMPTS, 1, temperature=0.0, max_tokens=6)
     response_BT, mask_BT = generation.response_BT, generation.mask_BT
     with torch.no_grad():
-        logits_BTV = padded_logits(policy, PROMPTS, response_BT)
+        logits_BTV = response_logits(policy, PROMPTS, response_BT)
         logp_BT = response_logp(policy, PROMPTS, response_BT, mask_BT, 0.0).logp_BT
     assert torch.equal(logits_BTV.argmax(-1)[mask_BT], response_BT[mask_BT])
     assert (logp_BT - generation.logp_BT)[mask_BT].abs().max() < 1e-4
@@ -138,7 +147,7 @@ def test_rows_leave_and_the_others_do_not_notice(name, tokenizer):
     # EOS made likely, so that rows end at very different times and the batch is compacted often
     policy = make_policy(name)
     with torch.no_grad():
-        forward = policy.forward
+        forward = policy.model.forward
 
         def eager_to_end(input_ids, position_ids=None, attention_mask=None, past_key_values=None,
                          use_cache=None, logits_to_keep=0):  # fmt: skip
@@ -150,7 +159,7 @@ def test_rows_leave_and_the_others_do_not_notice(name, tokenizer):
             out.logits[..., EOS] = out.logits.logsumexp(-1) - 1.5
             return out
 
-        policy.forward = eager_to_end
+        policy.model.forward = eager_to_end
         widths: list[int] = []
         generation = draw(policy, tokenizer, PROMPTS, 6, max_tokens=40)
         assert widths[0] == len(PROMPTS) and widths[1] <= 24
@@ -184,7 +193,7 @@ def test_first_tokens_follow_the_softmax(tokenizer):
         policy, tokenizer, PROMPTS[:1], num_samples, max_tokens=1, temperature=temperature
     )
     with torch.no_grad():
-        logits_V = policy(torch.tensor(PROMPTS[:1])).logits[0, -1]
+        logits_V = policy.model(torch.tensor(PROMPTS[:1])).logits[0, -1]
     expected_V = num_samples * (logits_V / temperature).softmax(-1)
     count_V = torch.bincount(generation.response_BT[:, 0], minlength=VOCABULARY)
     often = expected_V >= 5
@@ -203,7 +212,7 @@ def test_group_members_differ_and_are_independent(tokenizer):
     generation = draw(policy, tokenizer, PROMPTS[:1], 2000, max_tokens=2)
     first, second = generation.response_BT[:, 0], generation.response_BT[:, 1]
     with torch.no_grad():
-        probability_V = policy(torch.tensor(PROMPTS[:1])).logits[0, -1].softmax(-1)
+        probability_V = policy.model(torch.tensor(PROMPTS[:1])).logits[0, -1].softmax(-1)
     collision = float((probability_V**2).sum())
     neighbours = float((first[1:] == first[:-1]).float().mean())
     assert abs(neighbours - collision) < 5 * (collision / 2000) ** 0.5
@@ -212,14 +221,14 @@ def test_group_members_differ_and_are_independent(tokenizer):
 
 def test_dropout_is_off_while_rolling_out_and_the_mode_comes_back(tokenizer):
     policy = make_policy("gpt2")
-    policy.transformer.drop.p = 0.5
+    policy.model.transformer.drop.p = 0.5
     expected = tokens(draw(policy, tokenizer, PROMPTS, 2))
     policy.train()
-    policy.lm_head.eval()
+    policy.model.lm_head.eval()
     assert tokens(draw(policy, tokenizer, PROMPTS, 2)) == expected
-    assert policy.training and policy.transformer.drop.training
-    assert not policy.lm_head.training, "a part that was in eval mode stays in it"
-    policy.forward = None  # fails within the rollout
+    assert policy.training and policy.model.transformer.drop.training
+    assert not policy.model.lm_head.training, "a part that was in eval mode stays in it"
+    policy.model.forward = None  # fails within the rollout
     with pytest.raises((TypeError, ValueError)):
         draw(policy, tokenizer, PROMPTS, 2)
     assert policy.training
@@ -228,7 +237,7 @@ def test_dropout_is_off_while_rolling_out_and_the_mode_comes_back(tokenizer):
 def test_gradient_checkpointing_does_not_disturb_the_rollout(tokenizer):
     policy = make_policy("llama")
     expected = tokens(draw(policy, tokenizer, PROMPTS, 2))
-    policy.gradient_checkpointing_enable({"use_reentrant": False})
+    policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     policy.train()
     assert tokens(draw(policy, tokenizer, PROMPTS, 2)) == expected
 
@@ -249,7 +258,7 @@ def test_rollouts_leave_no_gradients(tokenizer):
 )  # fmt: skip
 def test_policies_that_cannot_be_decoded_are_refused(policy, lacking, tokenizer):
     with pytest.raises(ValueError, match=f"takes no.*{lacking}"):
-        draw(policy(), tokenizer, PROMPTS, 2)
+        draw(Policy(policy()), tokenizer, PROMPTS, 2)
 
 
 def test_max_rows_must_be_positive():

@@ -56,7 +56,7 @@ def test_a_row_alone_ends_once_and_is_one_row():
     policy, tokenizer = make_policy("qwen3"), make_tokenizer()
     assert enable_packed(policy) is None
     with torch.no_grad():  # ends soon
-        policy.get_output_embeddings().weight[tokenizer.eos_token_id] += 0.6
+        policy.model.get_output_embeddings().weight[tokenizer.eos_token_id] += 0.6
     told = []
     engine = drawing.bound(InProcessEngine(compile=False), policy, tokenizer)
     requests = drawing.requests_for([[1, 50, 60]], 1, Sampling(max_tokens=90), samples=[3])

@@ -1,0 +1,194 @@
+"""The policy: a Hugging Face causal language model whose forward pass gives log-probs.
+
+P prompts   B rows of T response tokens   R rows of documents, of L tokens
+K predicted tokens   N packed tokens   D hidden size   V vocabulary
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from r1lit.batches import PackedRows
+from r1lit.cpu.in_place import embedding_inputs
+from r1lit.policy.attention import has_packed_attention, no_mask
+from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
+from r1lit.policy.packed import PackedTokens, pack_documents, pack_responses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Responses:
+    """Responses to prompts, one prompt a row; ``mask_BT`` is true at the tokens that exist.
+
+    Its K targets are those tokens, row after row.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    response_BT: Tensor
+    mask_BT: Tensor
+
+    @property
+    def target_K(self) -> Tensor:
+        """The tokens that are predicted."""
+        return self.response_BT[self.mask_BT]
+
+    def to_rows(self, value_K: Tensor) -> Tensor:
+        """Return values of the targets in rows (B, T), 0 in the padding."""
+        zero_BT = torch.zeros(self.mask_BT.shape, dtype=value_K.dtype, device=value_K.device)
+        return zero_BT.masked_scatter(self.mask_BT, value_K)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenStates:
+    """What ``States`` has returned, and the tokens predicted there."""
+
+    states_KD: Tensor
+    target_K: Tensor
+
+
+class Policy(nn.Module):
+    """Wraps a Hugging Face causal language model; ``model`` is that model.
+
+    All that is computed with its weights is computed in ``forward``, so that DDP, FSDP2, LoRA and
+    hooks may wrap the policy and see every use of them.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, inputs: Responses | PackedRows | HiddenStates, compute: Compute | None = None
+    ) -> PolicyOutput:
+        """Predict K tokens, and compute what is asked for there.
+
+        Args:
+            inputs: responses to prompts; rows of documents, whose ``position_ids_RL`` restart at 0
+                at each document and whose ``loss_mask_RL`` is true at targets; or states that this
+                policy has returned.
+            compute: ``LogProbs()`` if left out.
+        """
+        predictions, target_K = self._predict(inputs)
+        return (compute or LogProbs())(predictions, target_K)
+
+    @property
+    def config(self) -> PretrainedConfig:
+        """The model's configuration."""
+        return self.model.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+        return self.model.dtype
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The decoder's layers.
+
+        Raises:
+            ValueError: if it has not one list of them.
+        """
+        decoder = self.model.get_decoder()
+        lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
+        if len(lists) != 1:
+            raise ValueError(f"{type(decoder).__name__} has {len(lists)} lists of layers, not one")
+        return lists[0]
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write the model as a Hugging Face directory."""
+        self.model.save_pretrained(directory)
+
+    def _predict(self, inputs: Responses | PackedRows | HiddenStates) -> tuple[Predictions, Tensor]:
+        """Return what the targets (K) are predicted from, and the targets."""
+        if isinstance(inputs, HiddenStates):
+            return self._of_states(inputs.states_KD), inputs.target_K
+        if isinstance(inputs, PackedRows):
+            rows = inputs.input_ids_RL, inputs.position_ids_RL, inputs.loss_mask_RL
+            target_K = inputs.input_ids_RL[inputs.loss_mask_RL]
+            if not is_packed(self):
+                return _of_logits(self._document_logits(*rows)), target_K
+            packed, predictor_K = pack_documents(*rows)
+            return self._of_states(self._packed_hidden(packed)[predictor_K]), target_K
+        if not is_packed(self):
+            logits_BTV = self._response_logits(inputs.prompts, inputs.response_BT)
+            return _of_logits(logits_BTV[inputs.mask_BT]), inputs.target_K
+        packed, predictor_K, target_K = pack_responses(
+            inputs.prompts, inputs.response_BT, inputs.mask_BT
+        )
+        # an embedding lookup: its gradient sums a prompt's last token over its rows in parallel
+        hidden_KD = nn.functional.embedding(predictor_K, self._packed_hidden(packed))
+        return self._of_states(hidden_KD), target_K
+
+    def _of_states(self, states_KD: Tensor) -> Predictions:
+        """Return states with the head that makes logits of them, in ``Predictions``."""
+        if not is_packed(self):
+            return _of_logits(states_KD)
+        head = self.model.get_output_embeddings()
+        if type(head) is nn.Linear:
+            return Predictions(states_KD=states_KD, weight_VD=head.weight)
+        # one with an adapter, or sharded on its own, must be called
+        return _of_logits(head(states_KD))
+
+    def _packed_hidden(self, packed: PackedTokens) -> Tensor:
+        """Run the body over packed tokens; return the last hidden states ``[N, D]``."""
+        output = self.model.get_decoder()(
+            **embedding_inputs(self.model, packed.ids_N[None]),
+            position_ids=packed.position_N[None],
+            attention_mask=no_mask(packed.ids_N.device),
+            use_cache=False,
+            packed=packed,
+        )
+        return output.last_hidden_state[0]
+
+    def _document_logits(self, ids_RL: Tensor, position_RL: Tensor, loss_mask_RL: Tensor) -> Tensor:
+        """Return the logits ``[K, V]`` that predict the targets of packed rows, in order."""
+        model: Any = self.model
+        logits_RLV = model(input_ids=ids_RL, position_ids=position_RL, use_cache=False).logits
+        return logits_RLV[:, :-1][loss_mask_RL[:, 1:]]
+
+    def _response_logits(self, prompts: Sequence[Sequence[int]], response_BT: Tensor) -> Tensor:
+        """Return the logits that predict each response token, ``[B, T, V]``.
+
+        Rows are padded on the right only, so causal attention needs no padding mask. Logits are
+        kept from the shortest prompt's last token on.
+        """
+        rows, width = response_BT.shape
+        lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=response_BT.device)
+        longest, shortest = int(lengths_B.max()), int(lengths_B.min())
+        # any token but the padding one, which some models would warn of
+        ids = response_BT.new_full((rows, longest + width), int(response_BT[0, 0]))
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = torch.tensor(prompt, device=ids.device)
+            ids[row, len(prompt) : len(prompt) + width] = response_BT[row]
+        keep = longest + width - (shortest - 1)
+        model: Any = self.model
+        if "logits_to_keep" in inspect.signature(model.forward).parameters:
+            logits_BKV = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
+        else:
+            logits_BKV = model(input_ids=ids, use_cache=False).logits[:, -keep:]
+        if shortest == longest:
+            return logits_BKV[:, :width]
+        place_BT = (lengths_B - shortest)[:, None] + torch.arange(width, device=ids.device)
+        index = place_BT[..., None].expand(-1, -1, logits_BKV.shape[-1])
+        return logits_BKV.gather(1, index)
+
+
+def is_packed(policy: Policy) -> bool:
+    """Return whether the policy computes packed tokens: no padding, shared prompts once."""
+    return has_packed_attention(policy.model)
+
+
+def _of_logits(logits_KV: Tensor) -> Predictions:
+    return Predictions(states_KD=logits_KV, weight_VD=None)
