@@ -6,10 +6,11 @@ from typing import Any
 
 from benchmarks import problems
 from benchmarks.devices import autocast
+from benchmarks.ours import make_requests
 from benchmarks.work import Work
 from r1lit.data.prompts import encode_prompts, prompt_text
 from r1lit.policy import load_tokenizer
-from r1lit.rollout import InProcessEngine, Sampling
+from r1lit.rollout import InProcessEngine, ModelSpec, texts_of
 from r1lit.verifiers import Grader
 
 GROUP_SIZE = 16
@@ -42,22 +43,12 @@ class HeldOut:
 
     def pass_at_1(self, policy: Any) -> float:
         """Return the share of right responses."""
-        num_rows = len(self.problems) * GROUP_SIZE
-        with autocast(self.work.precision, self.work.device):
-            generation = self.engine.generate(
-                policy,
-                self.tokenizer,
-                self.prompts,
-                group_size=GROUP_SIZE,
-                sampling=Sampling(temperature=1.0, max_tokens=self.work.max_tokens),
-                seed=SEED,
-                iteration=self.num_iterations,
-                samples=range(num_rows),
-            )
-        rows = zip(generation.response_BT, generation.mask_BT, strict=True)
-        texts = self.tokenizer.batch_decode(
-            [row[mask].tolist() for row, mask in rows], skip_special_tokens=True
+        requests = make_requests(
+            self.prompts, GROUP_SIZE, self.work, SEED, iteration=self.num_iterations
         )
+        self.engine.bind(ModelSpec(name=self.work.model, tokenizer=self.tokenizer, policy=policy))
+        with autocast(self.work.precision, self.work.device):
+            texts = texts_of(self.engine.generate(requests), self.tokenizer)
         asked = [problem for problem in self.problems for _ in range(GROUP_SIZE)]
         verdicts = self.grader.verdicts(texts, asked)
-        return sum(verdict.value for verdict in verdicts) / num_rows
+        return sum(verdict.value for verdict in verdicts) / len(asked)

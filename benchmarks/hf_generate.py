@@ -68,7 +68,9 @@ def run_rollout(gate: Gate, *, work: Work, cache: str | None = None) -> None:
     """Draw responses with ``generate``, all rows in one batch."""
     seed_all(work.seed)
     tokenizer = load_tokenizer(work.model)
-    model = AutoModelForCausalLM.from_pretrained(work.model, dtype=weights_dtype(work.precision))
+    model = AutoModelForCausalLM.from_pretrained(
+        work.model, dtype=weights_dtype(work.precision), trust_remote_code=False
+    )
     model = model.to(work.device).eval()  # type: ignore[arg-type]
     loader = problems.prompt_loader(work, tokenizer, MANY)
     for iteration, _ in enumerate(gate):

@@ -5,7 +5,7 @@ leaves the CPU free, as it does when an accelerator decodes; half give a gold an
 changed one, and one in 256 hangs the verifier until its time limit. What is added is the time from
 the last response's end to the verdicts and rewards of all, over the time before. Goal: 2 %.
 
-P prompts   G responses per prompt   B = P*G rows   T response tokens
+P prompts   G responses per prompt
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
-from transformers import PreTrainedTokenizerBase
 
 from benchmarks.verifiers import THINKING, changed, golds
-from r1lit.batches import Generation, Problem, PromptBatch
+from r1lit.batches import Problem, PromptBatch
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.policy import load_tokenizer
 from r1lit.rewards import Accuracy, Format
-from r1lit.rollout import OnEnd, RolloutEngine, Sampling
+from r1lit.rollout import (
+    Completion,
+    ModelSpec,
+    OnFinished,
+    Request,
+    RolloutEngine,
+    Sampling,
+)
 from r1lit.verifiers import Grader, MathVerifier
 
 GOAL = 0.02
@@ -42,30 +46,19 @@ class Paced(RolloutEngine):
         self.early = early
 
     def generate(
-        self,
-        policy: Any,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Any,
-        *,
-        on_end: OnEnd | None = None,
-        **options: Any,
-    ) -> Generation:
+        self, requests: Sequence[Request], on_finished: OnFinished | None = None
+    ) -> list[Completion]:
         """Wait and hand over; see ``RolloutEngine.generate``."""
-        tokens = [list(tokenizer(text)["input_ids"]) for text in self.texts]
+        completions = []
+        tokens = [list(self.model.tokenizer(text)["input_ids"]) for text in self.texts]
         start = time.perf_counter()
-        for row, said in enumerate(tokens):
+        for row, ids in enumerate(tokens):
             end = start + self.seconds * (row + 1) / len(tokens)
             time.sleep(max(0.0, end - time.perf_counter()))
-            if self.early and on_end is not None:
-                on_end([row], [said])
-        response_BT = nn.utils.rnn.pad_sequence([torch.tensor(t) for t in tokens], True)
-        lengths_B1 = torch.tensor([[len(said)] for said in tokens])
-        return Generation(
-            response_BT=response_BT,
-            mask_BT=torch.arange(response_BT.shape[1]) < lengths_B1,
-            logp_BT=torch.zeros(response_BT.shape),
-            finished_B=torch.ones(len(tokens), dtype=torch.bool),
-        )
+            completions.append(Completion(token_ids=torch.tensor(ids), finish_reason="stop"))
+            if self.early and on_finished is not None:
+                on_finished([row], completions[-1:])
+        return completions
 
 
 def measure(grader: Grader, answers: Sequence[str], seconds: float, early: bool) -> float:
@@ -81,16 +74,20 @@ def measure(grader: Grader, answers: Sequence[str], seconds: float, early: bool)
         num_prompts=len(answers),
         positions=tuple(range(len(answers))),
     )
+    tokenizer = load_tokenizer("models/mini")
+    engine = Paced([f"{THINKING}<answer> {s} </answer>" for s in said], seconds, early)
+    engine.bind(ModelSpec(name="models/mini", tokenizer=tokenizer))
     worker = RolloutWorker(
-        engine=Paced([f"{THINKING}<answer> {s} </answer>" for s in said], seconds, early),
+        engine=engine,
         grader=grader,
         rewards=[Accuracy(), Format()],
-        tokenizer=load_tokenizer("models/mini"),
+        tokenizer=tokenizer,
         sampling=Sampling(),
         seed=0,
+        device=torch.device("cpu"),
     )
     timings = Timings()
-    worker.collect(None, batch, range(len(answers)), timings)  # type: ignore[arg-type]
+    worker.collect(batch, range(len(answers)), timings)
     return timings.grade
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from benchmarks import problems
 from benchmarks.devices import Stopwatch, autocast, device_memory, weights_dtype
@@ -22,7 +21,8 @@ from benchmarks.worker import Gate
 from r1lit.modules import GRPOModule
 from r1lit.objectives import DrGRPO
 from r1lit.policy import load_policy, load_tokenizer
-from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
+from r1lit.rollout import InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
+from r1lit.rollout.in_process import Stopper
 
 MANY = 10_000
 
@@ -34,9 +34,7 @@ class ForcedLengths(InProcessEngine):
         super().__init__(**options)
         self.lengths = tuple(lengths)
 
-    def stopper(
-        self, tokenizer: PreTrainedTokenizerBase, sampling: Sampling, samples: Sequence[int]
-    ):
+    def stopper(self, sampling: Sampling, samples: Sequence[int]) -> Stopper:
         """Return the rule that ends row ``r`` at its recorded length."""
         length_B = torch.tensor([self.lengths[sample] for sample in samples])
 
@@ -163,30 +161,40 @@ def make_engine(work: Work, compile: bool) -> RolloutEngine:
     return ForcedLengths(work.lengths, compile=compile)
 
 
+def make_requests(
+    prompts: Sequence[tuple[int, ...]], group_size: int, work: Work, seed: int, iteration: int
+) -> list[Request]:
+    """Return one request a prompt, at temperature 1."""
+    sampling = Sampling(temperature=1.0, max_tokens=work.max_tokens)
+    return [
+        Request(
+            prompt=prompt,
+            samples=tuple(range(p * group_size, (p + 1) * group_size)),
+            sampling=sampling,
+            seed=seed,
+            iteration=iteration,
+        )
+        for p, prompt in enumerate(prompts)
+    ]
+
+
 def run_rollout(gate: Gate, *, work: Work, compile: bool = True) -> None:
     """Draw responses only."""
     tokenizer = load_tokenizer(work.model)
     dtype = str(weights_dtype(work.precision)).removeprefix("torch.")
     policy = load_policy(work.model, dtype=dtype).to(work.device)  # type: ignore[arg-type]
     engine = make_engine(work, compile)
+    engine.bind(ModelSpec(name=work.model, tokenizer=tokenizer, policy=policy))
     loader = problems.prompt_loader(work, tokenizer, MANY)
     for iteration, _ in enumerate(gate):
         batch = loader.batch(iteration)
+        requests = make_requests(batch.prompts, work.group_size, work, work.seed, iteration)
         stopwatch = Stopwatch(work.device)
         with autocast(work.precision, work.device):
-            generation = engine.generate(
-                policy,
-                tokenizer,
-                batch.prompts,
-                group_size=work.group_size,
-                sampling=Sampling(temperature=1.0, max_tokens=work.max_tokens),
-                seed=work.seed,
-                iteration=iteration,
-                samples=range(work.num_rows),
-            )
+            completions = engine.generate(requests)
         gate.report(
             seconds=stopwatch.seconds(),
-            lengths=generation.mask_BT.sum(-1).tolist(),
+            lengths=[completion.num_tokens for completion in completions],
             prompt_lengths=[len(prompt) for prompt in batch.prompts],
             **device_memory(work.device),
         )

@@ -210,7 +210,9 @@ def run_iterations(
     """
     seed_all(work.seed)
     tokenizer = load_tokenizer(work.model)
-    model = AutoModelForCausalLM.from_pretrained(work.model, dtype=weights_dtype(work.precision))
+    model = AutoModelForCausalLM.from_pretrained(
+        work.model, dtype=weights_dtype(work.precision), trust_remote_code=False
+    )
     model = model.to(work.device)  # type: ignore[arg-type]
     optimizer = make_optimizer(work)(model.parameters())
     loader = problems.prompt_loader(work, tokenizer, iterations)

@@ -60,7 +60,9 @@ class GateCallback(TrainerCallback):
 def run_updates(gate: Gate, *, work: SupervisedWork, micro_rows: int, **options: Any) -> None:
     """Make supervised updates; ``options`` are the peer's own settings, found by trying."""
     tokenizer = load_tokenizer(work.model)
-    model = AutoModelForCausalLM.from_pretrained(work.model, dtype=weights_dtype(work.precision))
+    model = AutoModelForCausalLM.from_pretrained(
+        work.model, dtype=weights_dtype(work.precision), trust_remote_code=False
+    )
     rows = [document.tokens.tolist() for document in encoded(work, tokenizer)]
     callback = GateCallback(gate, work)
     with tempfile.TemporaryDirectory() as folder:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig
 
 from benchmarks import ours
 from benchmarks.hf_generate import warmup_lengths
 from benchmarks.work import Work
 from benchmarks.worker import Gate
-from r1lit.batches import Generation
-from r1lit.rollout import OnEnd, RolloutEngine, Sampling
+from r1lit.rollout import Completion, OnFinished, Request, RolloutEngine
 
 BYTES_PER_PARAMETER = 16  # weight, gradient and two moments, each in float32
 
@@ -35,30 +34,21 @@ class RandomTokens(RolloutEngine):
         self.vocabulary = vocabulary
 
     def generate(
-        self,
-        policy: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Sequence[Sequence[int]],
-        *,
-        group_size: int,
-        sampling: Sampling,
-        seed: int,
-        iteration: int,
-        samples: Sequence[int],
-        on_end: OnEnd | None = None,
-    ) -> Generation:
-        """Draw responses; see ``RolloutEngine.generate``."""
+        self, requests: Sequence[Request], on_finished: OnFinished | None = None
+    ) -> list[Completion]:
+        """Return the completions; see ``RolloutEngine.generate``."""
+        iteration = requests[0].iteration
         recorded = self.lengths if iteration else warmup_lengths(self.lengths)
-        length_B1 = torch.tensor([recorded[sample] for sample in samples])[:, None]
-        tokens_BT = random_tokens(len(samples), int(length_B1.max()), self.vocabulary, iteration)
-        mask_BT = torch.arange(tokens_BT.shape[1]) < length_B1
-        logp_BT = torch.zeros(tokens_BT.shape).masked_fill(mask_BT, -math.log(self.vocabulary))
-        return Generation(
-            response_BT=tokens_BT.masked_fill(~mask_BT, int(tokenizer.pad_token_id)),
-            mask_BT=mask_BT,
-            logp_BT=logp_BT,
-            finished_B=torch.ones(len(samples), dtype=torch.bool),
-        )
+        lengths = [recorded[sample] for request in requests for sample in request.samples]
+        tokens_BT = random_tokens(len(lengths), max(lengths), self.vocabulary, iteration)
+        return [
+            Completion(
+                token_ids=tokens_T[:length],
+                logps=torch.full((length,), -math.log(self.vocabulary)),
+                finish_reason="stop",
+            )
+            for tokens_T, length in zip(tokens_BT, lengths, strict=True)
+        ]
 
 
 def random_tokens(rows: int, width: int, vocabulary: int, seed: int) -> torch.Tensor:
@@ -69,7 +59,7 @@ def random_tokens(rows: int, width: int, vocabulary: int, seed: int) -> torch.Te
 
 def vocabulary_of(work: Work) -> int:
     """Return the number of logits of the work's model."""
-    return int(AutoConfig.from_pretrained(work.model).vocab_size)
+    return int(AutoConfig.from_pretrained(work.model, trust_remote_code=False).vocab_size)
 
 
 def run_ours(gate: Gate, *, work: Work, **settings: Any) -> None:

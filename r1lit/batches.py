@@ -19,7 +19,6 @@ from torch import Tensor
 from r1lit.problems import Problem, Response, Status, Verdict
 
 __all__ = [
-    "Generation",
     "PackedRows",
     "PreferenceBatch",
     "Problem",
@@ -60,27 +59,6 @@ class PromptBatch:
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PromptBatch:
         """Return itself: prompts are plain integers, the engine places them."""
         return self
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generation:
-    """What a rollout engine returns: response tokens and their log-probs as sampled.
-
-    ``mask_BT`` is true at the tokens of a response, EOS included, and false at the padding behind
-    it. ``logp_BT`` is log softmax(logits / temperature) at the sampled token, 0 in the padding.
-    ``finished_B`` is false where the token limit cut the response.
-    """
-
-    response_BT: Tensor
-    mask_BT: Tensor
-    logp_BT: Tensor
-    finished_B: Tensor
-
-    def __post_init__(self) -> None:
-        shape = self.response_BT.shape
-        assert self.response_BT.ndim == 2, shape
-        assert self.mask_BT.shape == shape and self.mask_BT.dtype == torch.bool
-        assert self.logp_BT.shape == shape and self.finished_B.shape == shape[:1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,8 +69,13 @@ class R1CLI(LightningCLI):
         )
 
     def before_instantiate_classes(self) -> None:
-        """Choose the precision that this machine is fast in."""
+        """Refuse a checkpoint by URL, and choose the precision that this machine is fast in."""
         config = self.config[self.subcommand]
+        if "://" in str(config.ckpt_path):
+            raise ValueError(
+                f"ckpt_path: {config.ckpt_path!r} is a URL; a checkpoint can run code, so it must"
+                " be a file on this machine"
+            )
         trainer = config.trainer
         if config.slow_bf16 or trainer.precision != "bf16-mixed" or has_fast_bfloat16():
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from r1lit.batches import Problem, Verdict
-from r1lit.rollout import PolicyEngine
+from r1lit.rollout import InProcessEngine
 from r1lit.verifiers import Grader, Verifier
 
 NAMES = ("functional_code", "stdin_code", "choice", "exact", "ifeval_strict", "ifeval_loose")
@@ -37,15 +37,16 @@ class PlainJudge(Grader):
                 self.verifiers[name] = LastWord()
 
 
-class SlowEngine(PolicyEngine):
+class SlowEngine(InProcessEngine):
     """Hands over a response every fifth of a second."""
 
-    def draw(self, source, requests, *, finished, **options):
-        def slowly(index, draw):
-            time.sleep(0.2)
-            finished(index, draw)
+    def stream(self, requests, on_finished):
+        def slowly(indices, completions):
+            for index, completion in zip(indices, completions, strict=True):
+                time.sleep(0.2)
+                on_finished([index], [completion])
 
-        super().draw(source, requests, finished=slowly, **options)
+        super().stream(requests, slowly)
 
 
 class Digits(Verifier):

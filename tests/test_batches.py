@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 import torch
 
-from r1lit.batches import Generation, PackedRows, Problem, PromptBatch, Response, Rollout, Verdict
+from r1lit.batches import PackedRows, Problem, PromptBatch, Response, Rollout, Verdict
 
 PROBLEMS = tuple(Problem(uid=f"u{p}", question="?", answer="1", source="s") for p in range(3))
 
@@ -86,17 +86,6 @@ def test_rollouts_that_cannot_be(wrong):
 def test_verdicts_that_cannot_be(value, status):
     with pytest.raises(AssertionError):
         Verdict(value=value, status=status, canonical=None, reason="")
-
-
-def test_generations_that_cannot_be():
-    fields = {"response_BT": torch.ones(2, 3), "mask_BT": torch.ones(2, 3) > 0,
-              "logp_BT": torch.zeros(2, 3), "finished_B": torch.ones(2) > 0}  # fmt: skip
-    Generation(**fields)
-    for name in ("response_BT", "mask_BT", "logp_BT", "finished_B"):
-        with pytest.raises(AssertionError):
-            Generation(**{**fields, name: fields[name][:1]})
-    with pytest.raises(AssertionError):
-        Generation(**{**fields, "mask_BT": torch.ones(2, 3)})
 
 
 def test_packed_rows_keep_everything_when_moved():

@@ -23,7 +23,7 @@ from r1lit.batches import Problem
 from r1lit.cli import main
 from r1lit.curation import Context, EngineRefiner
 from r1lit.policy import ServerTeacher
-from r1lit.rollout import Draw, Request, Sampling, ServerEngine, Source
+from r1lit.rollout import ModelSpec, Request, Sampling, ServerEngine
 from r1lit.verifiers import ChatEndpoint, GenerativePreference, GenerativeVerifier
 
 KEY = "sk-0123456789abcdef"
@@ -229,25 +229,29 @@ def preference(base_url: str, folder: Path) -> tuple[list[Any], str]:
     return differences, lines[1]["error"] or ""
 
 
-def source(folder: Path) -> Source:
+def model_spec(folder: Path) -> ModelSpec:
     make_tokenizer().save_pretrained(folder / "model")
     make_policy("llama").config.save_pretrained(folder / "model")
-    return Source(name=str(folder / "model"), tokenizer=make_tokenizer())
+    return ModelSpec(name=str(folder / "model"), tokenizer=make_tokenizer())
 
 
 def engine(base_url: str, folder: Path) -> tuple[list[Any], str]:
-    model = source(folder)
-    draws: dict[int, Draw] = {}
+    model = model_spec(folder)
     requests = [
-        Request(prompt=tuple(model.tokenizer(text)["input_ids"]), sample=n)
+        Request(
+            prompt=tuple(model.tokenizer(text)["input_ids"]),
+            samples=(n,),
+            sampling=Sampling(),
+            seed=0,
+        )
         for n, text in enumerate(["first", ODD, "last"])
     ]
+    server = ServerEngine(base_url, **OPTIONS)  # type: ignore[arg-type]
+    server.bind(model)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ServerEngine(base_url, **OPTIONS).draw(  # type: ignore[arg-type]
-            model, requests, sampling=Sampling(), seed=0, iteration=0, finished=draws.__setitem__
-        )
-    kept = [draws[n].text if draws[n].finished else None for n in range(3)]
+        completions = server.generate(requests)
+    kept = [one.text if one.finished else None for one in completions]
     return kept, "".join(str(warning.message) for warning in caught)
 
 
@@ -259,7 +263,7 @@ def refiner(base_url: str, folder: Path) -> tuple[list[Any], str]:
         template="plain",
         attempts=1,
     )
-    asks.begin(Context(seed=0, folder=folder, source=source(folder)))
+    asks.begin(Context(seed=0, folder=folder, model=model_spec(folder)))
     problem = Problem(uid="p", question="Q?", answer="7", source="s")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -269,7 +273,7 @@ def refiner(base_url: str, folder: Path) -> tuple[list[Any], str]:
 
 
 def teacher(base_url: str, folder: Path) -> tuple[list[Any], str]:
-    asks = ServerTeacher("m", source(folder).name, base_url, top_k=2, **OPTIONS)  # type: ignore[arg-type]
+    asks = ServerTeacher("m", model_spec(folder).name, base_url, top_k=2, **OPTIONS)  # type: ignore[arg-type]
     response_BT = torch.tensor([[40, 41, 42]]).expand(3, -1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -33,7 +33,7 @@ def evaluation_config(
                 "suite": "sums",
                 "sampling": {"temperature": 1.0, "max_tokens": 8},
                 "engine": {
-                    "class_path": "r1lit.rollout.PolicyEngine",
+                    "class_path": "r1lit.rollout.InProcessEngine",
                     "init_args": {"max_rows": 8},
                 },
                 "grader": {"class_path": "stand_ins.DigitJudge"},

@@ -80,7 +80,7 @@ def config_of(name: str) -> PretrainedConfig:
     if name in KNOWN or name in ARCHITECTURES:
         return model_config(KNOWN.get(name, name))
     try:
-        return AutoConfig.from_pretrained(name)
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"--model: {name!r} is no model whose config can be read") from error
 

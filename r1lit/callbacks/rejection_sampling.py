@@ -27,7 +27,6 @@ from r1lit.curation.card import one_line, write_card
 from r1lit.data import R1DataModule
 from r1lit.evaluation.provenance import commit, versions
 from r1lit.evaluation.run_folder import RunFolder
-from r1lit.rollout import Source
 
 FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")
 
@@ -107,11 +106,6 @@ class RejectionSampling(Callback):
         seed = module.seed if self.seed is None else self.seed
         for name in FILES[:3]:  # a card of another run does not describe what is written now
             remove(folder / name)
-        source = Source(
-            name=module.policy_path,
-            tokenizer=module.tokenizer,
-            policy=getattr(module, "policy", None),
-        )
         with trainer.precision_plugin.predict_step_context():
             tally = curate(
                 self.curation,
@@ -119,7 +113,7 @@ class RejectionSampling(Callback):
                 data.problems["predict"],
                 data.evaluation.num_samples,
                 module.grader,
-                Context(seed=seed, folder=folder, source=source),
+                Context(seed=seed, folder=folder, model=module.model_spec()),
                 show_progress=True,
             )
         settings = {

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from r1lit.curation.candidate import Candidate
-from r1lit.rollout import Source
+from r1lit.rollout import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """What filters and refiners may need besides the candidates.
 
-    ``seed`` names every choice, ``folder`` is where files are kept, and ``source`` is the policy
-    that drew the responses.
+    ``seed`` names every choice, ``folder`` is where files are kept, and ``model`` is the policy
+    that generated the responses.
     """
 
     seed: int
     folder: Path
-    source: Source
+    model: ModelSpec
 
 
 class OfKinds:

@@ -134,7 +134,7 @@ class _Run:
     def __init__(self, curation: Curation, grader: Grader, context: Context, tally: Tally) -> None:
         self.curation = curation
         self.grader = grader
-        self.tokenizer = context.source.tokenizer
+        self.tokenizer = context.model.tokenizer
         self.tally = tally
         self.again = [filter_ for filter_ in curation.filters if filter_.again]
         self.dropped: dict[tuple[str, int], tuple[str, str, str, str]] = {}

@@ -15,12 +15,20 @@ from r1lit.batches import Problem
 from r1lit.cpu.machine import inference_dtype
 from r1lit.curation.base import Context
 from r1lit.curation.refine import Refined, Refiner
-from r1lit.curation.replies import Replies
+from r1lit.curation.replies import Replies, Reply
 from r1lit.data.prompts import encode_prompts, prompt_text
 from r1lit.evaluation.provenance import policy_fingerprint
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine
+from r1lit.rollout import (
+    Completion,
+    InProcessEngine,
+    ModelSpec,
+    Request,
+    RolloutEngine,
+    Sampling,
+    texts_of,
+)
 from r1lit.text.extract import thinking_and_answer
 
 R1_REFINING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
@@ -66,9 +74,9 @@ class EngineRefiner(Refiner):
     one asks nothing. A key holds question, response, model and settings.
 
     Args:
-        engine: who generates: `r1lit.rollout.PolicyEngine` (in this process, the default), or
-            `r1lit.rollout.ServerEngine` for any OpenAI-compatible server, with its concurrency and
-            retries.
+        engine: who generates: `r1lit.rollout.InProcessEngine` (in this process, the default; 256
+            replies at a time), or `r1lit.rollout.ServerEngine` for any OpenAI-compatible server,
+            with its concurrency and retries.
         policy: the refining model, a Hugging Face directory or name; with a server its tokenizer is
             read, and its weights are not. None: the policy that drew the responses.
         sampling: how replies are drawn.
@@ -79,12 +87,13 @@ class EngineRefiner(Refiner):
         dtype: of the weights, in this process; if left out ``bfloat16``, or ``float32`` on a CPU
             that has no instructions for bfloat16.
         attention: Hugging Face attention implementation, in this process.
+        trust_remote_code: run Python code that comes with ``policy``; it has your rights.
         kinds: see ``Refiner``.
     """
 
     def __init__(
         self,
-        engine: TextEngine | None = None,
+        engine: RolloutEngine | None = None,
         policy: str | None = None,
         sampling: Sampling = R1_REFINING,
         instruction: str = INSTRUCTION,
@@ -93,6 +102,7 @@ class EngineRefiner(Refiner):
         cache: str | None = None,
         dtype: str | None = None,
         attention: str = "sdpa",
+        trust_remote_code: bool = False,
         kinds: Sequence[str] | None = None,
     ) -> None:
         super().__init__(kinds)
@@ -101,7 +111,7 @@ class EngineRefiner(Refiner):
                 raise ValueError(f"instruction: {instruction[:60]!r}… does not hold {field}")
         if attempts < 1:
             raise ValueError(f"attempts: {attempts} is not at least 1")
-        self.engine = engine or PolicyEngine()
+        self.engine = engine or InProcessEngine(max_rows=256)
         self.policy = policy
         self.sampling = sampling
         self.instruction = instruction
@@ -109,7 +119,8 @@ class EngineRefiner(Refiner):
         self.attempts = attempts
         self.cache = cache
         self._loading = {"dtype": dtype, "attention": attention}
-        self._source: Source | None = None
+        self._trust = trust_remote_code
+        self._model: ModelSpec | None = None
         self._replies: Replies | None = None
         self._context: int | None = None
         self._seed = 0
@@ -124,26 +135,28 @@ class EngineRefiner(Refiner):
         self._seed = context.seed
         path = Path(self.cache) if self.cache else context.folder / "refined_replies.jsonl"
         self._replies = Replies(path)
-        name = self.policy or context.source.name
-        self._context = context_length(load_config(name))
+        name = self.policy or context.model.name
+        self._context = context_length(load_config(name, self._trust))
         if self.policy is None:
-            self._source = context.source
-        elif self._source is None:
-            self._source = self._load(self.policy, context)
-        if self.engine.needs_policy and self._source.policy is None:
+            self._model = context.model
+        elif self._model is None:
+            self._model = self._load(self.policy, context)
+        if self.engine.needs_policy and self._model.policy is None:
             raise ValueError(
                 "policy: the responses came from a server, so no policy is loaded to refine them;"
                 " name one, or give the refiner a ServerEngine too"
             )
+        self.engine.bind(self._model)
 
-    def _load(self, policy: str, context: Context) -> Source:
+    def _load(self, policy: str, context: Context) -> ModelSpec:
         model = None
         if self.engine.needs_policy:
-            drew = context.source.policy
-            here = drew.device if drew is not None else _device()
+            loaded = context.model.policy
+            here = loaded.device if loaded is not None else _device()
             self._loading["dtype"] = self._loading["dtype"] or inference_dtype(here)
-            model = load_policy(policy, **self._loading).eval().to(here)  # type: ignore[arg-type]
-        return Source(name=policy, tokenizer=load_tokenizer(policy), policy=model)
+            options: dict[str, Any] = {**self._loading, "trust_remote_code": self._trust}
+            model = load_policy(policy, **options).eval().to(here)
+        return ModelSpec(name=policy, tokenizer=load_tokenizer(policy, self._trust), policy=model)
 
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
         """Ask about those that were not asked about yet, and read the replies.
@@ -151,11 +164,11 @@ class EngineRefiner(Refiner):
         Raises:
             ValueError: if the engine fails; the replies that came are kept.
         """
-        source, replies = self._source, self._replies
-        assert source is not None and replies is not None, "begin comes first"
+        spec, replies = self._model, self._replies
+        assert spec is not None and replies is not None, "begin comes first"
         keys = [self._key(p, r) for p, r in zip(problems, responses, strict=True)]
         texts = [self._prompt(p, r) for p, r in zip(problems, responses, strict=True)]
-        prompts = dict(zip(keys, encode_prompts(source.tokenizer, texts), strict=True))
+        prompts = dict(zip(keys, encode_prompts(spec.tokenizer, texts), strict=True))
         found: dict[str, Refined] = {}
         for key, prompt in prompts.items():
             room = None if self._context is None else self._context - self.sampling.max_tokens
@@ -175,19 +188,30 @@ class EngineRefiner(Refiner):
     def _ask(self, prompts: dict[str, tuple[int, ...]], attempt: int) -> None:
         if not prompts:
             return
-        source, replies, keys = self._source, self._replies, list(prompts)
-        assert source is not None and replies is not None
-        self.engine.draw(
-            source,
-            [Request(prompt=prompts[key], sample=int(key[:14], 16) * 64 + attempt) for key in keys],
-            sampling=self.sampling,
-            seed=self._seed,
-            iteration=0,
-            finished=lambda index, draw: replies.put(keys[index], attempt, draw),
-        )
+        spec, replies, keys = self._model, self._replies, list(prompts)
+        assert spec is not None and replies is not None
+        requests = [
+            Request(
+                prompt=prompts[key],
+                samples=(int(key[:14], 16) * 64 + attempt,),
+                sampling=self.sampling,
+                seed=self._seed,
+            )
+            for key in keys
+        ]
+
+        def keep(indices: Sequence[int], completions: Sequence[Completion]) -> None:
+            texts = texts_of(completions, spec.tokenizer)
+            for index, text, completion in zip(indices, texts, completions, strict=True):
+                reply = Reply(
+                    text=text, num_tokens=completion.num_tokens, finished=completion.finished
+                )
+                replies.put(keys[index], attempt, reply)
+
+        self.engine.stream(requests, keep)
 
     def _prompt(self, problem: Problem, response: str) -> str:
-        assert self._source is not None
+        assert self._model is not None
         fields = {
             "question": problem.question,
             "response": response,
@@ -195,7 +219,7 @@ class EngineRefiner(Refiner):
         }
         # one pass, so that braces in a response are never filled in
         text = re.sub(r"\{(question|response|language)\}", lambda m: fields[m[1]], self.instruction)
-        return prompt_text(self._source.tokenizer, self.template, text)
+        return prompt_text(self._model.tokenizer, self.template, text)
 
     def _key(self, problem: Problem, response: str) -> str:
         digest = hashlib.blake2b(digest_size=16)
@@ -206,7 +230,7 @@ class EngineRefiner(Refiner):
 
     def describe(self) -> dict[str, Any]:
         """Return what the replies depend on."""
-        name = self.policy or (self._source.name if self._source else None)
+        name = self.policy or (self._model.name if self._model else None)
         return {
             "class": "EngineRefiner",
             "kinds": None if self.kinds is None else list(self.kinds),
@@ -227,11 +251,11 @@ NO_REPLY = "the server's reply to the refiner could not be read"
 _AGAIN = (CUT, NO_PARTS, NO_REPLY)
 
 
-def read_reply(reply: Draw) -> Refined:
+def read_reply(reply: Reply) -> Refined:
     """Read the two parts of a reply, strictly.
 
-    >>> read_reply(Draw(text="<reasoning> 3 + 4 </reasoning><summary> 7. </summary>",
-    ...                 num_tokens=9, finished=True)).text
+    >>> read_reply(Reply(text="<reasoning> 3 + 4 </reasoning><summary> 7. </summary>",
+    ...                  num_tokens=9, finished=True)).text
     '<think> 3 + 4 </think> 7.'
     """
     if not reply.finished:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from r1lit.jsonl import Lines, parse_line
-from r1lit.rollout import Draw
+from r1lit.jsonl import JSONLFile, parse_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a model replied; ``finished`` is false at the token limit."""
+
+    text: str
+    num_tokens: int
+    finished: bool
 
 
 class Replies:
@@ -15,7 +24,7 @@ class Replies:
     """
 
     def __init__(self, path: Path) -> None:
-        self._lines = Lines(path, "cache")
+        self._lines = JSONLFile(path, "cache")
         self._lines.cut_torn_line()
         self._starts: dict[tuple[str, int], int] = {}
         start = 0
@@ -28,7 +37,7 @@ class Replies:
                     self._starts.setdefault((record["key"], record["attempt"]), start)
                     start += len(line)
 
-    def get(self, key: str, attempt: int) -> Draw | None:
+    def get(self, key: str, attempt: int) -> Reply | None:
         """Return the reply to one attempt, or None."""
         start = self._starts.get((key, attempt))
         if start is None:
@@ -36,15 +45,13 @@ class Replies:
         with self._lines.path.open("rb") as file:
             file.seek(start)
             record = parse_line(file.readline(), 0, f"cache: {self._lines.path}")
-        return Draw(
+        return Reply(
             text=record["text"], num_tokens=record["num_tokens"], finished=record["finished"]
         )
 
-    def put(self, key: str, attempt: int, draw: Draw) -> None:
+    def put(self, key: str, attempt: int, reply: Reply) -> None:
         """Keep a reply."""
         path = self._lines.path
         start = path.stat().st_size if path.is_file() else 0
-        record = {"key": key, "attempt": attempt, "text": draw.text}
-        record |= {"num_tokens": draw.num_tokens, "finished": draw.finished}
-        self._lines.append([record])
+        self._lines.append([{"key": key, "attempt": attempt, **asdict(reply)}])
         self._starts[key, attempt] = start

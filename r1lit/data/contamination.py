@@ -1,4 +1,4 @@
-"""Leaks: problems that are trained on and held out."""
+"""Contamination: held-out problems that are also trained on."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ Problems become ``PromptBatch``, documents ``PackedRows``, by the tokenizer of t
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
@@ -14,15 +16,9 @@ from r1lit.batches import Problem
 from r1lit.data.base import DocumentSource, ProblemSource
 from r1lit.data.contamination import refuse_contamination, refuse_imitated
 from r1lit.data.loaders import FixedSampler, Order, PromptLoader, RowLoader, ShuffledSampler
-from r1lit.data.options import (
-    EvaluationOptions,
-    PackingOptions,
-    PromptOptions,
-    RolloutOptions,
-)
-from r1lit.data.plan import describe
+from r1lit.data.options import EvaluationOptions, PackingOptions, PromptOptions, RolloutOptions
+from r1lit.data.packing import count_rows, pack_documents
 from r1lit.data.prompts import EncodedDocument, refuse_longer
-from r1lit.data.supervised import pack_documents
 from r1lit.text.prompts import ask, encode_prompts
 
 
@@ -103,6 +99,7 @@ class R1DataModule(LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Read and tokenise what ``stage`` needs, once; a fit also reads the test problems."""
+        stage = str(getattr(stage, "value", stage))  # Lightning's enumeration prints as itself
         if stage == "fit" and not (self.problem_sources["train"] or self.document_sources["train"]):
             raise ValueError(
                 "data: nothing is given to fit: neither data.train (problems, for reinforcement"
@@ -276,5 +273,26 @@ class R1DataModule(LightningDataModule):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return the batch plan: what has been read, and how it is laid out in batches."""
-        return describe(self)
+        """Return the batch plan: what has been read, and how it is laid out in batches.
+
+        ``train_fill`` is the share of the rows' slots that hold tokens of documents.
+        """
+        plan: dict[str, Any] = {"seed": self.seed, **asdict(self.prompts)}
+        for split, problems in self.problems.items():
+            plan[f"num_{split}_problems"] = dict(Counter(p.source for p in problems))
+        for split, prompts in self.prompt_ids.items():
+            plan[f"longest_{split}_prompt"] = max(map(len, prompts))
+        if "train" in self.problems:
+            plan |= asdict(self.rollout)
+        for split, documents in self.documents.items():
+            length, loss_on = self.packing.max_seq_len, self.packing.loss_on
+            counts = count_rows(documents, self.rows[split], length, loss_on)
+            plan |= {f"{split}_{key}": value for key, value in counts.items()}
+        sources = self.document_sources["train"] or []
+        mixtures = [s.describe() for s in sources if hasattr(s, "describe")]
+        plan |= {"mixtures": mixtures} if mixtures else {}
+        if self.documents:
+            plan |= {**asdict(self.packing), "num_truncated_documents": self.num_truncated}
+        if "train" in self.prompt_ids or "train" in self.rows:
+            plan["num_iterations"] = len(self.train_dataloader())
+        return plan

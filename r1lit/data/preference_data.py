@@ -110,6 +110,7 @@ class PreferenceDataModule(LightningDataModule):
         Evaluation reads the training examples too: the held-out ones are taken from them, and what
         their lengths alone tell is measured on them.
         """
+        stage = str(getattr(stage, "value", stage))  # Lightning's enumeration prints as itself
         needed = {"fit": "train", "validate": "validation", "test": "test"}.get(stage)
         if needed is None:
             raise ValueError(f"data: PreferenceDataModule has nothing to {stage}")

@@ -1,4 +1,4 @@
-"""Grading responses while others still decode.
+"""Grading responses while others are still generated.
 
 B rows, one a response, of P prompts times G responses
 """
@@ -11,23 +11,23 @@ from types import TracebackType
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import Problem, Verdict
+from r1lit.batches import Problem, Response
+from r1lit.rollout import Completion, texts_of
 from r1lit.verifiers import Grader
 
-Judged = tuple[str, Verdict]
 THREADS = 8  # each waits for worker processes, whose number is the verifiers' affair
 
 
 class AsyncGrading:
-    """The verdicts on a rollout: some begun while it is drawn, the rest when all of it is there.
+    """Grades the completions of one rollout, some of them while others are still generated.
 
-    What a response gets does not depend on when it was begun. Only verifiers that work
-    ``in_background`` begin early; the others are asked in this thread, at the end, all rows at
-    once. Use as a context manager: what it leaves on an error is not waited for.
+    The verdict on a response does not depend on when its grading begins. Only verifiers that work
+    ``in_background`` begin early; the others are called in this thread at the end, all rows at
+    once. Use as a context manager: after an error, gradings under way are not waited for.
 
     Args:
         grader: decides.
-        tokenizer: turns tokens into the text that is judged.
+        tokenizer: turns tokens into the text that is graded.
         problems: what each of the B rows answers.
     """
 
@@ -38,40 +38,47 @@ class AsyncGrading:
         self.tokenizer = tokenizer
         self.problems = problems
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
-        self._begun: list[tuple[list[int], Future[list[Judged]]]] = []
+        self._begun: list[tuple[list[int], Future[list[Response]]]] = []
 
-    def begin(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
-        """Begin to grader rows that have finished, given their tokens; an engine's ``on_end``."""
+    def begin(self, rows: Sequence[int], completions: Sequence[Completion]) -> None:
+        """Begin to grade rows that have ended; an engine's ``on_finished``."""
         early = {
-            row: said
-            for row, said in zip(rows, tokens, strict=True)
+            row: completion
+            for row, completion in zip(rows, completions, strict=True)
             if self.grader.verifier_of(self.problems[row]).in_background
         }
         if early:
-            future = self._threads.submit(self._judged, list(early), list(early.values()))
+            future = self._threads.submit(self._grade, list(early), list(early.values()))
             self._begun.append((list(early), future))
 
-    def finish(self, tokens_B: Sequence[Sequence[int]]) -> list[Judged]:
-        """Return the text of every response and the verdict on it, in order.
+    def finish(self, completions: Sequence[Completion]) -> tuple[Response, ...]:
+        """Return the B graded responses, in order.
 
         Raises:
             Exception: what the grader raised, about an early response too.
         """
         begun = [(rows, future) for rows, future in self._begun if not future.cancel()]
-        rest = sorted(set(range(len(tokens_B))).difference(*(rows for rows, _ in begun)))
-        judged = dict(zip(rest, self._judged(rest, [tokens_B[r] for r in rest]), strict=True))
+        rest = sorted(set(range(len(completions))).difference(*(rows for rows, _ in begun)))
+        graded = dict(zip(rest, self._grade(rest, [completions[r] for r in rest]), strict=True))
         for rows, future in begun:
-            judged.update(zip(rows, future.result(), strict=True))
-        return [judged[row] for row in range(len(tokens_B))]
+            graded.update(zip(rows, future.result(), strict=True))
+        return tuple(graded[row] for row in range(len(completions)))
 
-    def _judged(self, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> list[Judged]:
-        if not rows:  # transformers 5 decodes no rows as one empty text
-            return []
-        texts = self.tokenizer.batch_decode(
-            [list(said) for said in tokens], skip_special_tokens=True
-        )
-        verdicts = self.grader.verdicts(texts, [self.problems[row] for row in rows])
-        return list(zip(texts, verdicts, strict=True))
+    def _grade(self, rows: Sequence[int], completions: Sequence[Completion]) -> list[Response]:
+        texts = texts_of(completions, self.tokenizer)
+        problems = [self.problems[row] for row in rows]
+        return [
+            Response(
+                text=text,
+                problem=problem,
+                verdict=verdict,
+                num_tokens=completion.num_tokens,
+                finished=completion.finished,
+            )
+            for text, problem, verdict, completion in zip(
+                texts, problems, self.grader.verdicts(texts, problems), completions, strict=True
+            )
+        ]
 
     def __enter__(self) -> AsyncGrading:
         return self

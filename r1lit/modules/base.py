@@ -42,6 +42,7 @@ class PolicyModule(LightningModule):
         dtype: of the weights; ``float32`` unless memory is short.
         attention: Hugging Face attention implementation.
         gradient_checkpointing: trade time for memory in the update.
+        trust_remote_code: run Python code that comes with the model; it has your rights.
         micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
             of its own. A GPU takes more (``configs/hardware``).
         max_grad_norm: gradients are clipped to this norm; 0 leaves them.
@@ -61,6 +62,7 @@ class PolicyModule(LightningModule):
         dtype: str = "float32",
         attention: str = "sdpa",
         gradient_checkpointing: bool = False,
+        trust_remote_code: bool = False,
         micro_batch_tokens: int = 4096,
         max_grad_norm: float = 1.0,
         seed: int = 0,
@@ -72,8 +74,8 @@ class PolicyModule(LightningModule):
         if max_grad_norm < 0:
             raise ValueError(f"max_grad_norm: {max_grad_norm} is negative; 0 switches clipping off")
         self.policy_path = policy
-        self.policy_config = self._load_config(policy)
-        self.tokenizer = load_tokenizer(policy)
+        self.policy_config = self._load_config(policy, trust_remote_code)
+        self.tokenizer = load_tokenizer(policy, trust_remote_code)
         self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
         self.seed = seed
@@ -84,6 +86,7 @@ class PolicyModule(LightningModule):
             "dtype": dtype,
             "attention": attention,
             "gradient_checkpointing": gradient_checkpointing,
+            "trust_remote_code": trust_remote_code,
         }
         self.register_buffer("iteration", torch.tensor(0))
 
@@ -131,8 +134,8 @@ class PolicyModule(LightningModule):
             torch.manual_seed(self.seed)
             self.policy = self._load_model()
 
-    def _load_config(self, policy: str) -> PretrainedConfig:
-        return load_config(policy)
+    def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
+        return load_config(policy, trust_remote_code)
 
     def _load_model(self) -> PreTrainedModel:
         return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ class DistillationModule(SFTModule):
         validation_sampling: how it draws in evaluation; as in training if left out.
         rewards: measured on the student's responses; they do not enter the loss. Accuracy if left
             out.
-        engine: draws responses.
+        engine: generates responses; in this process if left out.
         grader: decides about them.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
@@ -216,7 +216,7 @@ class DistillationModule(SFTModule):
         timings = Timings()
         worker = self.worker(self.sampling, self.seed)
         rollout, drawn_B = roll_out_share(
-            worker, self.policy, batch, timings, self.on_policy, self.stored_response
+            worker, batch, timings, self.on_policy, self.stored_response
         )
         started = time.perf_counter()
         num_tokens = self.mean_over_ranks(rollout.mask_BT.sum())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,25 +16,34 @@ from r1lit.batches import Problem, PromptBatch
 from r1lit.cpu.machine import inference_dtype, keep_freed_memory
 from r1lit.evaluation.markdown import as_markdown
 from r1lit.evaluation.provenance import commit, policy_fingerprint, versions
-from r1lit.evaluation.recorder import Drawn, Recorder
 from r1lit.evaluation.report import summarise
 from r1lit.evaluation.run_folder import RunFolder
+from r1lit.evaluation.writer import ResponseWriter, Ungraded
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
-from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, Source, TextEngine
+from r1lit.rollout import (
+    Completion,
+    InProcessEngine,
+    ModelSpec,
+    Request,
+    RolloutEngine,
+    Sampling,
+)
 from r1lit.verifiers import Grader, check_references, default_verifiers
 
 SAMPLES_A_PROBLEM = 1 << 16
 R1_SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
 """DeepSeek-R1, evaluation: temperature 0.6, top-p 0.95, 32,768 tokens."""
+MAX_ROWS = 256
+"""How many responses decode at a time in this process, where no engine is named."""
 
 
 class EvaluationModule(LightningModule):
-    """Draws, judges and reports; `r1lit test` runs it on the problems of ``data.test``.
+    """Generates, grades and reports; `r1lit test` runs it on the problems of ``data.test``.
 
-    A response is a function of (seed, problem, sample), the same whatever else is drawn, and is
+    A response is a function of (seed, problem, sample), the same whatever else is generated, and is
     written to ``<dirpath>/responses.jsonl`` with its verdict when it ends. Run again after an
-    interruption, only the missing responses are drawn; so it is when
+    interruption, only the missing responses are generated; so it is when
     ``data.evaluation.num_samples`` (k) or the number of problems is raised. At the end
     ``report.json`` and ``report.md`` are written; see `r1lit.evaluation.report`. `r1lit predict`
     does the same on ``data.predict``.
@@ -45,8 +53,8 @@ class EvaluationModule(LightningModule):
             tokenizer and configuration are read, and its weights are not.
         dirpath: the folder of this evaluation.
         suite: its name, for the tables.
-        sampling: how responses are drawn; R1's protocol if left out.
-        engine: where they are drawn; in this process if left out.
+        sampling: how responses are sampled; R1's protocol if left out.
+        engine: generates them; in this process, 256 at a time, if left out.
         grader: decides about them.
         eval_metrics: reward functions whose means are reported; R1-Zero's format and language
             consistency if left out.
@@ -55,6 +63,7 @@ class EvaluationModule(LightningModule):
         dtype: of the weights; if left out ``bfloat16``, or ``float32`` on a CPU that has no
             instructions for bfloat16.
         attention: Hugging Face attention implementation.
+        trust_remote_code: run Python code that comes with the model; it has your rights.
         seed: of responses and intervals; the command line links it to ``seed_everything``.
     """
 
@@ -66,22 +75,23 @@ class EvaluationModule(LightningModule):
         dirpath: str,
         suite: str = "evaluation",
         sampling: Sampling = R1_SAMPLING,
-        engine: TextEngine | None = None,
+        engine: RolloutEngine | None = None,
         grader: Grader | None = None,
         eval_metrics: list[RewardFunction] | None = None,
         by: list[str] | None = None,
         rating: str | None = None,
         dtype: str | None = None,
         attention: str = "sdpa",
+        trust_remote_code: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.policy_path = policy
-        self.policy_config = load_config(policy)
-        self.tokenizer = load_tokenizer(policy)
+        self.policy_config = load_config(policy, trust_remote_code)
+        self.tokenizer = load_tokenizer(policy, trust_remote_code)
         self.suite = suite
         self.sampling = sampling
-        self.engine = engine or PolicyEngine()
+        self.engine = engine or InProcessEngine(max_rows=MAX_ROWS)
         self.grader = grader or Grader(default_verifiers(last_expression=True))
         self.eval_metrics = (
             [Format(), LanguageConsistency()] if eval_metrics is None else eval_metrics
@@ -93,7 +103,11 @@ class EvaluationModule(LightningModule):
         self.seed = seed
         self.folder = RunFolder(dirpath)
         self.report: dict[str, Any] | None = None
-        self._loading = {"dtype": dtype, "attention": attention}
+        self._loading = {
+            "dtype": dtype,
+            "attention": attention,
+            "trust_remote_code": trust_remote_code,
+        }
         self._done: dict[str, set[int]] = {}
 
     @property
@@ -104,10 +118,10 @@ class EvaluationModule(LightningModule):
     # set-up
 
     def setup(self, stage: str) -> None:
-        """Check everything that can be checked before a response is drawn."""
+        """Check everything that can be checked before a response is generated."""
         if stage not in ("test", "predict"):
             raise ValueError(
-                f"model: EvaluationModule draws and judges: test or predict, not {stage}"
+                f"model: EvaluationModule generates and grades: test or predict, not {stage}"
             )
         device = self.trainer.strategy.root_device
         if device.type == "cpu":
@@ -131,9 +145,16 @@ class EvaluationModule(LightningModule):
         check_references(self.grader, problems, f"data.{self._split()}")
 
     def configure_model(self) -> None:
-        """Load the policy, once, where the engine needs it."""
+        """Load the policy, once, where the engine needs it, and bind the engine to it."""
         if self.engine.needs_policy and not hasattr(self, "policy"):
             self.policy = load_policy(self.policy_path, **self._loading).eval()  # type: ignore[arg-type]
+        self.engine.bind(self.model_spec())
+
+    def model_spec(self) -> ModelSpec:
+        """Return the model that the responses are of."""
+        return ModelSpec(
+            name=self.policy_path, tokenizer=self.tokenizer, policy=getattr(self, "policy", None)
+        )
 
     def _split(self) -> str:
         return "test" if self.trainer.testing else "predict"
@@ -162,7 +183,7 @@ class EvaluationModule(LightningModule):
             **({k: str(v) for k, v in self._loading.items()} if self.engine.needs_policy else {}),
         }
 
-    # drawing
+    # generating
 
     def on_test_start(self) -> None:
         """Open the folder and see what it holds."""
@@ -177,59 +198,49 @@ class EvaluationModule(LightningModule):
         )
 
     def test_step(self, batch: PromptBatch, batch_idx: int) -> None:
-        """Draw, grader and write the responses to these problems that are not there yet."""
-        missing = [
-            (row, g)
-            for row in range(batch.num_prompts)
-            for g in range(batch.group_size)
-            if g not in self._done.get(batch.problems[row].uid, ())
-        ]
+        """Generate, grade and write the responses to these problems that are not there yet."""
+        missing = {
+            row: [g for g in range(batch.group_size) if g not in self._done.get(problem.uid, ())]
+            for row, problem in enumerate(batch.problems[: batch.num_prompts])
+        }
+        places = [(row, g) for row, samples in missing.items() for g in samples]
         total = batch.num_prompts * batch.group_size
         bar = tqdm(
             total=total,
-            initial=total - len(missing),
+            initial=total - len(places),
             desc=self.suite,
             unit="response",
             disable=not self.trainer.is_global_zero,
         )
         requests = [
-            Request(prompt=batch.prompts[row], sample=_sample(batch.problems[row], g))
-            for row, g in missing
-        ]
-        with bar, Recorder(self.folder.lines, self.grader, self.eval_metrics, bar) as recorder:
-            self.engine.draw(
-                Source(
-                    name=self.policy_path,
-                    tokenizer=self.tokenizer,
-                    policy=getattr(self, "policy", None),
-                ),
-                requests,
+            Request(
+                prompt=batch.prompts[row],
+                samples=tuple(_sample(batch.problems[row], g) for g in samples),
                 sampling=self.sampling,
                 seed=self.seed,
-                iteration=0,
-                finished=partial(self._finished, recorder, batch, missing),
             )
-
-    def _finished(
-        self,
-        recorder: Recorder,
-        batch: PromptBatch,
-        missing: Sequence[tuple[int, int]],
-        index: int,
-        draw: Draw,
-    ) -> None:
-        row, g = missing[index]
-        problem = batch.problems[row]
+            for row, samples in missing.items()
+            if samples
+        ]
         keys = [*self.by, *([self.rating] if self.rating else [])]
-        recorder.add(
-            Drawn(
+
+        def ungraded(index: int, completion: Completion) -> Ungraded:
+            row, g = places[index]
+            problem = batch.problems[row]
+            return Ungraded(
                 problem=problem,
                 sample=g,
                 prompt=_digest(batch.prompts[row]),
-                draw=draw,
+                completion=completion,
                 groups={key: problem.meta.get(key) for key in keys},
             )
-        )
+
+        lines, measures = self.folder.lines, self.eval_metrics
+        with bar, ResponseWriter(lines, self.grader, measures, self.tokenizer, bar) as writer:
+            self.engine.stream(
+                requests,
+                lambda indices, completions: writer.add(list(map(ungraded, indices, completions))),
+            )
 
     # reporting
 

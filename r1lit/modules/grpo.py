@@ -59,7 +59,7 @@ class GRPOModule(RolloutModule):
         correction: weighs tokens for the mismatch of sampler and trainer
             (``r1lit.objectives.corrections``); with one, the trainer computes the old log-probs
             itself before the first update. None trusts the sampler's.
-        engine: draws responses.
+        engine: generates responses; in this process if left out.
         grader: decides about them; Countdown and mathematics if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
@@ -151,7 +151,7 @@ class GRPOModule(RolloutModule):
         worker = self.worker(self.sampling, self.seed, self.objective.advantage)
 
         def collect(rows: range) -> Rollout:
-            return worker.collect(self.policy, batch, rows, timings)
+            return worker.collect(batch, rows, timings)
 
         if self.dynamic_sampling:
             rollout, num_dropped = collect_mixed(collect, batch)

@@ -73,8 +73,8 @@ class RewardModule(PolicyModule):
         self.scored: Scored | None = None
         self._evaluated: list[Scored] = []
 
-    def _load_config(self, policy: str) -> PretrainedConfig:
-        return load_reward_config(policy)
+    def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
+        return load_reward_config(policy, trust_remote_code)
 
     def _load_model(self) -> PreTrainedModel:
         pad_id = self.tokenizer.pad_token_id

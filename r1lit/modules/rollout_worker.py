@@ -1,4 +1,7 @@
-"""Collecting a rollout: responses, verdicts, rewards, advantages."""
+"""Collecting a rollout: completions, verdicts, rewards, advantages.
+
+P prompts   G responses per prompt   B = P*G rows, prompt-major   T response tokens
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import Generation, PromptBatch, Response, Rollout
+from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules.async_grading import AsyncGrading
 from r1lit.objectives import AdvantageEstimator
 from r1lit.rewards import RewardFunction, score
-from r1lit.rollout import RolloutEngine, Sampling
+from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
 from r1lit.verifiers import Grader
 
@@ -22,7 +27,8 @@ from r1lit.verifiers import Grader
 class Timings:
     """Seconds spent on each part of an iteration.
 
-    What is judged while responses are drawn is part of ``rollout``; ``grade`` is what comes after.
+    What is graded while responses are generated is part of ``rollout``; ``grade`` is what comes
+    after.
     """
 
     rollout: float = 0.0
@@ -31,7 +37,10 @@ class Timings:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutWorker:
-    """Everything between a batch of prompts and the rollout an objective is maximised on."""
+    """Everything between a batch of prompts and the rollout an objective is maximised on.
+
+    ``device`` is where the rollout's tensors are put, the policy's.
+    """
 
     engine: RolloutEngine
     grader: Grader
@@ -39,52 +48,45 @@ class RolloutWorker:
     tokenizer: PreTrainedTokenizerBase
     sampling: Sampling
     seed: int
+    device: torch.device
     advantage: AdvantageEstimator | None = None
 
     def collect(
         self,
-        policy: PreTrainedModel,
         batch: PromptBatch,
         rows: Sequence[int],
         timings: Timings,
         iteration: int | None = None,
     ) -> Rollout:
-        """Roll out problems ``rows`` of the batch. Without ``advantage``, advantages are 0."""
+        """Return a rollout of problems ``rows``. Without ``advantage``, advantages are 0."""
         iteration = batch.iteration if iteration is None else iteration
-        prompts = tuple(batch.prompts[p] for p in rows)
-        started = time.perf_counter()
-        with self._grading(batch, rows) as grading:
-            generation = self.engine.generate(
-                policy,
-                self.tokenizer,
-                prompts,
-                group_size=batch.group_size,
+        samples, size = batch.samples(rows), batch.group_size
+        requests = [
+            Request(
+                prompt=batch.prompts[p],
+                samples=tuple(samples[i * size : (i + 1) * size]),
                 sampling=self.sampling,
                 seed=self.seed,
                 iteration=iteration,
-                samples=batch.samples(rows),
-                on_end=grading.begin,
             )
-            if not bool(generation.logp_BT.isfinite().all()):
-                raise ValueError(
-                    f"the policy's log-probs are not finite in the rollout of iteration"
-                    f" {iteration}: its weights are broken; resume from the last checkpoint, with"
-                    " less learning rate"
-                )
+            for i, p in enumerate(rows)
+        ]
+        started = time.perf_counter()
+        with self._grading(batch, rows) as grading:
+            completions = self.engine.generate(requests, grading.begin)
             timings.rollout += time.perf_counter() - started
-            return self._finish(grading, generation, batch, rows, timings, iteration)
+            return self._finish(grading, completions, batch, rows, timings, iteration)
 
-    def judged(
+    def grade(
         self,
-        generation: Generation,
+        completions: Sequence[Completion],
         batch: PromptBatch,
         rows: Sequence[int],
         timings: Timings,
-        iteration: int,
     ) -> Rollout:
-        """Return responses to problems ``rows`` as a rollout, with rewards and advantages."""
+        """Return completions of problems ``rows``, already there, as a rollout."""
         with self._grading(batch, rows) as grading:
-            return self._finish(grading, generation, batch, rows, timings, iteration)
+            return self._finish(grading, completions, batch, rows, timings, batch.iteration)
 
     def _grading(self, batch: PromptBatch, rows: Sequence[int]) -> AsyncGrading:
         problems = [batch.problems[p] for p in rows for _ in range(batch.group_size)]
@@ -93,36 +95,37 @@ class RolloutWorker:
     def _finish(
         self,
         grading: AsyncGrading,
-        generation: Generation,
+        completions: Sequence[Completion],
         batch: PromptBatch,
         rows: Sequence[int],
         timings: Timings,
         iteration: int,
     ) -> Rollout:
+        """Wait for the verdicts, and put the rollout together."""
         started = time.perf_counter()
-        responses = respond(grading, generation)
+        responses = grading.finish(completions)
         # in evaluation every reward is computed, so that the curve of one that waits shows too
         training_iteration = None if self.advantage is None else iteration
         rewards, total = score(self.rewards, responses, training_iteration)
-        shape = (len(rows), batch.group_size)
-        device = generation.response_BT.device
-        reward_PG = torch.tensor(total, dtype=torch.float32, device=device).reshape(shape)
+
+        def per_group(values: Sequence[float]) -> Tensor:
+            values_B = torch.tensor(values, dtype=torch.float32, device=self.device)
+            return values_B.reshape(len(rows), batch.group_size)
+
+        response_BT, mask_BT, logp_BT = pad(completions, self.tokenizer, self.device)
         rollout = Rollout(
             iteration=iteration,
             group_size=batch.group_size,
             prompts=tuple(batch.prompts[p] for p in rows),
             responses=responses,
-            response_BT=generation.response_BT,
-            length_B=generation.mask_BT.sum(-1),
-            loss_mask_BT=generation.mask_BT,
-            logp_sampler_BT=generation.logp_BT,
-            logp_old_BT=generation.logp_BT,
-            rewards={
-                name: torch.tensor(values, dtype=torch.float32, device=device).reshape(shape)
-                for name, values in rewards.items()
-            },
-            reward_PG=reward_PG,
-            advantage_BT=torch.zeros_like(generation.logp_BT),
+            response_BT=response_BT,
+            length_B=mask_BT.sum(-1),
+            loss_mask_BT=mask_BT,
+            logp_sampler_BT=logp_BT,
+            logp_old_BT=logp_BT,
+            rewards={name: per_group(values) for name, values in rewards.items()},
+            reward_PG=per_group(total),
+            advantage_BT=torch.zeros_like(logp_BT),
         )
         if self.advantage is not None:
             rollout = replace(rollout, advantage_BT=self.advantage.estimate(rollout))
@@ -130,28 +133,27 @@ class RolloutWorker:
         return rollout
 
 
-def respond(grading: AsyncGrading, generation: Generation) -> tuple[Response, ...]:
-    """Return the responses of a generation with their verdicts."""
-    tokens = [
-        row[mask].tolist()
-        for row, mask in zip(generation.response_BT, generation.mask_BT, strict=True)
-    ]
-    return tuple(
-        Response(
-            text=text,
-            problem=problem,
-            verdict=verdict,
-            num_tokens=len(row),
-            finished=finished,
-        )
-        for (text, verdict), problem, row, finished in zip(
-            grading.finish(tokens),
-            grading.problems,
-            tokens,
-            generation.finished_B.tolist(),
-            strict=True,
-        )
-    )
+def pad(
+    completions: Sequence[Completion], tokenizer: PreTrainedTokenizerBase, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return completions as tensors padded to the longest: tokens, which exist, log-probs; [B, T].
+
+    Text of an engine that returns no tokens is tokenised; log-probs that are not known are 0. (Such
+    an engine is refused for training, so that evaluation alone meets them.)
+    """
+    tokens, logps = [], []
+    for completion in completions:
+        ids = completion.token_ids
+        if ids is None:
+            assert completion.text is not None
+            ids = torch.tensor(tokenizer(completion.text, add_special_tokens=False)["input_ids"])
+        logp = completion.logps
+        tokens.append(ids.to(device, torch.long))
+        logps.append(torch.zeros(len(ids), device=device) if logp is None else logp.to(device))
+    length_B = torch.tensor([len(ids) for ids in tokens], device=device)
+    response_BT = pad_sequence(tokens, True, float(tokenizer.pad_token_id))
+    mask_BT = torch.arange(response_BT.shape[1], device=device) < length_B[:, None]
+    return response_BT, mask_BT, pad_sequence(logps, True)
 
 
 def collect_mixed(collect: Callable[[range], Rollout], batch: PromptBatch) -> tuple[Rollout, int]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from r1lit.batches import PromptBatch, Rollout, Status
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.objectives import AdvantageEstimator
 from r1lit.rewards import Reward, as_reward, check_rewards
-from r1lit.rollout import InProcessEngine, RolloutEngine, Sampling
+from r1lit.rollout import (
+    InProcessEngine,
+    ModelSpec,
+    RolloutEngine,
+    Sampling,
+    check_trains,
+)
 from r1lit.verifiers import Grader, check_references
 
 VALIDATION_STREAM = 1 << 32
@@ -17,14 +27,14 @@ UNDECIDED: tuple[Status, ...] = ("timeout", "error")
 
 
 class RolloutModule(PolicyModule):
-    """A policy that draws responses, which a grader and reward functions look at.
+    """A policy that generates responses, which a grader and reward functions look at.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
         rewards: reward functions or plain callables; their weighted sum is the reward.
         sampling: how responses are drawn in training.
         validation_sampling: how they are drawn in evaluation; as in training if left out.
-        engine: draws responses.
+        engine: generates responses; in this process if left out.
         grader: decides about them; Countdown and mathematics if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
@@ -48,7 +58,9 @@ class RolloutModule(PolicyModule):
         self.grader = grader or Grader()
 
     def setup(self, stage: str) -> None:
-        """Check context and gold answers before anything is loaded."""
+        """Check engine, context and gold answers before anything is loaded."""
+        if stage == "fit":
+            check_trains(self.engine)
         super().setup(stage)
         data = self.data
         if data is None or not data.problems:
@@ -56,6 +68,13 @@ class RolloutModule(PolicyModule):
         self._check_context(data, stage)
         for split, problems in data.problems.items():
             check_references(self.grader, problems, f"data.{split}")
+
+    def configure_model(self) -> None:
+        """Load the policy, once, and bind the engine to it."""
+        super().configure_model()
+        self.engine.bind(
+            ModelSpec(name=self.policy_path, tokenizer=self.tokenizer, policy=self.policy)
+        )
 
     def _check_context(self, data: Any, stage: str) -> None:
         limit = self.context_length
@@ -69,7 +88,7 @@ class RolloutModule(PolicyModule):
                 )
 
     def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
-        """Roll out k responses to each held-out problem; callbacks grader what they mean."""
+        """Roll out k responses to each held-out problem; callbacks report on them."""
         return self._evaluate(batch, "val")
 
     def test_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
@@ -95,12 +114,15 @@ class RolloutModule(PolicyModule):
     def _roll_out(self, batch: PromptBatch) -> Rollout:
         worker = self.worker(self.validation_sampling, self.seed + VALIDATION_STREAM)
         rows = range(batch.num_prompts)
-        return worker.collect(self.policy, batch, rows, Timings(), int(self.iteration))
+        return worker.collect(batch, rows, Timings(), int(self.iteration))
 
     def worker(
         self, sampling: Sampling, seed: int, advantage: AdvantageEstimator | None = None
     ) -> RolloutWorker:
-        """Return what collects rollouts; see ``RolloutWorker``."""
+        """Return what collects rollouts, its engine at the policy's present weights."""
+        version = self.trainer.global_step
+        if self.engine.takes_weights and self.engine.version != version:
+            self.engine.update_weights(named_weights(self.policy), version)
         return RolloutWorker(
             engine=self.engine,
             grader=self.grader,
@@ -108,6 +130,7 @@ class RolloutModule(PolicyModule):
             tokenizer=self.tokenizer,
             sampling=sampling,
             seed=seed,
+            device=self.device,
             advantage=advantage,
         )
 
@@ -115,6 +138,11 @@ class RolloutModule(PolicyModule):
         """Let the verifiers' worker processes go."""
         super().teardown(stage)
         self.grader.close()
+
+
+def named_weights(policy: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield the policy's weights and buffers by name, tied ones under each of their names."""
+    yield from policy.state_dict().items()
 
 
 def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:

@@ -9,23 +9,23 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import Generation, Problem, PromptBatch, Rollout
+from r1lit.batches import Problem, PromptBatch, Rollout
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.rollout import Completion
 from r1lit.rollout.groups import join_rollouts
 from r1lit.seeding import generator
 
 
 def roll_out_share(
     worker: RolloutWorker,
-    policy: PreTrainedModel,
     batch: PromptBatch,
     timings: Timings,
     share: float,
     key: str,
 ) -> tuple[Rollout, Tensor]:
-    """Draw responses to a share of the prompts, and take those stored with the other problems.
+    """Generate responses to a share of the prompts, and take those stored with the others.
 
     Which prompt is of which kind depends on (seed, iteration, its place in the iteration) alone.
 
@@ -40,35 +40,19 @@ def roll_out_share(
     stored = [p for p in range(batch.num_prompts) if p not in set(drawn)]
     rollouts = []
     if drawn:
-        rollouts.append(worker.collect(policy, batch, drawn, timings))
+        rollouts.append(worker.collect(batch, drawn, timings))
     if stored:
-        problems = [batch.problems[p] for p in stored]
-        generation = stored_generation(worker.tokenizer, problems, key, policy.device)
-        rollouts.append(worker.judged(generation, batch, stored, timings, batch.iteration))
+        completions = [
+            Completion(
+                token_ids=torch.tensor(stored_tokens(worker.tokenizer, batch.problems[p], key)),
+                finish_reason="stop",
+            )
+            for p in stored
+        ]
+        rollouts.append(worker.grade(completions, batch, stored, timings))
     rollout = join_rollouts(rollouts)
     drawn_B = torch.arange(len(rollout.responses), device=rollout.response_BT.device)
     return rollout, drawn_B < len(drawn) * batch.group_size
-
-
-def stored_generation(
-    tokenizer: PreTrainedTokenizerBase,
-    problems: Sequence[Problem],
-    key: str,
-    device: torch.device,
-) -> Generation:
-    """Return the responses stored with problems, one a problem, each with EOS at its end."""
-    rows = [stored_tokens(tokenizer, problem, key) for problem in problems]
-    width = max(map(len, rows))
-    response_BT = torch.full((len(rows), width), int(tokenizer.pad_token_id))
-    for row, tokens in enumerate(rows):
-        response_BT[row, : len(tokens)] = torch.tensor(tokens)
-    lengths_B = torch.tensor([len(tokens) for tokens in rows])
-    return Generation(
-        response_BT=response_BT.to(device),
-        mask_BT=(torch.arange(width) < lengths_B[:, None]).to(device),
-        logp_BT=torch.zeros(len(rows), width, device=device),
-        finished_B=torch.ones(len(rows), dtype=torch.bool, device=device),
-    )
 
 
 def stored_tokens(tokenizer: PreTrainedTokenizerBase, problem: Problem, key: str) -> list[int]:

@@ -23,30 +23,32 @@ from r1lit.policy.support import enable_packed
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
 
-def read_config(name_or_path: str) -> PretrainedConfig:
+def read_config(name_or_path: str, trust_remote_code: bool = False) -> PretrainedConfig:
     """Read a model's configuration, whatever the model is for.
 
     Raises:
-        ValueError: if there is no such model.
+        ValueError: if there is no such model, or it brings code that is not trusted.
     """
     refuse_missing_directory(name_or_path)
     try:
-        return AutoConfig.from_pretrained(name_or_path)
+        return AutoConfig.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
+        _refuse_code(name_or_path, error)
         raise ValueError(
             f"policy: {name_or_path!r} is neither a directory with a Hugging Face model nor a"
             f" model that can be reached on the hub ({first_line(error)})"
         ) from error
 
 
-def load_config(name_or_path: str) -> PretrainedConfig:
+def load_config(name_or_path: str, trust_remote_code: bool = False) -> PretrainedConfig:
     """Load a causal language model's configuration.
 
     Raises:
         ValueError: if there is no such model, or it is not a causal language model.
     """
-    config = read_config(name_or_path)
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    config = read_config(name_or_path, trust_remote_code)
+    own_code = trust_remote_code and "AutoModelForCausalLM" in getattr(config, "auto_map", {})
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and not own_code:
         raise ValueError(
             f"policy: {name_or_path!r} is a {config.model_type!r} model, not a causal language"
             " model"
@@ -64,7 +66,7 @@ def load_config(name_or_path: str) -> PretrainedConfig:
     return config
 
 
-def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """Load a tokenizer; one without a padding token pads with EOS, which every mask leaves out.
 
     Raises:
@@ -76,8 +78,9 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
         # AutoTokenizer would make an empty one
         raise ValueError(f"policy: the directory {name_or_path!r} holds no tokenizer")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, TypeError, KeyError) as error:
+        _refuse_code(name_or_path, error)
         raise ValueError(
             f"policy: no tokenizer can be loaded from {name_or_path!r} ({first_line(error)})"
         ) from error
@@ -98,6 +101,7 @@ def load_policy(
     dtype: str = "float32",
     attention: str = "sdpa",
     gradient_checkpointing: bool = False,
+    trust_remote_code: bool = False,
 ) -> PreTrainedModel:
     """Load a policy in training mode, or make one with fresh weights of the same architecture.
 
@@ -107,12 +111,15 @@ def load_policy(
     Raises:
         ValueError: if the model cannot be loaded, lacks weights, or has not that ``attention``.
     """
-    config = load_config(name_or_path)
+    config = load_config(name_or_path, trust_remote_code)
     weights_dtype = torch_dtype(dtype)
     if from_scratch:
         try:
             policy = AutoModelForCausalLM.from_config(
-                config, dtype=weights_dtype, attn_implementation=attention
+                config,
+                dtype=weights_dtype,
+                attn_implementation=attention,
+                trust_remote_code=trust_remote_code,
             )
         except (ImportError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
@@ -123,6 +130,7 @@ def load_policy(
                 dtype=weights_dtype,
                 attn_implementation=attention,
                 output_loading_info=True,
+                trust_remote_code=trust_remote_code,
             )
         except OSError as error:
             raise ValueError(
@@ -194,14 +202,28 @@ def refuse_missing_directory(name_or_path: str) -> None:
     """Check that a path that looks like a directory is one with a model's configuration.
 
     Raises:
-        ValueError: if it does not exist or holds no config.json.
+        ValueError: if it does not exist or holds no config.json, or is a URL.
     """
+    if "://" in name_or_path:
+        raise ValueError(
+            f"policy: {name_or_path!r} is a URL; name a directory, or a model on the hub as"
+            " owner/model"
+        )
     path = Path(name_or_path)
     looks_local = path.is_absolute() or name_or_path.startswith(".") or name_or_path.count("/") > 1
     if looks_local and not path.is_dir():
         raise ValueError(f"policy: the directory {name_or_path!r} does not exist")
     if path.is_dir() and not (path / "config.json").is_file():
         raise ValueError(f"policy: the directory {name_or_path!r} holds no config.json")
+
+
+def _refuse_code(name_or_path: str, error: BaseException) -> None:
+    """Raise what is to be said where transformers refuses to run a model's own code."""
+    if "trust_remote_code" in str(error):
+        raise ValueError(
+            f"policy: {name_or_path!r} brings Python code of its own, which runs with your rights;"
+            " read it, then set trust_remote_code: true"
+        ) from error
 
 
 def _cannot_make(name_or_path: str, attention: str, error: BaseException) -> str:

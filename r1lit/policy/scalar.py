@@ -33,15 +33,15 @@ def is_reward_model(config: PretrainedConfig) -> bool:
     return any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
 
 
-def load_reward_config(name_or_path: str) -> PretrainedConfig:
+def load_reward_config(name_or_path: str, trust_remote_code: bool = False) -> PretrainedConfig:
     """Load the configuration of a reward model, or of a policy whose body is to become one.
 
     Raises:
         ValueError: if there is neither, or the reward model gives more than one number.
     """
-    config = read_config(name_or_path)
+    config = read_config(name_or_path, trust_remote_code)
     if not is_reward_model(config):
-        return load_config(name_or_path)
+        return load_config(name_or_path, trust_remote_code)
     if config.num_labels != 1:
         raise ValueError(
             f"policy: {name_or_path!r} gives {config.num_labels} numbers, where a reward model"
@@ -58,6 +58,7 @@ def load_reward_model(
     dtype: str = "float32",
     attention: str = "sdpa",
     gradient_checkpointing: bool = False,
+    trust_remote_code: bool = False,
 ) -> PreTrainedModel:
     """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
 
@@ -72,15 +73,20 @@ def load_reward_model(
         dtype: of the weights.
         attention: Hugging Face attention implementation.
         gradient_checkpointing: trade time for memory.
+        trust_remote_code: run Python code that comes with the model.
 
     Raises:
         ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
     """
-    config = load_reward_config(name_or_path)
+    config = load_reward_config(name_or_path, trust_remote_code)
     new = from_scratch or not is_reward_model(config)
     config.num_labels = 1
     config.pad_token_id = pad_id
-    options = {"dtype": torch_dtype(dtype), "attn_implementation": attention}
+    options = {
+        "dtype": torch_dtype(dtype),
+        "attn_implementation": attention,
+        "trust_remote_code": trust_remote_code,
+    }
     missing: list[str] = []
     try:
         if from_scratch:

@@ -70,33 +70,42 @@ class ModelTeacher(Teacher):
         path: a Hugging Face directory, or a model's name on the hub.
         dtype: of the weights. They are never updated, so bfloat16 loses little and halves memory.
         attention: Hugging Face attention implementation.
+        trust_remote_code: run Python code that comes with the model; it has your rights.
     """
 
     full_distributions = True
 
-    def __init__(self, path: str, dtype: str = "float32", attention: str = "sdpa") -> None:
+    def __init__(
+        self,
+        path: str,
+        dtype: str = "float32",
+        attention: str = "sdpa",
+        trust_remote_code: bool = False,
+    ) -> None:
         self.name = path
+        self._trust = trust_remote_code
         self._options = {"dtype": dtype, "attention": attention}
         self._model: PreTrainedModel | None = None
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer."""
         try:
-            return load_tokenizer(self.name)
+            return load_tokenizer(self.name, self._trust)
         except ValueError as error:
             raise _of_teacher(error) from error
 
     def context_length(self) -> int | None:
         """Return what the configuration says."""
         try:
-            return context_length(load_config(self.name))
+            return context_length(load_config(self.name, self._trust))
         except ValueError as error:
             raise _of_teacher(error) from error
 
     def check_documents(self) -> None:
         """Check attention and layers; see ``refuse_leaking``."""
         try:
-            refuse_leaking(self.name, load_config(self.name), self._options["attention"])
+            config = load_config(self.name, self._trust)
+            refuse_leaking(self.name, config, self._options["attention"])
         except ValueError as error:
             raise _of_teacher(error) from error
 
@@ -104,7 +113,11 @@ class ModelTeacher(Teacher):
         """Load the weights, once, and move them to the device."""
         if self._model is None:
             try:
-                model = load_policy(self.name, **self._options)  # type: ignore[arg-type]
+                model = load_policy(
+                    self.name,
+                    trust_remote_code=self._trust,
+                    **self._options,  # type: ignore[arg-type]
+                )
             except ValueError as error:
                 raise _of_teacher(error) from error
             self._model = model.eval().requires_grad_(False)

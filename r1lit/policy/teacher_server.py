@@ -60,6 +60,7 @@ class ServerTeacher(Teacher):
         backoff_s: the pause before the first retry, in seconds; it doubles.
         api_key_env: the environment variable that holds the key, if the server wants one.
         extra: more keys for the body of every request.
+        trust_remote_code: run Python code that comes with the tokenizer; it has your rights.
     """
 
     full_distributions = False
@@ -78,6 +79,7 @@ class ServerTeacher(Teacher):
         backoff_s: float = 1.0,
         api_key_env: str = "OPENAI_API_KEY",
         extra: dict[str, Any] | None = None,
+        trust_remote_code: bool = False,
     ) -> None:
         if top_k < 0:
             raise ValueError(f"top_k: {top_k} is negative; 0 asks for no other than the text's own")
@@ -99,6 +101,7 @@ class ServerTeacher(Teacher):
             api_key_env=api_key_env,
         )
         self._tokenizer_path = tokenizer
+        self._trust = trust_remote_code
         self._tokenizer: PreTrainedTokenizerBase | None = None
         self._ids: dict[str, int] | None = None
         self._sizes: tuple[int, int] | None = None
@@ -107,7 +110,7 @@ class ServerTeacher(Teacher):
         """Load the tokenizer, once."""
         if self._tokenizer is None:
             try:
-                self._tokenizer = load_tokenizer(self._tokenizer_path)
+                self._tokenizer = load_tokenizer(self._tokenizer_path, self._trust)
             except ValueError as error:
                 raise ValueError(f"teacher: {str(error).removeprefix('policy: ')}") from error
         return self._tokenizer
@@ -221,7 +224,9 @@ class ServerTeacher(Teacher):
         if self._sizes is None:
             num_tokens = len(self.tokenizer())
             try:
-                config = load_config(self._tokenizer_path).get_text_config(decoder=True)
+                config = load_config(self._tokenizer_path, self._trust).get_text_config(
+                    decoder=True
+                )
                 self._sizes = num_tokens, max(num_tokens, config.vocab_size)
             except ValueError:  # a tokenizer alone
                 self._sizes = num_tokens, num_tokens

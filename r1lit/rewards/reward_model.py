@@ -56,6 +56,7 @@ class RewardModel(RewardFunction):
         device: where it is computed; the current GPU if there is one.
         dtype: of the weights.
         attention: Hugging Face attention implementation.
+        trust_remote_code: run Python code that comes with the model; it has your rights.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class RewardModel(RewardFunction):
         device: str | None = None,
         dtype: str = "float32",
         attention: str = "sdpa",
+        trust_remote_code: bool = False,
     ) -> None:
         super().__init__(weight)
         if clip is not None and not clip > 0:
@@ -82,13 +84,13 @@ class RewardModel(RewardFunction):
             raise ValueError(f"batch_tokens: {batch_tokens} is not at least 1")
         self.name = name
         self.path = path
-        self.config = load_reward_config(path)
+        self.config = load_reward_config(path, trust_remote_code)
         if not is_reward_model(self.config):
             raise ValueError(
                 f"path: {path!r} holds a language model, not a reward model; RewardModule makes one"
                 " of it"
             )
-        self.tokenizer = load_tokenizer(path)
+        self.tokenizer = load_tokenizer(path, trust_remote_code)
         self.score_on = cast(ScoreOn, _as_trained(self.config, path, "score_on", score_on))
         self.template = _as_trained(self.config, path, "template", template)
         reference_statistic(self.config, MEAN)
@@ -101,6 +103,7 @@ class RewardModel(RewardFunction):
         self.device = device
         self._dtype = dtype
         self._attention = attention
+        self._trust_remote_code = trust_remote_code
         self._model: PreTrainedModel | None = None
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
@@ -140,6 +143,7 @@ class RewardModel(RewardFunction):
                     pad_id=self.tokenizer.pad_token_id,
                     dtype=self._dtype,
                     attention=self._attention,
+                    trust_remote_code=self._trust_remote_code,
                 )
                 self._model = model.eval().requires_grad_(False).to(device)
         return self._model

@@ -1,20 +1,27 @@
-"""Rollouts: engines that draw groups of responses from a policy."""
+"""Rollouts: engines that generate completions from a policy."""
 
-from r1lit.rollout.engine import OnEnd, RolloutEngine
+from r1lit.rollout.engine import (
+    Completion,
+    ModelSpec,
+    OnFinished,
+    Request,
+    RolloutEngine,
+    check_trains,
+    texts_of,
+)
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.server import ServerEngine
-from r1lit.rollout.text import Draw, PolicyEngine, Request, Source, TextEngine
 
 __all__ = [
-    "Draw",
+    "Completion",
     "InProcessEngine",
-    "OnEnd",
-    "PolicyEngine",
+    "ModelSpec",
+    "OnFinished",
     "Request",
     "RolloutEngine",
     "Sampling",
     "ServerEngine",
-    "Source",
-    "TextEngine",
+    "check_trains",
+    "texts_of",
 ]

@@ -1,41 +1,196 @@
-"""What a rollout engine is: it turns prompts into groups of responses."""
+"""The interface of rollout engines: requests in, completions out.
+
+An engine is bound once to a model. Training, evaluation and curation all generate through it:
+
+    engine.bind(ModelSpec(name=..., tokenizer=..., policy=...))
+    engine.update_weights(named_tensors, version)      # after the weights changed
+    completions = engine.generate(requests)
+
+T response tokens
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from r1lit.batches import Generation
 from r1lit.rollout.sampling import Sampling
 
-OnEnd = Callable[[Sequence[int], Sequence[Sequence[int]]], None]
-"""Takes rows that have finished, and the tokens of each through its EOS or stop string."""
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Asks for one completion of ``prompt`` (token ids) for each of ``samples``.
+
+    A completion is a function of its prompt and of (seed, iteration, sample), as far as the engine
+    can promise; ``samples`` are the names under which an iteration draws, in any order.
+    """
+
+    prompt: tuple[int, ...]
+    samples: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+    iteration: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """What an engine returns for one sample of a request.
+
+    ``token_ids`` (T, long) and ``logps`` (T, float32) hold the response with its end token and
+    without padding; they may be views, on any device. ``logps`` are log-probabilities of the
+    sampled tokens, log softmax(logits / temperature). ``finish_reason`` is "length" where
+    ``max_tokens`` cut the response. ``version`` is that of the weights, where the engine knows it.
+    An engine that returns no tokens gives ``text`` and ``num_tokens`` instead.
+    """
+
+    token_ids: Tensor | None = None
+    logps: Tensor | None = None
+    finish_reason: FinishReason
+    version: int | None = None
+    text: str | None = None
+    num_tokens: int = 0
+    """Response tokens, the end token included; counted from ``token_ids`` where there are any."""
+
+    def __post_init__(self) -> None:
+        assert self.token_ids is not None or self.text is not None, "a completion of nothing"
+        if self.token_ids is not None:
+            object.__setattr__(self, "num_tokens", len(self.token_ids))
+            assert self.logps is None or self.logps.shape == self.token_ids.shape
+
+    @property
+    def finished(self) -> bool:
+        """Whether the response ended by itself."""
+        return self.finish_reason == "stop"
+
+
+OnFinished = Callable[[Sequence[int], Sequence[Completion]], None]
+"""Takes indices of completions, counted over all samples of all requests, and the completions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """The model an engine generates from: its name and tokenizer, and its weights if loaded."""
+
+    name: str
+    tokenizer: PreTrainedTokenizerBase
+    policy: PreTrainedModel | None = None
+
+    def end_ids(self) -> tuple[int, ...]:
+        """Return the ids of the tokens that end a response.
+
+        These are the tokenizer's EOS and every ``eos_token_id`` of the policy's generation config,
+        which may list several (Gemma 3 and Phi-3 end a chat turn with a token of its own).
+        """
+        listed = getattr(getattr(self.policy, "generation_config", None), "eos_token_id", None)
+        ids = listed if isinstance(listed, list | tuple) else [listed]
+        return tuple(sorted({int(i) for i in (self.tokenizer.eos_token_id, *ids) if i is not None}))
 
 
 class RolloutEngine(ABC):
-    """Draws responses from a policy."""
+    """Generates completions. A subclass defines ``generate``."""
+
+    needs_policy = True
+    """Whether ``ModelSpec.policy`` must be loaded in this process."""
+    returns_tokens: bool = True
+    """Whether completions hold token ids and log-probs, which training needs."""
+    takes_weights: bool = True
+    """Whether ``update_weights`` reaches the sampler, which training needs."""
+
+    model: ModelSpec
+    version: int | None = None
+
+    def bind(self, model: ModelSpec) -> None:
+        """Generate from ``model`` from now on."""
+        self.model = model
+        self.version = None
 
     @abstractmethod
     def generate(
-        self,
-        policy: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Sequence[Sequence[int]],
-        *,
-        group_size: int,
-        sampling: Sampling,
-        seed: int,
-        iteration: int,
-        samples: Sequence[int],
-        on_end: OnEnd | None = None,
-    ) -> Generation:
-        """Draw ``group_size`` responses to each of P prompts: B = P * G rows, prompt-major.
+        self, requests: Sequence[Request], on_finished: OnFinished | None = None
+    ) -> list[Completion]:
+        """Return the completions of all requests, request by request, in the order of samples.
 
-        Row ``b`` is sample ``samples[b]`` of its iteration. Its tokens are a function of
-        (seed, iteration, sample) and of its prompt, up to the rounding of logits.
-
-        ``on_end`` is told of rows as they finish, each at most once, from this thread. An engine
-        that cannot tell tells nothing; rows cut at the token limit are not told of either.
+        ``on_finished`` may be called with completions as they end, each at most once, from one
+        thread at a time, which need not be this one. Engines may never call it.
         """
+
+    def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:
+        """Generate, and call ``on_finished`` exactly once with each completion; return none.
+
+        Engines that override it hold only the completions under way in memory.
+        """
+        left = set(range(sum(len(request.samples) for request in requests)))
+
+        def finished(indices: Sequence[int], completions: Sequence[Completion]) -> None:
+            left.difference_update(indices)
+            on_finished(indices, completions)
+
+        completions = self.generate(requests, finished)
+        rest = sorted(left)
+        if rest:
+            on_finished(rest, [completions[index] for index in rest])
+
+    def update_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Generate from these named tensors from now on, and call them ``version``.
+
+        An engine that shares the policy's memory need not read them.
+        """
+        self.version = version
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a report says about this engine."""
+        return {"engine": type(self).__name__}
+
+
+def collect(
+    stream: Callable[[Sequence[Request], OnFinished], None],
+    requests: Sequence[Request],
+    on_finished: OnFinished | None,
+) -> list[Completion]:
+    """Return what ``stream`` hands over, in order: ``generate`` of an engine that streams."""
+    done: dict[int, Completion] = {}
+
+    def finished(indices: Sequence[int], completions: Sequence[Completion]) -> None:
+        done.update(zip(indices, completions, strict=True))
+        if on_finished is not None:
+            on_finished(indices, completions)
+
+    stream(requests, finished)
+    return [done[index] for index in range(len(done))]
+
+
+def check_trains(engine: RolloutEngine) -> None:
+    """Check that a policy can be trained on what the engine generates.
+
+    Raises:
+        ValueError: if completions have no tokens, or new weights do not reach the sampler.
+    """
+    name, instead = type(engine).__name__, "use r1lit.rollout.InProcessEngine"
+    if not engine.returns_tokens:
+        raise ValueError(
+            f"engine: {name} returns no token ids and log-probs, which training needs; {instead}"
+        )
+    if not engine.takes_weights:
+        raise ValueError(
+            f"engine: {name} cannot be given the weights that each update makes, which training"
+            f" needs; {instead}"
+        )
+
+
+def texts_of(completions: Sequence[Completion], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return completions as texts, without special tokens."""
+    texts = []
+    for completion in completions:
+        text: Any = completion.text
+        if text is None:
+            assert completion.token_ids is not None
+            text = tokenizer.decode(completion.token_ids.tolist(), skip_special_tokens=True)
+        texts.append(text)
+    return texts

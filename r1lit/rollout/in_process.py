@@ -6,19 +6,26 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
-from r1lit.batches import Generation
 from r1lit.cpu.machine import no_garbage_collection
 from r1lit.policy import is_packed
 from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding
-from r1lit.rollout.engine import OnEnd, RolloutEngine
+from r1lit.rollout.engine import (
+    Completion,
+    FinishReason,
+    ModelSpec,
+    OnFinished,
+    Request,
+    RolloutEngine,
+    collect,
+)
 from r1lit.rollout.randomness import Uniforms
 from r1lit.rollout.sampling import Sampling, choose
 from r1lit.rollout.shared_prompts import (
@@ -32,16 +39,34 @@ from r1lit.rollout.shared_prompts import (
 
 COMPACT_BELOW = 0.8
 Stopper = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+Row = tuple[int, int]  # place among all completions, sample
 NEEDED = ("position_ids", "past_key_values", "attention_mask", "logits_to_keep")
 
 
-class InProcessEngine(RolloutEngine):
-    """Prefills each prompt once a group, and decodes all rows together.
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Rows that decode together: ``group_size`` samples of each prompt, prompt-major.
 
-    A group's prompt is kept once and read once a step, all in the dtype that training computes in
-    (bfloat16 under ``precision: bf16-mixed``), where the policy can attend so; otherwise rows
-    decode with Hugging Face's own caches. Finished rows leave the batch once a fifth of it has
-    finished.
+    ``samples`` and ``indices`` (the rows' places among all completions) have one entry a row.
+    """
+
+    prompts: list[tuple[int, ...]]
+    group_size: int
+    samples: list[int]
+    indices: list[int]
+    sampling: Sampling
+    seed: int
+    iteration: int
+
+
+class InProcessEngine(RolloutEngine):
+    """Generates with the policy in this process, whose weights it shares.
+
+    Neighbouring requests of one prompt are a group: its prompt is prefilled and kept once and read
+    once a step, all in the dtype that training computes in (bfloat16 under ``precision:
+    bf16-mixed``), where the policy can attend so; otherwise rows decode with Hugging Face's own
+    caches. Finished rows leave the batch once a fifth of it has finished. A completion depends on
+    its prompt and (seed, iteration, sample) alone, up to the rounding of logits.
 
     Args:
         max_rows: how many rows decode at a time (None: all of them); memory depends on it, tokens
@@ -56,156 +81,136 @@ class InProcessEngine(RolloutEngine):
         self.max_rows = max_rows
         self._run_layer = Compiled(run_layer) if compile else run_layer
         self._choose = Compiled(choose) if compile else choose
-        self._shares_prompts: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
-    @torch.no_grad()
+    def bind(self, model: ModelSpec) -> None:
+        """Share the weights of ``model.policy`` from now on."""
+        assert model.policy is not None, "the in-process engine needs a loaded policy"
+        super().bind(model)
+        self._shares_prompts: bool | None = None
+
     def generate(
-        self,
-        policy: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Sequence[Sequence[int]],
-        *,
-        group_size: int,
-        sampling: Sampling,
-        seed: int,
-        iteration: int,
-        samples: Sequence[int],
-        on_end: OnEnd | None = None,
-    ) -> Generation:
-        """Draw responses; see ``RolloutEngine.generate``.
+        self, requests: Sequence[Request], on_finished: OnFinished | None = None
+    ) -> list[Completion]:
+        """Return the completions; see ``RolloutEngine.generate``.
 
         Raises:
-            ValueError: if the policy's ``forward`` lacks what cached decoding needs.
+            ValueError: if the policy's ``forward`` lacks what cached decoding needs, or if its
+                log-probs are not finite.
         """
-        assert len(samples) == len(prompts) * group_size, (len(samples), len(prompts), group_size)
+        return collect(self.stream, requests, on_finished)
+
+    @torch.no_grad()
+    def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:
+        """Hand completions over as they end; see ``RolloutEngine.stream`` and ``generate``."""
+        policy = self.model.policy
+        assert policy is not None
         check_decodable(policy)
-        parts, done = [], 0
         with evaluating(policy), no_garbage_collection(), any_sizes():
             decoder = self._decoder(policy)
-            for chosen, size in self._shares(len(prompts), group_size):
-                rows = range(done, done + len(chosen) * size)
-                done = rows.stop
-                parts.append(
-                    self._decode(
-                        decoder or policy,
-                        tokenizer,
-                        [prompts[p] for p in chosen],
-                        size,
-                        sampling,
-                        seed,
-                        iteration,
-                        [samples[row] for row in rows],
-                        None if on_end is None else partial(_end_of_part, on_end, rows.start),
-                    )
-                )
-        return join(parts, pad=int(tokenizer.pad_token_id))
-
-    def _shares(self, num_prompts: int, group_size: int) -> Iterator[tuple[range, int]]:
-        """Yield which prompts are decoded together, and how many rows of each; in row order."""
-        limit = num_prompts * group_size if self.max_rows is None else self.max_rows
-        together = max(1, limit // group_size)
-        for start in range(0, num_prompts, together):
-            for row in range(0, group_size, limit):
-                chosen = range(start, min(start + together, num_prompts))
-                yield chosen, min(limit, group_size - row)
+            for batch in batches(requests, self.max_rows):
+                self._decode(decoder or policy, batch, on_finished)
 
     def _decoder(self, policy: PreTrainedModel) -> Decoder | None:
         """Return the policy made ready to decode over shared prompts, or None if it cannot be."""
         if not is_packed(policy):
             return None
-        if policy not in self._shares_prompts:
+        if self._shares_prompts is None:
             reason = why_not_shared(policy)
-            self._shares_prompts[policy] = reason is None
+            self._shares_prompts = reason is None
             if reason is not None:
                 warnings.warn(
                     f"policy: {type(policy).__name__} decodes with Hugging Face's caches, which is"
                     f" slower than over shared prompts: {reason}",
                     stacklevel=2,
                 )
-        if not self._shares_prompts[policy]:
+        if not self._shares_prompts:
             return None
         return Decoder(policy, compute_dtype(policy), self._run_layer)
 
     def _decode(
-        self,
-        policy: PreTrainedModel | Decoder,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Sequence[Sequence[int]],
-        group_size: int,
-        sampling: Sampling,
-        seed: int,
-        iteration: int,
-        samples: Sequence[int],
-        on_end: OnEnd | None,
-    ) -> Generation:
-        if len(samples) == 1 and isinstance(policy, Decoder):
+        self, policy: PreTrainedModel | Decoder, batch: Batch, on_finished: OnFinished
+    ) -> None:
+        """Decode the rows of a batch to their ends."""
+        if len(batch.samples) == 1 and isinstance(policy, Decoder):
             # code compiled for one row adds up in another order: draw it twice, keep it once
-            twice = self._decode(
-                *(policy, tokenizer, prompts, 2, sampling, seed, iteration, [*samples, *samples]),
-                None if on_end is None else lambda _, tokens: on_end([0], tokens[:1]),
-            )
-            return Generation(**{name: value[:1] for name, value in vars(twice).items()})
-        pad = int(tokenizer.pad_token_id)
+            batch = replace(batch, group_size=2, samples=batch.samples * 2)
+        pad, sampling = int(self.model.tokenizer.pad_token_id), batch.sampling
         decoding: Decoding
         if isinstance(policy, Decoder):
-            decoding = SharedPromptDecoding(policy, prompts, group_size)
+            decoding = SharedPromptDecoding(policy, batch.prompts, batch.group_size)
         else:
-            decoding = CachedDecoding(policy, prompts, group_size, pad)
+            decoding = CachedDecoding(policy, batch.prompts, batch.group_size, pad)
         logits_RV = decoding.first_logits_RV
         device = logits_RV.device
-        num_rows, limit = len(prompts) * group_size, sampling.max_tokens
-        uniforms = Uniforms(seed, iteration, samples, device)
-        ended = self.stopper(tokenizer, sampling, samples)
+        num_rows, limit = len(batch.samples), sampling.max_tokens
+        uniforms = Uniforms(batch.seed, batch.iteration, batch.samples, device)
+        ended = self.stopper(sampling, batch.samples)
         response_BT = torch.full((num_rows, limit), pad, device=device)
         logp_BT = torch.zeros(num_rows, limit, device=device)
         length_B = torch.full((num_rows,), limit, device=device)
-        finished_B = torch.zeros(num_rows, dtype=torch.bool, device=device)
         row_R = torch.arange(num_rows, device=device)  # which row each row of the batch is
+        alive_R = torch.ones(num_rows, dtype=torch.bool, device=device)
+        left = dict(enumerate(batch.indices))  # rows not handed over, and their indices
+        num_alive, every = num_rows, check_every(device)
+
+        def hand_over(rows: list[int], reason: FinishReason) -> None:
+            rows = [row for row in rows if row in left]
+            if not rows:
+                return
+            completions = [
+                Completion(
+                    token_ids=response_BT[row, :length],
+                    logps=logp_BT[row, :length],
+                    finish_reason=reason,
+                    version=self.version,
+                )
+                for row, length in zip(rows, length_B[rows].tolist(), strict=True)
+            ]
+            on_finished([left.pop(row) for row in rows], completions)
+
         for token in range(limit):
             token_R, logp_R = self._choose(logits_RV, uniforms.at(token, row_R), sampling)
             # a row that finished but has not left yet decodes on; nothing of it is kept
-            alive_R = ~finished_B[row_R]
-            kept = row_R[alive_R]
-            response_BT[kept, token] = token_R[alive_R]
-            logp_BT[kept, token] = logp_R[alive_R]
-            done = kept[ended(token_R[alive_R], response_BT, kept, token)]
-            finished_B[done] = True
-            length_B[done] = token + 1
-            if on_end is not None and len(done):
-                on_end(done.tolist(), response_BT[done, : token + 1].tolist())
-            alive_R = ~finished_B[row_R]
-            num_alive = int(alive_R.sum())
-            if num_alive == 0 or token + 1 == limit:
-                break
-            if num_alive < COMPACT_BELOW * len(row_R):
-                keep = at_least_two(alive_R.nonzero().squeeze(-1), len(row_R))
-                decoding.keep(keep)
-                row_R, token_R = row_R[keep], token_R[keep]
+            response_BT[row_R, token] = token_R.where(alive_R, pad)
+            logp_BT[row_R, token] = logp_R.where(alive_R, 0.0)
+            done_R = alive_R & ended(token_R, response_BT, row_R, token)
+            length_B[row_R] = length_B[row_R].where(~done_R, token + 1)
+            alive_R = alive_R & ~done_R
+            last = token + 1 == limit
+            if last or (token + 1) % every == 0:
+                before, num_alive = num_alive, int(alive_R.sum())
+                if num_alive < before:
+                    hand_over(row_R[~alive_R].tolist(), "stop")
+                if num_alive == 0 or last:
+                    break
+                if num_alive < COMPACT_BELOW * len(row_R):
+                    keep = at_least_two(alive_R.nonzero().squeeze(-1), len(row_R))
+                    decoding.keep(keep)
+                    row_R, token_R, alive_R = row_R[keep], token_R[keep], alive_R[keep]
             logits_RV = decoding.step(token_R)
-        width = int(length_B.max())
-        mask_BT = torch.arange(width, device=device) < length_B[:, None]
-        return Generation(
-            response_BT=response_BT[:, :width],
-            mask_BT=mask_BT,
-            logp_BT=logp_BT[:, :width],
-            finished_B=finished_B,
-        )
+        if not bool(logp_BT.isfinite().all()):
+            raise ValueError(
+                f"policy: its log-probs are not finite in iteration {batch.iteration}, so its"
+                " weights are broken or its dtype is too coarse; in training resume from the last"
+                " checkpoint, with less learning rate"
+            )
+        hand_over(list(left), "length")
 
-    def stopper(
-        self, tokenizer: PreTrainedTokenizerBase, sampling: Sampling, samples: Sequence[int]
-    ) -> Stopper:
+    def stopper(self, sampling: Sampling, samples: Sequence[int]) -> Stopper:
         """Return the function that says which rows end with the token they just got.
 
         It is called with the rows' tokens, all responses so far, the rows' indices and the token's;
         row ``r`` is the one named ``samples[r]``. A subclass may end rows by another rule.
         """
-        eos = int(tokenizer.eos_token_id)
+        tokenizer, ends = self.model.tokenizer, self.model.end_ids()
         stop = tuple(sampling.stop)
         # a stop string of n characters lies within the last n tokens, or n more when they are bytes
         window = 2 * max((len(s.encode()) for s in stop), default=0)
 
         def ended(token_R: Tensor, response_BT: Tensor, rows: Tensor, token: int) -> Tensor:
-            done_R = token_R == eos
+            done_R = token_R == ends[0]
+            for end in ends[1:]:
+                done_R = done_R | (token_R == end)
             if stop:
                 tails = response_BT[rows, max(0, token + 1 - window) : token + 1]
                 texts = tokenizer.batch_decode(tails, skip_special_tokens=False)
@@ -216,11 +221,47 @@ class InProcessEngine(RolloutEngine):
         return ended
 
 
-def _end_of_part(
-    on_end: OnEnd, start: int, rows: Sequence[int], tokens: Sequence[Sequence[int]]
-) -> None:
-    """Tell ``on_end`` of rows of a part of the batch that begins at row ``start``."""
-    on_end([start + row for row in rows], tokens)
+def check_every(device: torch.device) -> int:
+    """Return after how many tokens to see which rows have ended: it makes the host wait."""
+    return 1 if device.type == "cpu" else 16
+
+
+def batches(requests: Sequence[Request], max_rows: int | None) -> Iterator[Batch]:
+    """Yield which rows decode together, at most ``max_rows`` at a time.
+
+    Neighbouring requests of one prompt and one sampling are a group. Groups of one size go
+    together, larger ones first; a group above ``max_rows`` is split.
+    """
+    by_kind: dict[tuple[int, Sampling, int, int], list[tuple[tuple[int, ...], list[Row]]]] = {}
+    index = 0
+    for _, group in groupby(requests, lambda r: (r.prompt, r.sampling, r.seed, r.iteration)):
+        neighbours = list(group)
+        samples = [sample for request in neighbours for sample in request.samples]
+        rows = list(enumerate(samples, start=index))
+        index += len(rows)
+        first = neighbours[0]
+        kind = (len(rows), first.sampling, first.seed, first.iteration)
+        by_kind.setdefault(kind, []).append((first.prompt, rows))
+    for (size, sampling, seed, iteration), groups in sorted(
+        by_kind.items(), key=lambda item: -item[0][0]
+    ):
+        limit = max_rows or size * len(groups)
+        together = max(1, limit // size)
+        for start in range(0, len(groups), together):
+            for row in range(0, size, limit):
+                some = [
+                    (prompt, rows[row : row + limit])
+                    for prompt, rows in groups[start : start + together]
+                ]
+                yield Batch(
+                    prompts=[prompt for prompt, _ in some],
+                    group_size=len(some[0][1]),
+                    samples=[sample for _, rows in some for _, sample in rows],
+                    indices=[index for _, rows in some for index, _ in rows],
+                    sampling=sampling,
+                    seed=seed,
+                    iteration=iteration,
+                )
 
 
 def check_decodable(policy: PreTrainedModel) -> None:
@@ -236,24 +277,6 @@ def check_decodable(policy: PreTrainedModel) -> None:
             f"policy: {type(policy).__name__} takes no {', '.join(lacking)}, which the in-process"
             " rollout engine decodes with; a Llama- or Qwen-like policy does"
         )
-
-
-def join(parts: Sequence[Generation], pad: int) -> Generation:
-    """Put generations below each other, padded to the longest."""
-    if len(parts) == 1:
-        return parts[0]
-    width = max(part.response_BT.shape[1] for part in parts)
-
-    def stack(tensors: list[Tensor], value: float) -> Tensor:
-        padded = [torch.nn.functional.pad(t, (0, width - t.shape[1]), value=value) for t in tensors]
-        return torch.cat(padded)
-
-    return Generation(
-        response_BT=stack([part.response_BT for part in parts], pad),
-        mask_BT=stack([part.mask_BT for part in parts], False),
-        logp_BT=stack([part.logp_BT for part in parts], 0.0),
-        finished_B=torch.cat([part.finished_B for part in parts]),
-    )
 
 
 @contextmanager

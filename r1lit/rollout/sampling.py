@@ -37,6 +37,7 @@ class Sampling:
             raise ValueError(f"max_tokens: {self.max_tokens} is not at least 1")
         if isinstance(self.stop, str) or any(not s for s in self.stop):
             raise ValueError(f"stop: {self.stop!r} is not a list of non-empty strings")
+        object.__setattr__(self, "stop", tuple(self.stop))  # hashable
 
 
 def choose(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:

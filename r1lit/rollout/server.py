@@ -1,7 +1,8 @@
-"""Responses from any OpenAI-compatible server: vLLM, ``transformers serve`` and the like."""
+"""Completions from any OpenAI-compatible server: vLLM, ``transformers serve`` and the like."""
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Sequence
@@ -9,27 +10,30 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.client import Client, MalformedReply, PermanentError, only_choice, token_count
+from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine, collect
 from r1lit.rollout.sameness import Sameness
 from r1lit.rollout.sampling import Sampling
-from r1lit.rollout.text import Draw, Finished, Request, Source, TextEngine
 from r1lit.seeding import generator
 
 
-class ServerEngine(TextEngine):
+class ServerEngine(RolloutEngine):
     """Asks ``/v1/completions``, many requests at a time, and again while the server is down.
 
-    The prompt is templated here, so the server needs no chat template. Each request has a seed of
-    its own, made of (seed, iteration, sample). Whether equal seeds give equal responses is the
+    The prompt is templated here, so the server needs no chat template. Each completion has a seed
+    of its own, made of (seed, iteration, sample). Whether equal seeds give equal responses is the
     server's affair: batches and kernels round differently.
 
-    vLLM is recognised by its ``/version``. It gets the prompt's token ids, ``top_k`` -1
-    and ``repetition_penalty`` 1, because it would otherwise take these two from the model's
-    ``generation_config.json``. Other servers get text, without the BOS that they add themselves,
-    and fill in what was not asked as they are set up. If all responses to a prompt turn out to be
-    the same at a temperature above 0, there is a warning.
+    vLLM is recognised by its ``/version``. It gets the prompt's token ids and returns the
+    response's; ``top_k`` -1 and ``repetition_penalty`` 1 are sent because it would otherwise take
+    these two from the model's ``generation_config.json``. Other servers get and return text,
+    without the BOS that they add themselves, and fill in what was not asked as they are set up. If
+    all responses to a prompt turn out to be the same at a temperature above 0, there is a warning.
+
+    A server keeps the weights it was started with: it serves evaluation and curation, not training.
 
     A reply that cannot be read, in all its tries, costs one response: it is empty and not finished,
     and a warning gives the reason.
@@ -42,10 +46,14 @@ class ServerEngine(TextEngine):
         max_retries: how often a request is made again; see ``Client``.
         backoff_s: the pause before the first retry, in seconds; it doubles.
         api_key_env: the environment variable that holds the key, if the server wants one.
+        log_probs: whether to ask vLLM for the log-prob of each token, some 100 bytes a token. They
+            are those of the sampled distribution at temperature 1, or where the server runs with
+            ``--logprobs-mode processed_logprobs``.
         extra: more keys for the body of every request.
     """
 
     needs_policy = False
+    takes_weights = False
 
     def __init__(
         self,
@@ -56,6 +64,7 @@ class ServerEngine(TextEngine):
         max_retries: int = 6,
         backoff_s: float = 1.0,
         api_key_env: str = "OPENAI_API_KEY",
+        log_probs: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> None:
         if concurrency < 1:
@@ -67,70 +76,79 @@ class ServerEngine(TextEngine):
             backoff_s=backoff_s,
             api_key_env=api_key_env,
         )
-        self.model = model
+        self.served_name = model
         self.concurrency = concurrency
+        self.log_probs = log_probs
         self.extra = dict(extra or {})
         self.sameness = Sameness(base_url)
 
+    @property
+    def returns_tokens(self) -> bool:  # type: ignore[override]
+        """Whether the server is vLLM and is asked for log-probs; False where nobody answers."""
+        if not self.log_probs:
+            return False
+        once = Client(
+            self.client.base_url,
+            timeout_s=10.0,
+            max_retries=0,
+            api_key_env=self.client.api_key_env,
+        )
+        try:
+            return is_vllm(once)
+        except ValueError:
+            return False
+
     def describe(self) -> dict[str, Any]:
-        """Return what a table should say about this engine."""
+        """Return what a report says about this engine."""
         return {"engine": "ServerEngine", "extra": self.extra}
 
-    def draw(
-        self,
-        source: Source,
-        requests: Sequence[Request],
-        *,
-        sampling: Sampling,
-        seed: int,
-        iteration: int,
-        finished: Finished,
-    ) -> None:
-        """Draw from the server; see ``TextEngine.draw``.
+    def generate(
+        self, requests: Sequence[Request], on_finished: OnFinished | None = None
+    ) -> list[Completion]:
+        """Return the completions; see ``RolloutEngine.generate`` and ``stream``."""
+        return collect(self.stream, requests, on_finished)
+
+    def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:
+        """Hand completions over as they come; see ``RolloutEngine.stream``.
 
         Raises:
             ValueError: if the server refuses a request or gives no answer in all its tries. No
                 further request is begun then; those under way are waited for and handed over.
         """
-        if not requests:
+        asked = [(request, sample) for request in requests for sample in request.samples]
+        if not asked:
             return
-        fixed = self._fixed(source, sampling)
-        as_tokens = self._is_vllm()
-        if as_tokens:
-            fixed = {"top_k": sampling.top_k or -1, "repetition_penalty": 1.0, **fixed}
-            if sampling.stop:
-                fixed = {"include_stop_str_in_output": True, **fixed}
+        tokens = is_vllm(self.client)
+        texts: dict[tuple[int, ...], str] = {}
+        if not tokens:
+            texts = as_texts(self.model.tokenizer, {request.prompt for request in requests})
         stop, lock = threading.Event(), threading.Lock()
         failures: list[BaseException] = []  # the first broke; those after it were stopped
-        texts: dict[tuple[int, ...], str] = {}
-        if not as_tokens:
-            texts = _as_texts(source.tokenizer, {request.prompt for request in requests})
 
         def ask(index: int) -> None:
             if stop.is_set():
                 return
-            request = requests[index]
-            prompt = list(request.prompt) if as_tokens else texts[request.prompt]
-            named = generator(seed, "server", iteration, request.sample)
-            payload = {**fixed, "prompt": prompt, "seed": int(named.integers(2**31))}
+            request, sample = asked[index]
+            prompt = list(request.prompt) if tokens else texts[request.prompt]
             try:
-                read = partial(_read, tokenizer=source.tokenizer)
+                body = self._body(request, sample, prompt, tokens)
                 try:
-                    draw = self.client.request("completions", read, payload, stop)
+                    read = partial(self._read, tokens=tokens)
+                    completion = self.client.request("completions", read, body, stop)
                 except MalformedReply as error:
                     warnings.warn(f"one response is left empty: {error}", stacklevel=2)
-                    draw = Draw(text="", num_tokens=0, finished=False)
+                    completion = Completion(text="", finish_reason="length")
                 with lock:
-                    finished(index, draw)
-                    if fixed["temperature"] > 0 and draw.num_tokens:
-                        self.sameness.add(request.prompt, draw.text)
+                    on_finished([index], [completion])
+                    if body["temperature"] > 0 and completion.text:
+                        self.sameness.add(request.prompt, completion.text)
             except BaseException as error:
                 failures.append(error)
                 stop.set()
                 raise
 
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="server-engine") as pool:
-            futures = [pool.submit(ask, index) for index in range(len(requests))]
+            futures = [pool.submit(ask, index) for index in range(len(asked))]
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
             except BaseException:
@@ -143,10 +161,13 @@ class ServerEngine(TextEngine):
             raise failures[0]
         self.sameness.end()
 
-    def _fixed(self, source: Source, sampling: Sampling) -> dict[str, Any]:
-        """Return the part of the body that all requests share; ``extra`` has the last word."""
+    def _body(
+        self, request: Request, sample: int, prompt: list[int] | str, tokens: bool
+    ) -> dict[str, Any]:
+        """Return the body of one request; ``extra`` has the last word but for prompt and seed."""
+        sampling: Sampling = request.sampling
         body: dict[str, Any] = {
-            "model": self.model or source.name,
+            "model": self.served_name or self.model.name,
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -155,28 +176,69 @@ class ServerEngine(TextEngine):
             body["top_k"] = sampling.top_k
         if sampling.stop:
             body["stop"] = list(sampling.stop)
-        return body | self.extra
+        if tokens:
+            body |= {"top_k": sampling.top_k or -1, "repetition_penalty": 1.0}
+            body["return_token_ids"] = True
+            if sampling.stop:
+                body["include_stop_str_in_output"] = True
+            if self.log_probs:
+                body["logprobs"] = 1
+        named = generator(request.seed, "server", request.iteration, sample)
+        return body | self.extra | {"prompt": prompt, "seed": int(named.integers(2**31))}
 
-    def _is_vllm(self) -> bool:
-        """Ask for ``/version``, which vLLM has at its root and others refuse."""
-        try:
-            return self.client.request("../version", lambda reply: "version" in reply)
-        except (PermanentError, MalformedReply):
-            return False
+    def _read(self, reply: dict[str, Any], tokens: bool) -> Completion:
+        """Return the completion in a reply.
+
+        Raises:
+            MalformedReply: if it is not one choice with a text, or its tokens and log-probs are
+                none.
+        """
+        choice = only_choice(reply)
+        text = choice["text"]
+        if not isinstance(text, str):
+            raise MalformedReply(f"text: {type(text).__name__}, not text")
+        token_ids, logps = self._tokens(choice) if tokens else (None, None)
+        counted = token_count(reply, "completion_tokens")
+        if counted is None:
+            counted = len(self.model.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return Completion(
+            text=text,
+            token_ids=token_ids,
+            logps=logps,
+            num_tokens=counted,
+            finish_reason="length" if choice.get("finish_reason") == "length" else "stop",
+        )
+
+    def _tokens(self, choice: dict[str, Any]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return the token ids and log-probs of vLLM's reply; None for what it does not hold."""
+        ids = choice.get("token_ids")
+        if ids is None:  # vLLM before 0.10.2 does not know return_token_ids
+            return None, None
+        known = len(self.model.tokenizer)
+        if not isinstance(ids, list) or any(type(i) is not int or not 0 <= i < known for i in ids):
+            raise MalformedReply(f"token_ids: {str(ids)[:200]} are not ids of {known} tokens")
+        if not self.log_probs:
+            return torch.tensor(ids, dtype=torch.long), None
+        given = choice.get("logprobs")
+        values = given.get("token_logprobs") if isinstance(given, dict) else None
+        if not isinstance(values, list) or len(values) != len(ids):
+            raise MalformedReply(f"logprobs: not one for each of {len(ids)} tokens")
+        for value in values:
+            # a NaN is not at most 0 either
+            if type(value) not in (int, float) or not -math.inf < value <= 0:
+                raise MalformedReply(f"logprobs: {value!r} is none")
+        return torch.tensor(ids, dtype=torch.long), torch.tensor(values, dtype=torch.float32)
 
 
-def _read(reply: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> Draw:
-    choice = only_choice(reply)
-    text = choice["text"]
-    if not isinstance(text, str):
-        raise MalformedReply(f"text: {type(text).__name__}, not text")
-    num_tokens = token_count(reply, "completion_tokens")
-    if num_tokens is None:
-        num_tokens = len(tokenizer(text, add_special_tokens=False)["input_ids"])
-    return Draw(text=text, num_tokens=num_tokens, finished=choice.get("finish_reason") != "length")
+def is_vllm(client: Client) -> bool:
+    """Ask for ``/version``, which vLLM has at its root and others refuse."""
+    try:
+        return client.request("../version", lambda reply: "version" in reply)
+    except (PermanentError, MalformedReply):
+        return False
 
 
-def _as_texts(
+def as_texts(
     tokenizer: PreTrainedTokenizerBase, prompts: set[tuple[int, ...]]
 ) -> dict[tuple[int, ...], str]:
     """Return the prompts as text that the server's tokenizer turns into the same ids."""

@@ -10,9 +10,9 @@ from r1lit.batches import Problem
 from r1lit.curation import Candidate, Context, Decontaminate
 from r1lit.curation.grams import gram_numbers, words
 from r1lit.data import ProblemSource
-from r1lit.rollout import Source
+from r1lit.rollout import ModelSpec
 
-CONTEXT = Context(seed=0, folder=Path(), source=Source(name="", tokenizer=None))  # type: ignore[arg-type]
+CONTEXT = Context(seed=0, folder=Path(), model=ModelSpec(name="", tokenizer=None))  # type: ignore[arg-type]
 TEN = "one two three four five six seven eight nine ten"
 
 

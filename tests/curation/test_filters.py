@@ -25,10 +25,10 @@ from r1lit.curation import (
     MaxPerProblem,
     RepeatedText,
 )
-from r1lit.rollout import Source
+from r1lit.rollout import ModelSpec
 from r1lit.verifiers import GenerativeVerifier
 
-CONTEXT = Context(seed=0, folder=Path(), source=Source(name="", tokenizer=None))  # type: ignore[arg-type]
+CONTEXT = Context(seed=0, folder=Path(), model=ModelSpec(name="", tokenizer=None))  # type: ignore[arg-type]
 
 
 def candidate(text: str = "<think> a </think> b", sample: int = 0, **changes: Any) -> Candidate:
@@ -224,7 +224,7 @@ def test_at_most_n_of_a_problem_by_the_seed():
     by_uid = {u: tuple(s for uid, s in found if uid == u) for u in uids}
     assert {len(s) for s in by_uid.values()} == {3} and len(set(by_uid.values())) > 2
     other = MaxPerProblem(3)
-    other.begin(Context(seed=1, folder=Path(), source=CONTEXT.source))
+    other.begin(Context(seed=1, folder=Path(), model=CONTEXT.model))
     whys = other.drop(group)
     assert [(c.problem.uid, c.sample) for c, w in zip(group, whys, strict=True) if not w] != found
     assert kept(MaxPerProblem(2, prefer="first"), group[:8]) == [("p", 0), ("p", 1)]

@@ -19,7 +19,7 @@ CHAT = (
     "{% for m in messages %}User: {{ m['content'] }}{% endfor %}"
     "{% if add_generation_prompt %} Assistant:{% endif %}"
 )
-IN_PROCESS = {"class_path": "r1lit.rollout.PolicyEngine", "init_args": {"max_rows": 8}}
+IN_PROCESS = {"class_path": "r1lit.rollout.InProcessEngine", "init_args": {"max_rows": 8}}
 
 
 @pytest.fixture(scope="module")

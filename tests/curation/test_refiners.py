@@ -14,8 +14,9 @@ from transformers import AutoTokenizer
 from r1lit.batches import Problem
 from r1lit.curation import Context, EngineRefiner, RuleRefiner, ToR1Form
 from r1lit.curation.engine_refiner import CUT, NO_PARTS, read_reply
+from r1lit.curation.replies import Reply
 from r1lit.policy import load_policy, load_tokenizer
-from r1lit.rollout import Draw, PolicyEngine, Sampling, ServerEngine, Source
+from r1lit.rollout import InProcessEngine, ModelSpec, Sampling, ServerEngine
 
 PROBLEM = Problem(uid="p", question="What is 3 + 4?", answer="7", source="s")
 ZH = Problem(uid="z", question="三加四?", answer="7", source="s", meta={"language": "zh"})
@@ -86,9 +87,9 @@ GOOD = "<reasoning> I add. </reasoning>\n<summary> <answer> 7 </answer> </summar
     ],
 )
 def test_a_reply_is_read_strictly(text, why):
-    refined = read_reply(Draw(text=text, num_tokens=3, finished=True))
+    refined = read_reply(Reply(text=text, num_tokens=3, finished=True))
     assert refined.why == why and (refined.text is None) == bool(why)
-    assert read_reply(Draw(text=text, num_tokens=3, finished=False)).why == CUT
+    assert read_reply(Reply(text=text, num_tokens=3, finished=False)).why == CUT
     if not why:
         assert refined.text == "<think> I add. </think> <answer> 7 </answer>"
 
@@ -142,8 +143,8 @@ def server():
 
 
 @pytest.fixture
-def source(policy) -> Source:
-    return Source(name=str(policy), tokenizer=load_tokenizer(str(policy)))
+def spec(policy) -> ModelSpec:
+    return ModelSpec(name=str(policy), tokenizer=load_tokenizer(str(policy)))
 
 
 def by_server(server: Server, **settings: Any) -> EngineRefiner:
@@ -157,8 +158,8 @@ def by_server(server: Server, **settings: Any) -> EngineRefiner:
     )
 
 
-def test_a_server_refines_and_is_asked_again_and_never_twice_the_same(server, source, tmp_path):
-    context = Context(seed=0, folder=tmp_path, source=source)
+def test_a_server_refines_and_is_asked_again_and_never_twice_the_same(server, spec, tmp_path):
+    context = Context(seed=0, folder=tmp_path, model=spec)
     problems = [PROBLEM, PROBLEM, ZH, PROBLEM, PROBLEM]
     responses = ["7 odd", "7", "7 and {question}", "7 never", "7"]
 
@@ -179,9 +180,9 @@ def test_a_server_refines_and_is_asked_again_and_never_twice_the_same(server, so
     assert refine()[0] == good and len(server.prompts) == 7
 
 
-def test_what_was_replied_before_a_failure_is_kept(server, source, tmp_path):
+def test_what_was_replied_before_a_failure_is_kept(server, spec, tmp_path):
     refiner = by_server(server)
-    refiner.begin(Context(seed=0, folder=tmp_path, source=source))
+    refiner.begin(Context(seed=0, folder=tmp_path, model=spec))
     refiner.refine([PROBLEM], ["7"])
     server.alive = False
     with pytest.raises(ValueError, match="base_url"):
@@ -189,13 +190,13 @@ def test_what_was_replied_before_a_failure_is_kept(server, source, tmp_path):
     server.alive = True
     before = len(server.prompts)
     again = by_server(server)
-    again.begin(Context(seed=0, folder=tmp_path, source=source))
+    again.begin(Context(seed=0, folder=tmp_path, model=spec))
     assert all(r.text for r in again.refine([PROBLEM, ZH], ["7", "8"]))
     assert len(server.prompts) == before + 1
 
 
 def test_the_policy_itself_refines_in_this_process(policy, tmp_path, monkeypatch):
-    source = Source(
+    spec = ModelSpec(
         name=str(policy),
         tokenizer=AutoTokenizer.from_pretrained(policy),
         policy=load_policy(str(policy), dtype="float32").eval(),
@@ -203,13 +204,13 @@ def test_the_policy_itself_refines_in_this_process(policy, tmp_path, monkeypatch
 
     def refine() -> list[str]:
         refiner = EngineRefiner(
-            engine=PolicyEngine(compile=False),
+            engine=InProcessEngine(compile=False),
             sampling=Sampling(max_tokens=4),
             instruction="{question} {response}",
             template="plain",
             attempts=2,
         )
-        refiner.begin(Context(seed=0, folder=tmp_path, source=source))
+        refiner.begin(Context(seed=0, folder=tmp_path, model=spec))
         return [r.why for r in refiner.refine([PROBLEM, ZH], ["7", "8 " * 300])]
 
     first = refine()
@@ -220,18 +221,18 @@ def test_the_policy_itself_refines_in_this_process(policy, tmp_path, monkeypatch
     def refuse(*args: Any, **options: Any) -> None:
         raise AssertionError("something is drawn")
 
-    monkeypatch.setattr(PolicyEngine, "draw", refuse)
+    monkeypatch.setattr(InProcessEngine, "stream", refuse)
     assert refine() == first
 
 
-def test_settings_are_checked(source, tmp_path):
+def test_settings_are_checked(spec, tmp_path):
     with pytest.raises(ValueError, match=r"does not hold \{response\}"):
         EngineRefiner(instruction="{question}")
     with pytest.raises(ValueError, match="attempts: 0"):
         EngineRefiner(attempts=0)
     with pytest.raises(ValueError, match="policy: the responses came from a server"):
-        EngineRefiner().begin(Context(seed=0, folder=tmp_path, source=source))
+        EngineRefiner().begin(Context(seed=0, folder=tmp_path, model=spec))
     bad = tmp_path / "cache.jsonl"
     bad.write_text('{"key": 1}\n')
     with pytest.raises(ValueError, match=r"cache: .*line 1, is no reply"):
-        EngineRefiner(cache=str(bad)).begin(Context(seed=0, folder=Path(), source=source))
+        EngineRefiner(cache=str(bad)).begin(Context(seed=0, folder=Path(), model=spec))

@@ -9,6 +9,7 @@ import yaml
 from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningDataModule
 
+from r1lit.cli import main
 from r1lit.data import (
     CountdownTable,
     EvaluationOptions,
@@ -109,3 +110,13 @@ def test_local_files_by_the_command_line_that_math_names(real):
 def test_an_unknown_key_is_an_error():
     with pytest.raises(Exception, match="promts_per_iteration"):
         build("-c", fragment("gsm8k"), "--data.init_args.rollout.promts_per_iteration=3")
+
+
+@pytest.mark.parametrize(("stage", "split"), [("test", "test"), ("validate", "validation")])
+def test_a_stage_without_data_is_told_by_the_command_line(tmp_path, policy, stage, split):
+    module = {"class_path": "r1lit.modules.SFTModule", "init_args": {"policy": str(policy)}}
+    config = {"model": module, "data": {"class_path": "R1DataModule"}, "run": str(tmp_path)}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(ValueError, match=rf"^data: nothing is given to {stage}: data.{split} is"):
+        main([stage, "-c", str(path), "--trainer.accelerator=cpu", "--trainer.logger=false"])

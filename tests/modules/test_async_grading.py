@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 from test_grpo_module import untimed
 from tiny import TiredVerifier, data, model, save_policy_that_ends
 from tiny_models import EOS, make_tokenizer, says
@@ -16,7 +17,7 @@ from r1lit.batches import Problem, PromptBatch, Verdict
 from r1lit.modules.async_grading import AsyncGrading
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.rewards import Accuracy
-from r1lit.rollout import InProcessEngine, Sampling
+from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Sampling
 from r1lit.verifiers import CountdownVerifier, FunctionalCodeVerifier, Grader, MathVerifier
 
 HANGS = "(10^{9})!"
@@ -71,16 +72,22 @@ def grader():
 @pytest.mark.parametrize("num_begun", [pytest.param(0, marks=pytest.mark.slow), 8])
 def test_verdicts_do_not_depend_on_when_they_were_begun(grader: Grader, num_begun: int):
     tokenizer = make_tokenizer()
-    tokens = [tokenizer(text)["input_ids"] for text, _ in ROWS]
+    completions = [
+        Completion(
+            token_ids=torch.tensor([*tokenizer(text)["input_ids"], EOS]), finish_reason="stop"
+        )
+        for text, _ in ROWS
+    ]
     order = random.Random(num_begun).sample(range(len(ROWS)), num_begun)
     with AsyncGrading(grader, tokenizer, [problem for _, problem in ROWS]) as grading:
         for start in range(0, num_begun, 2):
             rows = order[start : start + 2]
-            grading.begin(rows, [[*tokens[row], EOS] for row in rows])
-        judged = grading.finish(tokens)
-    assert [text for text, _ in judged] == [text for text, _ in ROWS]
-    assert [verdict.status for _, verdict in judged] == STATUSES
-    votes = [verdict.canonical for _, verdict in judged]
+            grading.begin(rows, [completions[row] for row in rows])
+        graded = grading.finish(completions)
+    assert [response.text for response in graded] == [text for text, _ in ROWS]
+    assert [response.verdict.status for response in graded] == STATUSES
+    assert [response.num_tokens for response in graded] == [len(c.token_ids) for c in completions]
+    votes = [response.verdict.canonical for response in graded]
     assert votes[:6] == ["1/2", None, "1/3", "1/2", "x", "7"] and votes[11] is not None
 
 
@@ -126,6 +133,8 @@ def collect(grader: Grader, engine: InProcessEngine):
         num_prompts=2,
         positions=(0, 1),
     )
+    policy = says([10, 65, EOS], [20, 66, 20])
+    engine.bind(ModelSpec(name="tiny", tokenizer=make_tokenizer(), policy=policy))
     worker = RolloutWorker(
         engine=engine,
         grader=grader,
@@ -133,8 +142,9 @@ def collect(grader: Grader, engine: InProcessEngine):
         tokenizer=make_tokenizer(),
         sampling=Sampling(max_tokens=9),
         seed=0,
+        device=torch.device("cpu"),
     )
-    return worker.collect(says([10, 65, EOS], [20, 66, 20]), batch, range(2), Timings())
+    return worker.collect(batch, range(2), Timings())
 
 
 def test_a_finished_response_is_judged_while_others_still_decode():
@@ -170,10 +180,10 @@ def test_what_a_verifier_raises_early_is_raised():
 
 
 class Silent(InProcessEngine):
-    """Tells nothing before the end."""
+    """Never calls ``on_finished``."""
 
-    def generate(self, *arguments, on_end, **options):
-        return super().generate(*arguments, **options)
+    def generate(self, requests, on_finished=None):
+        return super().generate(requests)
 
 
 class BackgroundJudge(Grader):

@@ -90,7 +90,7 @@ def test_verdicts_that_are_none_are_counted(policy, tmp_path):
 
 def test_a_response_depends_on_seed_problem_and_sample_alone(whole, policy, tmp_path):
     """Not on how many are drawn together, nor on k, nor on the other problems."""
-    alone = {"class_path": "r1lit.rollout.PolicyEngine", "init_args": {"max_rows": 1}}
+    alone = {"class_path": "r1lit.rollout.InProcessEngine", "init_args": {"max_rows": 1}}
     small = evaluate(
         tmp_path / "a", policy, change(engine=alone), data(evaluation={"num_samples": 2})
     )
@@ -119,10 +119,10 @@ def test_a_finished_evaluation_draws_nothing_again(whole, policy, tmp_path, monk
     before = (tmp_path / "run" / "responses.jsonl").read_bytes()
     (tmp_path / "run" / "report.json").unlink()
 
-    def refuse(*args: Any, **options: Any) -> None:
-        raise AssertionError("something is drawn")
+    def refuse(engine: Any, requests: Any, on_finished: Any) -> None:
+        assert not requests, "something is generated"
 
-    monkeypatch.setattr("r1lit.rollout.in_process.InProcessEngine.generate", refuse)
+    monkeypatch.setattr("r1lit.rollout.in_process.InProcessEngine.stream", refuse)
     evaluate(tmp_path, policy)
     assert (tmp_path / "run" / "responses.jsonl").read_bytes() == before
     assert report(tmp_path / "run") == report(whole)
@@ -166,7 +166,7 @@ def test_a_killed_process_left_its_responses_and_is_continued(whole, policy, tmp
 
 def test_what_was_judged_before_a_failure_is_kept(whole, policy, tmp_path):
     failing = {"class_path": "stand_ins.DigitJudge", "init_args": {"limit": 9, "pause_s": 0.2}}
-    few = {"class_path": "r1lit.rollout.PolicyEngine", "init_args": {"max_rows": 1}}
+    few = {"class_path": "r1lit.rollout.InProcessEngine", "init_args": {"max_rows": 1}}
     with pytest.raises(ValueError, match="the grader has had enough"):
         evaluate(tmp_path, policy, change(grader=failing, engine=few))
     kept = texts(tmp_path / "run")

@@ -114,7 +114,7 @@ def test_a_share_is_drawn_and_the_rest_is_what_is_stored(
         assert line["train/loss"] == pytest.approx(parts, rel=1e-4)
     batch = cli.datamodule.train_dataloader().batch(0)
     worker = cli.model.worker(cli.model.sampling, 0)
-    rollout, drawn_B = roll_out_share(worker, cli.model.policy, batch, Timings(), 0.5, "response")
+    rollout, drawn_B = roll_out_share(worker, batch, Timings(), 0.5, "response")
     for response, drawn in zip(rollout.responses, drawn_B.tolist(), strict=True):
         assert drawn or response.text == response.problem.meta["response"]
         assert drawn or (response.verdict.status == "right" and response.finished)

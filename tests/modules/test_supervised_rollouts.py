@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from tiny import merge, save_policy
+from tiny import ROOT, merge, save_policy
 from tiny_distillation import losses, off_policy, weights
 
 from r1lit.cli import main
@@ -167,3 +170,27 @@ def test_a_context_too_short_is_told_before_training(tmp_path: Path, policy: Pat
     path = str(config(tmp_path / "run", policy, SFT))
     with pytest.raises(ValueError, match=r"^max_tokens: 500 after a prompt of \d+ tokens exceeds"):
         main(["fit", "-c", path, "--model.validation_sampling.max_tokens", "500"])
+
+
+@pytest.mark.slow
+def test_two_ranks_evaluate_as_one(tmp_path: Path, policy: Path) -> None:
+    evaluations = []
+    for name, devices in (("one", 1), ("two", 2)):
+        ranks = {"trainer": {"devices": devices, "strategy": "ddp" if devices > 1 else "auto"}}
+        config_path = config(tmp_path / name, policy, SFT, ranks)
+        done = subprocess.run(
+            [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config_path)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        evaluations.append(summary(tmp_path / name))
+    one, two = evaluations
+    assert [e["iteration"] for e in one] == [e["iteration"] for e in two] == [0, 30, 60]
+    assert [e["num_problems"] for e in two] == [10, 10, 10]
+    assert one[0]["response_length_tokens"] == two[0]["response_length_tokens"]
+    for of_one, of_two in zip(one, two, strict=True):
+        assert of_two["loss"] == pytest.approx(of_one["loss"], rel=0.05)
+    assert two[-1]["pass_at_1"] > 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,7 +15,8 @@ class CompletionServer:
 
     ``faults`` maps how often a prompt was asked for (from 1) to the status it gets then; -1 hangs
     up. ``limit`` is how many it answers before it is dead: every later connection is torn. A
-    ``greedy`` one does not look at the seed.
+    ``greedy`` one does not look at the seed. As vLLM it returns ``token_ids`` and, if asked,
+    log-probs. ``change`` alters each reply before it is sent.
     """
 
     def __init__(
@@ -23,6 +25,7 @@ class CompletionServer:
         limit: int | None = None,
         is_vllm: bool = False,
         greedy: bool = False,
+        change: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.faults = faults or {}
         self.limit = limit
@@ -65,11 +68,18 @@ class CompletionServer:
                         self.answer(status, {"error": {"message": f"fault {status}"}})
                         return
                     text = f"{len(body['prompt'])} seed {0 if greedy else body['seed']}"
-                    choice = {
+                    choice: dict[str, Any] = {
                         "text": text,
                         "finish_reason": "stop" if body["seed"] % 2 else "length",
                     }
-                    self.answer(200, {"choices": [choice], "usage": {"completion_tokens": 7}})
+                    if is_vllm and body.get("return_token_ids"):
+                        choice["token_ids"] = [10, 11, body["seed"] % 100]
+                        if "logprobs" in body:
+                            choice["logprobs"] = {"token_logprobs": [-0.5, 0.0, -2]}
+                    reply = {"choices": [choice], "usage": {"completion_tokens": 7}}
+                    if change is not None:
+                        change(reply)
+                    self.answer(200, reply)
                 finally:
                     with outer._lock:
                         outer._at_once -= 1

@@ -15,8 +15,8 @@ COMPARE = """
 import torch
 from torch._dynamo.utils import counters
 from tiny_models import make_policy, make_tokenizer
+from drawing import draw as drawn
 from r1lit.policy.support import enable_packed
-from r1lit.rollout import InProcessEngine, Sampling
 
 policy, tokenizer = make_policy("qwen3"), make_tokenizer()
 assert enable_packed(policy) is None
@@ -25,10 +25,7 @@ with torch.no_grad():  # EOS made likely: rows end at different times, and then 
 prompts = [[1, 50, 60, 70], [1, 51], [1, 9, 8, 7, 66]]
 
 def draw(compile, seed):
-    return InProcessEngine(compile=compile).generate(
-        policy, tokenizer, prompts, group_size=4, sampling=Sampling(max_tokens=90),
-        seed=seed, iteration=0, samples=range(12),
-    )
+    return drawn(policy, tokenizer, prompts, 4, compile=compile, seed=seed, max_tokens=90)
 
 plain, compiled = draw(False, 0), draw(True, 0)
 assert plain.mask_BT.sum(-1).unique().numel() > 4, "rows were meant to end at different times"
@@ -43,17 +40,14 @@ NO_COMPILER = """
 import warnings
 import torch
 from tiny_models import make_policy, make_tokenizer
+from drawing import draw
 from r1lit.policy.support import enable_packed
-from r1lit.rollout import InProcessEngine, Sampling
 
 policy = make_policy("llama")
 assert enable_packed(policy) is None
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    InProcessEngine().generate(
-        policy, make_tokenizer(), [[1, 50, 60]], group_size=2, sampling=Sampling(max_tokens=5),
-        seed=0, iteration=0, samples=range(2),
-    )
+    draw(policy, make_tokenizer(), [[1, 50, 60]], 2, max_tokens=5)
 for warning in caught:
     print(warning.message)
 """
@@ -61,9 +55,10 @@ for warning in caught:
 
 def run(script: str, **environment: str) -> str:
     kept = {k: v for k, v in os.environ.items() if k != "TORCH_COMPILE_DISABLE"}
+    path = os.pathsep.join([str(TESTS), str(TESTS / "rollout"), *sys.path])
     finished = subprocess.run(
         [sys.executable, "-c", script],
-        env=kept | {"PYTHONPATH": str(TESTS)} | environment,
+        env=kept | {"PYTHONPATH": path} | environment,
         capture_output=True,
         text=True,
         timeout=500,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import drawing
 import pytest
 import torch
 from tiny_models import ARCHITECTURES, EOS, PAD, VOCABULARY, Markov, make_policy, make_tokenizer
 from transformers import BloomConfig, BloomForCausalLM, MambaConfig, MambaForCausalLM
 
-from r1lit.batches import Generation
 from r1lit.policy import response_logp
 from r1lit.policy.logprobs import padded_logits
 from r1lit.policy.support import enable_packed
@@ -38,24 +38,13 @@ def tokenizer():
     return make_tokenizer()
 
 
-def draw(policy, tokenizer, prompts, group_size, samples=None, max_rows=None, **sampling):
-    return InProcessEngine(max_rows).generate(
-        policy,
-        tokenizer,
-        prompts,
-        group_size=group_size,
-        sampling=Sampling(**{"max_tokens": 12, **sampling}),
-        seed=SEED,
-        iteration=ITERATION,
-        samples=range(len(prompts) * group_size) if samples is None else samples,
-    )
+def draw(policy, tokenizer, prompts, group_size, **options):
+    named = {"seed": SEED, "iteration": ITERATION, "max_tokens": 12}
+    return drawing.draw(policy, tokenizer, prompts, group_size, **{**named, **options})
 
 
-def tokens(generation: Generation) -> list[list[int]]:
-    return [
-        row[mask].tolist()
-        for row, mask in zip(generation.response_BT, generation.mask_BT, strict=True)
-    ]
+def tokens(generation: drawing.Drawn) -> list[list[int]]:
+    return generation.tokens()
 
 
 @torch.no_grad()
@@ -115,16 +104,7 @@ def test_seed_iteration_and_sample_each_change_the_tokens(tokenizer):
     assert first == tokens(draw(policy, tokenizer, PROMPTS[:1], 1, samples=[0]))
     assert first != tokens(draw(policy, tokenizer, PROMPTS[:1], 1, samples=[1]))
     for seed, iteration in ((SEED, ITERATION + 1), (SEED + 1, ITERATION)):
-        other = InProcessEngine().generate(
-            policy,
-            tokenizer,
-            PROMPTS[:1],
-            group_size=1,
-            sampling=Sampling(max_tokens=12),
-            seed=seed,
-            iteration=iteration,
-            samples=[0],
-        )
+        other = draw(policy, tokenizer, PROMPTS[:1], 1, samples=[0], seed=seed, iteration=iteration)
         assert tokens(other) != first
 
 

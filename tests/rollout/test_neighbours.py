@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import drawing
 import pytest
 import torch
 from tiny_models import make_policy, make_tokenizer
@@ -30,10 +31,10 @@ def draw():
     prompts = [torch.randint(3, 1400, (n,), generator=generator).tolist() for n in [*lengths, 117]]
 
     def draw(chosen: list[int], group: list[int]):
-        return InProcessEngine(compile=False).generate(
-            policy, tokenizer, [prompts[p] for p in chosen], group_size=len(group),
-            sampling=Sampling(max_tokens=2), seed=0, iteration=0,
-            samples=[GROUP_SIZE * p + g for p in chosen for g in group],
+        samples = [GROUP_SIZE * p + g for p in chosen for g in group]
+        return drawing.draw(
+            policy, tokenizer, [prompts[p] for p in chosen], len(group), samples=samples,
+            compile=False, max_tokens=2,
         )  # fmt: skip
 
     return draw
@@ -57,10 +58,9 @@ def test_a_row_alone_ends_once_and_is_one_row():
     with torch.no_grad():  # ends soon
         policy.get_output_embeddings().weight[tokenizer.eos_token_id] += 0.6
     told = []
-    alone = InProcessEngine(compile=False).generate(
-        policy, tokenizer, [[1, 50, 60]], group_size=1, sampling=Sampling(max_tokens=90),
-        seed=0, iteration=0, samples=[3], on_end=lambda rows, tokens: told.append((rows, tokens)),
-    )  # fmt: skip
-    assert alone.response_BT.shape == alone.logp_BT.shape == alone.mask_BT.shape
-    assert alone.finished_B.tolist() == [True]
-    assert told == [([0], alone.response_BT.tolist())]
+    engine = drawing.bound(InProcessEngine(compile=False), policy, tokenizer)
+    requests = drawing.requests_for([[1, 50, 60]], 1, Sampling(max_tokens=90), samples=[3])
+    (alone,) = engine.generate(requests, lambda rows, ended: told.append((rows, ended)))
+    assert alone.token_ids.shape == alone.logps.shape and alone.finish_reason == "stop"
+    assert len(alone.token_ids) < 90
+    assert [rows for rows, _ in told] == [[0]] and told[0][1][0] is alone

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from completion_server import CompletionServer
 from tiny import ROOT, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
@@ -15,7 +17,15 @@ from r1lit.cli import main
 from r1lit.client import Client
 from r1lit.data.prompts import encode_prompts
 from r1lit.policy import load_policy, load_tokenizer
-from r1lit.rollout import Draw, PolicyEngine, Request, Sampling, ServerEngine, Source
+from r1lit.rollout import (
+    Completion,
+    InProcessEngine,
+    ModelSpec,
+    Request,
+    Sampling,
+    ServerEngine,
+    texts_of,
+)
 
 SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=16, stop=("\n\n",))
 
@@ -38,60 +48,115 @@ def serve() -> Iterator[Any]:
         server.close()
 
 
-def requests(tokenizer, num_prompts: int = 3, group_size: int = 2) -> list[Request]:
+def requests(
+    tokenizer, num_prompts: int = 3, group_size: int = 2, sampling=SAMPLING, seed=0
+) -> list[Request]:
     prompts = encode_prompts(tokenizer, [f"What is {i} + {i}" for i in range(num_prompts)])
     return [
-        Request(prompt=prompt, sample=100 * p + g)
+        Request(
+            prompt=prompt,
+            samples=tuple(100 * p + g for g in range(group_size)),
+            sampling=sampling,
+            seed=seed,
+        )
         for p, prompt in enumerate(prompts)
-        for g in range(group_size)
     ]
 
 
-def draw(engine, tokenizer, asked, policy=None, sampling=SAMPLING, seed=0) -> dict[int, Draw]:
-    drawn: dict[int, Draw] = {}
-
-    def finished(index: int, one: Draw) -> None:
-        assert index not in drawn
-        drawn[index] = one
-
-    source = Source(name="tiny", tokenizer=tokenizer, policy=policy)
+def draw(engine, tokenizer, asked, policy=None) -> list[Completion]:
+    told: list[int] = []
+    engine.bind(ModelSpec(name="tiny", tokenizer=tokenizer, policy=policy))
     try:
-        engine.draw(source, asked, sampling=sampling, seed=seed, iteration=0, finished=finished)
+        completions = engine.generate(asked, lambda indices, _: told.extend(indices))
     except ValueError as error:
-        error.add_note(str(len(drawn)))
+        error.add_note(str(len(told)))
         raise
-    return drawn
+    assert sorted(told) == list(range(len(completions))), "each once"
+    return completions
 
 
-def test_each_request_is_answered_once_with_a_seed_of_its_own(serve, tokenizer):
+def test_each_sample_is_asked_for_once_with_a_seed_of_its_own(serve, tokenizer):
     server, asked = serve(), requests(tokenizer)
     drawn = draw(ServerEngine(server.base_url), tokenizer, asked)
-    assert set(drawn) == set(range(6)) and len(server.bodies) == 6
+    assert len(drawn) == len(server.bodies) == 6
     assert len({body["seed"] for body in server.bodies}) == 6
     assert {body["prompt"] for body in server.bodies} == {f"What is {i} + {i}" for i in range(3)}
     for body in server.bodies:
         assert (body["model"], body["max_tokens"]) == ("tiny", 16)
         assert (body["temperature"], body["top_p"], body["stop"]) == (0.6, 0.95, ["\n\n"])
-        assert "top_k" not in body
-    for one in drawn.values():
-        assert one.num_tokens == 7
+        assert "top_k" not in body and "return_token_ids" not in body
+    for one in drawn:
+        assert one.num_tokens == 7 and one.token_ids is None and one.version is None
         assert one.finished == bool(int(one.text.split()[-1]) % 2)
-    again = draw(ServerEngine(server.base_url), tokenizer, asked)
-    assert again == drawn
-    assert draw(ServerEngine(server.base_url), tokenizer, asked, seed=1) != drawn
-    alone = draw(ServerEngine(server.base_url), tokenizer, asked[4:5])
-    assert alone[0] == drawn[4]  # whatever else is asked
+    assert draw(ServerEngine(server.base_url), tokenizer, asked) == drawn
+    assert draw(ServerEngine(server.base_url), tokenizer, requests(tokenizer, seed=1)) != drawn
+    alone = draw(ServerEngine(server.base_url), tokenizer, asked[2:])
+    assert alone == drawn[4:]  # whatever else is asked
 
 
 def test_vllm_gets_token_ids_and_its_own_defaults_undone(serve, tokenizer):
     server, asked = serve(is_vllm=True), requests(tokenizer)
     draw(ServerEngine(server.base_url, extra={"top_k": 20}), tokenizer, asked)
-    assert sorted(map(tuple, (b["prompt"] for b in server.bodies))) == sorted(
-        request.prompt for request in asked
-    )
+    assert {tuple(b["prompt"]) for b in server.bodies} == {request.prompt for request in asked}
     for body in server.bodies:
         assert body["repetition_penalty"] == 1.0 and body["include_stop_str_in_output"] is True
         assert body["top_k"] == 20  # extra has the last word
+
+
+def test_vllm_returns_token_ids_and_log_probs_where_they_are_wanted(serve, tokenizer):
+    server, asked = serve(is_vllm=True), requests(tokenizer)
+    for one in draw(ServerEngine(server.base_url), tokenizer, asked):
+        assert one.token_ids.tolist()[:2] == [10, 11] and one.num_tokens == 3
+        assert one.logps is None
+    assert not any("logprobs" in body for body in server.bodies)
+    for one in draw(ServerEngine(server.base_url, log_probs=True), tokenizer, asked):
+        assert one.logps.tolist() == [-0.5, 0.0, -2.0] and one.logps.dtype == torch.float32
+    wanted = ServerEngine(server.base_url, log_probs=True)
+    assert wanted.returns_tokens and not ServerEngine(server.base_url).returns_tokens
+    assert not ServerEngine(serve().base_url, log_probs=True).returns_tokens, "not vLLM"
+
+
+def choices(reply: dict[str, Any], **change: Any) -> None:
+    reply["choices"][0].update(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r.update(choices=[]), r"choices: \[\] is not a list of one"),
+        (lambda r: r.update(choices=r["choices"] * 2), "choices: "),
+        (lambda r: choices(r, text=7), "text: "),
+        (lambda r: choices(r, token_ids="12"), "token_ids: "),
+        (lambda r: choices(r, token_ids=[1, -2, 3]), "token_ids: "),
+        (lambda r: choices(r, token_ids=[1, 10**400, 3]), "token_ids: "),
+        (lambda r: choices(r, token_ids=[1, 10**6, 3]), "token_ids: "),
+        (lambda r: choices(r, logprobs=None), "logprobs: not one for each of 3 tokens"),
+        (lambda r: choices(r, logprobs={"token_logprobs": [-1.0]}), "logprobs: not one for each"),
+        (lambda r: choices(r, logprobs={"token_logprobs": [-1, 0.5, -1]}), "logprobs: 0.5"),
+        (lambda r: choices(r, logprobs={"token_logprobs": [-1, None, -1]}), "logprobs: None"),
+        (lambda r: choices(r, logprobs={"token_logprobs": [-1, float("nan"), -1]}), "nan"),
+    ],
+)
+def test_a_malformed_reply_costs_one_response_and_says_why(serve, tokenizer, change, message):
+    server = serve(is_vllm=True, change=change)
+    engine = ServerEngine(server.base_url, log_probs=True, concurrency=1, max_retries=0)
+    with pytest.warns(UserWarning, match=f"one response is left empty: .*{message}"):
+        (completion,) = draw(engine, tokenizer, requests(tokenizer, 1, 1))
+    assert completion.text == "" and not completion.finished
+
+
+@pytest.mark.parametrize("usage", ["7", [7], None, {"completion_tokens": "many"}])
+def test_tokens_are_counted_here_where_the_server_does_not(serve, tokenizer, usage):
+    server = serve(change=lambda reply: reply.update(usage=usage))
+    for one in draw(ServerEngine(server.base_url), tokenizer, requests(tokenizer, 1)):
+        assert one.num_tokens == len(tokenizer(one.text, add_special_tokens=False)["input_ids"])
+
+
+def test_a_lone_surrogate_in_a_reply_can_be_written(serve, tokenizer):
+    server = serve(change=lambda reply: choices(reply, text="a\ud800b"))
+    assert (
+        draw(ServerEngine(server.base_url), tokenizer, requests(tokenizer, 1))[0].text == "a\ufffdb"
+    )
 
 
 def test_a_server_that_stumbles_is_asked_again(serve, tokenizer):
@@ -123,17 +188,14 @@ def test_no_more_requests_are_under_way_than_allowed(serve, tokenizer):
 
 
 def test_what_the_caller_raises_ends_the_drawing(serve, tokenizer):
-    server = serve()
-    source = Source(name="tiny", tokenizer=tokenizer)
-
-    def refuse(index: int, one: Draw) -> None:
+    def refuse(indices: Any, completions: Any) -> None:
         raise RuntimeError("full")
 
+    server = serve()
+    engine = ServerEngine(server.base_url, concurrency=2)
+    engine.bind(ModelSpec(name="tiny", tokenizer=tokenizer))
     with pytest.raises(RuntimeError, match="full"):
-        ServerEngine(server.base_url, concurrency=2).draw(
-            source, requests(tokenizer, 20), sampling=SAMPLING, seed=0, iteration=0,
-            finished=refuse,
-        )  # fmt: skip
+        engine.stream(requests(tokenizer, 20), refuse)
     assert len(server.bodies) < 20
 
 
@@ -141,7 +203,7 @@ def test_a_server_that_ignores_the_temperature_is_told_of_once(serve, tokenizer,
     asked = requests(tokenizer, num_prompts=6, group_size=3)
     engine = ServerEngine(serve(greedy=True).base_url)
     draw(engine, tokenizer, asked)
-    draw(engine, tokenizer, asked, seed=1)
+    draw(engine, tokenizer, requests(tokenizer, num_prompts=6, group_size=3, seed=1))
     (said,) = [str(warning.message) for warning in recwarn]
     assert "all the same" in said and "temperature is above 0" in said and "do_sample" in said
     assert engine.client.base_url in said
@@ -149,13 +211,9 @@ def test_a_server_that_ignores_the_temperature_is_told_of_once(serve, tokenizer,
 
 def test_a_long_evaluation_is_told_before_its_end(serve, tokenizer):
     asked = requests(tokenizer, num_prompts=8, group_size=4)
-    told: list[int] = []
+    engine = ServerEngine(serve(greedy=True).base_url, concurrency=1)
     with pytest.warns(UserWarning, match=r"\(10 repeats of 4 prompts\)"):
-        ServerEngine(serve(greedy=True).base_url, concurrency=1).draw(
-            Source(name="tiny", tokenizer=tokenizer), asked, sampling=SAMPLING, seed=0, iteration=0,
-            finished=lambda index, one: told.append(index),
-        )  # fmt: skip
-    assert len(told) == 32
+        assert len(draw(engine, tokenizer, asked)) == 32
 
 
 @pytest.mark.parametrize(
@@ -165,9 +223,9 @@ def test_a_long_evaluation_is_told_before_its_end(serve, tokenizer):
 def test_sampling_single_responses_and_greedy_decoding_are_no_cause_to_warn(
     serve, tokenizer, recwarn, options, group_size, temperature
 ):
-    asked = requests(tokenizer, num_prompts=6, group_size=group_size)
     sampling = Sampling(temperature=temperature, max_tokens=16)
-    draw(ServerEngine(serve(**options).base_url), tokenizer, asked, sampling=sampling)
+    asked = requests(tokenizer, num_prompts=6, group_size=group_size, sampling=sampling)
+    draw(ServerEngine(serve(**options).base_url), tokenizer, asked)
     assert not list(recwarn)
 
 
@@ -193,20 +251,30 @@ def test_nobody_at_the_address_is_said():
         client.request("models", dict)
 
 
-def test_the_policy_engine_hands_over_what_the_rollout_engine_draws(tokenizer, tmp_path: Path):
-    """The same responses, in whatever shares, with missing ones drawn alone; cut ones too."""
+def test_in_process_what_is_asked_together_changes_nothing(tokenizer, tmp_path: Path):
+    """The same responses, however many decode together, with missing ones generated alone."""
     policy = load_policy(str(save_policy(tmp_path, seed=3))).eval()
-    asked = requests(tokenizer, num_prompts=3, group_size=4)
     sampling = Sampling(max_tokens=8, stop=("1", "3"))
-    everything = draw(PolicyEngine(compile=False), tokenizer, asked, policy, sampling)
-    assert set(everything) == set(range(12))
-    assert {one.finished for one in everything.values()} == {True, False}
-    assert all(one.num_tokens == 8 for one in everything.values() if not one.finished)
-    shares = draw(PolicyEngine(max_rows=3, compile=False), tokenizer, asked, policy, sampling)
-    assert shares == everything
-    some = [0, 1, 3, 6, 9]
-    part = draw(PolicyEngine(compile=False), tokenizer, [asked[i] for i in some], policy, sampling)
-    assert part == {n: everything[i] for n, i in enumerate(some)}
+    asked = requests(tokenizer, num_prompts=3, group_size=4, sampling=sampling)
+
+    def said(asked: list[Request], **options: Any) -> list[tuple[str, int, str]]:
+        completions = draw(InProcessEngine(compile=False, **options), tokenizer, asked, policy)
+        texts = texts_of(completions, tokenizer)
+        return [
+            (text, one.num_tokens, one.finish_reason)
+            for text, one in zip(texts, completions, strict=True)
+        ]
+
+    everything = said(asked)
+    assert len(everything) == 12
+    assert {reason for _, _, reason in everything} == {"stop", "length"}
+    assert all(length == 8 for _, length, reason in everything if reason == "length")
+    assert said(asked, max_rows=3) == everything
+    part = [
+        replace(request, samples=tuple(request.samples[g] for g in kept))
+        for request, kept in zip(asked, [(0, 1, 3), (2,), (1,)], strict=True)
+    ]
+    assert said(part) == [everything[i] for i in (0, 1, 3, 6, 9)]
 
 
 def test_an_evaluation_goes_on_when_its_server_is_back(serve, tmp_path):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
-from tiny_models import EOS, PAD, VOCABULARY, Markov, make_tokenizer, says
+from drawing import Drawn, draw
+from tiny import data, model
+from tiny_models import EOS, PAD, VOCABULARY, Markov, make_policy, make_tokenizer, says
 
-from r1lit.batches import Generation
-from r1lit.rollout import InProcessEngine, Sampling
-from r1lit.rollout.in_process import join
+from r1lit.modules.rollout_worker import pad
+from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy.support import enable_packed
+from r1lit.rollout import Completion, ModelSpec, in_process
 
 
 @pytest.fixture(scope="module")
@@ -16,20 +22,7 @@ def tokenizer():
     return make_tokenizer()
 
 
-def draw(policy, tokenizer, prompts, **sampling):
-    return InProcessEngine().generate(
-        policy,
-        tokenizer,
-        prompts,
-        group_size=1,
-        sampling=Sampling(**sampling),
-        seed=0,
-        iteration=0,
-        samples=range(len(prompts)),
-    )
-
-
-def said(tokenizer, generation: Generation, row: int = 0) -> str:
+def said(tokenizer, generation: Drawn, row: int = 0) -> str:
     return tokenizer.decode(generation.response_BT[row][generation.mask_BT[row]])
 
 
@@ -101,21 +94,20 @@ def test_stop_strings_end_each_row_by_itself(tokenizer):
     assert generation.finished_B.tolist() == [True, False]
 
 
-def test_joining_pads_to_the_longest():
-    def part(num_rows: int, width: int) -> Generation:
-        return Generation(
-            response_BT=torch.full((num_rows, width), 7),
-            mask_BT=torch.ones(num_rows, width, dtype=torch.bool),
-            logp_BT=torch.full((num_rows, width), -1.0),
-            finished_B=torch.arange(num_rows) == 0,
+def test_padding_goes_to_the_longest():
+    def completion(length: int, logps: bool = True) -> Completion:
+        return Completion(
+            token_ids=torch.full((length,), 7),
+            logps=torch.full((length,), -1.0) if logps else None,
+            finish_reason="stop",
         )
 
-    both = join([part(2, 1), part(1, 3)], pad=PAD)
-    assert both.response_BT.tolist() == [[7, PAD, PAD], [7, PAD, PAD], [7, 7, 7]]
-    assert both.mask_BT.tolist() == [[True, False, False], [True, False, False], [True] * 3]
-    assert both.logp_BT.tolist() == [[-1, 0, 0], [-1, 0, 0], [-1, -1, -1]]
-    assert both.finished_B.tolist() == [True, False, True]
-    assert both.response_BT.dtype == torch.long and both.mask_BT.dtype == torch.bool
+    rows = [completion(1), completion(3), completion(2, logps=False)]
+    response_BT, mask_BT, logp_BT = pad(rows, make_tokenizer(), torch.device("cpu"))
+    assert response_BT.tolist() == [[7, PAD, PAD], [7, 7, 7], [7, 7, PAD]]
+    assert mask_BT.tolist() == [[True, False, False], [True] * 3, [True, True, False]]
+    assert logp_BT.tolist() == [[-1, 0, 0], [-1, -1, -1], [0, 0, 0]]
+    assert response_BT.dtype == torch.long and mask_BT.dtype == torch.bool
 
 
 def test_finished_rows_leave_the_batch(tokenizer):
@@ -126,3 +118,81 @@ def test_finished_rows_leave_the_batch(tokenizer):
     decoded, alive = sum(policy.rows[1:]), int(generation.mask_BT.sum()) - 40
     assert generation.finished_B.all()
     assert decoded <= alive / 0.8 + 1, "at most a fifth of what is decoded is thrown away"
+
+
+@pytest.mark.parametrize("every", [2, 7, 100])
+def test_looking_less_often_at_which_rows_ended_changes_no_completion(
+    tokenizer, monkeypatch, every
+):
+    """As on CUDA, where looking makes the host wait for the device."""
+    policy, prompts = make_policy("qwen3"), [[1, 50, 60, 70], [1, 51], [1, 9, 8, 7, 66]]
+    assert enable_packed(policy) is None
+    with torch.no_grad():
+        policy.get_output_embeddings().weight[EOS] += 0.6
+    options = {"group_size": 4, "max_tokens": 60, "compile": False}
+    often = draw(policy, tokenizer, prompts, **options)
+    monkeypatch.setattr(in_process, "check_every", lambda device: every)
+    seldom = draw(policy, tokenizer, prompts, **options)
+    assert often.finished_B.any() and len({len(row) for row in often.tokens()}) > 4
+    assert often.tokens() == seldom.tokens()
+    assert torch.equal(often.finished_B, seldom.finished_B)
+    assert torch.allclose(often.logp_BT, seldom.logp_BT, atol=1e-5)  # other neighbours round
+
+
+ENDS = (EOS, 40, 41)
+
+
+@pytest.fixture(scope="module")
+def three_ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved policy whose generation config lists three ends, as Phi-3's does."""
+    directory = tmp_path_factory.mktemp("ends")
+    policy = make_policy("qwen3")
+    with torch.no_grad():
+        policy.get_output_embeddings().weight[list(ENDS)] += 0.4
+    policy.generation_config.eos_token_id = list(ENDS)
+    policy.save_pretrained(directory)
+    make_tokenizer().save_pretrained(directory)
+    return directory
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_every_end_of_the_generation_config_ends_a_response(three_ends: Path, packed: bool):
+    policy, tokenizer = load_policy(str(three_ends)), load_tokenizer(str(three_ends))
+    assert tokenizer.eos_token_id == EOS, "the tokenizer knows one"
+    if not packed:
+        policy = make_policy("qwen3")
+        policy.load_state_dict(load_policy(str(three_ends)).state_dict())
+        policy.generation_config.eos_token_id = list(ENDS)
+    drawn = draw(policy, tokenizer, [[1, 50, 60], [1, 51]], 32, max_tokens=50, compile=False)
+    last = {completion.token_ids[-1].item() for completion in drawn.completions}
+    assert set(ENDS) <= last, "each of them ends some response"
+    for completion in drawn.completions:
+        *before, end = completion.token_ids.tolist()
+        assert not set(before) & set(ENDS), "and nothing goes on behind one"
+        assert (completion.finish_reason == "stop") == (end in ENDS)
+        assert completion.finished or completion.num_tokens == 50
+    policy.generation_config.eos_token_id = EOS
+    longer = draw(policy, tokenizer, [[1, 50, 60], [1, 51]], 32, max_tokens=50, compile=False)
+    assert sum(map(len, longer.tokens())) > sum(map(len, drawn.tokens()))
+
+
+@pytest.mark.parametrize(
+    ("listed", "ends"), [(None, (EOS,)), (EOS, (EOS,)), (40, (EOS, 40)), ([41, 40], (EOS, 40, 41))]
+)
+def test_ends_are_the_tokenizers_and_the_generation_configs(tokenizer, listed, ends):
+    policy = make_policy("llama")
+    policy.generation_config.eos_token_id = listed
+    assert ModelSpec(name="", tokenizer=tokenizer, policy=policy).end_ids() == ends
+    assert ModelSpec(name="", tokenizer=tokenizer).end_ids() == (EOS,)
+
+
+def test_another_end_finishes_the_responses_of_a_run(three_ends: Path, fit, tmp_path: Path):
+    fit(
+        "run",
+        model(policy=str(three_ends), sampling={"max_tokens": 20}),
+        data(num_iterations=2),
+    )
+    path = tmp_path / "run" / "responses.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    short = [line["num_tokens"] < 20 for line in found]
+    assert any(short) and all(line["finished"] for line, s in zip(found, short, strict=True) if s)

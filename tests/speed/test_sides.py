@@ -29,9 +29,9 @@ def test_both_rollouts_have_exactly_the_forced_lengths_and_the_same_prompts(step
 class Recording(ours.ForcedLengths):
     """Keeps the prompts that it was given."""
 
-    def generate(self, policy, tokenizer, prompts, **options):
-        self.seen = [*getattr(self, "seen", []), tuple(prompts)]
-        return super().generate(policy, tokenizer, prompts, **options)
+    def generate(self, requests, on_finished=None):
+        self.seen = [*getattr(self, "seen", []), tuple(request.prompt for request in requests)]
+        return super().generate(requests, on_finished)
 
 
 def test_the_peers_get_the_prompts_that_the_data_module_trains_on(steps, tiny_work):
