@@ -1,7 +1,7 @@
 """Files of one JSON record a line.
 
-Several processes may append to one, a kill may tear its last line, and a resumed run may cut it
-back.
+Several processes may append to one. A kill may leave its last line incomplete ("torn"); reading
+leaves such a line out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read(path: Path) -> list[Record]:
     Raises:
         ValueError: naming the line that is no record.
     """
-    return list(Lines(path, "path").read())
+    return list(JSONLFile(path, "path").read())
 
 
 def keep_only(path: Path, keep: Callable[[Record], bool]) -> list[Record]:
@@ -49,11 +49,8 @@ def keep_only(path: Path, keep: Callable[[Record], bool]) -> list[Record]:
     return records
 
 
-class Lines:
-    """Appends records to the file of an evaluation and reads those that are there.
-
-    ``key`` is what errors call the file.
-    """
+class JSONLFile:
+    """Appends records to one file and reads them; an error names the file by ``key``."""
 
     def __init__(self, path: Path, key: str) -> None:
         self.path = path

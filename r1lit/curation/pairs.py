@@ -40,7 +40,7 @@ from r1lit.curation.pairing import (
     orders,
     response_pairs,
 )
-from r1lit.jsonl import Lines, Record
+from r1lit.jsonl import JSONLFile, Record
 from r1lit.text.scored_text import ScoreOn
 
 Judge = Callable[..., float | None]
@@ -106,7 +106,7 @@ def build_pairs(
     folder = Path(dirpath)
     folder.mkdir(parents=True, exist_ok=True)
     name = judge_name or _name(judge)
-    judged = _judge(wanted, judge, name, Lines(folder / "judgements.jsonl", "dirpath"),
+    judged = _judge(wanted, judge, name, JSONLFile(folder / "judgements.jsonl", "dirpath"),
                     num_judgements=num_judgements, num_threads=num_threads, seed=seed)  # fmt: skip
     clear = keep_clear(
         ((p, [judged.get((p.key, draw)) for draw in range(num_judgements)]) for p in wanted),
@@ -145,7 +145,7 @@ def _judge(
     wanted: Sequence[ResponsePair],
     judge: Judge,
     name: str,
-    lines: Lines,
+    lines: JSONLFile,
     *,
     num_judgements: int,
     num_threads: int,
@@ -238,7 +238,7 @@ def _share_first(
 def _read(path: str) -> list[Record]:
     if not Path(path).is_file():
         raise ValueError(f"responses: there is no file {path!r}")
-    records = list(Lines(Path(path), "responses").read())
+    records = list(JSONLFile(Path(path), "responses").read())
     for number, record in enumerate(records, start=1):
         missing = [k for k in ("uid", "sample", "question", "response") if k not in record]
         if missing:

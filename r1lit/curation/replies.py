@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from r1lit.jsonl import Lines, parse_line
+from r1lit.jsonl import JSONLFile, parse_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Replies:
     """
 
     def __init__(self, path: Path) -> None:
-        self._lines = Lines(path, "cache")
+        self._lines = JSONLFile(path, "cache")
         self._lines.cut_torn_line()
         self._starts: dict[tuple[str, int], int] = {}
         start = 0

@@ -1,4 +1,4 @@
-"""Measures of an evaluation: reward functions, each where it has something to say."""
+"""Evaluation metrics: unweighted reward functions, each on the responses that it applies to."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from r1lit.problems import Response
 from r1lit.rewards import RewardFunction, score
 
 
-def measure(
+def eval_metrics_of(
     functions: Sequence[RewardFunction], responses: Sequence[Response]
 ) -> list[dict[str, float]]:
-    """Return the measures of each response by name.
+    """Return the value of each function for each response, by the function's name.
 
-    A function is called with the responses that it ``applies`` to, and NaN is its word for a
-    response that it has nothing to say about: such a measure is left out, so no mean counts it.
-    Following instructions is measured where there are instructions, and not 0 elsewhere.
+    A function is called with the responses that it ``applies`` to. A value of NaN is left out, so
+    that no mean counts it: following instructions is undefined where there are no instructions.
 
     Raises:
-        ValueError: as `r1lit.rewards.score`, for what else is not a list of finite numbers.
+        ValueError: as `r1lit.rewards.score`, if a function does not return a number a response.
     """
-    measured: list[dict[str, float]] = [{} for _ in responses]
+    values: list[dict[str, float]] = [{} for _ in responses]
     for function in functions:
         rows = [row for row, response in enumerate(responses) if function.applies(response)]
-        silent = _MayBeSilent(function)
+        masked = _NaNMasked(function)
         if rows:
-            values = score([silent], [responses[row] for row in rows])[0][function.name]
-            for row, value, said in zip(rows, values, silent.said, strict=True):
-                if said:
-                    measured[row][function.name] = value
-    return measured
+            found = score([masked], [responses[row] for row in rows])[0][function.name]
+            for row, value, is_defined in zip(rows, found, masked.defined, strict=True):
+                if is_defined:
+                    values[row][function.name] = value
+    return values
 
 
-class _MayBeSilent(RewardFunction):
-    """Another function with 0 for NaN, and which of its numbers were said."""
+class _NaNMasked(RewardFunction):
+    """Another function with 0 for NaN, which no reward may be; ``defined`` says which were not."""
 
     def __init__(self, function: RewardFunction) -> None:
         super().__init__(function.weight)
         self.name = function.name
         self.function = function
-        self.said: list[bool] = []
+        self.defined: list[bool] = []
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         values = self.function(responses)
         try:
-            self.said = [not math.isnan(value) for value in values]
+            self.defined = [not math.isnan(value) for value in values]
         except (TypeError, ValueError, OverflowError, RuntimeError):
-            return values  # no list of numbers: the check of all rewards says so
-        return [v if said else 0.0 for v, said in zip(values, self.said, strict=True)]
+            return values  # no list of numbers: `score` raises
+        return [
+            v if is_defined else 0.0 for v, is_defined in zip(values, self.defined, strict=True)
+        ]

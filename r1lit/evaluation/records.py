@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from r1lit.jsonl import Lines, Record
+from r1lit.jsonl import JSONLFile, Record
 from r1lit.problems import Response
 
 
@@ -58,7 +58,7 @@ def read_evaluation(path: Path, key: str = "run") -> list[Record]:
     """
     last: list[Record] = []
     of: tuple[str, int] | None = None
-    for record in Lines(path, key).read():
+    for record in JSONLFile(path, key).read():
         this = (record["split"], record["iteration"]) if "split" in record else None
         if this is not None and this[0] == "train":
             continue

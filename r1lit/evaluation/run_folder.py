@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from r1lit.atomic import replace_file
 from r1lit.evaluation.records import by_problem
-from r1lit.jsonl import Lines, Record
+from r1lit.jsonl import JSONLFile, Record
 from r1lit.problems import Problem
 
 
@@ -26,7 +26,7 @@ class RunFolder:
 
     def __init__(self, dirpath: str) -> None:
         self.path = Path(dirpath)
-        self.lines = Lines(self.path / "responses.jsonl", "dirpath")
+        self.lines = JSONLFile(self.path / "responses.jsonl", "dirpath")
         self._lock: FileLock | None = None
 
     def open(self, settings: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ from r1lit.evaluation.markdown import accuracy_rows
 from r1lit.evaluation.needs import NEEDS
 from r1lit.evaluation.report import defined
 from r1lit.evaluation.scoring import SKIPPED, Item, Scoring, as_record
-from r1lit.jsonl import Lines, Record
+from r1lit.jsonl import JSONLFile, Record
 from r1lit.metrics import Graded, accuracy, mean, standard_error
 from r1lit.problems import Problem, Status
 from r1lit.verifiers import Grader, default_verifiers
@@ -136,7 +136,7 @@ def score_file(
             last_expression=last_expression,
             group_by=group_by,
         )
-        return _score(scoring, Lines(output, "output"), on_error, progress)
+        return _score(scoring, JSONLFile(output, "output"), on_error, progress)
     finally:
         if owned:
             grader.close()
@@ -155,7 +155,7 @@ def _check(grader: Grader, verifier: str, path: Path, output: Path) -> None:
         raise ValueError(f"output: {str(output)!r} is the input itself")
 
 
-def _score(scoring: Scoring, lines: Lines, on_error: str, progress: bool) -> Totals:
+def _score(scoring: Scoring, lines: JSONLFile, on_error: str, progress: bool) -> Totals:
     totals = Totals(groups=None if scoring.group_by is None else {})
     lines.cut_torn_line()
     with _open(scoring.path) as file:
@@ -197,7 +197,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _pass_over_done(
-    scoring: Scoring, lines: Lines, items: Iterator[Item], on_error: str, totals: Totals
+    scoring: Scoring, lines: JSONLFile, items: Iterator[Item], on_error: str, totals: Totals
 ) -> int:
     """Pass over the input lines whose verdicts are in the output; return how many."""
     done = 0

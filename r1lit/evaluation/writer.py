@@ -12,8 +12,9 @@ from typing import Any
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.evaluation.eval_metrics import measure
-from r1lit.jsonl import Lines, Record
+from r1lit.evaluation.eval_metrics import eval_metrics_of
+from r1lit.evaluation.records import response_record
+from r1lit.jsonl import JSONLFile, Record
 from r1lit.problems import Problem, Response
 from r1lit.rewards import RewardFunction
 from r1lit.rollout import Completion, texts_of
@@ -43,7 +44,7 @@ class ResponseWriter:
 
     def __init__(
         self,
-        lines: Lines,
+        lines: JSONLFile,
         grader: Grader,
         eval_metrics: Sequence[RewardFunction],
         tokenizer: PreTrainedTokenizerBase,
@@ -120,25 +121,14 @@ class ResponseWriter:
             )
             for one, text, verdict in zip(batch, texts, verdicts, strict=True)
         ]
-        measured = measure(self._eval_metrics, responses)
+        scores = eval_metrics_of(self._eval_metrics, responses)
         return [
             {
-                "uid": one.problem.uid,
-                "sample": one.sample,
-                "source": one.problem.source,
+                **response_record(response, one.sample),
                 "groups": dict(one.groups),
                 "prompt": one.prompt,
-                "question": one.problem.question,
-                "answer": one.problem.answer,
-                "response": response.text,
-                "value": response.verdict.value,
-                "status": response.verdict.status,
-                "reason": response.verdict.reason,
-                "canonical": response.verdict.canonical,
                 "judge_seconds": round(response.verdict.seconds, 6),
-                "measures": measured[row],
-                "num_tokens": response.num_tokens,
-                "finished": response.finished,
+                "measures": own,
             }
-            for row, (one, response) in enumerate(zip(batch, responses, strict=True))
+            for one, response, own in zip(batch, responses, scores, strict=True)
         ]

@@ -241,7 +241,7 @@ def test_another_s_way_to_write_a_checkpoint_is_kept(tmp_path):
     written: list[str] = []
     callbacks = [IterationCheckpoint(str(tmp_path))]
     trainer_of(tmp_path, callbacks, plugins=[Remembers()]).fit(TinyModule(num_train=2))
-    assert written == [".last.ckpt.tmp"] * 2
+    assert written == [f".last.ckpt.{os.getpid()}.tmp"] * 2
 
 
 def test_counting_iterations_after_the_checkpoint_is_an_error(tmp_path):

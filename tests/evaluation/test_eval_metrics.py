@@ -7,7 +7,7 @@ import math
 import pytest
 
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.evaluation.eval_metrics import measure
+from r1lit.evaluation.eval_metrics import eval_metrics_of
 from r1lit.rewards import RewardFunction
 from r1lit.rewards.plain import as_reward
 
@@ -24,7 +24,7 @@ class GeneralLength(RewardFunction):
     name = "length"
 
     def __init__(self):
-        super().__init__(2.0)  # measures are unweighted
+        super().__init__(2.0)  # eval metrics are unweighted
         self.seen = []
 
     def applies(self, response):
@@ -40,7 +40,7 @@ RESPONSES = [response("ab", "reasoning"), response("abc", "general"), response("
 
 def test_a_measure_is_asked_only_about_what_it_applies_to():
     length = GeneralLength()
-    assert measure([length], RESPONSES) == [{}, {"length": 3.0}, {"length": 0.0}]
+    assert eval_metrics_of([length], RESPONSES) == [{}, {"length": 3.0}, {"length": 0.0}]
     assert length.seen == ["abc", ""]
 
 
@@ -48,13 +48,13 @@ def test_nan_is_silence():
     def halves(responses):
         return [len(r.text) / 2 if r.text else math.nan for r in responses]
 
-    assert measure([as_reward(halves), GeneralLength()], RESPONSES) == [
+    assert eval_metrics_of([as_reward(halves), GeneralLength()], RESPONSES) == [
         {"halves": 1.0},
         {"halves": 1.5, "length": 3.0},
         {"length": 0.0},
     ]
-    assert measure([as_reward(halves)], RESPONSES[2:]) == [{}]
-    assert measure([], RESPONSES) == [{}, {}, {}]
+    assert eval_metrics_of([as_reward(halves)], RESPONSES[2:]) == [{}]
+    assert eval_metrics_of([], RESPONSES) == [{}, {}, {}]
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_what_is_no_list_of_numbers_is_an_error(values, says):
         return values
 
     with pytest.raises(ValueError, match=says):
-        measure([as_reward(broken)], RESPONSES)
+        eval_metrics_of([as_reward(broken)], RESPONSES)
