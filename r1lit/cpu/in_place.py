@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from transformers import PreTrainedModel
 
 _allowed: ContextVar[bool] = ContextVar("in_place_gradients", default=False)
 
@@ -82,9 +81,8 @@ class InPlaceEmbedding(torch.autograd.Function):
         return None, None, None
 
 
-def embedding_inputs(policy: PreTrainedModel, ids_BN: Tensor) -> dict[str, Tensor]:
-    """Return the keyword that gives a policy's body these tokens: ``input_ids``, or looked up."""
-    embedding = policy.get_input_embeddings()
+def embedding_inputs(embedding: nn.Module, ids_BN: Tensor) -> dict[str, Tensor]:
+    """Return the keyword that gives a body these tokens: ``input_ids``, or looked up."""
     # subclasses scale what they look up, adapters are no embeddings
     if type(embedding) is not nn.Embedding or not may_add_in_place(embedding.weight):
         return {"input_ids": ids_BN}

@@ -28,6 +28,7 @@ from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.policy import LogProbs, Responses, is_packed
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
+from r1lit.rollout.groups import without_truncated
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 
@@ -293,10 +294,3 @@ class GRPOModule(RolloutModule):
             logp_sampler_bT = rollout.logp_sampler_BT[rows_b, :width]
             update_metrics.add_mismatch(logp_bT, logp_sampler_bT, inputs.mask_BT)
         return outputs.loss
-
-
-def without_truncated(rollout: Rollout) -> Rollout:
-    """Return the rollout with responses that were cut at the limit out of the loss."""
-    finished = [response.finished for response in rollout.responses]
-    finished_B1 = torch.tensor(finished, device=rollout.loss_mask_BT.device)[:, None]
-    return replace(rollout, loss_mask_BT=rollout.loss_mask_BT & finished_B1)

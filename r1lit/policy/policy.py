@@ -144,7 +144,7 @@ class Policy(nn.Module):
     def _packed_hidden(self, packed: PackedTokens) -> Tensor:
         """Run the body over packed tokens; return the last hidden states ``[N, D]``."""
         output = self.model.get_decoder()(
-            **embedding_inputs(self.model, packed.ids_N[None]),
+            **embedding_inputs(self.model.get_input_embeddings(), packed.ids_N[None]),
             position_ids=packed.position_N[None],
             attention_mask=no_mask(packed.ids_N.device),
             use_cache=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -65,3 +66,10 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         reward_PG=torch.cat([r.reward_PG for r in rollouts]),
         advantage_BT=stack(lambda r: r.advantage_BT),
     )
+
+
+def without_truncated(rollout: Rollout) -> Rollout:
+    """Return the rollout with responses that were cut at the limit out of the loss."""
+    finished = [response.finished for response in rollout.responses]
+    finished_B1 = torch.tensor(finished, device=rollout.loss_mask_BT.device)[:, None]
+    return replace(rollout, loss_mask_BT=rollout.loss_mask_BT & finished_B1)
