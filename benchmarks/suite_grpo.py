@@ -43,7 +43,7 @@ def prompt_lengths(work: Work, iteration: int = MEASURED) -> list[int]:
 
 def parts(comparison: Comparison, work: Work, settings: dict[str, Any]) -> dict[str, Any]:
     """Return what an entry says besides its ratio: seconds by part, and settings."""
-    names = ("rollout_s", "judge_s", "update_s")
+    names = ("rollout_s", "grade_s", "update_s")
     return {
         "parts_ours": {name: round(comparison.ours[-1][name], 3) for name in names},
         "parts_theirs": {name: round(comparison.theirs[-1][name], 3) for name in names},

@@ -61,7 +61,7 @@ class GateCallback(TrainerCallback):
             seconds = self._stopwatch.seconds()
             parts = dict(self.parts)
             if "rollout_s" in parts:
-                parts["update_s"] = seconds - parts["rollout_s"] - parts["judge_s"]
+                parts["update_s"] = seconds - parts["rollout_s"] - parts["grade_s"]
             if self.evaluate is not None:
                 parts |= self.evaluate(model)
             self.gate.report(seconds=seconds, **parts, **device_memory(self.work.device))
@@ -155,7 +155,7 @@ def reward_function(
         asked = [rows[i] for i in index]
         total = problems.total_rewards(functions, grader, completions, asked, num_tokens)
         lengths.next()
-        parts["judge_s"] = stopwatch.seconds()
+        parts["grade_s"] = stopwatch.seconds()
         parts["num_tokens"] = sum(num_tokens)
         return total
 

@@ -42,7 +42,6 @@ KEYS: dict[str, dict[str, str]] = {
     "SpecialTokenFormat": _FORMAT,
     "LanguageConsistency": _FORMAT,
     "RewardModel": {**_FORMAT, "sees": "score_on"},
-    "ChatEndpoint": {"url": "base_url", "retries": "max_retries"},
 }
 """Old key -> new key, both of a class's arguments."""
 

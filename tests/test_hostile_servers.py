@@ -22,7 +22,7 @@ from tiny_models import VOCABULARY, make_policy, make_tokenizer
 from r1lit.batches import Problem
 from r1lit.cli import main
 from r1lit.curation import Context, EngineRefiner
-from r1lit.policy import ServerTeacher
+from r1lit.policy import Responses, ServerTeacher
 from r1lit.rollout import ModelSpec, Request, Sampling, ServerEngine
 from r1lit.verifiers import ChatEndpoint, GenerativePreference, GenerativeVerifier
 
@@ -277,7 +277,13 @@ def teacher(base_url: str, folder: Path) -> tuple[list[Any], str]:
     response_BT = torch.tensor([[40, 41, 42]]).expand(3, -1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        scores = asks.score_responses([[5, 6], [ODD_ID, 6], [7, 6]], response_BT, response_BT > 0)
+        scores = asks.score_responses(
+            Responses(
+                prompts=[[5, 6], [ODD_ID, 6], [7, 6]],
+                response_BT=response_BT,
+                mask_BT=response_BT > 0,
+            )
+        )
     known_BT = torch.ones(3, 3).bool() if scores.known_K is None else scores.known_K.view(3, 3)
     assert (known_BT.all(1) == known_BT.any(1)).all() and scores.logp_KC.isfinite().all()
     own_BT = scores.logp_KC[:, 0].view(3, 3)

@@ -37,9 +37,13 @@ class StreamedCheckpointIO(TorchCheckpointIO):
                 torch.save(checkpoint, file)
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            # torch's writer of archives raises its own error over the system's
+            cause = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(cause, OSError):
+                raise
             raise ValueError(
-                f"dirpath: the checkpoint cannot be written to {path.parent} ({error.strerror});"
+                f"dirpath: the checkpoint cannot be written to {path.parent} ({cause.strerror});"
                 " the one before it is intact"
             ) from error
 

@@ -31,6 +31,7 @@ class RunConfig(SaveConfigCallback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Save when fitting."""
+        self._fitting = stage == "fit"
         if stage == "fit":
             super().setup(trainer, pl_module, stage)
 
@@ -44,6 +45,8 @@ class RunConfig(SaveConfigCallback):
         Raises:
             ValueError: naming each key that changed, its old and its new value.
         """
+        if not self._fitting:
+            return
         changed = list(differences(state_dict["config"], self._compared()))
         if not changed:
             return

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from r1lit.batches import PromptBatch, Rollout, Status
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.objectives import AdvantageEstimator
+from r1lit.policy import Policy
 from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import (
     InProcessEngine,
@@ -140,9 +140,9 @@ class RolloutModule(PolicyModule):
         self.grader.close()
 
 
-def named_weights(policy: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     """Yield the policy's weights and buffers by name, tied ones under each of their names."""
-    yield from policy.state_dict().items()
+    yield from policy.model.state_dict().items()
 
 
 def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:

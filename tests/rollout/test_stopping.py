@@ -128,7 +128,7 @@ def test_looking_less_often_at_which_rows_ended_changes_no_completion(
     policy, prompts = make_policy("qwen3"), [[1, 50, 60, 70], [1, 51], [1, 9, 8, 7, 66]]
     assert enable_packed(policy) is None
     with torch.no_grad():
-        policy.get_output_embeddings().weight[EOS] += 0.6
+        policy.model.get_output_embeddings().weight[EOS] += 0.6
     options = {"group_size": 4, "max_tokens": 60, "compile": False}
     often = draw(policy, tokenizer, prompts, **options)
     monkeypatch.setattr(in_process, "check_every", lambda device: every)
@@ -148,8 +148,8 @@ def three_ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("ends")
     policy = make_policy("qwen3")
     with torch.no_grad():
-        policy.get_output_embeddings().weight[list(ENDS)] += 0.4
-    policy.generation_config.eos_token_id = list(ENDS)
+        policy.model.get_output_embeddings().weight[list(ENDS)] += 0.4
+    policy.model.generation_config.eos_token_id = list(ENDS)
     policy.save_pretrained(directory)
     make_tokenizer().save_pretrained(directory)
     return directory
@@ -162,7 +162,7 @@ def test_every_end_of_the_generation_config_ends_a_response(three_ends: Path, pa
     if not packed:
         policy = make_policy("qwen3")
         policy.load_state_dict(load_policy(str(three_ends)).state_dict())
-        policy.generation_config.eos_token_id = list(ENDS)
+        policy.model.generation_config.eos_token_id = list(ENDS)
     drawn = draw(policy, tokenizer, [[1, 50, 60], [1, 51]], 32, max_tokens=50, compile=False)
     last = {completion.token_ids[-1].item() for completion in drawn.completions}
     assert set(ENDS) <= last, "each of them ends some response"
@@ -171,7 +171,7 @@ def test_every_end_of_the_generation_config_ends_a_response(three_ends: Path, pa
         assert not set(before) & set(ENDS), "and nothing goes on behind one"
         assert (completion.finish_reason == "stop") == (end in ENDS)
         assert completion.finished or completion.num_tokens == 50
-    policy.generation_config.eos_token_id = EOS
+    policy.model.generation_config.eos_token_id = EOS
     longer = draw(policy, tokenizer, [[1, 50, 60], [1, 51]], 32, max_tokens=50, compile=False)
     assert sum(map(len, longer.tokens())) > sum(map(len, drawn.tokens()))
 
@@ -181,7 +181,7 @@ def test_every_end_of_the_generation_config_ends_a_response(three_ends: Path, pa
 )
 def test_ends_are_the_tokenizers_and_the_generation_configs(tokenizer, listed, ends):
     policy = make_policy("llama")
-    policy.generation_config.eos_token_id = listed
+    policy.model.generation_config.eos_token_id = listed
     assert ModelSpec(name="", tokenizer=tokenizer, policy=policy).end_ids() == ends
     assert ModelSpec(name="", tokenizer=tokenizer).end_ids() == (EOS,)
 

@@ -15,7 +15,7 @@ from benchmarks.sizes import sft_work
 from benchmarks.worker import ROOT, Worker, WorkerError
 from r1lit.policy import load_tokenizer
 
-PARTS = {"seconds", "rollout_s", "judge_s", "update_s", "num_tokens"}
+PARTS = {"seconds", "rollout_s", "grade_s", "update_s", "num_tokens"}
 
 
 def test_both_rollouts_have_exactly_the_forced_lengths_and_the_same_prompts(steps, tiny_work):
