@@ -51,7 +51,7 @@ class Recording(AnyToken):
         self.given.append((version, named["model.embed_tokens.weight"].clone()))
 
     def generate(self, requests, on_finished=None):
-        weight = self.model.policy.get_input_embeddings().weight
+        weight = self.model.policy.model.get_input_embeddings().weight
         assert torch.equal(self.given[-1][1], weight), "these are the policy's weights now"
         completions = super().generate(requests, on_finished)
         self.versions.extend({completion.version for completion in completions})
