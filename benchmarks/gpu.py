@@ -76,9 +76,9 @@ def grpo(context: Context, model: str) -> list[Entry]:
 
 
 def sft(context: Context, model: str) -> list[Entry]:
-    """Supervised training: rows of 4,096 tokens, four an update."""
+    """Supervised training: the same documents in every update of both sides."""
     work = sizes.sft_work(
-        model, context.folder, train_batch_size=4, precision=PRECISION, tiny=context.tiny,
+        model, context.folder, num_documents=24, precision=PRECISION, tiny=context.tiny,
         device=context.device,
     )  # fmt: skip
     with (
@@ -89,7 +89,7 @@ def sft(context: Context, model: str) -> list[Entry]:
     labels: dict[str, Any] = {"model": model, "peer": "TRL SFTTrainer", "goal": None}
     entry = compare(
         comparison,
-        work="SFT, packed rows of 4,096, lengths of R1's chains",
+        work="SFT, the same 24 documents an update, lengths of R1's chains",
         unit="s per 1,000 tokens",
         key="seconds_per_1000_tokens",
         **labels,

@@ -41,6 +41,7 @@ class GateCallback(pl.Callback):
     ) -> None:
         """Report the update's seconds and tokens."""
         seconds = self._stopwatch.seconds()
+        assert self._num_tokens == sum(self.work.lengths), "an update is of all documents"
         self.gate.report(
             seconds=seconds,
             num_tokens=self._num_tokens,
@@ -60,11 +61,11 @@ def run_updates(gate: Gate, *, work: SupervisedWork, **options: Any) -> None:
         **options,
     )
     tokenizer = module.tokenizer
-    encoded(work, tokenizer)  # checks the lengths
+    lengths = [len(document) for document in encoded(work, tokenizer)]
     data = R1DataModule(
         documents=[RecordedDocuments(work, tokenizer)],
         packing=PackingOptions(
-            max_seq_len=work.max_seq_len, train_batch_size=work.train_batch_size, loss_on="all"
+            max_seq_len=work.max_seq_len, documents_per_update=len(lengths), loss_on="all"
         ),
         num_iterations=MANY,
         seed=work.seed,

@@ -6,7 +6,7 @@ import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -26,6 +26,7 @@ class Report:
         self.path = path
         self.title = title
         self.command = command
+        self.begun = datetime.now().isoformat(" ", "minutes")
         self.device = device
         self.entries = read_entries(path)
 
@@ -36,6 +37,7 @@ class Report:
             "command": self.command,
             "commit": commit(),
             "date": today(),
+            "run": self.begun,
         }
         stamped = [replace(entry, extra={**entry.extra, **stamp}) for entry in entries]
         self.entries = merge(self.entries, stamped)
@@ -64,12 +66,12 @@ class Report:
 
 
 def runs(entries: Sequence[Entry]) -> str:
-    """Return the commands that entries come from, each with its commit and day."""
+    """Return the commands that entries come from, each with its commit and when it began."""
     found = dict.fromkeys(
-        tuple(str(entry.extra.get(key, "unknown")) for key in ("command", "commit", "date"))
+        (*(str(entry.extra.get(key, "unknown")) for key in ("command", "commit")), entry.run)
         for entry in entries
     )
-    return "; ".join(f"`{command}` at {commit}, {day}" for command, commit, day in found)
+    return "; ".join(f"`{command}` at {commit}, {run}" for command, commit, run in found)
 
 
 def limits(entries: Sequence[Entry]) -> str:

@@ -57,6 +57,11 @@ class Entry:
         return self.ratio_median <= self.goal if self.is_memory else self.ratio_median >= self.goal
 
     @property
+    def run(self) -> str:
+        """When the run began that it was measured in; of older entries the day."""
+        return str(self.extra.get("run", self.extra.get("date", "unknown")))
+
+    @property
     def name(self) -> tuple[str, str, str]:
         """What an entry replaces when measured again."""
         return self.work, self.model, self.peer
@@ -128,8 +133,8 @@ def write_json(path: Path, value: Any) -> None:
 def table(entries: Sequence[Entry]) -> str:
     """Return the entries as a Markdown table."""
     lines = [
-        "| work | model | peer | ratio (min–max) | goal | r1lit | peer's | unit | more |",
-        "|---|---|---|---:|---:|---:|---:|---|---|",
+        "| work | model | peer | ratio (min–max) | goal | r1lit | peer's | unit | more | run |",
+        "|---|---|---|---:|---:|---:|---:|---|---|---|",
     ]
     for entry in entries:
         sign = "≤" if entry.is_memory else "≥"
@@ -143,6 +148,6 @@ def table(entries: Sequence[Entry]) -> str:
         )
         lines.append(
             f"| {entry.work} | {entry.model} | {entry.peer} | {ratio} | {goal}{mark}"
-            f" | {entry.ours:.4g} | {entry.theirs:.4g} | {entry.unit} | {more} |"
+            f" | {entry.ours:.4g} | {entry.theirs:.4g} | {entry.unit} | {more} | {entry.run} |"
         )
     return "\n".join(lines)

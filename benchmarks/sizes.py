@@ -10,7 +10,7 @@ from benchmarks.lengths import chain_lengths, response_lengths
 from benchmarks.models import model_directory
 from benchmarks.work import Precision, SupervisedWork, Work
 
-NUM_CHAINS = 195
+NUM_CHAINS = 6  # 10,965 tokens, 3 rows of 4,096
 
 
 def grpo_work(
@@ -42,26 +42,17 @@ def grpo_work(
     )
 
 
-def grpo_mini(
-    folder: Path,
-    precision: Precision = "bf16-mixed",
-    tiny: bool = False,
-    *,
-    small: bool = False,
-) -> Work:
-    """16 x 16 responses of the shipped base under the settings of ``make aha``.
-
-    ``small`` takes 2 prompts and 16 rows an update, to find a peer's settings sooner.
-    """
+def grpo_mini(folder: Path, precision: Precision = "bf16-mixed", tiny: bool = False) -> Work:
+    """16 x 16 responses of the shipped base under the settings of ``make aha``."""
     return grpo_work(
         "mini",
         folder,
-        prompts=2 if small else 16,
+        prompts=16,
         group=16,
         max_tokens=512,
         precision=precision,
         tiny=tiny,
-        train_batch_size=16 if small else 64,
+        train_batch_size=64,
         learning_rate=1.5e-4,
         max_grad_norm=0.05,
         beta=0.05,
@@ -129,15 +120,14 @@ def sft_work(
     folder: Path,
     *,
     max_seq_len: int = 4096,
-    train_batch_size: int = 2,
     num_documents: int = NUM_CHAINS,
     precision: Precision = "bf16-mixed",
     tiny: bool = False,
     device: str = "cpu",
 ) -> SupervisedWork:
-    """Documents as long as R1's chains, packed."""
+    """Documents as long as the first of R1's chains, all in one update."""
     if tiny:
-        model, max_seq_len, num_documents = "tiny", 64, 24
+        model, max_seq_len, num_documents = "tiny", 64, 12
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     lengths = chain_lengths(num_documents, max_seq_len * 64 if tiny else max_seq_len)
     if tiny:
@@ -147,7 +137,6 @@ def sft_work(
         model=model_directory(model, folder, dtype),
         lengths=lengths,
         max_seq_len=max_seq_len,
-        train_batch_size=train_batch_size,
         precision=precision,
         device=device,
     )

@@ -1,4 +1,4 @@
-"""Supervised training on packed documents, beside TRL's ``SFTTrainer``."""
+"""Supervised training on the same documents, beside TRL's ``SFTTrainer``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.worker import Worker
 
 def sft_135m(context: Context) -> list[Entry]:
     """Documents as long as R1's chains, 135M."""
-    work = sizes.sft_work("135M", context.folder, train_batch_size=1, tiny=context.tiny)
+    work = sizes.sft_work("135M", context.folder, tiny=context.tiny)
     comparison = alternate_alone(
         lambda: Worker("benchmarks.ours_sft:run_updates", work=work),
         lambda: Worker("benchmarks.trl_sft:run_updates", work=work, **peers.TRL_SFT),
@@ -21,7 +21,7 @@ def sft_135m(context: Context) -> list[Entry]:
     )
     entry = compare(
         comparison,
-        work="SFT, packed rows of 4,096, lengths of R1's chains",
+        work="SFT, the same six documents an update, lengths of R1's chains",
         model="135M",
         peer="TRL SFTTrainer",
         goal=1.5,

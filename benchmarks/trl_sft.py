@@ -49,6 +49,7 @@ class GateCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report the update's seconds and tokens."""
         seconds = self._stopwatch.seconds()
+        assert self.trainer.num_tokens == sum(self.work.lengths), "an update is of all documents"
         self.gate.report(
             seconds=seconds,
             num_tokens=self.trainer.num_tokens,
@@ -69,7 +70,8 @@ def run_updates(gate: Gate, *, work: SupervisedWork, micro_rows: int, **options:
         arguments = SFTConfig(
             output_dir=folder,
             per_device_train_batch_size=micro_rows,
-            gradient_accumulation_steps=work.train_batch_size // micro_rows,
+            # as many passes as there may be: an epoch ends the update, so it is of all documents
+            gradient_accumulation_steps=len(rows),
             max_length=work.max_seq_len,
             learning_rate=work.learning_rate,
             lr_scheduler_type="constant",

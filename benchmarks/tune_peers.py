@@ -1,11 +1,10 @@
 """Finds the peers' best settings on this machine: each is tried, its time written down.
 
-    python -m benchmarks.tune_peers [--only grpo-mini ...] [--tiny]
+    python -m benchmarks.tune_peers [--only grpo-mini ...] [--vllm-python PYTHON] [--tiny]
 
 writes ``results/peers.json``: for each search the settings tried with seconds a step, or with what
-went wrong. GRPO of the shipped base is searched with 2 of its 16 prompts, the update of 0.5B with 1
-of 4. ``peers.py`` holds the fastest, for the update of 0.5B the leanest; change it when this says
-otherwise.
+went wrong. The update of 0.5B is searched with 1 of its 4 prompts. ``peers.py`` holds the fastest,
+for the update of 0.5B the leanest; change it when this says otherwise.
 """
 
 from __future__ import annotations
@@ -13,13 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import sizes
+from benchmarks import sizes, vllm_rollout
 from benchmarks.results import write_json
+from benchmarks.suite_rollout import vllm_worker
 from benchmarks.work import SupervisedWork, Work
 from benchmarks.worker import Worker, WorkerError
 
@@ -31,6 +32,7 @@ GRPO = "benchmarks.trl_grpo:run_iterations"
 SFT = "benchmarks.trl_sft:run_updates"
 UPDATE = "benchmarks.update_memory:run_trl"
 GENERATE = "benchmarks.hf_generate:run_rollout"
+VLLM = "benchmarks.vllm_rollout:run_rollout"
 
 
 def _grid(key: str, values: list[Any], **fixed: Any) -> Iterator[Variant]:
@@ -38,16 +40,28 @@ def _grid(key: str, values: list[Any], **fixed: Any) -> Iterator[Variant]:
 
 
 STATIC = {"cache_implementation": "static"}
+COMPILED = {"torch_compile": True}
 CONTINUOUS = {"use_transformers_continuous_batching": True}
+SYSTEM = ("/usr/lib", "/usr/local/lib", "/opt")
+VLLM_VARIANTS: list[Variant] = [
+    {"precision": "bf16"},
+    {"precision": "fp32"},
+    *_grid("preload", [["tcmalloc"], ["tcmalloc", "libiomp5"]], precision="bf16"),
+    *_grid("threads", ["0", "0-1", "nobind"], precision="bf16"),
+    *_grid("max_num_seqs", [16, 64, 256], precision="bf16"),
+    *_grid("max_num_batched_tokens", [2048, 16384], precision="bf16"),
+    {"precision": "bf16", "preload": ["tcmalloc", "libiomp5"], "max_num_batched_tokens": 16384},
+]
 SEARCHES: dict[str, tuple[str, Make, list[Variant]]] = {
     "grpo-mini": (
         GRPO,
-        lambda folder, precision, tiny: sizes.grpo_mini(folder, precision, tiny, small=True),
+        sizes.grpo_mini,
         [
-            *_grid("micro_rows", [4, 8, 16], precision="bf16-mixed"),
-            *_grid("micro_rows", [4, 16], precision="fp32"),
-            {"precision": "fp32", "micro_rows": 16, **STATIC},
+            *_grid("micro_rows", [16, 32, 64], precision="bf16-mixed"),
+            *_grid("micro_rows", [16, 32, 64], precision="fp32", **STATIC),
+            {"precision": "fp32", "micro_rows": 16},
             {"precision": "bf16-mixed", "micro_rows": 16, **STATIC},
+            {"precision": "fp32", "micro_rows": 16, **STATIC, **COMPILED},
             {"precision": "fp32", "micro_rows": 16, **CONTINUOUS},
         ],
     ),
@@ -59,6 +73,7 @@ SEARCHES: dict[str, tuple[str, Make, list[Variant]]] = {
             {"precision": "fp32", "micro_rows": 4, **STATIC},
             *_grid("micro_rows", [2, 4, 8, 32], precision="bf16-mixed"),
             {"precision": "bf16-mixed", "micro_rows": 4, **STATIC},
+            {"precision": "bf16-mixed", "micro_rows": 4, **COMPILED},
         ],
     ),
     "update-0.5B": (
@@ -90,13 +105,19 @@ SEARCHES: dict[str, tuple[str, Make, list[Variant]]] = {
             {"precision": "bf16-mixed", "packing_strategy": "wrapped", "micro_rows": 1},
             {"precision": "bf16-mixed", "packing": False, "micro_rows": 1},
             {"precision": "bf16-mixed", "packing": False, "padding_free": True, "micro_rows": 2},
-            {"precision": "fp32", "packing_strategy": "bfd", "micro_rows": 1},
+            *_grid("packing", [False, True], precision="fp32", micro_rows=1),
+            {"precision": "bf16-mixed", "packing": False, "micro_rows": 1, **COMPILED},
+            {"precision": "bf16-mixed", "packing_strategy": "wrapped", "micro_rows": 1, **COMPILED},
         ],
     ),
+    "vllm-mini": (VLLM, sizes.rollout_mini, VLLM_VARIANTS),
+    "vllm-135M": (VLLM, sizes.rollout_135m, VLLM_VARIANTS),
 }
 
 
-def try_variant(target: str, make: Make, variant: Variant, folder: Path, tiny: bool) -> Variant:
+def try_variant(
+    target: str, make: Make, variant: Variant, folder: Path, tiny: bool, python: str | None = None
+) -> Variant:
     """Return the variant with its seconds a step after a warm-up, or with its error."""
     settings = dict(variant)
     precision = settings.pop("precision", "bf16")
@@ -104,16 +125,48 @@ def try_variant(target: str, make: Make, variant: Variant, folder: Path, tiny: b
     if tiny and "micro_rows" in settings:
         settings["micro_rows"] = min(settings["micro_rows"], 2)
     try:
-        with Worker(target, work=work, timeout=600, **settings) as worker:
+        if target == VLLM:
+            side = vllm_worker(python or sys.executable, work, **vllm_settings(settings))
+        else:
+            side = Worker(target, work=work, timeout=1800, **settings)
+        with side as worker:
             worker.step()
             step = worker.step()
-    except WorkerError as error:
+    except (WorkerError, ValueError) as error:
         return {**variant, "error": _cause(str(error))}
     parts = {name: round(value, 3) for name, value in step.items() if name.endswith("_s")}
     result = {**variant, "seconds": round(step["seconds"], 3), **parts}
     if "num_tokens" in step:
         result["seconds_per_1000_tokens"] = round(1000 * step["seconds"] / step["num_tokens"], 4)
     return {**result, "peak_rss_mb": round(step["peak_rss_mb"])}
+
+
+def vllm_settings(variant: Variant) -> Variant:
+    """Return a variant as ``vllm_worker`` takes it: libraries and threads are its environment's.
+
+    Raises:
+        ValueError: if a library to load first is not installed.
+    """
+    settings = dict(variant)
+    environment = {}
+    if libraries := settings.pop("preload", None):
+        environment["LD_PRELOAD"] = ":".join(map(find_library, libraries))
+    if threads := settings.pop("threads", None):
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = threads
+    return settings | ({"environment": environment} if environment else {})
+
+
+def find_library(name: str) -> str:
+    """Return the file of a shared library, of the system or of a Python package.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    roots = [*map(Path, SYSTEM), Path(sys.prefix), vllm_rollout.OWN.parents[1]]
+    for root in roots:
+        for path in sorted(root.rglob(f"*{name}*.so*")) if root.is_dir() else []:
+            return str(path)
+    raise ValueError(f"preload: no library {name!r} under {', '.join(map(str, roots))}")
 
 
 def _cause(text: str) -> str:
@@ -128,14 +181,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=list(SEARCHES), default=list(SEARCHES))
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument("--output", type=Path, default=FILE)
+    parser.add_argument("--vllm-python", help="a Python that has vLLM")
     options = parser.parse_args(arguments)
+    python = vllm_rollout.find_python(options.vllm_python)
     tried = json.loads(options.output.read_text()) if options.output.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only:
             target, make, variants = SEARCHES[name]
+            if target == VLLM and python is None:
+                print(f"{name}: left out, since no Python with vLLM is found", flush=True)
+                continue
             tried[name] = []
             for variant in variants:
-                result = try_variant(target, make, variant, Path(folder), options.tiny)
+                where = (Path(folder), options.tiny)
+                result = try_variant(target, make, variant, *where, python=python)
                 tried[name].append(result)
                 print(name, result, flush=True)
                 write_json(options.output, tried)

@@ -3,7 +3,9 @@
 ``python -m benchmarks.verifiers``. Half the responses are right, half have a changed first digit;
 every response has thinking around its answer. ``math`` takes rows as they come, ``math distinct``
 each answer once: equal pairs of answer and gold answer are decided once, which flatters the first.
-Goals: 2,000 GSM8K and 300 MATH verdicts a second over 2 workers.
+``math right`` and ``math wrong`` are of the same gold answers, those that are no plain number, each
+once: the right answers are written in another way, the wrong ones are other problems' answers.
+Goals: 2,000 GSM8K and 300 MATH verdicts a second over 2 workers, wrong answers as fast as right.
 """
 
 from __future__ import annotations
@@ -32,14 +34,29 @@ def golds(folder: Path) -> dict[str, list[str]]:
     }
 
 
+def is_expression(answer: str) -> bool:
+    """Decide whether an answer is one expression, but no plain number."""
+    return bool(re.search(r"\\|[a-z]", answer)) and not re.search(
+        r"[=,<>]|text|mbox|matrix|circ|\.$|[lg]e|\\in", answer
+    )
+
+
 def changed(answer: str) -> str:
     """Return the answer with its first digit changed."""
     return re.sub(r"\d", lambda digit: str((int(digit[0]) + 1) % 10), answer, count=1)
 
 
-def measure(verifier: MathVerifier, answers: list[str]) -> tuple[float, dict[str, int]]:
+def reworded(answer: str) -> str:
+    """Return the answer written in another way."""
+    return answer.replace("\\frac", "\\tfrac ").replace("+", " + ") + " + 0"
+
+
+def measure(
+    verifier: MathVerifier, answers: list[str], texts: list[str] | None = None
+) -> tuple[float, dict[str, int]]:
     """Return verdicts a second over ``answers``, and how many had each status."""
-    texts = [a if n % 2 else changed(a) for n, a in enumerate(answers)]
+    if texts is None:
+        texts = [a if n % 2 else changed(a) for n, a in enumerate(answers)]
     responses = [f"{THINKING}<answer> {text} </answer>" for text in texts]
     problems = [Problem(uid="", question="", answer=a, source="") for a in answers]
     start = time.perf_counter()
@@ -62,6 +79,15 @@ def main() -> None:
         step = max(1, len(answers) // arguments.limit)
         rate, statuses = measure(verifier, answers[::step][: arguments.limit])
         print(f"{name}: {rate:.0f} verdicts/s (goal {GOALS[name]}), {statuses}")
+    expressions = [a for a in golds(arguments.data)["math distinct"] if is_expression(a)]
+    step = max(1, len(expressions) // arguments.limit)
+    expressions = expressions[::step][: arguments.limit]
+    others = [*expressions[1:], expressions[0]]
+    for name, texts in (("right", list(map(reworded, expressions))), ("wrong", others)):
+        verifier.close()  # forget what was read
+        measure(verifier, ["\\sqrt{2}"] * 9)
+        rate, statuses = measure(verifier, expressions, texts)
+        print(f"math {name}: {rate:.0f} verdicts/s, {statuses}")
     verifier.close()
 
 

@@ -81,12 +81,15 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisedWork:
-    """Documents of given lengths, BOS and EOS included, packed into rows of ``max_seq_len``."""
+    """Documents of given lengths, BOS and EOS included, all of them in every update.
+
+    So both sides train on the same tokens in each step, whether they pack them into rows of
+    ``max_seq_len`` or not.
+    """
 
     model: str
     lengths: tuple[int, ...]
     max_seq_len: int
-    train_batch_size: int
     precision: Precision = "bf16-mixed"
     learning_rate: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)
@@ -104,6 +107,5 @@ class SupervisedWork:
             "num_documents": len(self.lengths),
             "mean_tokens": round(sum(self.lengths) / len(self.lengths), 1),
             "max_seq_len": self.max_seq_len,
-            "train_batch_size": self.train_batch_size,
             "precision": self.precision,
         }

@@ -1,15 +1,24 @@
-"""Reports a sweep: a Markdown table into the experiment's README, and a figure beside it.
+"""Reports a sweep: tables into the README beside the sweep file, and a figure beside it.
 
-    python -m experiments.report experiments/objectives/sweep.yaml
+    python -m experiments.report experiments/objectives/sweep.yaml [--against dapo]
+
+A sweep calls this at its end; by hand it shows what is there while a sweep still runs. A README
+that is not there is made. Only points finished under the present sweep file count, and failed ones
+are listed with their error.
 
 Numbers are mean ± standard error over seeds: the sample standard deviation over the root of their
 number. All seeds are evaluated on the same problems, so this error is that of training anew, not
-that of drawing other problems. Only points finished under the present sweep file count.
+that of drawing other problems. Variants are compared in pairs (`experiments.paired`).
+
+The results themselves are written beside the README, ``results.jsonl``, to be committed; where no
+point is finished, the report is made of that file.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +28,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.sweep import read_sweep
+from experiments.launch import held
+from experiments.paired import all_pairs, paired_table
+from experiments.points import Point, Sweep, best_of, read_sweep, score_of
+from r1lit import jsonl
 from r1lit.atomic import replace_file
 from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, save_png
 from r1lit.callbacks.keys import CONS_AT
@@ -42,23 +54,39 @@ def language_consistency(evaluation: Record) -> float | None:
     return (evaluation.get("rewards") or {}).get("language_consistency")
 
 
+def reward_model(name: str) -> Callable[[Record], float | None]:
+    """Return what reads a number of a reward model's report."""
+    return lambda evaluation: (evaluation.get("reward_model") or {}).get(name)
+
+
+def plain(name: str) -> Callable[[Record], float | None]:
+    """Return what reads a number of an evaluation."""
+    return lambda evaluation: evaluation.get(name)
+
+
 COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
-    ("pass@1", lambda e: e["pass_at_1"], ".3f"),
+    ("pass@1", plain("pass_at_1"), ".3f"),
     ("cons@k", cons_at_most, ".3f"),
-    ("tokens per response", lambda e: e["response_length_tokens"], ".0f"),
-    ("reflection words per response", lambda e: e["reflection_words_per_response"], ".2f"),
-    ("well-formed", lambda e: e["format"], ".3f"),
+    ("AUROC", reward_model("auroc"), ".3f"),
+    ("accuracy", reward_model("accuracy"), ".3f"),
+    ("validation loss", plain("loss"), ".4f"),
+    ("tokens per response", plain("response_length_tokens"), ".0f"),
+    ("reflection words per response", plain("reflection_words_per_response"), ".2f"),
+    ("well-formed", plain("format"), ".3f"),
+    ("language consistency", language_consistency, ".3f"),
 )
 """What the table says of the first and of the last evaluation: heading, value, format."""
-LANGUAGE_COLUMN = ("language consistency", language_consistency, ".3f")
 
 PANELS: tuple[tuple[str, str, Callable[[Record], float | None]], ...] = (
-    ("Accuracy on held-out problems", "pass@1", lambda e: e["pass_at_1"]),
-    ("Response length", "tokens per response", lambda e: e["response_length_tokens"]),
-    ("Reflection words", "words per response", lambda e: e["reflection_words_per_response"]),
+    ("Language consistency", "words in the question's language", language_consistency),
+    ("Accuracy on held-out problems", "pass@1", plain("pass_at_1")),
+    ("Response length", "tokens per response", plain("response_length_tokens")),
+    ("Reflection words", "words per response", plain("reflection_words_per_response")),
+    ("Held-out prompts", "AUROC", reward_model("auroc")),
+    ("Held-out pairs", "accuracy", reward_model("accuracy")),
+    ("Held-out documents", "loss", plain("loss")),
 )
 """What the figure shows along training: title, label, value."""
-LANGUAGE_PANEL = ("Language consistency", "words in the question's language", language_consistency)
 
 
 def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:
@@ -72,10 +100,12 @@ def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:
 def as_table(results: Sequence[Record]) -> str:
     """Return the Markdown table: a row a variant, mean ± standard error over its n seeds.
 
-    ``0.20 → 0.50 ± 0.03`` is the mean before the first iteration, then that after the last.
+    ``0.20 → 0.50 ± 0.03`` is the mean before the first iteration, then that after the last. A
+    column stands where a run measured it.
     """
-    columns = (*COLUMNS, LANGUAGE_COLUMN) if _measures_language(results) else COLUMNS
-    names = ["variant", "n seeds", *(name for name, _, _ in columns), "best pass@1"]
+    columns = [column for column in COLUMNS if _measured(results, column[1])]
+    score, _ = score_of(results[0]["final"]) or ("score", 0.0)
+    names = ["variant", "n seeds", *(name for name, _, _ in columns), f"best {score}"]
     names += ["training seconds"]
     lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
     for variant, group in by_variant(results).items():
@@ -84,7 +114,8 @@ def as_table(results: Sequence[Record]) -> str:
             before = _cell([value(r["evaluations"][0]) for r in group], form, error=False)
             after = _cell([value(r["final"]) for r in group], form)
             cells.append(f"{before} → {after}")
-        cells.append(_cell([r["best"]["pass_at_1"] for r in group], ".3f"))
+        best = [score_of(best_of(r["evaluations"])) for r in group]
+        cells.append(_cell([None if b is None else b[1] for b in best], ".3f"))
         cells.append(_cell([r["seconds"] for r in group], ".0f"))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -101,14 +132,14 @@ def _cell(values: Sequence[float | None], form: str, *, error: bool = True) -> s
 
 
 def draw(results: Sequence[Record]) -> Figure:
-    """Return the figure: accuracy, length and reflection, a line a variant with its error band.
+    """Return the figure: a panel for each of ``PANELS`` that a run measured.
 
-    Language consistency stands first where it was measured.
+    A line is a variant's mean over seeds, the band its standard error.
     """
-    panels = (LANGUAGE_PANEL, *PANELS) if _measures_language(results) else PANELS
-    figure = Figure(figsize=(14 * len(panels) / 3, 4.6), dpi=110, layout="constrained")
+    panels = [panel for panel in PANELS if _measured(results, panel[2])]
+    figure = Figure(figsize=(14 * max(2, len(panels)) / 3, 4.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    all_axes = figure.subplots(1, len(panels))
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (title, label, value) in zip(all_axes, panels, strict=True):
         for index, (variant, group) in enumerate(by_variant(results).items()):
             color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
@@ -120,12 +151,14 @@ def draw(results: Sequence[Record]) -> Figure:
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False
+    )
     return figure
 
 
-def _measures_language(results: Sequence[Record]) -> bool:
-    return any(language_consistency(e) is not None for r in results for e in r["evaluations"])
+def _measured(results: Sequence[Record], value: Callable[[Record], float | None]) -> bool:
+    return any(value(e) is not None for r in results for e in r["evaluations"])
 
 
 def _band(
@@ -160,20 +193,102 @@ def fill_in(readme: str, block: str) -> str:
     before, start, rest = readme.partition(START)
     _, end, after = rest.partition(END)
     if not (start and end):
-        raise ValueError(f"the README has no {START} … {END} to fill in")
+        raise ValueError(
+            f"README.md has no {START} … {END} to fill in; put these two lines where the tables"
+            " belong"
+        )
     return f"{before}{START}\n{block}\n{END}{after}"
 
 
-def write_into(readme: Path, block: str, figure: Figure, image: str) -> None:
+def write_into(
+    readme: Path, block: str, figure: Figure, image: str, text: str | None = None
+) -> None:
     """Put a block and a figure below it between a README's markers; ``image`` lies beside it.
+
+    ``text`` stands for what the README holds, if it is not there yet.
 
     Raises:
         ValueError: if the README has no place for them; nothing is written then.
     """
     name = Path(image).stem
-    text = fill_in(readme.read_text(), f"{block}\n\n![{name}]({image})")
+    old = readme.read_text() if text is None else text
+    text = fill_in(old, f"{block}\n\n![{name}]({image})")
     save_png(figure, readme.with_name(image))
     replace_file(readme, text.encode())
+
+
+def failed_table(points: Sequence[Point]) -> str:
+    """Return the points that failed, with their error and their log, as Markdown; or nothing."""
+    found = [(point, point.error()) for point in points if point.result() is None]
+    lines = [
+        f"| {point.variant} | {point.seed} | {as_cell(error)} | `{point.folder / 'log.txt'}` |"
+        for point, error in found
+        if error is not None
+    ]
+    if not lines:
+        return ""
+    head = ["| failed | seed | error | log |", "|---|---:|---|---|"]
+    return "\n".join([*head, *lines])
+
+
+def as_cell(text: str, limit: int = 300) -> str:
+    """Return a text as a cell of a table, cut to ``limit`` characters."""
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return f"`{text.replace('`', chr(39)).replace('|', '/')}`"
+
+
+def write_report(path: Path, sweep: Sweep, against: str | None = None) -> str:
+    """Write a sweep's tables and figure beside its file; return the tables.
+
+    Args:
+        path: the sweep file; ``README.md`` and ``curves.png`` lie beside it.
+        sweep: what it says.
+        against: the variant that the others are compared with; the first that has finished runs
+            if left out.
+
+    Raises:
+        ValueError: if there is no such variant, or a README without a place for the tables.
+    """
+    if against is not None and against not in sweep.variants:
+        raise ValueError(f"against: {against!r} is none of {', '.join(sweep.variants)}")
+    # two processes may share a sweep
+    with held(sweep.output / ".report.lock", wait_s=60.0) as lock:
+        if lock is None:
+            raise ValueError(
+                f"{sweep.output}: another process has been writing its report for 60 s"
+            )
+        kept = path.with_name("results.jsonl")
+        results = sweep.results()
+        if results:
+            lines = [json.dumps(result) + "\n" for result in results]
+            replace_file(kept, "".join(lines).encode())
+        else:
+            results = jsonl.read(kept)
+        blocks = [f"{len(results)} of {len(sweep.points())} runs finished."]
+        if results:
+            last = max(result["final"]["iteration"] for result in results)
+            errors = "mean ± standard error over seeds"
+            blocks = [f"After {last} iterations; {errors}; {blocks[0]}", as_table(results)]
+            blocks.append(paired_table(sweep, results, against))
+            blocks.append(all_pairs(results))
+        blocks.append(failed_table(sweep.made()))
+        block = "\n\n".join(block for block in blocks if block)
+        readme = path.with_name("README.md")
+        text = readme.read_text() if readme.exists() else new_readme(path)
+        if results:
+            write_into(readme, block, draw(results), "curves.png", text)
+        else:
+            replace_file(readme, fill_in(text, block).encode())
+    return f"{block}\n\nwritten to {readme}"
+
+
+def new_readme(path: Path) -> str:
+    """Return a README for a sweep file: its name, what its comments say first, and the command."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
+    said = "\n".join(line.removeprefix("#").strip() for line in lines)
+    command = f"```bash\npython -m experiments.sweep {path}\n```"
+    parts = [f"# {path.resolve().parent.name}", said, command, f"## Results\n\n{START}\n{END}\n"]
+    return "\n\n".join(part for part in parts if part)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -181,24 +296,17 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.report", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("sweep", type=Path, help="the sweep file; its README.md lies beside it")
-    path = parser.parse_args(args).sweep
+    parser.add_argument("--against", help="the variant to compare the others with; else the first")
+    options = parser.parse_args(args)
     try:
-        sweep = read_sweep(path)
-        results = sweep.results()
-        if not results:
-            raise ValueError(f"no point is finished: python -m experiments.sweep {path}")
-        num_points = len(sweep.points())
-        last = max(result["final"]["iteration"] for result in results)
-        note = (
-            f"After {last} iterations; mean ± standard error over seeds; {len(results)} of"
-            f" {num_points} runs finished."
-        )
-        block = f"{note}\n\n{as_table(results)}"
-        write_into(path.with_name("README.md"), block, draw(results), "curves.png")
+        sweep = read_sweep(options.sweep)
+        kept = options.sweep.with_name("results.jsonl").exists()
+        if not kept and not any(point.result() or point.error() for point in sweep.made()):
+            raise ValueError(f"no point is finished: python -m experiments.sweep {options.sweep}")
+        print(write_report(options.sweep, sweep, options.against))
     except ValueError as error:
         print(f"report: error: {error}", file=sys.stderr)
         return 2
-    print(as_table(results))
     return 0
 
 

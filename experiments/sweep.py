@@ -16,7 +16,9 @@ A finished point leaves ``result.json`` in its folder: it is skipped as long as 
 (``point.yaml``) and what the files it names hold (``inputs.json``) stay the same, and made afresh
 when they change. An interrupted point goes on from its last checkpoint.
 ``<output>/results.jsonl`` gathers the results of all points that are finished under the present
-sweep file.
+sweep file. At the end the sweep writes its table and its figure into the README beside the sweep
+file, as ``python -m experiments.report`` does at any time: what differs between variants, and which
+points failed with which error.
 
 Start the command once more while it runs, and the two share the points: whoever makes a point holds
 a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on two cores.
@@ -25,7 +27,6 @@ a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import re
@@ -34,127 +35,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from tqdm import tqdm
 
-from experiments.compose import Config, merge, move_run
 from experiments.fingerprint import begin, is_of
 from experiments.launch import held, start
+from experiments.points import CONFIG, ERROR, RESULT, Point, Sweep, best_of, read_sweep, score_of
+from experiments.report import write_report
 from r1lit import jsonl
 from r1lit.atomic import replace_file
 from r1lit.callbacks.progress import as_clock
 
 Launch = Callable[[list[str], Path], int]
-KEYS = ("base", "grid", "seeds", "output")
-CONFIG = "point.yaml"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """One run of a sweep: a variant under a seed, its folder, and its whole config."""
-
-    variant: str
-    seed: int
-    folder: Path
-    config: Config
-
-    @property
-    def state(self) -> str:
-        """``finished``, ``interrupted`` (to be resumed) or ``new``."""
-        if self.result() is not None:
-            return "finished"
-        same = is_of(self.folder, CONFIG, self.config)
-        return "interrupted" if same and any(self.folder.rglob("last.ckpt")) else "new"
-
-    def result(self) -> jsonl.Record | None:
-        """Return the result, if the point is finished under this very config and its inputs."""
-        path = self.folder / "result.json"
-        result = json.loads(path.read_text()) if path.exists() else None
-        return result if result is not None and is_of(self.folder, CONFIG, self.config) else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """A sweep file, read: the merged base and the variants as fragments over it."""
-
-    base: Config
-    variants: dict[str, list[Config]]
-    seeds: list[int]
-    output: Path
-
-    def point(self, variant: str, seed: int) -> Point:
-        """Return the point of a variant and a seed."""
-        config = self.base
-        for fragment in self.variants[variant]:
-            config = merge(config, fragment)
-        folder = self.output / variant / f"seed-{seed}"
-        config = move_run({**config, "seed_everything": seed}, folder)
-        return Point(variant=variant, seed=seed, folder=folder, config=config)
-
-    def points(self, seeds: Sequence[int] | None = None) -> list[Point]:
-        """Return all points, seed by seed: after the first seed, every variant has been seen."""
-        seeds = self.seeds if seeds is None else seeds
-        return [self.point(variant, seed) for seed in seeds for variant in self.variants]
-
-    def results(self) -> list[jsonl.Record]:
-        """Return the results of all points finished under this sweep file, variant by variant."""
-        results = []
-        for variant in self.variants:
-            folders = (self.output / variant).glob("seed-*")
-            for seed in sorted(int(folder.name.removeprefix("seed-")) for folder in folders):
-                result = self.point(variant, seed).result()
-                if result is not None:
-                    results.append(result)
-        return results
-
-
-def read_sweep(path: Path) -> Sweep:
-    """Read a sweep file.
-
-    Raises:
-        ValueError: naming the key that is unknown, missing, empty or of the wrong kind.
-    """
-    content = yaml.safe_load(path.read_text())
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: a sweep file is a mapping with {', '.join(KEYS)}")
-    for key in content:
-        if key not in KEYS:
-            raise ValueError(f"{path}: unknown key {key!r}; a sweep file has {', '.join(KEYS)}")
-    for key in KEYS:
-        if not content.get(key):
-            raise ValueError(f"{path}: {key} is empty or missing")
-    base: Config = {}
-    for name in content["base"]:
-        if not Path(name).is_file():
-            raise ValueError(f"{path}: base: there is no config {name!r} (from {Path.cwd()})")
-        base = merge(base, yaml.safe_load(Path(name).read_text()))
-    seeds = content["seeds"]
-    if not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
-        raise ValueError(f"{path}: seeds: {seeds} are not all integers from 0")
-    return Sweep(
-        base=base,
-        variants=_multiply(path, content["grid"]),
-        seeds=seeds,
-        output=Path(content["output"]),
-    )
-
-
-def _multiply(path: Path, grid: dict[str, dict[str, Config | None]]) -> dict[str, list[Config]]:
-    for axis, variants in grid.items():
-        if not variants:
-            raise ValueError(f"{path}: grid.{axis} is empty; it needs a variant at least")
-        for name in variants:
-            if not re.fullmatch(r"[\w.-]+", str(name)):
-                raise ValueError(
-                    f"{path}: grid.{axis}: {name!r} cannot name a folder: letters, digits, . - _"
-                )
-    return {
-        "+".join(str(name) for name, _ in choice): [fragment or {} for _, fragment in choice]
-        for choice in itertools.product(*(variants.items() for variants in grid.values()))
-    }
 
 
 def in_subprocess(arguments: list[str], log: Path) -> int:
@@ -178,26 +71,17 @@ def claimed(point: Point) -> Iterator[bool]:
         yield file is not None
 
 
-def score_of(evaluation: jsonl.Record) -> tuple[str, float] | None:
-    """Return what an evaluation comes to: pass@1, or a reward model's AUROC or accuracy."""
-    report = evaluation.get("reward_model") or {}
-    for name, value in (
-        ("pass@1", evaluation["pass_at_1"]),
-        ("AUROC", report.get("auroc")),
-        ("accuracy", report.get("accuracy")),
-    ):
-        if value is not None:
-            return name, value
-    return None
-
-
 def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | None:
     """Make or finish a point and return its result; None if it failed."""
     resume = ["--ckpt_path", "last"] if point.state == "interrupted" else []
     if not resume and is_of(point.folder, CONFIG, point.config):  # begun, and without a checkpoint
         shutil.rmtree(point.folder)
     arguments = ["fit", "-c", str(begin(point.folder, CONFIG, point.config)), *resume]
-    if launch(arguments, point.folder / "log.txt") != 0:
+    log, error = point.folder / "log.txt", point.folder / ERROR
+    error.unlink(missing_ok=True)
+    status = launch(arguments, log)
+    if status != 0:
+        replace_file(error, (error_in(log, status) + "\n").encode())
         return None
     evaluations = json.loads((point.folder / "summary.json").read_text())
     if not any(score_of(evaluation) for evaluation in evaluations):
@@ -207,11 +91,21 @@ def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | No
         "seed": point.seed,
         "seconds": evaluations[-1]["seconds"],
         "final": evaluations[-1],
-        "best": max(evaluations, key=lambda evaluation: (score_of(evaluation) or ("", 0.0))[1]),
+        "best": best_of(evaluations),
         "evaluations": evaluations,
     }
-    replace_file(point.folder / "result.json", (json.dumps(result) + "\n").encode())
+    replace_file(point.folder / RESULT, (json.dumps(result) + "\n").encode())
     return result
+
+
+def error_in(log: Path, status: int) -> str:
+    """Return in one line why a point failed: the last error in its log, or else its exit status."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    for line in reversed(lines):
+        if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line):
+            return line
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "nothing in its log")
+    return f"{said} (killed by signal {-status})" if status < 0 else f"{said} (status {status})"
 
 
 def run_sweep(
@@ -239,7 +133,7 @@ def run_sweep(
                 _gather(sweep)
             elif free:
                 failed.append(point)
-                outcome = f"FAILED, see {point.folder / 'log.txt'}"
+                outcome = f"FAILED: {point.error()}"
             else:
                 outcome = "left to another process"
             bar.update()
@@ -261,7 +155,7 @@ def _gather(sweep: Sweep) -> None:
         replace_file(path, content)
 
 
-def main(args: Sequence[str] | None = None) -> int:
+def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a point failed, 2 for a bad sweep file."""
     parser = argparse.ArgumentParser(prog="python -m experiments.sweep", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -276,7 +170,12 @@ def main(args: Sequence[str] | None = None) -> int:
             for point in sweep.points(seeds):
                 print(f"{point.state:<12} {point.folder}")
             return 0
-        return 1 if run_sweep(sweep, seeds) else 0
+        try:
+            failed = run_sweep(sweep, seeds, launch)
+        finally:  # what is there is drawn after Ctrl-C too
+            if any(sweep.made()):
+                print(write_report(options.sweep, sweep))
+        return 1 if failed else 0
     except ValueError as error:
         print(f"sweep: error: {error}", file=sys.stderr)
         return 2

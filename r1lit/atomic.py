@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError from within name ``path``; that of a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file beside ``path`` and rename it onto it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file beside ``path`` and rename it onto it; what cannot be leaves nothing behind.
+
+    Raises:
+        OSError: naming ``path``.
+    """
     temporary = beside(path)
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(content)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        os.replace(temporary, path)
 
 
 def replace_path(new: Path, path: Path) -> None:

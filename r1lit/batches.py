@@ -26,6 +26,7 @@ __all__ = [
     "Response",
     "Rollout",
     "Status",
+    "TokenValues",
     "Verdict",
 ]
 
@@ -72,6 +73,9 @@ class Rollout:
     count in the loss, in any pattern: a tool's output or a truncated response may be left out.
     ``logp_sampler_BT`` are log-probs as sampled; ``logp_old_BT`` those that ratios start from, the
     same unless a correction has the trainer compute them anew. ``advantage_BT`` is per token.
+
+    ``value_BT`` are a critic's values before each token, where there is one, and ``correction_BT``
+    what a correction weighs the tokens by.
     """
 
     iteration: int
@@ -86,6 +90,8 @@ class Rollout:
     rewards: Mapping[str, Tensor]
     reward_PG: Tensor
     advantage_BT: Tensor
+    value_BT: Tensor | None = None
+    correction_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
@@ -95,6 +101,8 @@ class Rollout:
         assert self.loss_mask_BT.shape == shape and str(self.loss_mask_BT.dtype) == "torch.bool"
         assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
         assert self.advantage_BT.shape == shape
+        for optional in (self.value_BT, self.correction_BT):
+            assert optional is None or optional.shape == shape, optional.shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())
 
@@ -118,6 +126,17 @@ class Rollout:
         """The responses as P tuples of G."""
         size = self.group_size
         return [self.responses[p * size : (p + 1) * size] for p in range(self.num_prompts)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenValues:
+    """What the training forward says of a rollout's first rows, before any update.
+
+    ``logp_BT`` are log-probs of the tokens, ``entropy_BT`` entropies in nats; 0 in the padding.
+    """
+
+    logp_BT: Tensor
+    entropy_BT: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

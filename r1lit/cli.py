@@ -1,99 +1,49 @@
-"""The command line: ``r1lit fit|validate|test|predict -c …`` through LightningCLI."""
+"""The command line: ``r1lit fit|validate|test|predict -c …``.
+
+Configurations are composed and help of the whole is printed before Lightning is imported, which
+takes seconds.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
+import socket
 import sys
-import warnings
+import threading
 from collections.abc import Sequence
-from typing import Any
-
-import torch
-from jsonargparse import ArgumentError
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from typing import TYPE_CHECKING
+from urllib.request import getproxies
 
 from r1lit import console
-from r1lit.callbacks.run_config import RunConfig
-from r1lit.composition import compose
-from r1lit.cpu.machine import has_fast_bfloat16
+from r1lit.composition import SUBCOMMANDS, compose
 
-QUIET = (
-    ".*args parameter is intended to run from within Python.*",  # tests and notebooks do
-    ".*does not have many workers.*",  # our loaders have none
-    r".*module\(s\) in eval mode at the start of training.*",  # the reference is meant to be
-    ".*isinstance.treespec, LeafSpec.*",
-    ".*Checkpoint directory .* exists and is not empty.*",
-)
-"""Warnings that are about Lightning or its libraries and mean nothing in these runs."""
+if TYPE_CHECKING:
+    from r1lit.command import R1CLI
 
-CHATTY = (
-    "lightning.pytorch.utilities.rank_zero",
-    "lightning.pytorch.trainer.connectors.checkpoint_connector",
-)
-"""Loggers that advertise, or repeat themselves at every evaluation."""
+HELP = """\
+usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
 
+  r1lit fit       train: reinforcement learning, supervised, distillation,
+                  reward models
+  r1lit validate  evaluate on data.validation, as a fit does on its way
+  r1lit test      evaluate on data.test; EvaluationModule draws k responses
+                  to each problem and writes a report
+  r1lit predict   draw responses to data.predict and choose among them
+  r1lit view RUN  one HTML page of a run, or of two side by side
 
-class R1CLI(LightningCLI):
-    """LightningCLI whose one seed, ``seed_everything``, is the seed of model and data too.
+Files are merged in the order of their -c; keys come last.
 
-    On a CPU without instructions for bfloat16, where its products are many times slower than
-    those of float32, ``precision: bf16-mixed`` becomes ``32-true``, unless ``slow_bf16`` is set.
-    """
+  --run FOLDER                 where everything is written
+  --ckpt_path last             go on with the run in that folder
+  --print_config               what files and keys come to, and no more
+  r1lit fit --help                          every key of trainer and run
+  r1lit fit --model.help GRPOModule         every key of a class
+  r1lit fit --data.help R1DataModule
+  r1lit fit --trainer.callbacks.help CurveWriter
 
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the seeds, name the run folder, and let precision be insisted on."""
-        parser.link_arguments("seed_everything", "model.init_args.seed")
-        parser.link_arguments("seed_everything", "data.init_args.seed")
-        parser.add_argument(
-            "--run",
-            type=str | None,
-            default=None,
-            help="The run folder: checkpoints, policy, numbers, responses and logs go there.",
-        )
-        parser.add_argument(
-            "--slow_bf16",
-            type=bool,
-            default=False,
-            help="Keep precision bf16-mixed on a CPU that has no instructions for bfloat16.",
-        )
-        parser.add_argument(
-            "--resume_changed",
-            type=bool,
-            default=False,
-            help="Go on from a checkpoint although model or data are configured otherwise now.",
-        )
-
-    def before_instantiate_classes(self) -> None:
-        """Refuse a checkpoint by URL, and choose the precision that this machine is fast in."""
-        config = self.config[self.subcommand]
-        if "://" in str(config.ckpt_path):
-            raise ValueError(
-                f"ckpt_path: {config.ckpt_path!r} is a URL; a checkpoint can run code, so it must"
-                " be a file on this machine"
-            )
-        trainer = config.trainer
-        if config.slow_bf16 or trainer.precision != "bf16-mixed" or has_fast_bfloat16():
-            return
-        if trainer.accelerator == "cpu" or (
-            trainer.accelerator == "auto" and not torch.accelerator.is_available()
-        ):
-            trainer.precision = "32-true"
-            rank_zero_warn(
-                "precision: 32-true instead of bf16-mixed, since this CPU has no instructions for"
-                " bfloat16 (--slow_bf16 true keeps it)"
-            )
-
-    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Make the trainer; without a logger in the YAML, TensorBoard's is in the run folder."""
-        config = self.config[self.subcommand]
-        if config.run and config.trainer.logger in (None, True):
-            kwargs["logger"] = TensorBoardLogger(config.run, name="", version="")
-        return super().instantiate_trainer(**kwargs)
+docs/RECIPES.md has ten tasks with a command each, docs/CONFIGURATION.md how
+files and keys are merged. Other commands: r1lit-score, r1lit-compare,
+r1lit-pairs."""
 
 
 def main(args: Sequence[str] | None = None) -> R1CLI:
@@ -108,40 +58,47 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
     Raises:
         ValueError: naming key, value and what would be right, on bad input.
     """
+    given = sys.argv[1:] if args is None else list(args)
+    if not any(arg in SUBCOMMANDS for arg in given):
+        if {"-h", "--help"} & {*given} or not given:
+            print(HELP)
+            sys.exit(0 if given else 2)
+        raise ValueError(f"{given[0]!r} is no command; there are {', '.join(SUBCOMMANDS)}")
+    composed = compose(given)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    for message in QUIET:
-        warnings.filterwarnings("ignore", message)
-    for name in CHATTY:
-        logger = logging.getLogger(name)
-        if _says_something not in logger.filters:
-            logger.addFilter(_says_something)
-    try:
-        return R1CLI(
-            LightningModule,
-            LightningDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            seed_everything_default=0,
-            auto_configure_optimizers=False,
-            save_config_callback=RunConfig,
-            save_config_kwargs={"overwrite": True},
-            parser_kwargs={"exit_on_error": False},
-            args=compose(sys.argv[1:] if args is None else args),
-        )
-    except (ArgumentError, MisconfigurationException, FileNotFoundError, ValueError) as error:
-        if "\n" not in str(error) and isinstance(error, ValueError):
-            raise
-        raise ValueError(console.one_line(str(error))) from error
+    if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is asked for six times
+    from r1lit.command import run_command
+
+    return run_command(composed)
 
 
-def _says_something(record: logging.LogRecord) -> bool:
-    text = record.getMessage()
-    return not ("Tip:" in text or text.startswith("`weights_only` was not set"))
+def hub_is_out_of_reach(host: str = "huggingface.co", wait_s: float = 2.0) -> bool:
+    """Return whether this machine knows no address for the Hub and has no proxy that might."""
+    if os.environ.get("HF_ENDPOINT") or getproxies():
+        return False
+    unknown = []
+
+    def look_up() -> None:
+        try:
+            socket.getaddrinfo(host, 443)
+        except OSError:
+            unknown.append(host)
+
+    thread = threading.Thread(target=look_up, daemon=True)  # a silent server of names may hang
+    thread.start()
+    thread.join(wait_s)
+    return bool(unknown)
 
 
 def run() -> None:
     """Run the console script."""
-    console.run("r1lit", main)
+    if sys.argv[1:2] == ["view"]:
+        from r1lit.view import page
+
+        console.run("r1lit view", lambda: page.main(sys.argv[2:]))
+    else:
+        console.run("r1lit", main)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Files are merged in the order of their ``-c``; keys on the command line come las
     list             replaced; ``key+`` appends to the list ``key``
     other class_path replaces the class and all its arguments: it starts from its own defaults
     run              the run folder, the same as ``trainer.default_root_dir``
+    r1lit:NAME       what r1lit brings with it: `r1lit.shipped`
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from typing import Any
 
 import yaml
 
+from r1lit import shipped
+from r1lit.explain import names
 from r1lit.renamed import refuse_old_class, refuse_old_key, refuse_old_names
 
 Config = dict[str, Any]
 FOLDER = ("run", "trainer.default_root_dir")
+OWN_FOLDER = ("model.dirpath", "model.init_args.dirpath")
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
 
 
@@ -102,10 +106,11 @@ def compose(args: Sequence[str]) -> list[str]:
     command = next((i for i, arg in enumerate(args) if arg in SUBCOMMANDS), None)
     if command is None:
         return list(args)
-    sources, others = _take_configs(args[command + 1 :])
+    sources, others = _take_configs(_with_whole_names(args[command + 1 :]))
+    others = [_shipped(arg) for arg in others]
     config: Config = {}
     for source in sources:
-        config = merge(config, _with_run(read(source)))
+        config = merge(_moved(config, fragment := read(source)), _with_run(fragment))
     refuse_old_names(config)
     given = _keys(others)
     for key, value in given:
@@ -113,6 +118,8 @@ def compose(args: Sequence[str]) -> list[str]:
     folders = [v for key, v in given if key in FOLDER and v not in ("", "null")]
     if len(set(map(Path, folders))) > 1:
         raise ValueError(f"run: {folders[0]} and {folders[1]} are both named; a run has one folder")
+    if folders and not any(key in OWN_FOLDER for key, _ in given):
+        config = _moved(config, {"run": folders[-1]})
     if folders or config.get("run"):
         config = merge(config, _with_run({"run": (folders or [config["run"]])[-1]}))
         _keep_logs_there(config)
@@ -126,19 +133,22 @@ def read(source: str) -> Config:
     Raises:
         ValueError: if it is neither.
     """
-    path = Path(source)
+    shipped_one = source.startswith(shipped.PREFIX)
+    path = shipped.find(source) if shipped_one else Path(source)
     is_text = source.lstrip().startswith("{") or "\n" in source
+    name = repr(source[:60]) if is_text else source
     try:
         config = yaml.load(source if is_text else path.read_text(), Loader=Loader)
     except OSError as error:
         raise ValueError(f"config: {source} cannot be read ({error.strerror})") from error
     except yaml.YAMLError as error:
-        raise ValueError(f"config: {source} is not YAML: {' '.join(str(error).split())}") from error
+        raise ValueError(f"config: {name} is not YAML: {' '.join(str(error).split())}") from error
     if config is None:
         return {}
     if not isinstance(config, dict):
-        raise ValueError(f"config: {source} holds {type(config).__name__}, not keys with values")
-    return config
+        raise ValueError(f"config: {name} holds {type(config).__name__}, not keys with values")
+    resolved: Config = shipped.resolve(config, beside=shipped_one)
+    return resolved
 
 
 def _with_run(config: Config) -> Config:
@@ -153,6 +163,17 @@ def _with_run(config: Config) -> Config:
             f"run: {run} and trainer.default_root_dir: {root} differ; run names the run folder"
         )
     return merge(config, {"run": run, "trainer": {"default_root_dir": run}})
+
+
+def _moved(config: Config, fragment: Config) -> Config:
+    """Return what was merged before; a run folder named now is an evaluation's folder too."""
+    model: Any = config.get("model")
+    arguments = model.get("init_args") if isinstance(model, dict) else None
+    names_one = _with_run(fragment).get("run")
+    if names_one and isinstance(arguments, dict) and "dirpath" in arguments:
+        kept = {key: value for key, value in arguments.items() if key != "dirpath"}
+        return {**config, "model": {**model, "init_args": kept}}
+    return config
 
 
 def _keep_logs_there(config: Config) -> None:
@@ -171,6 +192,12 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def _shipped(arg: str) -> str:
+    """Return an argument, ``r1lit:name`` or ``--key=r1lit:name``, with the path for the name."""
+    key, equals, value = arg.rpartition("=")
+    return f"{key}{equals}{shipped.resolve(value)}"
+
+
 def _take_configs(args: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the values of ``-c`` and ``--config``, and the other arguments."""
     configs, others = [], []
@@ -182,6 +209,24 @@ def _take_configs(args: Sequence[str]) -> tuple[list[str], list[str]]:
         else:
             others.append(arg)
     return configs, others
+
+
+def _with_whole_names(args: Sequence[str]) -> list[str]:
+    """Return the arguments with r1lit's classes named whole where help is asked for.
+
+    >>> _with_whole_names(["--model.help", "GRPOModule"])
+    ['--model.help', 'r1lit.modules.GRPOModule']
+    """
+    if not any(arg.partition("=")[0].endswith(".help") for arg in args):
+        return list(args)
+    classes, whole = names(), list(args)
+    for i, arg in enumerate(args):
+        key, equals, value = arg.partition("=")
+        if key.endswith(".help") and equals:
+            whole[i] = f"{key}={classes.get(value, value)}"
+        elif key.endswith(".help") and i + 1 < len(args):
+            whole[i + 1] = classes.get(args[i + 1], args[i + 1])
+    return whole
 
 
 def _keys(args: Sequence[str]) -> list[tuple[str, str]]:

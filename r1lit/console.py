@@ -2,49 +2,69 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import re
 import sys
+import traceback
+import warnings
 from collections.abc import Callable
 
-NOISE = (
-    "Does not validate against any of the Union",
-    "Subtypes:",
-    "Errors:",
-    "Expected a <class 'NoneType'>",
-    "Given value",
-)
-"""Lines of the parser's report that name neither a key nor a fault."""
+from r1lit.own_code import OwnCodeError
+
+_ROOM = "free some, then go on with --ckpt_path last"
+_RIGHTS = "name a folder that you may write to, such as --run runs/mine"
+_IN_THE_WAY = "a file stands where a folder is to be; move it away"
+REMEDIES = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: "raise the limit (ulimit -f), then go on with --ckpt_path last",
+    errno.EIO: "the disk failed; go on elsewhere from a copy of the last checkpoint",
+    errno.EROFS: _RIGHTS,
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.EISDIR: "a folder stands where a file is to be; move it away",
+}
+"""What to do about an error of the system."""
 
 
 def run(name: str, main: Callable[[], object]) -> None:
-    """Run ``main``: bad input ends in one line and exit status 2.
+    """Run ``main``: bad input, or a disk that refuses, ends in one line and exit status 2.
 
-    With ``R1LIT_TRACEBACK`` in the environment it ends in the whole traceback.
+    Ctrl-C ends in one line and 130.
+    Below the line about a crash in the user's own code stands its traceback. With
+    ``R1LIT_TRACEBACK`` in the environment every error ends in the whole traceback. A warning is one
+    line too.
     """
+    shown = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"{name}: warning: {message}\n"
     try:
         main()
-    except ValueError as error:
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in REMEDIES:
+            raise
         if os.environ.get("R1LIT_TRACEBACK"):
             raise
-        print(f"{name}: error: {error}", file=sys.stderr)
+        said = of_the_disk(error) if isinstance(error, OSError) else str(error)
+        print(f"{name}: error: {said}", file=sys.stderr)
+        if isinstance(error, OwnCodeError):
+            for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
+                print(f"  {line}", file=sys.stderr)
         sys.exit(2)
+    finally:
+        warnings.formatwarning = shown
 
 
-def one_line(message: str) -> str:
-    r"""Shorten the parser's nested report to the keys on the way and what is wrong there.
+def of_the_disk(error: OSError) -> str:
+    """Say which file it is about, what the system says, and what to do.
 
-    >>> one_line('Parser key "model":\n  Errors:\n    - Option "rate" is not accepted')
-    'model: Option "rate" is not accepted'
+    >>> of_the_disk(OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl"))
+    'runs/a/metrics.jsonl: No space left on device; free some, then go on with --ckpt_path last'
     """
-    parts: list[str] = []
-    for line in message.splitlines():
-        text = line.strip().removeprefix("- ")
-        if not text or text.startswith(NOISE):
-            continue
-        text = re.sub(
-            r"^(?:Parser key|Problem with given class_path) ['\"](.*?)['\"]:", r"\1:", text
-        )
-        if text not in parts:
-            parts.append(text)
-    return " ".join(parts)
+    assert error.errno is not None
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror}; {REMEDIES[error.errno]}"

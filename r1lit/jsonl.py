@@ -7,12 +7,13 @@ leaves such a line out.
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from r1lit.atomic import replace_file
+from r1lit.atomic import naming, replace_file
 
 Record = dict[str, Any]
 
@@ -23,13 +24,14 @@ def append(path: Path, records: Iterable[Record]) -> None:
     All are one write at the end of the file, so those of several processes do not mix.
     """
     content = _as_lines(records)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        while content:
-            content = content[os.write(file, content) :]
-    finally:
-        os.close(file)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            while content:
+                content = content[os.write(file, content) :]
+        finally:
+            os.close(file)
 
 
 def read(path: Path) -> list[Record]:
@@ -128,3 +130,14 @@ def parse_object(line: bytes) -> Record:
 def _as_lines(records: Iterable[Record]) -> bytes:
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     return "".join(lines).encode("utf-8", "backslashreplace")  # a response may hold lone surrogates
+
+
+def defined(value: Any) -> Any:
+    """Return ``value`` with None for every number that is not finite, which JSON cannot hold."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: defined(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [defined(v) for v in value]
+    return value

@@ -1,6 +1,6 @@
-"""A problem, a response to it and its verdict, as text: what a verifier sees and says.
+"""Problems, responses and verdicts as text: the input and output of a verifier.
 
-`r1lit.batches` has them too, beside the tensors. No torch here: its import takes seconds.
+`r1lit.batches` exports them too. No torch here: its import takes seconds.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+LETTERS = "ABCDEFGHIJ"
+"""The letters of multiple-choice options; more options are refused."""
 Status = Literal["right", "wrong", "unparsed", "timeout", "error"]
 
 
@@ -16,8 +18,8 @@ Status = Literal["right", "wrong", "unparsed", "timeout", "error"]
 class Problem:
     """A question with its gold answer and source, before templating.
 
-    ``verifier`` names the verifier that decides about responses to it; ``meta`` carries what that
-    verifier needs beyond the gold answer (Countdown: ``numbers`` and ``target``).
+    ``verifier`` names the verifier of its responses; ``meta`` holds what that verifier needs
+    besides the gold answer (Countdown: ``numbers`` and ``target``).
     """
 
     uid: str
@@ -32,9 +34,9 @@ class Problem:
 class Verdict:
     """A verifier's decision about one response.
 
-    ``value`` is 1.0 or 0.0. ``canonical`` is the key under which majority vote counts the answer;
-    ``None`` casts no vote. ``reason`` says in words why an answer lost. ``seconds`` is the time the
-    decision took.
+    ``value`` is from 0 to 1; 1.0 exactly if right. ``canonical`` is the key under which majority
+    vote counts the answer; ``None`` casts no vote. ``reason`` says why a response is not right.
+    ``seconds`` is the time of the decision.
     """
 
     value: float
@@ -61,3 +63,21 @@ class Response:
     verdict: Verdict
     num_tokens: int
     finished: bool
+
+
+def inputs_and_outputs(tests: Any) -> Any:
+    """Return tests by standard input as ``{inputs, outputs}``, two lists; others as they are.
+
+    A list of ``{"input": …, "output": …}`` is read, and a mapping with those two keys.
+
+    >>> inputs_and_outputs([{"input": "1", "output": "2"}])
+    {'inputs': ['1'], 'outputs': ['2']}
+    """
+    single = {"input", "output"}
+    if isinstance(tests, list) and all(
+        isinstance(t, Mapping) and single <= t.keys() for t in tests
+    ):
+        return {f"{key}s": [test[key] for test in tests] for key in ("input", "output")}
+    if isinstance(tests, Mapping) and single <= tests.keys():
+        return {"inputs": tests["input"], "outputs": tests["output"], **tests}
+    return tests

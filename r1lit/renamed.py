@@ -38,6 +38,7 @@ KEYS: dict[str, dict[str, str]] = {
     "SFTModule": {"micro_batch_size": "micro_batch_tokens"},
     "DistillationModule": _GRADES,
     "EvaluationModule": {**_GRADES, "measures": "eval_metrics"},
+    "RejectionSampling": {"form": "response_template"},
     "Format": _FORMAT,
     "SpecialTokenFormat": _FORMAT,
     "LanguageConsistency": _FORMAT,
@@ -56,7 +57,9 @@ _WORLD = (
     "WorldRequests",
 )
 CLASSES = {
+    "r1lit.curation.JudgedRight": "r1lit.curation.CorrectByJudge",
     "r1lit.curation.Readable": "r1lit.curation.LanguageConsistent",
+    "r1lit.curation.ToR1Form": "r1lit.curation.ToR1Template",
     "r1lit.rewards.Only": "r1lit.rewards.ConditionalReward",
     "r1lit.verifiers.Judge": "r1lit.verifiers.Grader",
     "r1lit.optimizers.OffloadedAdamW": "torch.optim.AdamW with fused: true",

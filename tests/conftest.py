@@ -6,7 +6,7 @@ import os
 # compiles in a process of its own
 os.environ["TORCH_COMPILE_DISABLE"] = "1"
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,23 @@ import pytest
 import torch
 from tiny import grpo_config, merge, save_policy
 
-from r1lit.cli import R1CLI, main
+from r1lit.cli import main
+from r1lit.command import R1CLI
 
 collect_ignore_glob = ["*conftest.py"]  # several folders have one; they hold no doctests
 
 # Tiny tensors: a second thread only waits. Child processes too: sums round by number of threads
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A test that leaves another number of threads would change the last bits of later ones."""
+    yield
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert num_threads == 1, f"the test left {num_threads} threads"
 
 
 @pytest.fixture(scope="session")

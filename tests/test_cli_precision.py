@@ -6,8 +6,7 @@ import pytest
 import torch
 import yaml
 
-import r1lit.cli
-import r1lit.modules.base
+import r1lit.cpu.machine
 
 BF16 = {
     "trainer": {"precision": "bf16-mixed", "val_check_interval": 1},
@@ -16,8 +15,7 @@ BF16 = {
 
 
 def make(monkeypatch, fast: bool) -> None:
-    for module in (r1lit.cli, r1lit.modules.base):
-        monkeypatch.setattr(module, "has_fast_bfloat16", lambda: fast)
+    monkeypatch.setattr(r1lit.cpu.machine, "has_fast_bfloat16", lambda: fast)
 
 
 @pytest.fixture

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from r1lit import console
+from r1lit.explain import explain
+from r1lit.own_code import named
 
 
 def bad():
@@ -25,16 +29,47 @@ def test_the_traceback_is_shown_on_request(monkeypatch):
         console.run("r1lit-x", bad)
 
 
-def test_one_line_keeps_keys_and_fault() -> None:
+def test_a_crash_of_own_code_keeps_its_traceback(capsys):
+    def crash():
+        with named("reward function 'mine'", test_console):
+            bad()
+
+    def test_console(): ...
+
+    with pytest.raises(SystemExit):
+        console.run("r1lit-x", crash)
+    first, *below = capsys.readouterr().err.splitlines()
+    assert first.startswith("r1lit-x: error: reward function 'mine' crashed with ValueError: key")
+    assert first.endswith(f"({__file__}, line {bad.__code__.co_firstlineno + 1})")
+    assert all(line.startswith("  ") for line in below)
+    assert any('raise ValueError("key: 7 is not 8")' in line for line in below)
+
+
+def test_ctrl_c_is_one_line(capsys):
+    def press():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        console.run("r1lit-x", press)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "r1lit-x: interrupted\n"
+
+
+def test_a_warning_is_one_line(capsys, recwarn):
+    console.run("r1lit-x", lambda: print(warnings.formatwarning("slow", UserWarning, "a.py", 1)))
+    assert capsys.readouterr().out == "r1lit-x: warning: slow\n\n"
+
+
+def test_a_report_becomes_the_key_its_value_and_what_is_right() -> None:
     report = """Parser key "model":
   Does not validate against any of the Union subtypes
   Subtypes: [<class 'X'>, <class 'NoneType'>]
   Errors:
     - Problem with given class_path 'r1lit.modules.GRPOModule':
-        Option 'rate' is not accepted
+        Parser key "train_batch_size":
+          Expected a <class 'int'>. Got value: many
     - Expected a <class 'NoneType'>
   Given value type: <class 'dict'>
   Given value: {'a': 1}"""
-    wanted = "model: r1lit.modules.GRPOModule: Option 'rate' is not accepted"
-    assert console.one_line(report) == wanted
-    assert console.one_line("already one") == "already one"
+    assert explain(report) == "model.train_batch_size: 'many' is not an int"
+    assert explain("already one") == "already one"

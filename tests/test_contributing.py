@@ -19,7 +19,7 @@ SECTIONS = {
 
 
 def test_the_page_has_the_examples_it_promises() -> None:
-    wanted = {"objective", "advantage", "reward", "verifier", "data source"}
+    wanted = {"objective", "advantage", "reward", "verifier", "data source", "engine"}
     assert wanted <= SECTIONS.keys()
     assert all(set(blocks) == {"python", "yaml"} for blocks in SECTIONS.values())
 
@@ -39,5 +39,7 @@ def test_an_example_trains(
     main(["fit", "-c", str(config), "-c", str(change)])
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["iteration"] for line in lines] == [0, 1]
+    if title == "engine":
+        assert json.loads(lines[0])["train/mismatch/max_abs"] < 1e-3
     if title == "reward":
         assert json.loads(lines[0])["train/reward/brevity"] >= 0

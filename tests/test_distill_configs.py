@@ -27,10 +27,11 @@ def test_a_student_has_the_papers_numbers(capsys, student):
     policy, rate = STUDENTS[student]
     assert model["policy"] == policy
     assert model["optimizer"]["init_args"]["lr"] == rate
-    assert model["lr_scheduler"]["class_path"].endswith("CosineAnnealingLR")
-    assert model["lr_scheduler"]["init_args"]["eta_min"] == pytest.approx(rate / 10, rel=1e-12)
+    assert model["lr_scheduler"]["class_path"].endswith("CosineOverRun")
+    assert model["lr_scheduler"]["init_args"] == {"final_share": 0.1}
     assert (model["sft_weight"], model["logit_weight"], model["on_policy"]) == (1.0, 0.0, 0.0)
-    assert data["packing"]["max_seq_len"] == 32768 and data["packing"]["train_batch_size"] == 64
+    assert data["packing"]["max_seq_len"] == 32768
+    assert data["packing"]["documents_per_update"] == 64
     assert 2 <= config["trainer"]["max_epochs"] <= 3
 
 
@@ -46,15 +47,16 @@ def test_a_student_runs_with_a_tiny_model(tmp_path, tiny, student):
             "init_args": {
                 "documents": [source],
                 "validation_documents": [source],
-                "packing": {"max_seq_len": 64, "train_batch_size": 1},
-                "num_iterations": 1,
+                "packing": {"max_seq_len": 16, "documents_per_update": 2},
             }
         },
     }
-    run = run_small((*files(student), "hardware/cpu.yaml"), change, tmp_path)
+    run = run_small((*files(student), "hardware/cpu.yaml"), change, tmp_path, iterations=8)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rate = STUDENTS[student][1]
-    assert [0.99 * rate < line["train/learning_rate"] <= rate for line in lines] == [True, True]
+    rates = [line["train/learning_rate"] for line in lines]  # behind each update
+    assert rates[-1] == pytest.approx(rate / 10) and rates == sorted(rates, reverse=True)
+    assert rates[len(rates) // 2 - 1] == pytest.approx(0.55 * rate), "half-way behind one pass"
 
 
 def test_on_policy_runs_with_tiny_models(tmp_path, tiny):

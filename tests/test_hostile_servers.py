@@ -72,7 +72,7 @@ def good_reply(body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     usage = {"prompt_tokens": 5, "completion_tokens": 7}
     if "messages" in body:
         prompt = body["messages"][-1]["content"]
-        content = "SCORES: 7 4" if "SCORES" in prompt else "VERDICT: CORRECT"
+        content = "LABEL: A>B" if "LABEL" in prompt else "VERDICT: CORRECT"
         message = {"role": "assistant", "content": f"So.\n{content}"}
         return {"choices": [{"message": message}], "usage": usage}, ODD in prompt
     prompt = body["prompt"]

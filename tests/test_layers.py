@@ -12,23 +12,23 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     {"cli"},
+    {"command"},
     {"modules", "callbacks", "worlds"},
     {"curation"},
-    {"evaluation"},
+    {"evaluation", "view"},
     {"rollout", "data"},
     {"rewards"},
     {"policy"},
     {"verifiers"},
     {"metrics"},
     {"objectives", "sandbox", "text"},
-    {"jsonl"},
-    {"cpu"},
-    {"composition"},
-    {"atomic", "batches", "client", "seeding", "console", "renamed"},
-    {"problems"},
+    {"jsonl", "devices"},
+    {"cpu", "cuda", "composition"},
+    {"atomic", "backend", "batches", "client", "seeding", "console", "renamed", "shipped"},
+    {"problems", "explain", "own_code"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
-WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}
+WITH_LIGHTNING = {"command", "modules", "callbacks", "data"}
 WORDS_AND_EQUATIONS = {"objectives", "batches", "seeding"}
 HOMELESS = {"utils", "util", "helpers", "common", "core", "misc"}
 
@@ -89,6 +89,15 @@ def test_only_a_policy_reaches_into_a_body_or_a_head(path):
     """All else calls its forward pass, which DDP, FSDP2, LoRA and hooks can wrap."""
     reached = [name for name in BODY_AND_HEAD if name in path.read_text()]
     assert not reached or room(path) == "policy", reached
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_one_place_names_what_makes_a_device_fast(path):
+    """All else asks for a device's backend; by whatever way of importing, and by no operation."""
+    source = path.read_text()
+    named = rooms_of(imported(source)) & {"cpu", "cuda"}
+    named |= {"cpu"} if "torch.ops.r1lit" in source else set()
+    assert named <= {room(path)} or path == ROOT / "devices.py"
 
 
 def test_the_picture_can_be_violated():

@@ -178,6 +178,7 @@ def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -
                         "init_args": {"split": "held_out", "num_problems": 3},
                     }
                 ],
+                "prompts": {"template": "small_world"},
                 "rollout": {"prompts_per_iteration": 4, "group_size": 4},
                 "num_iterations": 6,
                 "evaluation": {"num_samples": 4},

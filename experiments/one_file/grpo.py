@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from r1lit.verifiers import CountdownVerifier, MathVerifier
 from r1lit.worlds import WorldChain, WorldCountdown
 
-TEMPLATE = (  # DeepSeek-R1, arXiv 2501.12948v1, Table 1
+TEMPLATE = (  # DeepSeek-R1, arXiv 2501.12948v1, Table 1, which has a period behind the question
     "A conversation between User and Assistant. The user asks a question, and the Assistant solves"
     " it. The assistant first thinks about the reasoning process in the mind and then provides the"
     " user with the answer. The reasoning process and answer are enclosed within <think> </think>"
@@ -48,7 +48,7 @@ class Row:
 
 
 @torch.no_grad()
-def draw(policy: PreTrainedModel, tokenizer, prompts: Sequence[str], group_size: int, max_tokens):
+def generate(policy: PreTrainedModel, tokenizer, prompts: list[str], group_size: int, max_tokens):
     """Return G responses to each prompt as (prompt ids, response ids), group after group."""
     batch = tokenizer(list(prompts), return_tensors="pt", padding=True, padding_side="left")
     policy.eval()
@@ -57,14 +57,14 @@ def draw(policy: PreTrainedModel, tokenizer, prompts: Sequence[str], group_size:
         do_sample=True, temperature=1.0, top_k=0, top_p=1.0, pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     policy.train()
-    drawn = []
+    completions = []
     for b, row_L in enumerate(ids_BL[:, batch["input_ids"].shape[1] :].tolist()):
         p = b // group_size
         prompt = batch["input_ids"][p][batch["attention_mask"][p].bool()].tolist()
         if tokenizer.eos_token_id in row_L:
             row_L = row_L[: row_L.index(tokenizer.eos_token_id) + 1]
-        drawn.append((prompt, row_L))
-    return drawn
+        completions.append((prompt, row_L))
+    return completions
 
 
 def reward_of(text: str, problem, verifiers) -> tuple[float, float]:
@@ -178,12 +178,12 @@ def main() -> None:
     problems += WorldChain(num_problems=60).problems()
     verifiers = {"countdown": CountdownVerifier(), "math": MathVerifier()}
     for iteration in range(args.iterations):
-        asked = random.Random(args.seed + iteration).sample(problems, args.prompts)
-        prompts = [TEMPLATE.format(question=problem.question) for problem in asked]
-        drawn = draw(policy, tokenizer, prompts, args.responses, MAX_TOKENS)
-        texts = tokenizer.batch_decode([ids for _, ids in drawn], skip_special_tokens=True)
-        earned = [reward_of(t, asked[b // args.responses], verifiers) for b, t in enumerate(texts)]
-        rows = [Row(*ids, reward=sum(both)) for ids, both in zip(drawn, earned, strict=True)]
+        batch = random.Random(args.seed + iteration).sample(problems, args.prompts)
+        prompts = [TEMPLATE.format(question=problem.question) for problem in batch]
+        completions = generate(policy, tokenizer, prompts, args.responses, MAX_TOKENS)
+        texts = tokenizer.batch_decode([ids for _, ids in completions], skip_special_tokens=True)
+        earned = [reward_of(t, batch[b // args.responses], verifiers) for b, t in enumerate(texts)]
+        rows = [Row(*ids, reward=sum(both)) for ids, both in zip(completions, earned, strict=True)]
         set_advantages(rows, args.responses)
         order = torch.randperm(len(rows)).tolist()
         quarters = [order[i::4] for i in range(4)]

@@ -57,7 +57,7 @@ def _report_scores(report: dict[str, Any]) -> dict[str, float]:
         "pass_at_1_stderr": accuracy.get("stderr"),
         "num_samples": report.get("num_samples"),
         "num_problems": report.get("num_problems"),
-        **(report.get("measures") or {}),
+        **(report.get("eval_metrics") or {}),
     }
     return _numbers(numbers)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from experiments.r1.stages import COLUMNS, STUDENTS
-from r1lit.metrics import mean_and_error
+from experiments.r1.stages import COLUMNS, STAGES, STUDENTS
+from r1lit.metrics import Shift, holm, mean, mean_and_error, paired_shift
 
 PAPER: dict[str, tuple[float, ...]] = {
     "AIME 2024": (77.9, 59.0, 74.0, 78.1, 79.8),
@@ -20,102 +20,140 @@ PAPER: dict[str, tuple[float, ...]] = {
 }
 """Nature 645:633, Table 2: R1-Zero, Dev1, Dev2, Dev3, R1."""
 
+COUNTERPARTS = {
+    "AIME 2024": "reasoning_pass_at_1",
+    "MATH-500": "reasoning_pass_at_1",
+    "IF-Eval": "instruction_following",
+    "AlpacaEval 2": "helpfulness_true",
+    "ArenaHard": "helpfulness_true",
+}
+"""What in the small world a column of the paper is compared with; it has no LiveCodeBench."""
+
+STEPS = (
+    ("cold start", "zero", "dev1"),
+    ("RL-1", "dev1", "dev2"),
+    ("second SFT", "dev2", "dev3"),
+    ("RL-2", "dev3", "r1"),
+    ("R1 against R1-Zero", "zero", "r1"),
+)
+OF_OUR_OWN = (("RL-2", "dev3", "r1", "safety"), ("RL-2", "dev3", "r1", "helpfulness_rm"))
+"""Tested too, though no column of the paper's says it."""
+
+STAYS = 1.0
+"""Points below which a move of the paper's is read as none."""
+MARGIN = 0.05
+"""Below which a move of ours is none: 5 points, a fourth of what the cold start costs on AIME."""
+
 Summary = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """A step of the shape: ``key`` of stage ``after`` is above (or below) that of ``before``.
-
-    With ``keeps``, it is enough that it does not fall by more than two standard errors.
-    """
-
-    says: str
-    key: str
-    before: str
-    after: str
-    rises: bool = True
-    keeps: bool = False
-    paper: str = ""
-
-
-CLAIMS = (
-    Claim(says="cold start lowers reasoning", key="reasoning_pass_at_1", before="zero",
-          after="dev1", rises=False, paper="AIME 77.9 → 59.0"),
-    Claim(says="cold start lifts instruction following", key="instruction_following",
-          before="zero", after="dev1", paper="IF-Eval 46.6 → 71.7"),
-    Claim(says="RL-1 restores reasoning above the cold start", key="reasoning_pass_at_1",
-          before="dev1", after="dev2", paper="AIME 59.0 → 74.0"),
-    Claim(says="RL-2 lifts the true preference", key="helpfulness_true", before="dev3",
-          after="r1", paper="AlpacaEval 62.1 → 87.6"),
-    Claim(says="RL-2 lifts the reward model's preference", key="helpfulness_rm", before="dev3",
-          after="r1", paper="ArenaHard 75.6 → 92.3"),
-    Claim(says="RL-2 lifts safety", key="safety", before="dev3", after="r1"),
-    Claim(says="RL-2 does not lose reasoning", key="reasoning_pass_at_1", before="dev3",
-          after="r1", keeps=True, paper="AIME 78.1 → 79.8"),
-)  # fmt: skip
-
-
 def check(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
-    """Return for each claim whether it holds over the runs, and the numbers.
+    """Return every move from stage to stage that the paper's table has a counterpart of.
 
-    The difference of two stages is the mean over runs; its standard error is that over runs where
-    there are several, else that of two independent means over problems (an upper bound where a
-    problem is as hard for both). ``holds`` is None where a stage was not measured.
+    Each has its ``shift`` over the runs (Student's t, n - 1 degrees of freedom; of a single run the
+    normal one of two independent means over problems) and, by the paper's column, ``verdicts``:
+
+    - agrees, disagrees: the 95 % interval lies on one side of 0;
+    - leans: the mean has the paper's direction, the interval holds 0; leans away: the other one;
+    - stays: the paper moves by less than ``STAYS`` points, and ours is shown to be within
+      ``MARGIN``; not shown to stay: it is not.
+
+    ``p_holm`` is corrected for all moves tested. ``not_lost`` says whether a fall by ``MARGIN`` or
+    more is ruled out. A move is left out where a stage was not measured.
     """
     found = []
-    for claim in CLAIMS:
-        pairs = [
-            (_stage(summary, claim.before), _stage(summary, claim.after)) for summary in summaries
-        ]
-        measured = [
-            (before, after)
-            for before, after in pairs
-            if before.get(claim.key) is not None and after.get(claim.key) is not None
-        ]
-        result: dict[str, Any] = {"says": claim.says, "key": claim.key, "before": claim.before}
-        result |= {"after": claim.after, "paper": claim.paper, "holds": None, "runs": len(measured)}
-        if measured:
-            result |= _judged(claim, measured)
-        found.append(result)
+    keys = list(dict.fromkeys(COUNTERPARTS.values()))
+    moves = [(*step, key) for step in STEPS for key in keys]
+    for step, before, after, key in (*moves, *OF_OUR_OWN):
+        pairs = [(_stage(summary, before), _stage(summary, after)) for summary in summaries]
+        measured = [(a, b) for a, b in pairs if a.get(key) is not None and b.get(key) is not None]
+        if not measured:
+            continue
+        shift = _shift(measured, key)
+        moved = {
+            column: _paper_move(column, before, after)
+            for column, counterpart in COUNTERPARTS.items()
+            if counterpart == key
+        }
+        found.append(
+            {
+                "step": step,
+                "key": key,
+                "from": mean([a[key] for a, _ in measured]),
+                "to": mean([b[key] for _, b in measured]),
+                "runs": len(measured),
+                "difference": shift.mean,
+                "difference_se": shift.stderr,
+                "low": shift.low,
+                "high": shift.high,
+                "p_value": shift.p_value,
+                "not_lost": shift.is_above(-MARGIN),
+                "paper": moved,
+                "verdicts": {column: _verdict(shift, move) for column, move in moved.items()},
+            }
+        )
+    for move, p_value in zip(found, holm([move["p_value"] for move in found]), strict=True):
+        move["p_holm"] = p_value
     return found
 
 
-def _judged(claim: Claim, pairs: Sequence[tuple[Summary, Summary]]) -> dict[str, Any]:
-    differences = [after[claim.key] - before[claim.key] for before, after in pairs]
-    difference, error = mean_and_error(differences)
-    if error is None:
-        [(before, after)] = pairs
-        errors = [stage.get(f"{claim.key}_se") or 0.0 for stage in (before, after)]
-        error = math.hypot(*errors)
-    signed = difference if claim.rises else -difference
-    return {
-        "from": sum(before[claim.key] for before, _ in pairs) / len(pairs),
-        "to": sum(after[claim.key] for _, after in pairs) / len(pairs),
-        "difference": difference,
-        "difference_se": error,
-        "holds": signed >= -2 * error if claim.keeps else signed > 0,
-        "clear": claim.keeps or abs(difference) > 2 * error,
-    }
+def _shift(pairs: Sequence[tuple[Summary, Summary]], key: str) -> Shift:
+    differences = [after[key] - before[key] for before, after in pairs]
+    if len(pairs) > 1:
+        return paired_shift(differences)
+    errors = [stage.get(f"{key}_se") or 0.0 for stage in pairs[0]]
+    return Shift(mean=differences[0], stderr=math.hypot(*errors), df=math.inf)
+
+
+def _paper_move(column: str, before: str, after: str) -> float:
+    values = dict(zip(STAGES, PAPER[column], strict=True))
+    return values[after] - values[before]
+
+
+def _verdict(shift: Shift, paper: float) -> str:
+    if abs(paper) < STAYS:
+        return "stays" if shift.is_within(MARGIN) else "not shown to stay"
+    same = shift.mean * paper > 0
+    if shift.p_value < 0.05:
+        return "agrees" if same else "disagrees"
+    return "leans" if same else "leans away"
 
 
 def as_lines(results: Sequence[dict[str, Any]]) -> list[str]:
-    """Return one line a claim: whether it holds, and the numbers."""
-    lines = []
-    for result in results:
-        if result["holds"] is None:
-            lines.append(f"not measured: {result['says']} ({result['key']})")
-            continue
-        verdict = "holds" if result["holds"] else "does not hold"
-        if result["holds"] and not result["clear"]:
-            verdict = "holds, within two standard errors of none"
-        paper = f"; the paper: {result['paper']}" if result["paper"] else ""
+    """Return the verdicts counted, then a Markdown table with a row a move."""
+    verdicts = [(r, column, v) for r in results for column, v in r["verdicts"].items()]
+    counts = Counter(verdict for _, _, verdict in verdicts)
+    order = ("agrees", "stays", "leans", "not shown to stay", "leans away", "disagrees")
+    counted = ", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict])
+    against = [
+        f"{r['step']}, {column} ({r['key']})"
+        for r, column, v in verdicts
+        if v in ("leans away", "disagrees")
+    ]
+    lines = [
+        f"Of {len(verdicts)} directions of the paper's table: {counted}."
+        + (f" Against the paper: {'; '.join(against)}." if against else ""),
+        "",
+        "| step | measure | from → to | difference, 95 % interval | p | the paper | verdict |",
+        "|---|---|---:|---:|---:|---|---|",
+    ]
+    for r in results:
+        paper = ", ".join(f"{column} {move:+.1f}" for column, move in r["paper"].items())
+        said = "; ".join(dict.fromkeys(r["verdicts"].values())) or "–"
+        if len(set(r["verdicts"].values())) > 1:
+            said = "; ".join(f"{column}: {verdict}" for column, verdict in r["verdicts"].items())
         lines.append(
-            f"{verdict}: {result['says']}: {result['key']} {result['from']:.3f} →"
-            f" {result['to']:.3f} (difference {result['difference']:+.3f} ±"
-            f" {result['difference_se']:.3f}{paper})"
+            f"| {r['step']} | {r['key']} | {r['from']:.3f} → {r['to']:.3f} |"
+            f" {r['difference']:+.3f} ({r['low']:+.3f} to {r['high']:+.3f}) | {r['p_value']:.2g} |"
+            f" {paper or '–'} | {said} |"
         )
-    return lines
+    last = {r["step"]: r for r in results if r["key"] == "reasoning_pass_at_1"}.get("RL-2")
+    if last is not None:
+        ruled_out = "is ruled out" if last["not_lost"] else "is not ruled out"
+        lines += ["", f"That RL-2 costs {MARGIN:.2f} of reasoning or more {ruled_out}."]
+    left = [f"{r['step']} ({r['key']})" for r in results if r["p_holm"] < 0.05]
+    clear = "; ".join(left) or "none"
+    return [*lines, "", f"Clear after Holm's correction over all {len(results)} moves: {clear}."]
 
 
 def _stage(summary: Summary, name: str) -> Summary:

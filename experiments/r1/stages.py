@@ -2,8 +2,8 @@
 
 ``<run>/eval/<stage>/`` holds what `r1lit test` wrote, in it or in folders below it (one a kind of
 problem, where they are asked another number of times). Kinds are told apart by ``groups.kind`` of
-``responses.jsonl`` (``by: [kind]``); a measure is known by its name, and a response that it does
-not concern lacks it.
+``responses.jsonl`` (``by: [kind]``); an eval metric is known by its name, and missing in responses
+that it does not apply to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from r1lit import jsonl
-from r1lit.evaluation.records import by_problem
+from r1lit.evaluation.records import by_problem, eval_metrics_in
 from r1lit.metrics import Graded, cons_at_k, mean, mean_and_error, share_right
 
 STAGES = ("zero", "dev1", "dev2", "dev3", "r1")
@@ -70,7 +70,7 @@ def read_stage(folder: Path) -> Record | None:
 
     Each number is the mean over problems of the mean over the k responses to each; under
     ``<key>_se`` stands its standard error over problems, and None for both where nothing was
-    measured. ``cons_at_16`` is of ``cons_k`` votes, fewer where fewer responses were drawn.
+    measured. ``cons_at_16`` is of ``cons_k`` votes, fewer if there are fewer samples.
     """
     reports = sorted(folder.rglob("report.json"))
     if not reports:
@@ -128,13 +128,13 @@ def _value(key: str) -> Callable[[Group], float | None]:
         case "response_length_tokens":
             return lambda group: mean([r["num_tokens"] for r in group])
         case _:
-            return lambda group: _mean_measure(group, key)
+            return lambda group: _mean_eval_metric(group, key)
 
 
 def _graded(group: Group) -> list[Graded]:
     return [Graded.read(record) for record in group]
 
 
-def _mean_measure(group: Group, key: str) -> float | None:
-    found = [value for r in group if (value := r["measures"].get(key)) is not None]
+def _mean_eval_metric(group: Group, key: str) -> float | None:
+    found = [value for r in group if (value := eval_metrics_in(r).get(key)) is not None]
     return mean(found) if found else None

@@ -106,7 +106,7 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 def block(summary: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
     """Return everything that is printed of one or several runs."""
-    claims = "\n".join(f"- {line}" for line in as_lines(check(summaries)))
+    claims = "\n".join(as_lines(check(summaries)))
     note = settings_note(summary, len(summaries))
     return f"{note}\n\n{as_table(summary)}\n\n{paper_table()}\n\n{claims}"
 

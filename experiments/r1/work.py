@@ -124,12 +124,16 @@ def _reinforcement(
 def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
     packing = data.get("packing", {})
     length = packing.get("max_seq_len", 1024)
+    mean = min(mean_tokens or length // 4, length)
+    rows = packing.get("train_batch_size", 16)
+    if packing.get("documents_per_update"):
+        rows = max(1, round(packing["documents_per_update"] * mean / length))
     return Work(
         kind="supervised",
-        rows_per_iteration=packing.get("train_batch_size", 16),
+        rows_per_iteration=rows,
         updates_per_iteration=1,
         group_size=1,
-        mean_tokens=min(mean_tokens or length // 4, length),
+        mean_tokens=mean,
         max_tokens=length,
         row_tokens=length,
         rows_decoded=0,

@@ -19,9 +19,10 @@ from typing import Any
 import yaml
 
 from experiments.compose import Config, merge
+from experiments.points import Sweep
 from experiments.reward_models.body import make_body
 from experiments.reward_models.report import write_report
-from experiments.sweep import Launch, Sweep, in_subprocess, run_sweep
+from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit.data import TableLabels, TablePairs
 from r1lit.data.preference_loader import split_examples
 

@@ -6,6 +6,7 @@ from r1lit.callbacks.export import ExportHuggingFace
 from r1lit.callbacks.group_health import GroupHealth
 from r1lit.callbacks.iteration_checkpoint import IterationCheckpoint
 from r1lit.callbacks.majority_vote import MajorityVoteEvaluation
+from r1lit.callbacks.outcome import Outcome
 from r1lit.callbacks.progress import R1ProgressBar
 from r1lit.callbacks.reference_refresh import ReferenceRefresh
 from r1lit.callbacks.reflection import ReflectionWords
@@ -21,6 +22,7 @@ __all__ = [
     "GroupHealth",
     "IterationCheckpoint",
     "MajorityVoteEvaluation",
+    "Outcome",
     "R1ProgressBar",
     "ReferenceRefresh",
     "ReflectionWords",

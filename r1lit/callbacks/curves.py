@@ -15,7 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from r1lit import jsonl
 from r1lit.atomic import replace_file
 from r1lit.callbacks import keys
-from r1lit.callbacks.figures import draw_curves, save_png
+from r1lit.callbacks.figures import draw_curves, draw_losses, save_png
 from r1lit.callbacks.stage import finished_iterations, folder_of, order_callbacks, rollout_of
 from r1lit.metrics.reflection import REFLECTION_WORDS
 
@@ -130,6 +130,11 @@ class CurveWriter(Callback):
             self._draw()
         self._clock = time.monotonic()
 
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the last iterations."""
+        if trainer.is_global_zero and self._iterations:
+            self._draw()
+
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the evaluation."""
         self._write_alone(trainer, pl_module, "test")
@@ -162,9 +167,11 @@ class CurveWriter(Callback):
         replace_file(self.dirpath / "summary.json", content.encode())
 
     def _draw(self) -> None:
-        if any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations):
-            figure = draw_curves(self._evaluations, self._iterations)
-            save_png(figure, self.dirpath / "curves.png")
+        is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)
+        is_rollout |= any(f"train/{keys.LENGTH_MEAN}" in line for line in self._iterations)
+        draw = draw_curves if is_rollout else draw_losses
+        if self._iterations or is_rollout:
+            save_png(draw(self._evaluations, self._iterations), self.dirpath / "curves.png")
 
 
 def finite(metrics: dict[str, Any]) -> dict[str, float]:

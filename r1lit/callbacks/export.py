@@ -8,8 +8,9 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+from safetensors import SafetensorError
 
-from r1lit.atomic import beside, remove, replace_path
+from r1lit.atomic import beside, naming, remove, replace_path
 from r1lit.callbacks.stage import finished_iterations, folder_of
 
 
@@ -73,9 +74,17 @@ class ExportHuggingFace(Callback):
         if trainer.is_global_zero:
             temporary = beside(self.dirpath)
             remove(temporary)
-            temporary.mkdir(parents=True)
+            with naming(self.dirpath):
+                temporary.mkdir(parents=True)
             module: Any = pl_module
-            module.policy.save_pretrained(temporary)
-            module.tokenizer.save_pretrained(temporary)
+            try:
+                module.policy.save_pretrained(temporary)
+                module.tokenizer.save_pretrained(temporary)
+            except (OSError, SafetensorError) as error:
+                remove(temporary)
+                raise ValueError(
+                    f"dirpath: the policy cannot be written to {self.dirpath} ({error}); what was"
+                    " there is intact. Make room, then go on with --ckpt_path last"
+                ) from error
             replace_path(temporary, self.dirpath)
         trainer.strategy.barrier("ExportHuggingFace")

@@ -52,7 +52,7 @@ def draw_curves(evaluations: Sequence[Record], iterations: Sequence[Record]) -> 
         _draw_rewards(figure.add_subplot(grid[2, :]), evaluations, others)
     else:
         (accuracy, length), (reflection, health) = figure.subplots(2, 2)
-    _draw_accuracy(accuracy, evaluations)
+    _draw_accuracy(accuracy, evaluations, iterations)
     _draw_length(length, evaluations, iterations)
     _draw_reflection(reflection, evaluations, iterations)
     _draw_health(health, evaluations, iterations)
@@ -62,8 +62,29 @@ def draw_curves(evaluations: Sequence[Record], iterations: Sequence[Record]) -> 
     return figure
 
 
-def _draw_accuracy(axes: Axes, evaluations: Sequence[Record]) -> None:
+def draw_losses(evaluations: Sequence[Record], iterations: Sequence[Record]) -> Figure:
+    """Return a figure of a run that rolls nothing out: losses, and how it was trained."""
+    figure = Figure(figsize=(11, 4), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    loss, norm, rate = figure.subplots(1, 3)
+    loss.set(title="Loss", ylabel="loss")
+    _line(loss, iterations, "loss", BLACK, "training")
+    _dots(loss, _points(evaluations, lambda e: e.get("loss")), BLUE, "held out")
+    norm.set(title="Gradient norm", ylabel="before clipping")
+    _line(norm, iterations, "grad_norm", PURPLE, "training")
+    rate.set(title="Learning rate", ylabel="learning rate")
+    _line(rate, iterations, "learning_rate", VERMILION, "training")
+    last = max([0, *_x(evaluations), *(x + 1 for x in _x(iterations))])
+    for axes in (loss, norm, rate):
+        _finish(axes, last)
+    return figure
+
+
+def _draw_accuracy(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
     axes.set(title="Accuracy on held-out problems", ylabel="share of problems solved")
+    if not any(e.get("pass_at_1") is not None for e in evaluations):
+        axes.set(title="Accuracy on training problems")
+        _line(axes, iterations, keys.REWARD_ACCURACY, BLACK, "training rollouts")
     x, y = _points(evaluations, lambda e: e.get("pass_at_1"))
     _dots(axes, (x, y), BLUE, "pass@1 (± 1 s.e.)")
     with_error = [e for e in evaluations if e.get("pass_at_1_stderr") is not None]

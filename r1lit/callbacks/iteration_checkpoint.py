@@ -112,6 +112,17 @@ class IterationCheckpoint(ModelCheckpoint):
         for left_by_a_kill in folder.glob(".*.tmp"):
             remove(left_by_a_kill)
 
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Let a finished run go on if it has been given more iterations."""
+        loops = checkpoint.get("loops", {}).get("fit_loop", {})
+        progress = loops.get("epoch_loop.batch_progress")
+        data: Any = getattr(trainer, "datamodule", None)
+        if trainer.state.fn == TrainerFn.FITTING and progress is not None and data is not None:
+            num_batches = len(data.train_dataloader())
+            progress["is_last_batch"] = progress["current"]["ready"] >= num_batches
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it."""
         super().on_train_start(trainer, pl_module)
@@ -177,6 +188,11 @@ class IterationCheckpoint(ModelCheckpoint):
         trainer.strategy.barrier("IterationCheckpoint: renamed")
         self._last_global_step_saved = trainer.global_step
         self._last_checkpoint_saved = str(last)
+
+    def last_path(self, trainer: pl.Trainer) -> Path | None:
+        """Return where ``last.ckpt`` lies or will lie; None if there is no folder for it."""
+        self._find_folder(trainer)
+        return None if self.dirpath is None else self._last_path()
 
     def _find_folder(self, trainer: pl.Trainer) -> None:
         run = run_folder(trainer)

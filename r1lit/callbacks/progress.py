@@ -23,6 +23,10 @@ _SHOWN = (
 )
 
 
+COLUMNS = 79
+SECONDS_BETWEEN = 10.0
+
+
 class R1ProgressBar(TQDMProgressBar):
     """Shows iteration, train accuracy, mean length, reflection words, last val pass@1, time left.
 
@@ -31,7 +35,8 @@ class R1ProgressBar(TQDMProgressBar):
         iteration 12/30  acc 0.61  len 182  words 0.34  val 0.580  3:10 left
 
     ``loss`` stands in for the accuracy where none is logged (SFT). The time left is judged by the
-    iterations made since this process started, evaluations included.
+    iterations made since the first one of this process, which may compile; evaluations included. An
+    evaluation says where it is from its beginning. Lines fit into 80 columns.
 
     Args:
         refresh_rate: Show every this many iterations, after each evaluation and at the end.
@@ -41,6 +46,7 @@ class R1ProgressBar(TQDMProgressBar):
 
     def __init__(self, refresh_rate: int = 1) -> None:
         super().__init__(refresh_rate=refresh_rate)
+        self._said_at = 0.0
         self._plain = not sys.stdout.isatty()
         self._started: float | None = None
         self._first = 0
@@ -59,22 +65,13 @@ class R1ProgressBar(TQDMProgressBar):
     def init_train_tqdm(self) -> Tqdm:
         """Return the training bar: the shared status line behind a bar."""
         bar = super().init_train_tqdm()
-        bar.bar_format = "{bar:20} {desc}"
+        bar.bar_format = "{desc}"
         return bar
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *arguments: Any) -> None:
-        """Stop the clock until the epoch's first iteration."""
+        """Stop the clock until the end of this process's first iteration."""
         super().on_train_epoch_start(trainer, *arguments)
         self._started = None
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Start the clock at this process's first iteration, which after a resume is no epoch's."""
-        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
-        if self._started is None:
-            self._started = time.monotonic()
-            self._first = batch_idx
 
     def on_train_batch_end(
         self,
@@ -86,6 +83,8 @@ class R1ProgressBar(TQDMProgressBar):
     ) -> None:
         """Show the iteration just finished."""
         self._iteration = batch_idx + 1
+        if self._started is None:
+            self._started, self._first = time.monotonic(), self._iteration
         due = self.refresh_rate > 0 and self._iteration % self.refresh_rate == 0
         if due or self._iteration == trainer.num_training_batches:
             if not self._plain and self._train_progress_bar is not None:
@@ -94,6 +93,37 @@ class R1ProgressBar(TQDMProgressBar):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leave the last line as it is."""
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Say that an evaluation begins."""
+        super().on_validation_start(trainer, pl_module)
+        self._say_evaluated(trainer, 0)
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Say how far the evaluation is, every ten seconds."""
+        super().on_validation_batch_end(
+            trainer, pl_module, outputs, batch, batch_idx, dataloader_idx
+        )
+        if time.monotonic() - self._said_at > SECONDS_BETWEEN:
+            self._say_evaluated(trainer, batch_idx + 1)
+
+    def _say_evaluated(self, trainer: pl.Trainer, num_batches: int) -> None:
+        self._said_at = time.monotonic()
+        if self._is_said(trainer) and trainer.state.fn == "fit" and not trainer.sanity_checking:
+            batches = sum(b for b in trainer.num_val_batches if not math.isinf(b))
+            print(f"evaluation {num_batches}/{int(batches)}", flush=True)
+
+    def _is_said(self, trainer: pl.Trainer) -> bool:
+        shown = trainer.is_global_zero and self._enabled and self.refresh_rate > 0
+        return self._plain and shown
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Show the new val pass@1."""
@@ -120,11 +150,14 @@ class R1ProgressBar(TQDMProgressBar):
         return "  ".join(parts)
 
     def _show(self, trainer: pl.Trainer) -> None:
-        if self._plain:
-            if trainer.is_global_zero and self._enabled and self.refresh_rate > 0:
-                print(self.status(trainer), flush=True)
-        elif self._train_progress_bar is not None:
-            self._train_progress_bar.set_description_str(self.status(trainer))
+        status = self.status(trainer)
+        if self._is_said(trainer):
+            print(status, flush=True)
+        elif not self._plain and self._train_progress_bar is not None:
+            width = min(20, COLUMNS - len(status) - 1)
+            form = f"{{bar:{width}}} {{desc}}" if width >= 4 else "{desc}"
+            self._train_progress_bar.bar_format = form
+            self._train_progress_bar.set_description_str(status)
 
 
 def as_clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Rejection sampling: of the responses drawn under ``r1lit predict``, the ones to imitate."""
+"""Rejection sampling: curates the responses that ``r1lit predict`` generated."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lightning.pytorch import Callback
 
 from r1lit.atomic import remove
 from r1lit.curation import (
-    R1_FORM,
+    R1_TEMPLATE,
     Context,
     Correct,
     Curation,
     Filter,
     Finished,
-    Form,
     Refiner,
+    ResponseTemplate,
     curate,
 )
 from r1lit.curation.card import one_line, write_card
@@ -32,29 +32,29 @@ FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")
 
 
 class RejectionSampling(Callback):
-    r"""Curates what ``EvaluationModule`` has drawn and judged, at the end of ``r1lit predict``.
+    r"""Curates what ``EvaluationModule`` generated and graded, at the end of ``r1lit predict``.
 
     R1's cold start (arXiv 2501.12948v1, Sec. 2.3.1) and its rejection sampling (Sec. 2.3.3). The
     first ``data.evaluation.num_samples`` responses to each problem of ``data.predict`` go through
-    ``filters``; those left are rewritten by ``refiners``, judged again, and those whose text
-    changed go once more through the filters that look at text (`Filter.again`); then through
+    ``filters``; those left are rewritten by ``refiners``, graded again, and those whose text
+    changed go once more through the filters with ``again`` (`r1lit.curation.Filter`); then through
     ``final_filters``. Every response is written to one of two files in ``dirpath``:
 
     sft.jsonl      uid, sample, source, kind, language, prompt (the question), thinking, summary,
-                   response (the text to imitate, in ``form``), num_tokens (of it, with EOS)
-    dropped.jsonl  uid, sample, source, kind, language, stage (drawn, refined or final), filter,
-                   why, num_tokens as drawn, and the text it was dropped with, shortened
+                   response (the text to train on), num_tokens (of it, with EOS)
+    dropped.jsonl  uid, sample, source, kind, language, stage (generated, refined or final), filter,
+                   why, num_tokens as generated, and the text it was dropped with, shortened
 
     ``card.json`` and ``card.md`` say how many of which kind were kept and what dropped the others;
     ``lengths.png`` shows their lengths. The same responses give the same bytes.
 
     Args:
-        filters: applied in order to responses as drawn; right and finished ones if left out.
+        filters: applied in order to responses as generated; right and finished ones if left out.
         refiners: rewrite what is left, in order.
         final_filters: applied in order to responses as they are written.
-        form: how a response to imitate is written down.
+        response_template: of the responses to train on.
         cut: texts of which the first to be found ends a response, such as ``"\nQuestion:"`` after
-            few-shot prompting of a base model; what is cut is judged again.
+            few-shot prompting of a base model; what is left is graded again.
         dirpath: where the files go; the evaluation's folder if left out.
         seed: of every choice; the evaluation's if left out.
     """
@@ -64,7 +64,7 @@ class RejectionSampling(Callback):
         filters: list[Filter] | None = None,
         refiners: list[Refiner] | None = None,
         final_filters: list[Filter] | None = None,
-        form: Form = R1_FORM,
+        response_template: ResponseTemplate = R1_TEMPLATE,
         cut: Sequence[str] = (),
         dirpath: str | None = None,
         seed: int | None = None,
@@ -73,7 +73,7 @@ class RejectionSampling(Callback):
             filters=[Finished(), Correct()] if filters is None else filters,
             refiners=refiners or (),
             final_filters=final_filters or (),
-            form=form,
+            response_template=response_template,
             cut=cut,
         )
         self.dirpath = dirpath
@@ -81,15 +81,15 @@ class RejectionSampling(Callback):
         self.card: dict[str, Any] | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check that there will be something to curate.
+        """Check that the module writes responses.
 
         Raises:
-            ValueError: if the module draws nothing into a folder.
+            ValueError: if the module writes no responses to a folder.
         """
         if stage == "predict" and not isinstance(getattr(pl_module, "folder", None), RunFolder):
             raise ValueError(
-                f"callbacks: RejectionSampling curates what r1lit.modules.EvaluationModule has"
-                f" drawn, and the model is {type(pl_module).__name__}"
+                f"callbacks: RejectionSampling curates what r1lit.modules.EvaluationModule"
+                f" generated, and the model is {type(pl_module).__name__}"
             )
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -107,9 +107,9 @@ class RejectionSampling(Callback):
         for name in FILES[:3]:  # a card of another run does not describe what is written now
             remove(folder / name)
         with trainer.precision_plugin.predict_step_context():
-            tally = curate(
+            stats = curate(
                 self.curation,
-                run.lines.path,
+                run.responses.path,
                 data.problems["predict"],
                 data.evaluation.num_samples,
                 module.grader,
@@ -123,11 +123,11 @@ class RejectionSampling(Callback):
             "filters": [f.describe() for f in self.curation.filters],
             "refiners": [r.describe() for r in self.curation.refiners],
             "final_filters": [f.describe() for f in self.curation.final_filters],
-            "form": asdict(self.curation.form),
+            "response_template": asdict(self.curation.response_template),
             "cut": list(self.curation.cut),
             "seed": seed,
             "commit": commit(),
             "versions": versions(),
         }
-        self.card = write_card(folder, tally, settings)
+        self.card = write_card(folder, stats, settings)
         print(one_line(self.card))

@@ -11,8 +11,9 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit import jsonl
-from r1lit.batches import Rollout
+from r1lit.batches import PromptBatch, Rollout
 from r1lit.callbacks.stage import finished_iterations, folder_of, rollout_of, stage_of
+from r1lit.callbacks.token_record import token_records
 from r1lit.evaluation.records import response_record
 
 
@@ -32,6 +33,9 @@ class ResponseTable(Callback):
         every_n_iterations: Write training responses every this many iterations.
         num_responses: How many responses of a training rollout; as many go to TensorBoard.
         num_problems: How many problems of an evaluation, each with all its responses; None: all.
+        tokens: Also write the whole reward, the advantage and, for each token, its text, its
+            log-prob as sampled and in training, and the entropy it was drawn at, so that
+            `r1lit view` can colour tokens. It costs a forward pass of the responses written.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class ResponseTable(Callback):
         every_n_iterations: int = 10,
         num_responses: int = 8,
         num_problems: int | None = None,
+        tokens: bool = False,
     ) -> None:
         if every_n_iterations < 1:
             raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1")
@@ -47,6 +52,7 @@ class ResponseTable(Callback):
         self.every_n_iterations = every_n_iterations
         self.num_responses = num_responses
         self.num_problems = num_problems
+        self.tokens = tokens
         self._num_problems_written = 0
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -64,6 +70,13 @@ class ResponseTable(Callback):
                 ),
             )
 
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Say how many responses' tokens are wanted."""
+        wanted = getattr(batch, "iteration", 0) % self.every_n_iterations == 0
+        self._want_tokens(pl_module, self.num_responses if wanted else 0)
+
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
@@ -76,6 +89,7 @@ class ResponseTable(Callback):
         rollout = rollout_of(outputs)
         if rollout is not None and rollout.iteration % self.every_n_iterations == 0:
             lines = records(rollout, rollout.iteration, "train", self.num_responses)
+            self._add_tokens(lines, rollout, outputs, pl_module)
             self._write(trainer, lines, first=True)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -85,6 +99,20 @@ class ResponseTable(Callback):
             again = (stage_of(trainer), int(getattr(pl_module, "iteration", 0)))
             if self.path.exists():
                 jsonl.keep_only(self.path, lambda line: (line["split"], line["iteration"]) != again)
+
+    def on_validation_batch_start(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Say how many responses' tokens are wanted."""
+        rows = 0
+        if isinstance(batch, PromptBatch) and not trainer.sanity_checking:
+            rows = self._problems_left(batch.num_prompts) * batch.group_size
+        self._want_tokens(pl_module, rows)
 
     def on_validation_batch_end(
         self,
@@ -99,16 +127,36 @@ class ResponseTable(Callback):
         rollout = rollout_of(outputs)
         if rollout is None or trainer.sanity_checking:
             return
-        num_problems = rollout.num_prompts
-        if self.num_problems is not None:
-            num_problems = min(num_problems, self.num_problems - self._num_problems_written)
+        num_problems = self._problems_left(rollout.num_prompts)
         iteration = int(getattr(pl_module, "iteration", 0))
         lines = records(rollout, iteration, stage_of(trainer), num_problems * rollout.group_size)
+        self._add_tokens(lines, rollout, outputs, pl_module)
         self._write(trainer, lines, first=self._num_problems_written == 0)
         self._num_problems_written += num_problems
 
     on_test_epoch_start = on_validation_epoch_start
+    on_test_batch_start = on_validation_batch_start
     on_test_batch_end = on_validation_batch_end
+
+    def _problems_left(self, num_prompts: int) -> int:
+        """Return how many problems of a batch are to be written."""
+        if self.num_problems is None:
+            return num_prompts
+        return max(0, min(num_prompts, self.num_problems - self._num_problems_written))
+
+    def _want_tokens(self, pl_module: pl.LightningModule, num_rows: int) -> None:
+        if self.tokens and hasattr(pl_module, "num_token_rows"):  # a module that rolls out
+            pl_module.num_token_rows = num_rows  # type: ignore[assignment]
+
+    def _add_tokens(
+        self, lines: list[jsonl.Record], rollout: Rollout, outputs: Any, pl_module: Any
+    ) -> None:
+        if self.tokens and lines:
+            found = token_records(rollout, outputs.get("tokens"), pl_module.tokenizer)
+            for line, more in zip(lines, found, strict=False):
+                if line["split"] != "train":  # an evaluation computes no advantage
+                    del more["advantage"]
+                line |= more
 
     def _write(self, trainer: pl.Trainer, lines: list[jsonl.Record], first: bool) -> None:
         if not lines or not trainer.is_global_zero:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import yaml
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.utilities import rank_zero_warn
+
+from r1lit.atomic import replace_file
+from r1lit.callbacks.outcome import last_checkpoint
+from r1lit.callbacks.stage import finished_iterations, run_folder
 
 COMPARED = ("model", "data")
 CHANGES_NO_NUMBER = {
@@ -19,62 +25,152 @@ CHANGES_NO_NUMBER = {
     "compile",
 }
 """Keys that may differ on resume without a word: a longer run, another split of the same work."""
+OF_OPTIMISER = ("model.init_args.optimizer", "model.init_args.lr_scheduler")
+OF_ONE_START = ("ckpt_path", "resume_changed")
 
 
 class RunConfig(SaveConfigCallback):
-    """Writes ``config.yaml`` when fitting, and keeps model's and data's half in the checkpoint.
+    """Writes ``config.yaml`` when training begins, and gives it to the loggers.
 
-    A run that resumes with other values is refused, in one line that says what changed. With
-    ``resume_changed: true`` it goes on with the new ones, after a warning: Lightning restores
-    optimiser and scheduler from the checkpoint, learning rates among them.
+    Model's and data's half is kept in the checkpoint. A run that resumes with other values is
+    refused, in one line that says what changed. With ``resume_changed: true`` it goes on with the
+    new ones after a warning; a changed optimiser or scheduler is set as if it had been there from
+    the first update. ``config.yaml`` is then the new configuration; the one before it, which
+    iterations up to n ran with, stays as ``config-until-n.yaml``.
+
+    A fit that is not resumed is refused in a folder that holds a run.
     """
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Save when fitting."""
+        """Refuse to begin anew where a run has been.
+
+        Raises:
+            ValueError: naming the folder and the ways on.
+        """
         self._fitting = stage == "fit"
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
+        self._of_optimiser = False
+        self._may_change = bool(getattr(self.config, "resume_changed", False))
+        self._trial = bool(getattr(trainer, "fast_dev_run", False))
+        if self._fitting and not self._trial and not getattr(self.config, "ckpt_path", None):
+            refuse_used_folder(trainer)
+        data: Any = getattr(trainer, "datamodule", None)
+        if self._fitting and self._may_change and hasattr(data, "may_differ"):
+            data.may_differ = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is compared on resume."""
-        return {"config": self._compared()}
+        config = self._read()
+        return {"config": {half: config.get(half) for half in COMPARED}}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Compare with the run that wrote the checkpoint.
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Compare with the run that wrote the checkpoint, before its data are compared.
 
         Raises:
             ValueError: naming each key that changed, its old and its new value.
         """
-        if not self._fitting:
+        saved = checkpoint["callbacks"].get(self.state_key)
+        if not self._fitting or saved is None:
             return
-        changed = list(differences(state_dict["config"], self._compared()))
+        changed = list(differences(saved["config"], self.state_dict()["config"]))
         if not changed:
             return
         said = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed[:8])
         more = f" and {len(changed) - 8} more" if len(changed) > 8 else ""
-        if getattr(self.config, "resume_changed", False):
-            rank_zero_warn(f"ckpt_path: going on although {said}{more}")
-            return
+        if not self._may_change:
+            raise ValueError(
+                "ckpt_path: the checkpoint is of a run with another configuration:"
+                f" {said}{more}; set it back, begin a new run in another folder, or go on with"
+                " --resume_changed true"
+            )
+        self._of_optimiser = any(key.startswith(OF_OPTIMISER) for key, _, _ in changed)
+        rank_zero_warn(f"ckpt_path: going on although {said}{more}")
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Give loggers the configuration; keep what a changed optimiser starts from.
+
+        Its state is not restored yet, and the loggers have not saved their hyper-parameters.
+        """
+        if trainer.is_global_zero and not self._trial:
+            config = self._read()
+            for logger in trainer.loggers:
+                logger.log_hyperparams({k: v for k, v in config.items() if k not in OF_ONE_START})
+        if self._of_optimiser:
+            self._fresh = [
+                [{k: v for k, v in group.items() if k != "params"} for group in o.param_groups]
+                for o in trainer.optimizers
+            ]
+            schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+            self._fresh_schedules = [dict(scheduler.state_dict()) for scheduler in schedulers]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write ``config.yaml``, now that nothing refused it, and set a changed optimiser."""
+        if self._of_optimiser:
+            self._set_optimiser(trainer)
+        folder = run_folder(trainer) or trainer.log_dir  # asked of all ranks
+        if trainer.is_global_zero and not self._trial and folder is not None:
+            self._write(Path(folder), finished_iterations(trainer, pl_module))
+
+    def _set_optimiser(self, trainer: pl.Trainer) -> None:
+        for optimizer, groups in zip(trainer.optimizers, self._fresh, strict=True):
+            for group, fresh in zip(optimizer.param_groups, groups, strict=True):
+                group.update(fresh)
+        configs = trainer.lr_scheduler_configs
+        for config, fresh in zip(configs, self._fresh_schedules, strict=True):
+            scheduler: Any = config.scheduler
+            num_made = scheduler.last_epoch
+            scheduler.load_state_dict(fresh)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that no update comes between these steps
+                for _ in range(num_made):
+                    scheduler.step()
+
+    def _read(self) -> dict[str, Any]:
+        return yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+
+    def _write(self, folder: Path, num_finished: int) -> None:
+        path, config = folder / self.config_filename, self._read()
+        if num_finished and path.is_file():
+            old = yaml.safe_load(path.read_text())
+            changed = (key for key, _, _ in differences(old, config, all_=True))
+            if any(not key.startswith(OF_ONE_START) for key in changed):
+                path.replace(path.with_name(f"config-until-{num_finished}.yaml"))
+        replace_file(path, self.parser.dump(self.config, skip_none=False).encode())
+
+
+def refuse_used_folder(trainer: pl.Trainer) -> None:
+    """Raise a ValueError if a run's numbers or checkpoints lie where this one would write."""
+    folder, last = run_folder(trainer), last_checkpoint(trainer)
+    metrics = None if folder is None else folder / "metrics.jsonl"
+    used = metrics is not None and metrics.is_file() and metrics.stat().st_size > 0
+    if last is not None:
+        where = folder if folder in last.parents else last.parent
         raise ValueError(
-            f"ckpt_path: the checkpoint is of a run with another configuration: {said}{more}; set"
-            " it back, begin a new run in another folder, or go on with --resume_changed true"
+            f"run: {where} holds a run, which would be overwritten; go on with it"
+            " by --ckpt_path last, or begin a new one in another folder by --run"
+        )
+    if used:
+        raise ValueError(
+            f"run: {folder} holds a run without a checkpoint, which would be overwritten; begin in"
+            " another folder by --run, or remove this one"
         )
 
-    def _compared(self) -> dict[str, Any]:
-        config = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
-        return {half: config.get(half) for half in COMPARED}
 
-
-def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+def differences(
+    old: Any, new: Any, key: str = "", all_: bool = False
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield keys, by dots, at which two configurations differ, with both values.
+
+    Keys that change no number are left out, unless ``all_``.
 
     >>> list(differences({"a": {"lr": 1, "b": 2}}, {"a": {"lr": 3, "b": 2}}))
     [('a.lr', 1, 3)]
     """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in sorted({*old, *new}):
-            if name not in CHANGES_NO_NUMBER:
+            if all_ or name not in CHANGES_NO_NUMBER:
                 path = f"{key}.{name}" if key else str(name)
-                yield from differences(old.get(name), new.get(name), path)
+                yield from differences(old.get(name), new.get(name), path, all_)
     elif old != new:
         yield key, old, new

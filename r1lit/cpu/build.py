@@ -106,6 +106,7 @@ def build(source: Path) -> Path:
     if library.exists():
         return library
     folder.mkdir(parents=True, exist_ok=True)
+    print("compiling C++ for this CPU, once (half a minute) …", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
         subprocess.run(

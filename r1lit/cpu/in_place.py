@@ -18,16 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from r1lit.backend import gradient_of
+
 _allowed: ContextVar[bool] = ContextVar("in_place_gradients", default=False)
 
 
 @contextmanager
 def in_place_gradients(allowed: bool = True) -> Iterator[None]:
-    """Let what is computed inside add its gradients to ``weight.grad`` by itself.
-
-    Only for ``loss.backward()`` on one device: ``torch.autograd.grad`` would not be given them, and
-    hooks that wait for a gradient, as those of DDP, would not see them.
-    """
+    """Let what is computed inside add its gradients to ``weight.grad``; see ``Backend``."""
     token = _allowed.set(allowed)
     try:
         yield
@@ -39,21 +37,6 @@ def may_add_in_place(weight_VD: Tensor) -> bool:
     """Return whether the gradient of a weight, used now, may be added where it is made."""
     suits = weight_VD.is_leaf and weight_VD.requires_grad and weight_VD.dtype == torch.float32
     return suits and _allowed.get()
-
-
-def gradient_of(weight_VD: Tensor) -> Tensor:
-    """Return ``weight.grad``, zeros if there was none."""
-    if weight_VD.grad is None:
-        weight_VD.grad = torch.zeros_like(weight_VD)
-    return weight_VD.grad
-
-
-def add_gradient(weight_VD: Tensor, grad_VD: Tensor) -> None:
-    """Add a gradient to ``weight.grad``, or let it be that."""
-    if weight_VD.grad is None:
-        weight_VD.grad = grad_VD
-    else:
-        weight_VD.grad.add_(grad_VD)
 
 
 class InPlaceEmbedding(torch.autograd.Function):
@@ -81,10 +64,9 @@ class InPlaceEmbedding(torch.autograd.Function):
         return None, None, None
 
 
-def embedding_inputs(embedding: nn.Module, ids_BN: Tensor) -> dict[str, Tensor]:
-    """Return the keyword that gives a body these tokens: ``input_ids``, or looked up."""
+def embed(embedding: nn.Module, ids_BN: Tensor) -> Tensor | None:
+    """Return looked-up ids, (B, N, D); None where their gradient may not be added in place."""
     # subclasses scale what they look up, adapters are no embeddings
     if type(embedding) is not nn.Embedding or not may_add_in_place(embedding.weight):
-        return {"input_ids": ids_BN}
-    looked_up = InPlaceEmbedding.apply(embedding.weight, ids_BN, embedding.padding_idx)
-    return {"inputs_embeds": looked_up}
+        return None
+    return InPlaceEmbedding.apply(embedding.weight, ids_BN, embedding.padding_idx)

@@ -1,9 +1,9 @@
-"""What the machine is like: its allocator, its garbage, and whether it computes in bfloat16."""
+"""What the machine is like: its allocator, and whether it computes in bfloat16."""
 
 from __future__ import annotations
 
 import ctypes
-import gc
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -11,45 +11,48 @@ from contextlib import contextmanager
 
 import torch
 
-# of malloc.h
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 LARGEST_INT = 2**31 - 1
-GROW_BY = 64 << 20
-
-
-def keep_freed_memory() -> bool:
-    """Let malloc hold on to what is freed; return whether it will.
-
-    As it comes, glibc maps fresh pages for every large tensor and gives them back when it is freed;
-    clearing those pages can take longer than computing what goes into them. The peak stays as it
-    is: memory is only not returned in between. Harmless to call again.
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):  # another C library, such as musl
-        return False
-    return all(
-        mallopt(parameter, value) == 1
-        for parameter, value in (
-            (M_MMAP_MAX, 0),
-            (M_TRIM_THRESHOLD, LARGEST_INT),
-            (M_TOP_PAD, GROW_BY),
-        )
-    )
+SETTINGS = (
+    # of malloc.h: parameter, its value in a run, the environment's name for it, glibc's default
+    (-4, 0, "MALLOC_MMAP_MAX_", 65536),
+    (-1, LARGEST_INT, "MALLOC_TRIM_THRESHOLD_", 128 << 10),
+    (-2, 64 << 20, "MALLOC_TOP_PAD_", 128 << 10),
+)
 
 
 @contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Leave Python's collector off for the while: loops that make no cycles pay a tenth for it."""
-    was_on = gc.isenabled()
-    gc.disable()
+def kept_memory() -> Iterator[bool]:
+    """Let malloc hold on to what is freed, for the while; yield whether it does.
+
+    As it comes, glibc maps fresh pages for every large tensor and gives them back when it is freed;
+    clearing those pages can take longer than computing what goes into them. The peak stays as it
+    is: memory is only not returned in between. Afterwards the settings are those of the
+    environment (``MALLOC_TOP_PAD_`` and the like) or glibc's own, and free memory is returned. Two
+    things cannot be put back: glibc no longer adapts its threshold of mapping by itself, and the
+    address space that its heap has grown by is used first by what is allocated later.
+    """
+    libc = _libc()
+    kept = libc is not None and all(
+        libc.mallopt(parameter, wanted) == 1 for parameter, wanted, _, _ in SETTINGS
+    )
     try:
-        yield
+        yield kept
     finally:
-        if was_on:
-            gc.enable()
+        if libc is not None:
+            for parameter, _, name, default in SETTINGS:
+                libc.mallopt(parameter, int(os.environ.get(name, default)))
+            libc.malloc_trim(0)
+
+
+def _libc() -> ctypes.CDLL | None:
+    """Return the C library where it is glibc."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        libc = ctypes.CDLL(None)
+        return libc if libc.mallopt and libc.malloc_trim else None
+    except (AttributeError, OSError):  # another one, such as musl
+        return None
 
 
 def has_fast_bfloat16() -> bool:
@@ -57,9 +60,3 @@ def has_fast_bfloat16() -> bool:
     if platform.machine() in ("x86_64", "AMD64"):
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def inference_dtype(device: torch.device) -> str:
-    """Return the dtype to draw responses in: bfloat16, or float32 on a CPU that is slow in it."""
-    slow = device.type == "cpu" and not has_fast_bfloat16()
-    return "float32" if slow else "bfloat16"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from r1lit.cpu import has_bfloat16_kernels
+from r1lit.cpu.build import has_bfloat16_kernels
 
 
 class TiledAttention(torch.autograd.Function):

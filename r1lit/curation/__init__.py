@@ -1,7 +1,8 @@
-"""Curation: from responses drawn to the ones worth imitating."""
+"""Curation: generated responses are filtered and rewritten into documents to train on."""
 
 from r1lit.curation.base import Context, Filter
-from r1lit.curation.candidate import R1_FORM, Candidate, Form
+from r1lit.curation.candidate import R1_TEMPLATE, Candidate, ResponseTemplate
+from r1lit.curation.correct_by_judge import CorrectByJudge
 from r1lit.curation.curate import Curation, curate
 from r1lit.curation.decontaminate import Decontaminate
 from r1lit.curation.duplicates import Dedupe, MaxPerProblem
@@ -16,24 +17,22 @@ from r1lit.curation.filters import (
     LongParagraphs,
     RepeatedText,
 )
-from r1lit.curation.judged import JudgedRight
-from r1lit.curation.refine import Refined, Refiner, RuleRefiner, ToR1Form
+from r1lit.curation.refine import Refined, Refiner, RuleRefiner, ToR1Template
 
 __all__ = [
-    "R1_FORM",
+    "R1_TEMPLATE",
     "Candidate",
     "CodeBlocks",
     "Context",
     "Correct",
+    "CorrectByJudge",
     "Curation",
     "Decontaminate",
     "Dedupe",
     "EngineRefiner",
     "Filter",
     "Finished",
-    "Form",
     "Format",
-    "JudgedRight",
     "LanguageConsistent",
     "Length",
     "LongParagraphs",
@@ -41,7 +40,8 @@ __all__ = [
     "Refined",
     "Refiner",
     "RepeatedText",
+    "ResponseTemplate",
     "RuleRefiner",
-    "ToR1Form",
+    "ToR1Template",
     "curate",
 ]

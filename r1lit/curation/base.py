@@ -1,4 +1,4 @@
-"""What a filter is: it says of each candidate why it is dropped, or that it is kept."""
+"""The interface of filters: one drop reason a candidate, or None."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from r1lit.rollout import ModelSpec
 class Context:
     """What filters and refiners may need besides the candidates.
 
-    ``seed`` names every choice, ``folder`` is where files are kept, and ``model`` is the policy
+    ``seed`` decides every random choice, files are kept in ``folder``, and ``model`` is the policy
     that generated the responses.
     """
 
@@ -27,15 +27,15 @@ class Context:
 
 
 class OfKinds:
-    """Something that concerns problems of some ``kinds`` only, or of all (None)."""
+    """A base of filters and refiners: applies to problems of some ``kinds``, or to all (None)."""
 
     def __init__(self, kinds: Sequence[str] | None = None) -> None:
         if isinstance(kinds, str) or (kinds is not None and not kinds):
             raise ValueError(f"kinds: {kinds!r} is not a list of kinds; null means every kind")
         self.kinds = None if kinds is None else tuple(kinds)
 
-    def concerns(self, candidate: Candidate) -> bool:
-        """Return whether the candidate's problem is of these kinds."""
+    def applies(self, candidate: Candidate) -> bool:
+        """Return whether the candidate's problem is of one of ``kinds``."""
         return self.kinds is None or candidate.kind in self.kinds
 
     def describe(self) -> dict[str, Any]:
@@ -45,18 +45,18 @@ class OfKinds:
 
 
 class Filter(OfKinds, ABC):
-    """Drops candidates. One that is dropped comes to no later filter.
+    """Returns a drop reason for each candidate, or None; later filters get only those kept.
 
-    A filter overrides ``reason``, which looks at one candidate, or ``reasons``, which looks at many
-    together. ``name`` is what the data card calls it.
+    A filter overrides ``reason``, for one candidate, or ``reasons``, which compares several.
+    ``name`` is its name in the data card.
 
     Args:
-        kinds: the kinds of problems (``meta["kind"]``) it concerns; None: all.
+        kinds: the kinds of problems (``meta["kind"]``) it applies to; None: all.
     """
 
     name: str
     again = False
-    """Whether it looks at the text once more after it has been refined."""
+    """Whether it is applied again to texts that a refiner changed."""
 
     def __init_subclass__(cls) -> None:
         if "name" not in vars(cls):
@@ -66,8 +66,8 @@ class Filter(OfKinds, ABC):
         """Forget what was seen; called once before the first candidate of a run."""
 
     def drop(self, candidates: Sequence[Candidate]) -> list[str | None]:
-        """Return why each candidate is dropped, or None; those of other kinds are kept."""
-        mine = [row for row, candidate in enumerate(candidates) if self.concerns(candidate)]
+        """Return the drop reason of each candidate, or None; other kinds are kept."""
+        mine = [row for row, candidate in enumerate(candidates) if self.applies(candidate)]
         whys: list[str | None] = [None] * len(candidates)
         reasons = self.reasons([candidates[row] for row in mine])
         for row, why in zip(mine, reasons, strict=True):
@@ -75,15 +75,15 @@ class Filter(OfKinds, ABC):
         return whys
 
     def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
-        """Return one reason or None a candidate.
+        """Return the drop reason of each candidate, or None.
 
-        The candidates come in the order of problems and samples, all of a problem together, and
-        what is returned must not depend on how many problems come at a time.
+        Candidates are sorted by problem and sample, and all of a problem come in one call. The
+        result must not depend on how many problems come in one call.
         """
         return [self.reason(candidate) for candidate in candidates]
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Return why one candidate is dropped, or None."""
+        """Return the drop reason of one candidate, or None."""
         raise NotImplementedError(f"{type(self).__name__} defines neither reason nor reasons")
 
 
@@ -110,11 +110,11 @@ def at_least(key: str, value: float, least: float) -> None:
         raise ValueError(f"{key}: {value} is not at least {least}")
 
 
-def share(key: str, value: float) -> None:
-    """Check a setting that is a share.
+def check_fraction(key: str, value: float) -> None:
+    """Check a setting that is a fraction.
 
     Raises:
-        ValueError: if it is not between 0 and 1.
+        ValueError: unless it is from 0 to 1.
     """
     if not 0 <= value <= 1:
         raise ValueError(f"{key}: {value} is not between 0 and 1")

@@ -1,4 +1,4 @@
-"""A response that may be imitated, and the form in which it is."""
+"""A response under review, and the template that the document is written in."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from r1lit.text.extract import thinking_and_answer
 class Candidate:
     """A response with its problem and verdict, on its way through the filters.
 
-    ``text`` is what stands to be judged now: the response as drawn, later as refined. ``status``
-    and ``reason`` are its verdict's, ``num_tokens`` counts its tokens with EOS, and ``finished`` is
-    false where the response drawn was cut at the token limit.
+    ``text`` is the text under review: as generated, later as refined. ``status`` and ``reason`` are
+    its verdict's, ``num_tokens`` counts its tokens with EOS, and ``finished`` is false where the
+    response was cut at the token limit.
     """
 
     problem: Problem
@@ -35,17 +35,17 @@ class Candidate:
 
     @property
     def thinking(self) -> str:
-        """The chain."""
+        """The chain of thought."""
         return self.parts[0]
 
     @property
     def summary(self) -> str:
-        """What follows the chain; the whole text where there is none."""
+        """What follows the thinking; the whole text without think tags."""
         return self.parts[1]
 
     @property
     def kind(self) -> str:
-        """``meta["kind"]`` of the problem: "reasoning" where it says nothing."""
+        """``meta["kind"]`` of the problem: "reasoning" if missing."""
         return str(self.problem.meta.get("kind") or "reasoning")
 
     @property
@@ -55,17 +55,21 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
-    """How a response to imitate is written down.
+class ResponseTemplate:
+    """The template of the responses to train on.
 
     ``text`` holds {thinking} and {summary}. R1 prints ``|special_token|<reasoning_process>
     |special_token|<summary>`` for its cold start (arXiv 2501.12948, Sec. 2.3.1); released R1
-    models use the think tags for the two tokens, which is the default here. The paper's letters are
-    ``|special_token|{thinking}|special_token|{summary}``. Where a chat template opens the thinking,
+    models use the think tags for the two tokens, as the default does. To the letter the paper's is
+    ``|special_token|{thinking}|special_token|{summary}``. If a chat template ends in ``<think>``,
     leave the first tag out.
 
-    ``without_thinking`` holds {summary} alone, for responses without a chain (R1 gives none to a
-    greeting); the default keeps the tags, empty, so that all responses have one form.
+    ``without_thinking`` holds {summary} alone, for responses without a chain of thought (R1 gives
+    none to a greeting); the default keeps the tags, empty, so that all responses have one format.
+
+    Args:
+        text: of a response with thinking; holds {thinking} and {summary}.
+        without_thinking: of one without; holds {summary}.
     """
 
     text: str = "<think> {thinking} </think> {summary}"
@@ -73,17 +77,17 @@ class Form:
 
     def __post_init__(self) -> None:
         for key, text, fields in (
-            ("form.text", self.text, ("{thinking}", "{summary}")),
-            ("form.without_thinking", self.without_thinking, ("{summary}",)),
+            ("response_template.text", self.text, ("{thinking}", "{summary}")),
+            ("response_template.without_thinking", self.without_thinking, ("{summary}",)),
         ):
             for field in fields:
                 if text.count(field) != 1:
                     raise ValueError(f"{key}: {text!r} does not hold {field} once")
 
     def write(self, thinking: str, summary: str) -> str:
-        """Return the text to imitate.
+        """Return the text to train on.
 
-        >>> Form().write("3 + 4 = 7", "It is 7.")
+        >>> ResponseTemplate().write("3 + 4 = 7", "It is 7.")
         '<think> 3 + 4 = 7 </think> It is 7.'
         """
         if not thinking:
@@ -94,5 +98,5 @@ class Form:
         return before + thinking + rest.replace("{summary}", summary)
 
 
-R1_FORM = Form()
-"""R1's form, with the think tags for its two special tokens."""
+R1_TEMPLATE = ResponseTemplate()
+"""R1's template, with the think tags for its two special tokens."""

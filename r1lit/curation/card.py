@@ -1,9 +1,9 @@
-"""The data card: what is in the data, what was left out and why, and where it comes from."""
+"""The data card: counts, what was dropped and why, lengths and settings."""
 
 from __future__ import annotations
 
+import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,49 +12,43 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from r1lit.curation.tally import GROUPS, Tally
+from r1lit.atomic import replace_file
+from r1lit.curation.stats import GROUPS, CurationStats
 
 KEPT, DROPPED = "#0072B2", "#E69F00"  # Okabe and Ito's palette
 
 
-def write_card(folder: Path, tally: Tally, settings: Mapping[str, Any]) -> dict[str, Any]:
+def write_card(folder: Path, stats: CurationStats, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Write ``card.json``, ``card.md`` and ``lengths.png`` into ``folder``; return the card.
 
     Raises:
         ValueError: if a file cannot be written.
     """
-    card = {**tally.numbers(), "settings": dict(settings)}
+    card = {**stats.numbers(), "settings": dict(settings)}
     try:
-        _replace(
-            folder / "card.json", (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
-        )
-        _replace(folder / "card.md", as_markdown(card).encode())
-        temporary = folder / ".lengths.png.tmp"
-        draw_lengths(tally).savefig(temporary, format="png", metadata={"Software": None})
-        os.replace(temporary, folder / "lengths.png")
+        written = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
+        replace_file(folder / "card.json", written.encode())
+        replace_file(folder / "card.md", as_markdown(card).encode())
+        image = io.BytesIO()
+        draw_lengths(stats).savefig(image, format="png", metadata={"Software": None})
+        replace_file(folder / "lengths.png", image.getvalue())
     except OSError as error:
         raise ValueError(f"dirpath: {folder} cannot be written ({error.strerror})") from error
     return card
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
-
-
 def as_markdown(card: Mapping[str, Any]) -> str:
-    """Return the card to be read."""
-    drawn, kept = card["num_drawn"], card["num_kept"]
+    """Return the card as Markdown."""
+    generated, kept = card["num_drawn"], card["num_kept"]
     text = [
         "# Data card",
         "",
-        f"{kept} of {drawn} responses to {card['num_problems']} problems are kept"
-        f" ({_percent(kept, drawn)}).",
+        f"{kept} of {generated} responses to {card['num_problems']} problems are kept"
+        f" ({_percent(kept, generated)}).",
         "",
         "## What is in it",
         "",
-        "| | | drawn | kept | share |",
+        "| | | generated | kept | share |",
         "|---|---|---|---|---|",
     ]
     for group in GROUPS:
@@ -65,9 +59,9 @@ def as_markdown(card: Mapping[str, Any]) -> str:
             )
     text += [
         "",
-        "## What was dropped, in the order of the filters",
+        "## Dropped, in the order of the filters",
         "",
-        "| stage | filter | came to it | dropped | share | by kind |",
+        "| stage | filter | input | dropped | share | by kind |",
         "|---|---|---|---|---|---|",
     ]
     for loss in card["losses"]:
@@ -83,7 +77,7 @@ def as_markdown(card: Mapping[str, Any]) -> str:
         text += [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
         for what, found in filled.items():
             text.append(f"| {what} | " + " | ".join(f"{v:g}" for v in found.values()) + " |")
-    text += ["", "## Responses kept of a problem", "", "| kept | problems |", "|---|---|"]
+    text += ["", "## Responses kept by problem", "", "| kept | problems |", "|---|---|"]
     text += [f"| {n} | {problems} |" for n, problems in card["kept_per_problem"].items()]
     text += ["", "## Settings", "", "```json"]
     text += [json.dumps(card["settings"], indent=1, ensure_ascii=False), "```", ""]
@@ -91,7 +85,7 @@ def as_markdown(card: Mapping[str, Any]) -> str:
 
 
 def one_line(card: Mapping[str, Any]) -> str:
-    """Return what a terminal is told."""
+    """Return the summary that is printed."""
     losses = ", ".join(
         f"{loss['filter']} {loss['dropped']}" for loss in card["losses"] if loss["dropped"]
     )
@@ -101,12 +95,12 @@ def one_line(card: Mapping[str, Any]) -> str:
     )
 
 
-def draw_lengths(tally: Tally) -> Figure:
+def draw_lengths(stats: CurationStats) -> Figure:
     """Return a histogram of the lengths of responses kept and dropped."""
     figure = Figure(figsize=(7, 3.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    kept, dropped = tally.lengths["kept"], tally.lengths["dropped"]
+    kept, dropped = stats.lengths["kept"], stats.lengths["dropped"]
     axes.hist([kept, dropped], bins=40, stacked=True, color=[KEPT, DROPPED],
               label=[f"kept ({len(kept)})", f"dropped ({len(dropped)})"])  # fmt: skip
     axes.set(xlabel="tokens of a response", ylabel="responses", title="Lengths, kept and dropped")

@@ -1,4 +1,4 @@
-"""From a folder of responses to the documents worth imitating, in one pass over the problems."""
+"""Writes the documents to train on from a file of responses, in one pass over the problems."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tqdm.auto import tqdm
 
 from r1lit.batches import Problem
 from r1lit.curation.base import Context, Filter
-from r1lit.curation.candidate import R1_FORM, Candidate, Form
+from r1lit.curation.candidate import R1_TEMPLATE, Candidate, ResponseTemplate
 from r1lit.curation.index import ResponseFile
 from r1lit.curation.refine import Refiner
-from r1lit.curation.tally import Tally
+from r1lit.curation.stats import CurationStats
 from r1lit.verifiers import Grader
 
 CHUNK = 1024  # responses in memory at a time, or those of one problem
@@ -30,14 +30,14 @@ class Curation:
     filters: Sequence[Filter]
     refiners: Sequence[Refiner] = ()
     final_filters: Sequence[Filter] = ()
-    form: Form = R1_FORM
+    response_template: ResponseTemplate = R1_TEMPLATE
     cut: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.cut, str) or any(not text for text in self.cut):
             raise ValueError(f"cut: {self.cut!r} is not a list of texts that are not empty")
         if not self.filters and not self.final_filters:
-            raise ValueError("filters: none is given, so everything drawn would be kept")
+            raise ValueError("filters: none is given, so every response would be kept")
 
     def begin(self, context: Context) -> None:
         """Prepare filters and refiners for a run."""
@@ -55,31 +55,30 @@ def curate(
     grader: Grader,
     context: Context,
     show_progress: bool = False,
-) -> Tally:
-    """Write ``sft.jsonl`` and ``dropped.jsonl`` into ``context.folder``; return what was counted.
+) -> CurationStats:
+    """Write ``sft.jsonl`` and ``dropped.jsonl`` into ``context.folder``; return statistics.
 
-    Every response drawn is in one of the two files, in the order of problems and samples: the same
-    responses give the same bytes, whatever the order in which they ended. A kill leaves the files
-    of an earlier run as they were. Memory does not grow with the responses, but for a few numbers
-    each.
+    Every response is in one of the two files, in the order of problems and samples: the same
+    responses give the same bytes, in whatever order they finished. A kill leaves the files of an
+    earlier run as they were. Memory grows by a few numbers a response.
 
     Raises:
         ValueError: if a response is missing or a file cannot be written.
     """
-    tally = Tally(curation)
-    run = _Run(curation, grader, context, tally)
+    stats = CurationStats(curation)
+    run = _Run(curation, grader, context, stats)
     curation.begin(context)
-    with ResponseFile(responses, problems, num_samples, show_progress) as drawn:
-        bar = tqdm(total=len(drawn), desc="curating", unit="response", disable=not show_progress)
+    with ResponseFile(responses, problems, num_samples, show_progress) as file:
+        bar = tqdm(total=len(file), desc="curating", unit="response", disable=not show_progress)
         with bar, _Output(context.folder, "sft.jsonl", "dropped.jsonl") as (kept, dropped):
-            for candidates in _chunks(drawn, problems):
+            for candidates in _chunks(file, problems):
                 run.chunk(candidates, kept, dropped)
                 bar.update(len(candidates))
-    assert tally.num_kept + tally.num_dropped == tally.num_drawn
-    return tally
+    assert stats.num_kept + stats.num_dropped == stats.num_generated
+    return stats
 
 
-def _chunks(drawn: ResponseFile, problems: Sequence[Problem]) -> Iterator[list[Candidate]]:
+def _chunks(file: ResponseFile, problems: Sequence[Problem]) -> Iterator[list[Candidate]]:
     chunk: list[Candidate] = []
     for problem in problems:
         chunk += [
@@ -92,7 +91,7 @@ def _chunks(drawn: ResponseFile, problems: Sequence[Problem]) -> Iterator[list[C
                 num_tokens=record["num_tokens"],
                 finished=record["finished"],
             )
-            for record in drawn.of(problem)
+            for record in file.of(problem)
         ]
         if len(chunk) >= CHUNK:
             yield chunk
@@ -102,7 +101,7 @@ def _chunks(drawn: ResponseFile, problems: Sequence[Problem]) -> Iterator[list[C
 
 
 class _Output:
-    """Files in ``folder`` that take their names when all are whole."""
+    """Writes files atomically: they get their names when all of them are complete."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self._folder = folder
@@ -129,45 +128,45 @@ class _Output:
 
 
 class _Run:
-    """The way of one chunk: cut, filtered, refined, judged and filtered again, written down."""
+    """Curates one chunk: cut, filter, refine, grade and filter again, write."""
 
-    def __init__(self, curation: Curation, grader: Grader, context: Context, tally: Tally) -> None:
+    def __init__(
+        self, curation: Curation, grader: Grader, context: Context, stats: CurationStats
+    ) -> None:
         self.curation = curation
         self.grader = grader
         self.tokenizer = context.model.tokenizer
-        self.tally = tally
+        self.stats = stats
         self.again = [filter_ for filter_ in curation.filters if filter_.again]
         self.dropped: dict[tuple[str, int], tuple[str, str, str, str]] = {}
 
     def chunk(self, candidates: list[Candidate], kept: TextIO, dropped: TextIO) -> None:
         self.dropped = {}
         for candidate in candidates:
-            self.tally.drawn(candidate)
-        left = self._judged_again(candidates, [self._cut(c.text) for c in candidates])
-        left = self._filtered(left, self.curation.filters, "drawn")
+            self.stats.count_generated(candidate)
+        left = self._regrade(candidates, [self._cut(c.text) for c in candidates])
+        left = self._filtered(left, self.curation.filters, "generated")
         if self.curation.refiners:
-            before = {name_of(c): c.text for c in left}
+            before = {candidate_id(c): c.text for c in left}
             refined = self._refined(left)
-            changed = [c for c in refined if c.text != before[name_of(c)]]
+            changed = [c for c in refined if c.text != before[candidate_id(c)]]
             self._filtered(changed, self.again, "refined")
-            left = [c for c in refined if name_of(c) not in self.dropped]
+            left = [c for c in refined if candidate_id(c) not in self.dropped]
         left = [self._written(c) for c in left if self._has_summary(c)]
         left = self._filtered(left, self.curation.final_filters, "final")
         for candidate in left:
-            self.tally.kept(candidate)
+            self.stats.count_kept(candidate)
             _write(kept, self._kept_line(candidate))
         for candidate in candidates:
-            if name_of(candidate) in self.dropped:
+            if candidate_id(candidate) in self.dropped:
                 _write(dropped, self._dropped_line(candidate))
 
     def _cut(self, text: str) -> str:
         ends = [at for at in map(text.find, self.curation.cut) if at >= 0]
         return text[: min(ends)].rstrip() if ends else text
 
-    def _judged_again(
-        self, candidates: Sequence[Candidate], texts: Sequence[str]
-    ) -> list[Candidate]:
-        """Give the candidates their new texts, and those that changed a new verdict."""
+    def _regrade(self, candidates: Sequence[Candidate], texts: Sequence[str]) -> list[Candidate]:
+        """Return the candidates with new texts, graded again where the text changed."""
         result = list(candidates)
         rows = [row for row, text in enumerate(texts) if text != candidates[row].text]
         verdicts = self.grader.verdicts(
@@ -184,7 +183,9 @@ class _Run:
     ) -> list[Candidate]:
         for filter_ in filters:
             whys = filter_.drop(candidates)
-            self.tally.seen(stage, filter_.name, [c for c in candidates if filter_.concerns(c)])
+            self.stats.count_input(
+                stage, filter_.name, [c for c in candidates if filter_.applies(c)]
+            )
             for candidate, why in zip(candidates, whys, strict=True):
                 if why is not None:
                     self._drop(candidate, stage, filter_.name, why)
@@ -192,36 +193,36 @@ class _Run:
         return candidates
 
     def _refined(self, candidates: list[Candidate]) -> list[Candidate]:
-        texts = {name_of(c): c.text for c in candidates}
+        texts = {candidate_id(c): c.text for c in candidates}
         for refiner in self.curation.refiners:
-            mine = [c for c in candidates if refiner.concerns(c)]
-            names = [name_of(c) for c in mine]
+            mine = [c for c in candidates if refiner.applies(c)]
+            names = [candidate_id(c) for c in mine]
             refined = refiner.refine([c.problem for c in mine], [texts[name] for name in names])
-            self.tally.seen("refined", type(refiner).__name__, mine)
+            self.stats.count_input("refined", type(refiner).__name__, mine)
             for candidate, name, made in zip(mine, names, refined, strict=True):
                 if made.text:
                     texts[name] = made.text
                 else:
                     self._drop(candidate, "refined", type(refiner).__name__, made.why)
-            candidates = [c for c in candidates if name_of(c) not in self.dropped]
-        return self._judged_again(candidates, [texts[name_of(c)] for c in candidates])
+            candidates = [c for c in candidates if candidate_id(c) not in self.dropped]
+        return self._regrade(candidates, [texts[candidate_id(c)] for c in candidates])
 
     def _has_summary(self, candidate: Candidate) -> bool:
-        self.tally.seen("final", "form", [candidate])
+        self.stats.count_input("final", "no_summary", [candidate])
         if not candidate.summary:
-            self._drop(candidate, "final", "form", "nothing follows the thinking")
+            self._drop(candidate, "final", "no_summary", "nothing follows the thinking")
         return bool(candidate.summary)
 
     def _written(self, candidate: Candidate) -> Candidate:
-        """Give the candidate the length of the text to imitate."""
-        written = self.curation.form.write(candidate.thinking, candidate.summary)
+        """Return the candidate with the length of the text to train on."""
+        written = self.curation.response_template.write(candidate.thinking, candidate.summary)
         ids = self.tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"]
         return replace(candidate, num_tokens=len(ids) + 1)
 
     def _drop(self, candidate: Candidate, stage: str, name: str, why: str) -> None:
         text = candidate.text
-        self.dropped[name_of(candidate)] = (stage, name, why, text)
-        self.tally.dropped(stage, name, candidate)
+        self.dropped[candidate_id(candidate)] = (stage, name, why, text)
+        self.stats.count_dropped(stage, name, candidate)
 
     def _kept_line(self, candidate: Candidate) -> dict[str, object]:
         thinking, summary = candidate.parts
@@ -230,12 +231,12 @@ class _Run:
             "prompt": candidate.problem.question,
             "thinking": thinking,
             "summary": summary,
-            "response": self.curation.form.write(thinking, summary),
+            "response": self.curation.response_template.write(thinking, summary),
             "num_tokens": candidate.num_tokens,
         }
 
     def _dropped_line(self, candidate: Candidate) -> dict[str, object]:
-        stage, name, why, text = self.dropped[name_of(candidate)]
+        stage, name, why, text = self.dropped[candidate_id(candidate)]
         return {
             **_names(candidate),
             "stage": stage,
@@ -246,8 +247,8 @@ class _Run:
         }
 
 
-def name_of(candidate: Candidate) -> tuple[str, int]:
-    """Return what tells a candidate from all others."""
+def candidate_id(candidate: Candidate) -> tuple[str, int]:
+    """Return the key of a candidate: problem and sample."""
     return candidate.problem.uid, candidate.sample
 
 
@@ -262,7 +263,7 @@ def _names(candidate: Candidate) -> dict[str, object]:
 
 
 def shortened(text: str, length: int = SHORT) -> str:
-    """Return the beginning and the end of a long text, which show most of what is wrong with it."""
+    """Return the beginning and the end of a long text."""
     if len(text) <= length:
         return text
     half = length // 2

@@ -1,4 +1,4 @@
-"""The filter that keeps evaluation problems out of the data."""
+"""The filter that keeps evaluation problems out of the training data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from r1lit.curation.base import Context, Filter, at_least, share
+from r1lit.curation.base import Context, Filter, at_least, check_fraction
 from r1lit.curation.candidate import Candidate
 from r1lit.curation.grams import gram_numbers, words
 from r1lit.data.base import ProblemSource
@@ -47,7 +47,7 @@ class Decontaminate(Filter):
         if not evaluations:
             raise ValueError("evaluations: no source is given, so nothing would be kept out")
         at_least("n", n, 2)
-        share("wording_share", wording_share)
+        check_fraction("wording_share", wording_share)
         self.evaluations = evaluations
         self.n = n
         self.wording_share = wording_share
@@ -87,7 +87,7 @@ class Decontaminate(Filter):
         return list(dict.fromkeys(gram_numbers(found, self.n).tolist()))
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Name the evaluation problem that the candidate shares something with."""
+        """Return the shared words and the uid of the evaluation problem."""
         known = self._known_question
         if known is None or known[0] != candidate.problem.question:
             known = (candidate.problem.question, self._in_question(candidate.problem.question))

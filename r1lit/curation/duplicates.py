@@ -1,4 +1,4 @@
-"""Filters that compare candidates: no response twice, and not too many of one problem."""
+"""Filters that compare candidates: duplicates, and the number of responses to a problem."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
 
-from r1lit.curation.base import Context, Filter, at_least, share
+from r1lit.curation.base import Context, Filter, at_least, check_fraction
 from r1lit.curation.candidate import Candidate
-from r1lit.curation.grams import digest, gram_numbers, squeezed, words
+from r1lit.curation.grams import digest, gram_numbers, words
 from r1lit.seeding import permutation
+from r1lit.text.wording import squeezed
 
 
 def by_problem(candidates: Sequence[Candidate]) -> list[list[int]]:
@@ -19,7 +20,7 @@ def by_problem(candidates: Sequence[Candidate]) -> list[list[int]]:
 
 
 class Dedupe(Filter):
-    """Keeps the first of equal responses, and of nearly equal ones to one problem.
+    """Drops responses equal to an earlier one, or nearly equal to one of the same problem.
 
     R1's reports do not say how they treat duplicates; this is ours. Equal: the same question and
     response, white space aside, anywhere in the run. Nearly equal: two responses to one problem
@@ -40,7 +41,7 @@ class Dedupe(Filter):
     ) -> None:
         super().__init__(kinds)
         if jaccard is not None:
-            share("jaccard", jaccard)
+            check_fraction("jaccard", jaccard)
         at_least("n", n, 1)
         self.jaccard = jaccard
         self.n = n
@@ -51,7 +52,7 @@ class Dedupe(Filter):
         self._seen.clear()
 
     def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
-        """Compare each candidate with those before it."""
+        """Return the drop reason of each candidate that repeats an earlier one."""
         whys: list[str | None] = [None] * len(candidates)
         for rows in by_problem(candidates):
             kept: list[tuple[int, set[int]]] = []
@@ -59,7 +60,7 @@ class Dedupe(Filter):
                 candidate = candidates[row]
                 name = digest(squeezed(candidate.problem.question), squeezed(candidate.text))
                 if name in self._seen:
-                    whys[row] = "the same response stands before"
+                    whys[row] = "an equal response came before"
                     continue
                 grams = self._grams(candidate.text) if self.jaccard is not None else set()
                 whys[row] = self._near(grams, kept)
@@ -92,6 +93,10 @@ class MaxPerProblem(Filter):
     R1 samples "multiple responses" a prompt (Sec. 2.3.3) and does not say how many it keeps. Which
     ones are kept is a function of the seed and the problem: "random" ones, the "first" samples,
     or the "shortest" or "longest" by tokens, the lower sample on a tie.
+
+    Args:
+        n: how many to keep.
+        prefer: which ones, "random", "first", "shortest" or "longest".
     """
 
     def __init__(
@@ -111,7 +116,7 @@ class MaxPerProblem(Filter):
         self._seed = context.seed
 
     def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
-        """Drop what is more than ``n``."""
+        """Return a drop reason for all but ``n`` candidates of a problem."""
         whys: list[str | None] = [None] * len(candidates)
         for rows in by_problem(candidates):
             if len(rows) <= self.n:

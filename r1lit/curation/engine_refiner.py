@@ -1,8 +1,7 @@
-"""The refiner that asks a language model."""
+"""The refiner that has a language model rewrite responses."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,11 +11,11 @@ from typing import Any
 import torch
 
 from r1lit.batches import Problem
-from r1lit.cpu.machine import inference_dtype
 from r1lit.curation.base import Context
+from r1lit.curation.grams import digest
 from r1lit.curation.refine import Refined, Refiner
 from r1lit.curation.replies import Replies, Reply
-from r1lit.data.prompts import encode_prompts, prompt_text
+from r1lit.devices import inference_dtype
 from r1lit.evaluation.provenance import policy_fingerprint
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
@@ -30,6 +29,7 @@ from r1lit.rollout import (
     texts_of,
 )
 from r1lit.text.extract import thinking_and_answer
+from r1lit.text.prompts import encode_prompts, prompt_text
 
 R1_REFINING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
 """R1's evaluation protocol; how its refiner was sampled is not reported."""
@@ -63,26 +63,26 @@ _REPLY = re.compile(r"\s*<reasoning>(.*)</reasoning>\s*<summary>(.*)</summary>\s
 
 
 class EngineRefiner(Refiner):
-    """Asks a model to rewrite a response as a readable chain in the first person and a summary.
+    """Has a model rewrite each response as a readable first-person chain and a summary.
 
     R1's cold start keeps R1-Zero outputs and refines them (arXiv 2501.12948v1, Sec. 2.3.1). The
-    wording of ``INSTRUCTION`` is ours, and may be replaced. The reply is read strictly: both parts,
-    once each, with nothing beside them but thinking of the refiner's own. What is no such reply is
-    asked for again, up to ``attempts`` times, and then the response is dropped.
+    wording of ``INSTRUCTION`` is ours, and may be replaced. The reply is parsed strictly: both
+    parts, once each, and nothing else but the refiner's own thinking. Any other reply is requested
+    again, up to ``attempts`` times in all; then the response is dropped.
 
-    Every reply is written to ``cache`` when it comes, so an interrupted run goes on, and a repeated
-    one asks nothing. A key holds question, response, model and settings.
+    Every reply is written to ``cache`` at once, so an interrupted run continues and a repeated one
+    sends no request. The key is a digest of question, response, model and settings.
 
     Args:
-        engine: who generates: `r1lit.rollout.InProcessEngine` (in this process, the default; 256
-            replies at a time), or `r1lit.rollout.ServerEngine` for any OpenAI-compatible server,
-            with its concurrency and retries.
+        engine: generates replies: `r1lit.rollout.InProcessEngine` (the default, 256 at a
+            time), or `r1lit.rollout.ServerEngine` for any OpenAI-compatible server, with its
+            concurrency and retries.
         policy: the refining model, a Hugging Face directory or name; with a server its tokenizer is
-            read, and its weights are not. None: the policy that drew the responses.
-        sampling: how replies are drawn.
-        instruction: holds {question} and {response}, and {language} if it likes.
+            read, and its weights are not. None: the policy that generated the responses.
+        sampling: how replies are sampled.
+        instruction: holds {question} and {response}; {language} is optional.
         template: a name, a text with {question} for the instruction, or "chat".
-        attempts: how often one response is asked about.
+        attempts: the most requests for one response.
         cache: the file of replies; ``refined_replies.jsonl`` beside the curated files if left out.
         dtype: of the weights, in this process; if left out ``bfloat16``, or ``float32`` on a CPU
             that has no instructions for bfloat16.
@@ -126,7 +126,7 @@ class EngineRefiner(Refiner):
         self._seed = 0
 
     def begin(self, context: Context) -> None:
-        """Open the cache, and load the model where it is not there yet.
+        """Open the cache, and load the model unless it is loaded.
 
         Raises:
             ValueError: if the responses came from a server and no ``policy`` is named to refine in
@@ -159,10 +159,10 @@ class EngineRefiner(Refiner):
         return ModelSpec(name=policy, tokenizer=load_tokenizer(policy, self._trust), policy=model)
 
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
-        """Ask about those that were not asked about yet, and read the replies.
+        """Return the refined responses; those without a cached reply are requested first.
 
         Raises:
-            ValueError: if the engine fails; the replies that came are kept.
+            ValueError: if the engine fails; replies already received are kept.
         """
         spec, replies = self._model, self._replies
         assert spec is not None and replies is not None, "begin comes first"
@@ -178,14 +178,14 @@ class EngineRefiner(Refiner):
         for attempt in range(self.attempts):
             left = [key for key in prompts if key not in found or found[key].why in _AGAIN]
             new = [key for key in left if replies.get(key, attempt) is None]
-            self._ask({key: prompts[key] for key in new}, attempt)
+            self._request({key: prompts[key] for key in new}, attempt)
             for key in left:
                 reply = replies.get(key, attempt)
                 assert reply is not None
                 found[key] = read_reply(reply)
         return [found[key] for key in keys]
 
-    def _ask(self, prompts: dict[str, tuple[int, ...]], attempt: int) -> None:
+    def _request(self, prompts: dict[str, tuple[int, ...]], attempt: int) -> None:
         if not prompts:
             return
         spec, replies, keys = self._model, self._replies, list(prompts)
@@ -222,14 +222,11 @@ class EngineRefiner(Refiner):
         return prompt_text(self._model.tokenizer, self.template, text)
 
     def _key(self, problem: Problem, response: str) -> str:
-        digest = hashlib.blake2b(digest_size=16)
-        for part in (repr(sorted(self.describe().items())), problem.question, response):
-            data = part.encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(8, "big") + data)
-        return digest.hexdigest()
+        settings = repr(sorted(self.describe().items()))
+        return f"{digest(settings, problem.question, response, size=16):032x}"
 
     def describe(self) -> dict[str, Any]:
-        """Return what the replies depend on."""
+        """Return everything that the replies depend on."""
         name = self.policy or (self._model.name if self._model else None)
         return {
             "class": "EngineRefiner",
@@ -252,7 +249,7 @@ _AGAIN = (CUT, NO_PARTS, NO_REPLY)
 
 
 def read_reply(reply: Reply) -> Refined:
-    """Read the two parts of a reply, strictly.
+    """Return the refined text of a reply, or why it cannot be parsed.
 
     >>> read_reply(Reply(text="<reasoning> 3 + 4 </reasoning><summary> 7. </summary>",
     ...                  num_tokens=9, finished=True)).text

@@ -1,4 +1,4 @@
-"""Filters that look at one candidate at a time.
+"""Filters of single candidates.
 
 "we have filtered out chain-of-thought with mixed languages, long paragraphs, and code blocks. For
 each prompt, we sample multiple responses and retain only the correct ones" (DeepSeek-R1, arXiv
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from r1lit.curation.base import Filter, at_least, share
+from r1lit.batches import Verdict
+from r1lit.curation.base import Filter, at_least, check_fraction
 from r1lit.curation.candidate import Candidate
 from r1lit.curation.grams import words
 from r1lit.metrics.language import SCRIPTS_OF
@@ -24,38 +25,40 @@ _BLANK = re.compile(r"\n[^\S\n]*\n")
 
 
 class Correct(Filter):
-    """Keeps what the problem's verifier found right.
+    """Keeps responses with the verdict "right".
 
     R1, Sec. 2.3.3: "retain only the correct ones"; Sec. 2.3.1: R1-Zero's outputs for the cold start
-    likewise. After refining, the new text is judged anew.
+    likewise. A refined text is graded again.
     """
 
     again = True
 
     def reason(self, candidate: Candidate) -> str | None:
         """Return the verdict's status and reason unless it is right."""
-        if candidate.status == "right":
-            return None
-        return f"{candidate.status}: {candidate.reason}".rstrip(": ")
+        return why_not_right(candidate)
+
+
+def why_not_right(verdict: Candidate | Verdict) -> str | None:
+    """Return status and reason unless the status is "right"."""
+    if verdict.status == "right":
+        return None
+    return f"{verdict.status}: {verdict.reason}".rstrip(": ")
 
 
 class Finished(Filter):
-    """Keeps responses that ended by themselves; the paper takes it for granted.
-
-    A response cut at the token limit has no end to imitate.
-    """
+    """Drops responses cut at the token limit, which have no end to learn; ours."""
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Say so if it was cut."""
+        """Return the length if it was cut."""
         return None if candidate.finished else f"cut after {candidate.num_tokens} tokens"
 
 
 class LanguageConsistent(Filter):
-    """Keeps chains in one language: R1's "mixed languages", Sec. 2.3.3.
+    """Drops chains of thought in mixed languages: R1's "mixed languages", Sec. 2.3.3.
 
-    The measure is R1's own (Nature, Eq. 7): words of the target language in the thinking / words in
+    The metric is R1's own (Nature, Eq. 7): words of the target language in the thinking / words in
     the thinking. The target is ``meta["language"]``, or the language of the question. A chain
-    without any word (none at all, or formulas alone) mixes nothing and is kept.
+    without words (empty, or formulas alone) is kept.
 
     Args:
         least: the least share of words of the target language.
@@ -66,7 +69,7 @@ class LanguageConsistent(Filter):
 
     def __init__(self, least: float = 0.9, kinds: Sequence[str] | None = None) -> None:
         super().__init__(kinds)
-        share("least", least)
+        check_fraction("least", least)
         self.least = least
 
     def reason(self, candidate: Candidate) -> str | None:
@@ -138,12 +141,12 @@ class CodeBlocks(Filter):
     again = True
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Say so if there is a fence."""
+        """Return a constant reason if there is a fence."""
         return "fenced code in the thinking" if _FENCE.search(candidate.thinking) else None
 
 
 class Format(Filter):
-    """Keeps responses of one form, decided as the format reward decides (`r1lit.rewards.Format`).
+    """Keeps responses in the required format, by the rule of `r1lit.rewards.Format`.
 
     R1-Zero asks for ``<think>…</think> <answer>…</answer>`` (arXiv 2501.12948v1, Table 1); from the
     cold start on a summary follows the thinking (Sec. 2.3.1), which is ``answer_tags: false``.
@@ -165,18 +168,22 @@ class Format(Filter):
         self.think_prefilled = think_prefilled
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Say so if it has another form."""
+        """Return a constant reason if the format is wrong."""
         if has_format(
             candidate.text, think_prefilled=self.think_prefilled, answer_tags=self.answer_tags
         ):
             return None
-        return "not in the form asked for"
+        return "not in the required format"
 
 
 class Length(Filter):
     """Keeps responses of ``min_tokens`` to ``max_tokens`` tokens, EOS included.
 
     R1's rows hold 32,768 tokens (supplement, SFT), so a longer one could not be trained on.
+
+    Args:
+        min_tokens: the fewest tokens.
+        max_tokens: the most; null is any number.
     """
 
     def __init__(
@@ -193,7 +200,7 @@ class Length(Filter):
         self.max_tokens = max_tokens
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Return the length if it is none of these."""
+        """Return the length if it is out of range."""
         length = candidate.num_tokens
         if length < self.min_tokens or (self.max_tokens is not None and length > self.max_tokens):
             return f"{length} tokens"
@@ -201,9 +208,9 @@ class Length(Filter):
 
 
 class RepeatedText(Filter):
-    """Drops responses that go round in circles.
+    """Drops responses that repeat themselves.
 
-    R1-Zero's outputs have "poor readability" (Sec. 2.2.4). This measure of it is ours: the share of
+    R1-Zero's outputs have "poor readability" (Sec. 2.2.4). This metric is ours: the share of
     n-grams that stood before in the response (`r1lit.rewards.repetition.repeated_share`).
 
     Args:
@@ -216,7 +223,7 @@ class RepeatedText(Filter):
 
     def __init__(self, most: float = 0.3, n: int = 20, kinds: Sequence[str] | None = None) -> None:
         super().__init__(kinds)
-        share("most", most)
+        check_fraction("most", most)
         at_least("n", n, 1)
         self.most = most
         self.n = n

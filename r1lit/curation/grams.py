@@ -1,4 +1,4 @@
-"""Words and their n-grams, for finding what is said twice.
+"""Words and their n-grams, for finding repeated text.
 
 A word is a run of letters and digits, or a single Han or kana character, in lower case; marks and
 white space do not count. N-grams are compared by 64-bit numbers, made in one pass over the words.
@@ -40,14 +40,9 @@ def gram_numbers(text_words: list[str], n: int) -> np.ndarray:
     return grams
 
 
-def squeezed(text: str) -> str:
-    """Return ``text`` with every run of white space as one space, none at its ends."""
-    return " ".join(text.split())
-
-
-def digest(*texts: str) -> int:
-    """Return a number of 64 bits for texts, the same in every process."""
-    state = blake2b(digest_size=8)
+def digest(*texts: str, size: int = 8) -> int:
+    """Return a number of ``size`` bytes for texts, the same in every process."""
+    state = blake2b(digest_size=size)
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
         state.update(len(data).to_bytes(8, "big") + data)

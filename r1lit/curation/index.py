@@ -1,4 +1,4 @@
-"""Responses found again on disk without holding them in memory."""
+"""Reads responses from disk by problem, without holding them in memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from r1lit.jsonl import Record, parse_line
 class ResponseFile:
     """The responses of an evaluation's ``responses.jsonl``, problem by problem.
 
-    Lines stand in the order in which responses ended, which differs from run to run. Here they are
-    read in the order of problems and samples: one pass notes where each line begins (a few numbers
-    a response), and a problem's lines are then read from there.
+    Lines stand in the order in which responses finished, which differs from run to run. One pass
+    notes where each line begins (a few numbers a response); a problem's lines are read from there.
 
     Args:
         path: the file.
-        problems: whose responses are wanted.
-        num_samples: the first so many of each.
+        problems: whose responses to read.
+        num_samples: how many of each, from sample 0.
         show_progress: whether a bar is shown on stderr.
 
     Raises:
@@ -38,11 +37,11 @@ class ResponseFile:
     ) -> None:
         self.path = path
         if not path.is_file():
-            raise ValueError(f"dirpath: there is no {path}; draw responses first")
+            raise ValueError(f"dirpath: there is no {path}; generate responses first")
         self._starts: dict[str, dict[int, int]] = {problem.uid: {} for problem in problems}
         start = 0
         with path.open("rb") as file:
-            bar = tqdm(file, desc="finding", unit="response", disable=not show_progress)
+            bar = tqdm(file, desc="reading", unit="response", disable=not show_progress)
             for number, line in enumerate(bar, start=1):
                 if not line.endswith(b"\n"):
                     break

@@ -1,4 +1,4 @@
-"""From responses to preference pairs: which to compare, which to keep, and lengths in balance."""
+"""From responses to preference pairs: which to compare, which to keep, and balanced lengths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from r1lit.seeding import generator, permutation
-from r1lit.text.scored_text import ScoreOn, seen
+from r1lit.text.scored_text import ScoreOn, scored_part
 from r1lit.verifiers.generative_judge import key_of
 
 NUM_BINS = 10
@@ -19,23 +19,23 @@ NUM_BINS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ResponsePair:
-    """Two responses to one prompt that a judge compares; ``seen`` is what it is shown of each."""
+    """Two responses to one prompt that a judge compares; it is shown ``scored_part`` of each."""
 
     uid: str
     prompt: str
     samples: tuple[int, int]
     responses: tuple[str, str]
-    seen: tuple[str, str]
+    scored_part: tuple[str, str]
 
     @property
     def key(self) -> str:
         """A digest of everything that a judgement of the pair depends on, except the judge."""
-        return key_of(self.uid, self.prompt, *map(str, self.samples), *self.seen)
+        return key_of(self.uid, self.prompt, *map(str, self.samples), *self.scored_part)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreferencePair:
-    """A judged pair; ``difference`` is the mean judgement of chosen less rejected, above 0.
+    """A compared pair; ``difference``, above 0, is the mean judgement of chosen less rejected.
 
     Lengths are in characters of what the judge was shown.
     """
@@ -63,10 +63,10 @@ def response_pairs(
     seed: int,
     dropped: Counter[str],
 ) -> list[ResponsePair]:
-    """Return which responses to compare: pairs of different texts, drawn by seed and prompt.
+    """Return which responses to compare: pairs of different texts, sampled by seed and prompt.
 
-    Responses that were cut at the token limit, or of which there is nothing to see, are left out;
-    of equal texts the first stays. ``dropped`` counts them, and prompts with fewer than two left.
+    Responses that were cut at the token limit or have nothing to score are left out; of equal texts
+    the first stays. ``dropped`` counts them, and prompts with fewer than two left.
     """
     by_prompt: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
@@ -75,7 +75,7 @@ def response_pairs(
     for uid, own in sorted(by_prompt.items()):
         texts: dict[str, Mapping[str, Any]] = {}
         for record in sorted(own, key=lambda record: int(record["sample"])):
-            text = seen(record["response"], score_on, think_prefilled)
+            text = scored_part(record["response"], score_on, think_prefilled)
             if not record.get("finished", True):
                 dropped["responses_unfinished"] += 1
             elif not text:
@@ -95,7 +95,7 @@ def response_pairs(
                     prompt=str(a["question"]),
                     samples=(int(a["sample"]), int(b["sample"])),
                     responses=(a["response"], b["response"]),
-                    seen=(text_a, text_b),
+                    scored_part=(text_a, text_b),
                 )
             )
     return found
@@ -104,12 +104,11 @@ def response_pairs(
 def orders(pair: ResponsePair, num_judgements: int, seed: int) -> list[bool]:
     """Return for each judgement whether the second response is shown first.
 
-    Either order comes as often as the other, in random order; of an odd number the odd one is
-    random too.
+    Both orders come equally often, shuffled; with an odd number the extra one is random.
     """
     shuffled = permutation(num_judgements, seed, "orders", pair.key)
     first = int(generator(seed, "first", pair.key).integers(2))
-    return [bool((place + first) % 2) for place in shuffled]
+    return [bool((index + first) % 2) for index in shuffled]
 
 
 def keep_clear(
@@ -141,8 +140,8 @@ def keep_clear(
                 chosen=pair.responses[best],
                 rejected=pair.responses[1 - best],
                 difference=abs(mean),
-                length_chosen=len(pair.seen[best]),
-                length_rejected=len(pair.seen[1 - best]),
+                length_chosen=len(pair.scored_part[best]),
+                length_rejected=len(pair.scored_part[1 - best]),
             )
         )
     return pairs
@@ -151,12 +150,11 @@ def keep_clear(
 def balance_lengths(
     pairs: Sequence[PreferencePair], *, seed: int, dropped: Counter[str]
 ) -> list[PreferencePair]:
-    """Return the pairs, in order, without those that make length tell which response is chosen.
+    """Return a subset of the pairs, in order, in which length does not predict the chosen response.
 
-    Pairs are put into ten bins by how far the two lengths are apart (deciles); in each, the longer
-    response is chosen as often as the shorter one, the surplus being dropped at random. So chosen
-    and rejected responses have, bin by bin, the same distribution of the difference in length.
-    Pairs of equal lengths stay.
+    Pairs are put into ten bins by the difference of the two lengths (deciles); in each bin, pairs
+    are dropped at random until the longer response is chosen as often as the shorter one. Pairs of
+    equal lengths stay.
     """
     apart = np.array([abs(pair.excess) for pair in pairs], dtype=float)
     uneven = apart > 0
@@ -178,7 +176,7 @@ def balance_lengths(
 
 
 def length_card(pairs: Sequence[PreferencePair]) -> dict[str, Any]:
-    """Return how often the longer response is chosen, and by how many characters in the mean."""
+    """Return how often the longer response is chosen, and its mean excess in characters."""
     uneven = [pair for pair in pairs if pair.excess]
     longer = sum(pair.excess > 0 for pair in uneven)
     return {

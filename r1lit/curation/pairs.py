@@ -7,11 +7,11 @@ The helpful reward model's pairs (Nature 645:633, Methods): each pair of respons
 times, in both orders; it is kept when the mean difference exceeds 1; lengths are balanced. Writes
 
 pairs.jsonl        prompt, chosen, rejected, difference, length_chosen, length_rejected, uid
-card.json          how many there were, what was dropped and why, and what length tells
-judgements.jsonl   one line a judgement, as they came
+card.json          counts, what was dropped and why, and statistics of length
+judgements.jsonl   one line a judgement, in order of arrival; ``draw`` is its index
 
-Run again after an interruption, only the missing judgements are made. What is written depends on
-the responses, the judgements and the seed alone.
+Run again after an interruption, it makes only the missing judgements. The files depend on the
+responses, the judgements and the seed alone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from r1lit.curation.pairing import (
     orders,
     response_pairs,
 )
+from r1lit.explain import explain
 from r1lit.jsonl import JSONLFile, Record
 from r1lit.text.scored_text import ScoreOn
 
@@ -71,15 +72,15 @@ def build_pairs(
         judge: a ``r1lit.verifiers.PreferenceJudge``, such as ``GenerativePreference``, or a
             function of prompt, first and second.
         score_on: what is judged: the "summary", or the whole "response". Whole responses are
-            written, and the reward model's data picks out what it sees.
+            written; `PreferenceDataModule` has its own ``score_on``.
         think_prefilled: the prompts ended in ``<think>``.
         num_judgements: of a pair; R1: 4.
         margin: what the mean difference must exceed; R1: 1.
         pairs_per_prompt: how many pairs of its responses are judged, at most.
-        balance: whether pairs are dropped until length tells nothing.
-        judge_name: names the judge in judgements.jsonl, which is read again for that judge only.
-        num_threads: judgements under way at once.
-        seed: of pairs, orders and what is dropped for balance.
+        balance: whether pairs are dropped until length does not predict the chosen response.
+        judge_name: names the judge in judgements.jsonl; judgements of other names are not reused.
+        num_threads: concurrent judgements.
+        seed: of pairs, orders and the balance.
 
     Raises:
         ValueError: if a number is out of range, or a file is missing or lacks a key.
@@ -109,7 +110,7 @@ def build_pairs(
     judged = _judge(wanted, judge, name, JSONLFile(folder / "judgements.jsonl", "dirpath"),
                     num_judgements=num_judgements, num_threads=num_threads, seed=seed)  # fmt: skip
     clear = keep_clear(
-        ((p, [judged.get((p.key, draw)) for draw in range(num_judgements)]) for p in wanted),
+        ((p, [judged.get((p.key, index)) for index in range(num_judgements)]) for p in wanted),
         margin=margin,
         dropped=dropped,
     )
@@ -136,8 +137,8 @@ def build_pairs(
     }
     lines = (json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs)
     replace_file(folder / "pairs.jsonl", "".join(lines).encode())
-    said = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
-    replace_file(folder / "card.json", said.encode())
+    written = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
+    replace_file(folder / "card.json", written.encode())
     return card
 
 
@@ -151,53 +152,56 @@ def _judge(
     num_threads: int,
     seed: int,
 ) -> Judgements:
-    """Make the judgements that are not there yet, and return all.
+    """Return all judgements; those not yet in the file are made and appended.
 
-    A judgement made under another seed in the other order is made again, so that the judgements of
-    a pair show either response first as often as the other.
+    A judgement made in the other order under another seed is made again, so that both orders of a
+    pair come equally often.
     """
     lines.cut_torn_line()
     turned = {
-        (pair.key, draw): way
+        (pair.key, index): way
         for pair in wanted
-        for draw, way in enumerate(orders(pair, num_judgements, seed))
+        for index, way in enumerate(orders(pair, num_judgements, seed))
     }
     judged = {
         (line["key"], line["draw"]): float(line["difference"])
         for line in lines.read()
         if line["judge"] == name and turned.get((line["key"], line["draw"])) == line["turned"]
     }
-    compare = partial(_compare, judge, takes_draw="draw" in inspect.signature(judge).parameters)
+    parameters = inspect.signature(judge).parameters
+    if "draw" in parameters:
+        raise ValueError("judge: its argument draw is now judgement_index")
+    compare = partial(_compare, judge, takes_index="judgement_index" in parameters)
     missing = [
-        (pair, draw)
+        (pair, index)
         for pair in wanted
-        for draw in range(num_judgements)
-        if (pair.key, draw) not in judged
+        for index in range(num_judgements)
+        if (pair.key, index) not in judged
     ]
     total = len(wanted) * num_judgements
     bar = tqdm(total=total, initial=total - len(missing), desc="judging", unit="judgement")
     with bar, ThreadPoolExecutor(num_threads) as pool:
         futures = {
-            pool.submit(compare, pair, draw, turned[pair.key, draw]): (pair, draw)
-            for pair, draw in missing
+            pool.submit(compare, pair, index, turned[pair.key, index]): (pair, index)
+            for pair, index in missing
         }
         try:
             for future in as_completed(futures):
-                pair, draw = futures[future]
+                pair, index = futures[future]
                 difference = future.result()
                 bar.update()
                 if difference is None:
                     continue
-                judged[pair.key, draw] = difference
+                judged[pair.key, index] = difference
                 lines.append(
                     [
                         {
                             "key": pair.key,
-                            "draw": draw,
+                            "draw": index,
                             "judge": name,
                             "uid": pair.uid,
                             "samples": list(pair.samples),
-                            "turned": turned[pair.key, draw],
+                            "turned": turned[pair.key, index],
                             "difference": difference,
                         }
                     ]
@@ -205,15 +209,15 @@ def _judge(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return {place: judged[place] for place in turned if place in judged}
+    return {key: judged[key] for key in turned if key in judged}
 
 
 def _compare(
-    judge: Judge, pair: ResponsePair, draw: int, turned: bool, *, takes_draw: bool
+    judge: Judge, pair: ResponsePair, index: int, turned: bool, *, takes_index: bool
 ) -> float | None:
-    """Return the difference of first less second, though they may be shown the other way round."""
-    first, second = pair.seen[::-1] if turned else pair.seen
-    options = {"draw": draw} if takes_draw else {}
+    """Return the difference of first less second, in whichever order they are shown."""
+    first, second = pair.scored_part[::-1] if turned else pair.scored_part
+    options = {"judgement_index": index} if takes_index else {}
     difference = judge(pair.prompt, first, second, **options)
     if difference is None:
         return None
@@ -228,8 +232,8 @@ def _share_first(
     """Return how often the response shown first won, ties left out; 0.5 is unbiased."""
     firsts = []
     for pair in wanted:
-        for draw, turned in enumerate(orders(pair, num_judgements, seed)):
-            difference = judged.get((pair.key, draw))
+        for index, turned in enumerate(orders(pair, num_judgements, seed)):
+            difference = judged.get((pair.key, index))
             if difference:
                 firsts.append((difference > 0) != turned)
     return sum(firsts) / len(firsts) if firsts else None
@@ -267,7 +271,7 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
     try:
         given = parser.instantiate(parser.parse_args(args))
     except ArgumentError as error:
-        raise ValueError(console.one_line(str(error))) from error
+        raise ValueError(explain(str(error))) from error
     options = {key: value for key, value in vars(given).items() if key != "config"}
     card = build_pairs(**options)
     print(json.dumps(card, indent=1, ensure_ascii=False))

@@ -1,14 +1,13 @@
-"""Refiners: they rewrite a kept response so that it reads well.
+"""Refiners rewrite kept responses so that they read well.
 
 R1's cold start came from "gathering DeepSeek-R1-Zero outputs in a readable format, and refining the
 results through post-processing by human annotators" (arXiv 2501.12948v1, Sec. 2.3.1). A refiner
-here returns the text with the thinking between think tags and the summary behind them, or says why
-it gives up. What it returns is judged again before it is kept.
+returns the text with the thinking between think tags and the summary after them, or why there is
+none. A refined text is graded again before it is kept.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.curation.base import Context, OfKinds
+from r1lit.rewards.plain import import_path
 from r1lit.text.extract import extract_final, thinking_and_answer
 
 _THINK = re.compile(r"</?think>")
@@ -28,21 +28,21 @@ Rule = Callable[..., str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Refined:
-    """What a refiner made of a response; ``text`` is None where it gave up, and ``why`` says so."""
+    """A rewritten response; if there is none, ``text`` is None and ``why`` is the reason."""
 
     text: str | None
     why: str = ""
 
 
 class Refiner(OfKinds, ABC):
-    """Rewrites responses; those to problems of other ``kinds`` stay as they are."""
+    """Rewrites responses to problems of ``kinds``; others stay as they are."""
 
     def begin(self, context: Context) -> None:
         """Prepare; called once before the first response of a run."""
 
     @abstractmethod
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
-        """Rewrite many responses, in order; ``problems`` are aligned with them."""
+        """Return one ``Refined`` for each response; ``problems`` are aligned with them."""
 
 
 class RuleRefiner(Refiner):
@@ -64,10 +64,12 @@ class RuleRefiner(Refiner):
         super().__init__(kinds)
         self.rule = rule if isinstance(rule, str) else getattr(rule, "__qualname__", repr(rule))
         self.options = dict(options or {})
-        self._rule = _imported(rule) if isinstance(rule, str) else rule
+        self._rule = import_path(rule, "rule") if isinstance(rule, str) else rule
+        if not callable(self._rule):
+            raise ValueError(f"rule: {rule!r} is not a function")
 
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
-        """Call the rule on each.
+        """Return what the rule returns for each.
 
         Raises:
             ValueError: if it returns something else than a text or None.
@@ -84,19 +86,18 @@ class RuleRefiner(Refiner):
         return refined
 
 
-class ToR1Form(Refiner):
+class ToR1Template(Refiner):
     r"""Rewrites ``<think>…</think> <answer>…</answer>`` as a chain and a summary in words.
 
-    R1's form is ``|special_token|<reasoning_process>|special_token|<summary>`` (Sec. 2.3.1). The
+    R1's template: ``|special_token|<reasoning_process>|special_token|<summary>`` (Sec. 2.3.1). The
     final answer is the last ``<answer>`` or ``\boxed{}`` outside the thinking. A response without
-    think tags, as few-shot and direct prompting bring them, is a chain throughout: its final answer
+    think tags, as after few-shot and direct prompting, is a chain as a whole: its final answer
     stays in it, and the summary repeats it. A response without a final answer is dropped.
 
     Args:
         summary: the wording, with {answer} in it.
-        summaries: other wordings by language, such as
-            ``{zh: "得到 <answer> {answer} </answer>。"}``, for problems whose
-            ``meta["language"]`` says so.
+        summaries: other wordings by ``meta["language"]`` of the problem, such as
+            ``{zh: "得到 <answer> {answer} </answer>。"}``.
         kinds: see ``Refiner``.
     """
 
@@ -114,7 +115,7 @@ class ToR1Form(Refiner):
                 raise ValueError(f"summary: {text!r} does not hold {{answer}}")
 
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
-        """Rewrite each by rule."""
+        """Return each rewritten, without a model."""
         return [self._refine(p, r) for p, r in zip(problems, responses, strict=True)]
 
     def _refine(self, problem: Problem, response: str) -> Refined:
@@ -127,14 +128,3 @@ class ToR1Form(Refiner):
         wording = self.summaries.get(str(problem.meta.get("language")), self.summary)
         summary = wording.replace("{answer}", answer)
         return Refined(text=f"<think> {thinking.strip()} </think> {summary}")
-
-
-def _imported(path: str) -> Rule:
-    module, _, name = path.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"rule: {path!r} cannot be imported: {error}") from error
-    if not callable(found):
-        raise ValueError(f"rule: {path!r} is not a function")
-    return found

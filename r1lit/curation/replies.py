@@ -1,4 +1,4 @@
-"""What a model replied before, on disk, so that it is not asked again."""
+"""A cache of a model's replies on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from r1lit.jsonl import JSONLFile, parse_line
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a model replied; ``finished`` is false at the token limit."""
+    """A model's reply; ``finished`` is false if it was cut at the token limit."""
 
     text: str
     num_tokens: int
@@ -18,9 +18,9 @@ class Reply:
 
 
 class Replies:
-    """Replies by key and attempt, in a file of one JSON record a line; memory holds places only.
+    """Replies by key and attempt, in a JSONL file; memory holds only the position of each line.
 
-    A reply is on disk as soon as it is put, so an interrupted run goes on behind it.
+    ``put`` writes at once, so an interrupted run loses no reply.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class Replies:
         )
 
     def put(self, key: str, attempt: int, reply: Reply) -> None:
-        """Keep a reply."""
+        """Write a reply."""
         path = self._lines.path
         start = path.stat().st_size if path.is_file() else 0
         self._lines.append([{"key": key, "attempt": attempt, **asdict(reply)}])

@@ -1,9 +1,10 @@
-"""Problems and documents, and how they become batches."""
+"""Sources of problems and documents, and the data modules that batch them."""
 
 from r1lit.data.base import Document, DocumentSource, ProblemSource
 from r1lit.data.curated import CuratedDocuments, Mixture, Part
 from r1lit.data.datamodule import R1DataModule
 from r1lit.data.documents import TableDocuments
+from r1lit.data.late import LateProblems
 from r1lit.data.livecodebench import LiveCodeBench
 from r1lit.data.options import (
     EvaluationOptions,
@@ -24,6 +25,7 @@ __all__ = [
     "DocumentSource",
     "EvaluationOptions",
     "Example",
+    "LateProblems",
     "LiveCodeBench",
     "Mixture",
     "PackingOptions",

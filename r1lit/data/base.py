@@ -1,4 +1,4 @@
-"""What a source is: it yields problems to roll out or documents to imitate."""
+"""The interface of sources: problems to roll out, or documents to train on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from r1lit.batches import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """One supervised example: a prompt as templated text, and the response to imitate.
+    """One supervised example: a prompt as templated text, and the response to train on.
 
     An empty ``prompt`` means that the whole of ``response`` is text to model. With ``chat``,
     ``prompt`` is a question yet, and becomes text by the chat template of the policy's tokenizer,
@@ -23,7 +23,9 @@ class Document:
 
 
 class ProblemSource(ABC):
-    """Yields problems."""
+    """Returns problems, which training uses from iteration ``from_iteration`` on."""
+
+    from_iteration: int = 0
 
     @abstractmethod
     def problems(self) -> list[Problem]:
@@ -31,7 +33,7 @@ class ProblemSource(ABC):
 
 
 class DocumentSource(ABC):
-    """Yields documents."""
+    """Returns documents."""
 
     @abstractmethod
     def documents(self) -> list[Document]:

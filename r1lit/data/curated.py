@@ -1,4 +1,4 @@
-"""Documents that rejection sampling has kept, and mixtures of documents."""
+"""Documents that rejection sampling kept, and mixtures of documents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CuratedDocuments(TableDocuments):
                 raise ValueError(f"{column}s: an empty list chooses nothing; null means all")
 
     def chosen(self, row: Row) -> bool:
-        """Return whether a line is one of those asked for."""
+        """Return whether a line is selected."""
         return all(row.get(column) in values for column, values in self.wanted.items())
 
     def documents(self) -> list[Document]:

@@ -9,27 +9,28 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from lightning.pytorch import LightningDataModule
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem
 from r1lit.data.base import DocumentSource, ProblemSource
-from r1lit.data.contamination import refuse_contamination, refuse_imitated
-from r1lit.data.loaders import FixedSampler, Order, PromptLoader, RowLoader, ShuffledSampler
+from r1lit.data.contamination import refuse_contaminated_documents, refuse_contamination
+from r1lit.data.late import check_beginnings, read_problems
+from r1lit.data.loaders import PromptLoader, RowLoader
 from r1lit.data.options import EvaluationOptions, PackingOptions, PromptOptions, RolloutOptions
 from r1lit.data.packing import count_rows, pack_documents
-from r1lit.data.prompts import EncodedDocument, refuse_longer
-from r1lit.text.prompts import ask, encode_prompts
+from r1lit.data.prompts import EncodedDocument, encode_questions
+from r1lit.data.resumable import ResumableDataModule
+from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler, ShuffledSampler
 
 
-class R1DataModule(LightningDataModule):
-    """Problems to roll out, documents to imitate, or both.
+class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
+    """Problems to roll out, documents to train on, or both.
 
     Reinforcement learning trains on the problems of ``train``: iteration i takes the next
-    ``rollout.prompts_per_iteration`` of a shuffled pass. Supervised training trains on
-    ``documents``, shuffled once and packed whole into rows; an iteration is one update on
-    ``packing.train_batch_size`` of them. Either may roll out ``validation`` problems while it
-    trains, in their own order. Batch i depends on ``seed`` and i alone.
+    ``rollout.prompts_per_iteration`` of a shuffled pass, over all problems that have begun by then
+    (``LateProblems``). Supervised training trains on ``documents``, shuffled once and packed whole
+    into rows; an iteration is one update on ``packing.train_batch_size`` of them. Either may roll
+    out ``validation`` problems while it trains. Batch i depends on ``seed`` and i alone.
 
     Args:
         train: sources of problems to train on by reinforcement learning.
@@ -37,7 +38,7 @@ class R1DataModule(LightningDataModule):
         test: sources of problems for ``r1lit test``.
         predict: sources of problems for ``r1lit predict``; those of ``train`` if left out.
         documents: sources of documents for supervised training.
-        validation_documents: sources of held-out documents, whose loss is measured.
+        validation_documents: sources of held-out documents, for their loss.
         prompts: how a question becomes a prompt.
         rollout: what one training iteration rolls out.
         packing: how documents are packed into rows, and rows into updates.
@@ -90,11 +91,10 @@ class R1DataModule(LightningDataModule):
         self.allow_overlap = allow_overlap
         self.seed = seed
         self.problems: dict[str, list[Problem]] = {}
+        self.num_problems_from: dict[str, dict[int, int]] = {}
         self.prompt_ids: dict[str, list[tuple[int, ...]]] = {}
         self.documents: dict[str, list[EncodedDocument]] = {}
         self.rows: dict[str, list[list[int]]] = {}
-        self._train_loader: PromptLoader | RowLoader | None = None
-        self._train_state: dict[str, Any] | None = None
         self.num_truncated = 0
 
     def setup(self, stage: str) -> None:
@@ -115,25 +115,17 @@ class R1DataModule(LightningDataModule):
             self._encode_problems(split)
             self._encode_documents(split)
         if stage == "fit" and not self.allow_overlap:
-            self._refuse_leaks()
+            self._check_contamination()
 
-    def _refuse_leaks(self) -> None:
+    def _check_contamination(self) -> None:
         if "train" in self.documents and "validation" in self.problems:
-            refuse_imitated(
+            refuse_contaminated_documents(
                 self.documents["train"], self.problems["validation"], self.prompt_ids["validation"]
             )
         if "train" in self.problems:
             self._read_problems("test")
             for split in ("validation", "test"):
                 refuse_contamination(self.problems["train"], self.problems.get(split, []), split)
-
-    def train_dataloader(self) -> PromptLoader | RowLoader:
-        """Return the loader of a fit's iterations, always the same one: a reload continues."""
-        if self._train_loader is None:
-            self._train_loader = self._make_train_loader()
-            if self._train_state is not None:
-                self._train_loader.load_state_dict(self._train_state)
-        return self._train_loader
 
     def val_dataloader(self) -> list[PromptLoader | RowLoader]:
         """Return the loaders of validation documents and of validation problems, those given."""
@@ -154,34 +146,22 @@ class R1DataModule(LightningDataModule):
         """Return the loader of the problems to sample responses to."""
         return self._held_out_loader("predict")
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the training loader's state.
-
-        Lightning 2.6 saves it with its loops too, but does not load it from a checkpoint that was
-        written at the end of an epoch: such a run would begin again at iteration 0.
-        """
-        return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the training loader's state for the loader, which may yet have to be made."""
-        self._train_state = state_dict.get("train")
-        if self._train_loader is not None and self._train_state is not None:
-            self._train_loader.load_state_dict(self._train_state)
-
     def _make_train_loader(self) -> PromptLoader | RowLoader:
         if "train" in self.rows:
             size = len(self.rows["train"])
             rows = ShuffledSampler(size, self.packing.train_batch_size, self.seed)
             return self._row_loader("train", rows, self.num_iterations)
+        num_iterations, max_epochs = self.num_iterations, getattr(self.trainer, "max_epochs", None)
+        check_beginnings(self.num_problems_from["train"], num_iterations, max_epochs)
         num_reserve = self.rollout.num_reserve_prompts
         count = self.rollout.prompts_per_iteration + num_reserve
         return PromptLoader(
             self.problems["train"],
             self.prompt_ids["train"],
-            ShuffledSampler(len(self.problems["train"]), count, self.seed),
+            GrowingSampler(self.num_problems_from["train"], count, self.seed),
             group_size=self.rollout.group_size,
             num_reserve=num_reserve,
-            num_batches=self.num_iterations,
+            num_batches=num_iterations,
             **self._process(),
         )
 
@@ -199,35 +179,25 @@ class R1DataModule(LightningDataModule):
             )
         return tokenizer
 
-    def _process(self) -> dict[str, int]:
-        """Return this process's rank and the number of processes among which data is shared."""
-        shared = getattr(self.trainer, "distributed_sampler_kwargs", None) or {}
-        return {"rank": shared.get("rank", 0), "world_size": shared.get("num_replicas", 1)}
-
     def _context(self) -> int | None:
-        """Return the longest sequence the model takes, if it says."""
+        """Return the model's context length, or None if unknown."""
         assert self.trainer is not None
         return getattr(self.trainer.lightning_module, "context_length", None)
 
     def _read_problems(self, split: str) -> None:
         sources = self.problem_sources.get(split)
         if sources and split not in self.problems:
-            self.problems[split] = [p for source in sources for p in source.problems()]
-            if not self.problems[split]:
-                raise ValueError(f"data.{split}: its sources yield no problems")
+            self.problems[split], self.num_problems_from[split] = read_problems(sources, split)
 
     def _encode_problems(self, split: str) -> None:
-        if split not in self.problems or split in self.prompt_ids:
-            return
-        tokenizer = self._tokenizer()
-        how = (tokenizer, self.prompts.template, self.prompts.wording)
-        prompts = encode_prompts(tokenizer, [ask(*how, p.question) for p in self.problems[split]])
-        context = self._context()
-        if self.prompts.max_tokens is not None:
-            refuse_longer(prompts, self.prompts.max_tokens, split, "data.prompts.max_tokens")
-        if context is not None:
-            refuse_longer(prompts, context - 1, split, "max_position_embeddings less 1")
-        self.prompt_ids[split] = prompts
+        if split in self.problems and split not in self.prompt_ids:
+            self.prompt_ids[split] = encode_questions(
+                [problem.question for problem in self.problems[split]],
+                self._tokenizer(),
+                **asdict(self.prompts),
+                context=self._context(),
+                split=split,
+            )
 
     def _encode_documents(self, split: str) -> None:
         sources = self.document_sources.get(split)
@@ -246,6 +216,8 @@ class R1DataModule(LightningDataModule):
             show_progress=self.trainer is not None and self.trainer.is_global_zero,
         )
         self.documents[split], self.rows[split] = packed.documents, packed.rows
+        if split == "train":
+            self.packing = self.packing.for_rows(packed, self._process()["world_size"])
         self.num_truncated += packed.num_truncated
 
     def _held_out_loader(self, split: str) -> PromptLoader:
@@ -258,13 +230,13 @@ class R1DataModule(LightningDataModule):
             **self._process(),
         )
 
-    def _row_loader(self, split: str, order: Order, num_batches: int | None) -> RowLoader:
+    def _row_loader(self, split: str, sampler: Sampler, num_batches: int | None) -> RowLoader:
         tokenizer = self._tokenizer()
         pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
         return RowLoader(
             self.documents[split],
             self.rows[split],
-            order,
+            sampler,
             max_seq_len=self.packing.max_seq_len,
             pad_id=eos if pad is None else pad,
             loss_on=self.packing.loss_on,
@@ -273,7 +245,7 @@ class R1DataModule(LightningDataModule):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return the batch plan: what has been read, and how it is laid out in batches.
+        """Return the batch plan: the data read, and its layout in batches.
 
         ``train_fill`` is the share of the rows' slots that hold tokens of documents.
         """
@@ -284,6 +256,7 @@ class R1DataModule(LightningDataModule):
             plan[f"longest_{split}_prompt"] = max(map(len, prompts))
         if "train" in self.problems:
             plan |= asdict(self.rollout)
+            plan["num_problems_from_iteration"] = self.num_problems_from["train"]
         for split, documents in self.documents.items():
             length, loss_on = self.packing.max_seq_len, self.packing.loss_on
             counts = count_rows(documents, self.rows[split], length, loss_on)

@@ -1,4 +1,4 @@
-"""Documents from tables: prompts and the responses to imitate, for supervised training."""
+"""Documents from tables: prompts and responses, for supervised training."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.data.tables import Row, Table
-from r1lit.data.tasks import as_inputs_and_outputs
+from r1lit.problems import inputs_and_outputs
 
 STDIN = (
     "{question}\n\nWrite a Python program that reads the input from stdin and writes the output to"
@@ -98,7 +98,7 @@ class LiveCodeBench(ProblemSource):
                 name = json.loads(row["metadata"])["func_name"]
                 meta: dict[str, Any] = {"tests": [_call(name, test) for test in tests]}
             else:
-                meta = {"tests": as_inputs_and_outputs(tests)}
+                meta = {"tests": inputs_and_outputs(tests)}
         except (KeyError, TypeError, ValueError, zlib.error, pickle.UnpicklingError) as error:
             raise ValueError(
                 f"path: the tests in row {n} of {table.path} cannot be read"

@@ -2,9 +2,9 @@
 
 They have a length, so Lightning prefetches nothing and the number of batches yielded is the number
 trained on: a checkpoint written after iteration i resumes at i + 1. (For a loader without a length
-Lightning 2.6 draws one batch ahead, and the state would be off by one.) They are no
-``torch.utils.data.DataLoader``, so Lightning injects no sampler: each process takes its own share
-of every batch, and all shares together are the batch that one process would see.
+Lightning 2.6 takes one batch ahead, and the state would be off by one.) They are no
+``torch.utils.data.DataLoader``, so Lightning injects no sampler: each process takes its own shard
+of every batch, and all shards together are the batch that one process would get.
 """
 
 from __future__ import annotations
@@ -14,81 +14,27 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from typing import Any, Generic, TypeVar
+
+from lightning.pytorch.utilities import rank_zero_warn
 
 from r1lit.batches import PackedRows, Problem, PromptBatch
 from r1lit.data.packing import LossOn, build_rows
 from r1lit.data.prompts import EncodedDocument
-from r1lit.seeding import permutation
+from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler
 
 Batch = TypeVar("Batch")
 Item = TypeVar("Item")
 
 
-class ShuffledSampler:
-    """Endless passes over ``size`` items, each in a new order; batch i takes the next ``count``.
-
-    No item repeats within a pass. A batch may span two passes, so that none is left out.
-    """
-
-    restarts = False
-
-    def __init__(self, size: int, count: int, seed: int) -> None:
-        self.size = size
-        self.count = count
-        self.seed = seed
-        self._order = lru_cache(maxsize=2)(self._permutation)
-
-    def _permutation(self, pass_: int) -> list[int]:
-        return permutation(self.size, self.seed, "order", pass_)
-
-    def __len__(self) -> int:
-        return max(1, self.size // self.count)
-
-    def indices(self, i: int) -> list[int]:
-        """Return the items of batch ``i``."""
-        draws = range(i * self.count, (i + 1) * self.count)
-        return [self._order(draw // self.size)[draw % self.size] for draw in draws]
-
-
-class FixedSampler:
-    """One pass over ``size`` items in their order, in batches of nearly equal size.
-
-    There are as many batches as it takes to hold at most ``count`` each, but no batch has fewer
-    items than there are processes, since a process with nothing to do would break the collectives.
-    """
-
-    restarts = True
-
-    def __init__(self, size: int, count: int, world_size: int = 1) -> None:
-        if size < world_size:
-            raise ValueError(
-                f"{size} problems or rows to validate on are too few for {world_size} processes"
-            )
-        self.size = size
-        self.num_batches = min(-(-size // count), size // world_size)
-
-    def __len__(self) -> int:
-        return self.num_batches
-
-    def indices(self, i: int) -> list[int]:
-        """Return the items of batch ``i``."""
-        n = self.num_batches
-        return list(range(i * self.size // n, (i + 1) * self.size // n))
-
-
-Order = ShuffledSampler | FixedSampler
-
-
-def share(items: Sequence[Item], rank: int, world_size: int) -> Sequence[Item]:
-    """Return the contiguous share of process ``rank``; the shares together are ``items``."""
+def shard(items: Sequence[Item], rank: int, world_size: int) -> Sequence[Item]:
+    """Return the contiguous shard of process ``rank``; the shards together are ``items``."""
     n = len(items)
     return items[rank * n // world_size : (rank + 1) * n // world_size]
 
 
 def fingerprint(items: Iterable[bytes]) -> str:
-    """Return a short digest of what a loader draws from, to recognise it on resume."""
+    """Return a short digest of a loader's items, to recognise them on resume."""
     digest = hashlib.blake2b(digest_size=8)
     for item in items:
         digest.update(len(item).to_bytes(8, "little") + item)
@@ -98,16 +44,20 @@ def fingerprint(items: Iterable[bytes]) -> str:
 class Loader(ABC, Generic[Batch]):
     """Yields the next ``len(self)`` batches on every ``iter``, from where the last one stopped.
 
-    With a ``FixedSampler`` it starts over instead. ``plan`` is what a batch depends on besides its
-    index: a state is refused by a loader with another plan, since its batches would not continue
-    the run.
+    With a ``FixedSampler`` it starts over instead. ``resume_key`` is what a batch depends on
+    besides its index: a state with another key is refused, since the batches would not continue
+    the run. With ``may_differ`` there is a warning instead.
     """
 
-    def __init__(self, order: Order, num_batches: int | None, plan: dict[str, Any]) -> None:
-        self.order = order
-        self.num_batches = len(order) if num_batches is None else num_batches
+    may_differ = False
+
+    def __init__(
+        self, sampler: Sampler, num_batches: int | None, resume_key: dict[str, Any]
+    ) -> None:
+        self._sampler = sampler
+        self.num_batches = len(sampler) if num_batches is None else num_batches
         self.num_yielded = 0
-        self.plan = plan
+        self.resume_key = resume_key
 
     @abstractmethod
     def batch(self, i: int) -> Batch:
@@ -117,7 +67,7 @@ class Loader(ABC, Generic[Batch]):
         return self.num_batches
 
     def __iter__(self) -> Iterator[Batch]:
-        if self.order.restarts:
+        if self._sampler.restarts:
             self.num_yielded = 0
         for _ in range(len(self)):
             batch = self.batch(self.num_yielded)
@@ -125,37 +75,40 @@ class Loader(ABC, Generic[Batch]):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of batches yielded since the run began, and the plan."""
-        return {"num_yielded": self.num_yielded, "plan": self.plan}
+        """Return the number of batches yielded since the run began, and the resume key."""
+        return {"num_yielded": self.num_yielded, "plan": self.resume_key}  # its name on disk
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue behind the last batch yielded.
+        """Continue after the last batch yielded.
 
         Raises:
             ValueError: naming the keys on which the run that is resumed differs.
         """
-        saved = state["plan"]
-        differ = sorted(k for k in {*saved, *self.plan} if saved.get(k) != self.plan.get(k))
-        if differ:
+        saved, now = state["plan"], self.resume_key
+        differ = sorted(k for k in {*saved, *now} if saved.get(k) != now.get(k))
+        said = ", ".join(f"{k} was {saved.get(k)} and is {now.get(k)}" for k in differ)
+        if differ and not self.may_differ:
             raise ValueError(
-                "ckpt_path: the checkpoint was written with other data: "
-                + ", ".join(f"{k} was {saved.get(k)} and is {self.plan.get(k)}" for k in differ)
+                f"ckpt_path: the checkpoint was written with other data: {said}; set them back,"
+                " begin a new run in another folder, or go on with --resume_changed true"
             )
+        if differ:
+            rank_zero_warn(f"ckpt_path: going on although the data are others: {said}")
         self.num_yielded = state["num_yielded"]
 
 
 class PromptLoader(Loader[PromptBatch]):
-    """Yields the ``PromptBatch`` of each iteration: prompts to roll out and a reserve behind them.
+    """Yields the ``PromptBatch`` of each iteration: prompts to roll out, then a reserve.
 
-    The last ``num_reserve`` of the items drawn are the reserve. What of it is not used is drawn
-    again in the next pass only.
+    The last ``num_reserve`` items of a batch are the reserve. Unused reserve prompts come again in
+    the next pass only.
     """
 
     def __init__(
         self,
         problems: Sequence[Problem],
         prompts: Sequence[tuple[int, ...]],
-        order: Order,
+        sampler: Sampler,
         *,
         group_size: int,
         num_reserve: int = 0,
@@ -163,32 +116,32 @@ class PromptLoader(Loader[PromptBatch]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        plan = batch_plan(order, map(_identity, problems, prompts))
-        super().__init__(order, num_batches, plan | {"num_reserve_prompts": num_reserve})
+        key = resume_key(sampler, map(_identity, problems, prompts))
+        super().__init__(sampler, num_batches, key | {"num_reserve_prompts": num_reserve})
         self.problems = problems
         self.prompts = prompts
         self.group_size = group_size
         self.num_reserve = num_reserve
         self.rank = rank
         self.world_size = world_size
-        if isinstance(order, ShuffledSampler):
-            divide("data.rollout.prompts_per_iteration", order.count - num_reserve, world_size)
+        if not isinstance(sampler, FixedSampler):
+            divide("data.rollout.prompts_per_iteration", sampler.count - num_reserve, world_size)
             divide("data.rollout.num_reserve_prompts", num_reserve, world_size)
 
     def batch(self, i: int) -> PromptBatch:
-        """Return this process's share of iteration ``i``."""
-        indices = self.order.indices(i)
+        """Return this process's shard of iteration ``i``."""
+        indices = self._sampler.indices(i)
         split = len(indices) - self.num_reserve
-        mine = share(range(split), self.rank, self.world_size)
-        reserve = share(range(split, len(indices)), self.rank, self.world_size)
+        mine = shard(range(split), self.rank, self.world_size)
+        reserve = shard(range(split, len(indices)), self.rank, self.world_size)
         # a batch of an evaluation continues the numbering of the one before it
-        first = indices[0] if isinstance(self.order, FixedSampler) else 0
-        drawn = [*mine, *reserve]
+        first = indices[0] if isinstance(self._sampler, FixedSampler) else 0
+        chosen = [*mine, *reserve]
         return PromptBatch(
             iteration=i,
-            problems=tuple(self.problems[indices[j]] for j in drawn),
-            prompts=tuple(self.prompts[indices[j]] for j in drawn),
-            positions=tuple(first + j for j in drawn),
+            problems=tuple(self.problems[indices[j]] for j in chosen),
+            prompts=tuple(self.prompts[indices[j]] for j in chosen),
+            positions=tuple(first + j for j in chosen),
             group_size=self.group_size,
             num_prompts=len(mine),
         )
@@ -201,7 +154,7 @@ class RowLoader(Loader[PackedRows]):
         self,
         documents: Sequence[EncodedDocument],
         rows: Sequence[Sequence[int]],
-        order: Order,
+        sampler: Sampler,
         *,
         max_seq_len: int,
         pad_id: int,
@@ -210,10 +163,9 @@ class RowLoader(Loader[PackedRows]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        plan = batch_plan(order, (document.tokens.tobytes() for document in documents))
-        super().__init__(
-            order, num_batches, plan | {"max_seq_len": max_seq_len, "loss_on": loss_on}
-        )
+        key = resume_key(sampler, (document.tokens.tobytes() for document in documents))
+        key |= {"max_seq_len": max_seq_len, "loss_on": loss_on}
+        super().__init__(sampler, num_batches, key)
         self.documents = documents
         self.rows = rows
         self.max_seq_len = max_seq_len
@@ -221,12 +173,12 @@ class RowLoader(Loader[PackedRows]):
         self.loss_on = loss_on
         self.rank = rank
         self.world_size = world_size
-        if isinstance(order, ShuffledSampler):
-            divide("data.packing.train_batch_size", order.count, world_size)
+        if not isinstance(sampler, FixedSampler):
+            divide("data.packing.train_batch_size", sampler.count, world_size)
 
     def batch(self, i: int) -> PackedRows:
-        """Return this process's share of update ``i``."""
-        mine = share(self.order.indices(i), self.rank, self.world_size)
+        """Return this process's shard of update ``i``."""
+        mine = shard(self._sampler.indices(i), self.rank, self.world_size)
         return build_rows(
             self.documents,
             [self.rows[j] for j in mine],
@@ -238,20 +190,22 @@ class RowLoader(Loader[PackedRows]):
 
 
 def _identity(problem: Problem, prompt: tuple[int, ...]) -> bytes:
-    """Return what a problem is, its prompt's tokens included, as bytes."""
+    """Return all of a problem and its prompt's tokens, as bytes."""
     return json.dumps([asdict(problem), prompt], sort_keys=True, default=str).encode()
 
 
-def batch_plan(order: Order, items: Iterable[bytes]) -> dict[str, Any]:
-    """Return what batches depend on: the data and, where it is shuffled, seed and batch size."""
-    plan: dict[str, Any] = {"data": fingerprint(items)}
-    if isinstance(order, ShuffledSampler):
-        plan |= {"seed": order.seed, "items_per_batch": order.count}
-    return plan
+def resume_key(sampler: Sampler, items: Iterable[bytes]) -> dict[str, Any]:
+    """Return what batches depend on: the data and, if shuffled, seed and batch size."""
+    key: dict[str, Any] = {"data": fingerprint(items)}
+    if not isinstance(sampler, FixedSampler):
+        key |= {"seed": sampler.seed, "items_per_batch": sampler.count}
+    if isinstance(sampler, GrowingSampler) and len(sampler.sizes) > 1:
+        key["num_problems_from_iteration"] = sampler.sizes
+    return key
 
 
 def divide(key: str, count: int, world_size: int) -> None:
-    """Check that a batch comes out even over processes.
+    """Check that a batch divides evenly among processes.
 
     Raises:
         ValueError: naming ``key`` if it does not.

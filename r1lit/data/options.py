@@ -1,11 +1,11 @@
-"""The settings of `R1DataModule`, in four groups as they stand in YAML."""
+"""The four groups of settings of `R1DataModule`, as in YAML."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from r1lit.data.packing import LossOn, TooLong
+from r1lit.data.packing import LossOn, PackedDocuments, TooLong
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +13,8 @@ class PromptOptions:
     """How a question becomes a prompt.
 
     Args:
-        template: a name of ``r1lit.text.templates`` (r1_zero, question_answer, plain), "chat" for
+        template: a name of ``r1lit.text.templates`` (r1_zero, small_world, question_answer,
+            plain), "chat" for
             the tokenizer's chat template, or a text that holds {question}.
         wording: put around the question before the template; it holds {question} and is no part of
             the problem.
@@ -58,17 +59,32 @@ class PackingOptions:
     Args:
         max_seq_len: tokens of a row; documents are packed whole.
         train_batch_size: rows of an update, over all ranks.
+        documents_per_update: documents of an update in the mean, instead of its rows, of which it
+            then takes as many as hold them: a paper's batch of documents, at its learning rate.
         loss_on: "response", or "all" for pretraining.
         too_long: a document longer than a row is an "error", or loses its end ("truncate").
     """
 
     max_seq_len: int = 1024
     train_batch_size: int = 16
+    documents_per_update: int | None = None
     loss_on: LossOn = "response"
     too_long: TooLong = "error"
 
     def __post_init__(self) -> None:
-        _refuse_below_one("packing", self, "max_seq_len", "train_batch_size")
+        counts = ("max_seq_len", "train_batch_size", "documents_per_update")
+        _refuse_below_one("packing", self, *counts)
+
+    def for_rows(self, packed: PackedDocuments, world_size: int) -> PackingOptions:
+        """Return the options with the rows of an update that ``documents_per_update`` come to.
+
+        Rows come out even over ranks: 128 documents, of which 1,000 lie in 160 rows, are 20 rows on
+        one rank and 24 over eight.
+        """
+        if self.documents_per_update is None:
+            return self
+        rows = self.documents_per_update * len(packed.rows) / len(packed.documents)
+        return replace(self, train_batch_size=max(1, round(rows / world_size)) * world_size)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lightning.pytorch import LightningDataModule
-
-from r1lit.data.loaders import FixedSampler, ShuffledSampler
 from r1lit.data.preference_loader import (
     EncodedExample,
     PreferenceLoader,
@@ -17,17 +14,19 @@ from r1lit.data.preference_loader import (
     split_examples,
 )
 from r1lit.data.preferences import Example, PreferenceSource
+from r1lit.data.resumable import ResumableDataModule
+from r1lit.data.samplers import FixedSampler, ShuffledSampler
 from r1lit.text.scored_text import ScoreOn
 
 
-class PreferenceDataModule(LightningDataModule):
+class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
     """Pairs (chosen, rejected) or labelled responses (safe, unsafe) for ``RewardModule``.
 
     Update i takes the next ``train_batch_size`` examples of a shuffled pass; batch i depends on
     ``seed`` and i alone. An epoch is ``num_iterations`` updates, or one pass; the next continues
     where it stopped. Without ``validation``, ``validation_share`` of the prompts is held out,
-    chosen by ``split_seed``, so that runs of several seeds are measured on the same examples. No
-    prompt is both trained on and held out: given so, it is an error.
+    chosen by ``split_seed``, so that all seeds have the same held-out examples. A prompt both
+    trained on and held out is an error.
 
     Args:
         train: sources of examples, all pairs or all labelled.
@@ -101,8 +100,6 @@ class PreferenceDataModule(LightningDataModule):
         self.examples: dict[str, list[EncodedExample]] = {}
         self.num_cut = 0
         self.num_dropped = 0
-        self._train_loader: PreferenceLoader | None = None
-        self._train_state: dict[str, Any] | None = None
 
     def setup(self, stage: str) -> None:
         """Read, split and tokenise every source, once.
@@ -155,19 +152,14 @@ class PreferenceDataModule(LightningDataModule):
         self.num_cut += encoded.num_cut
         self.num_dropped += encoded.num_dropped
 
-    def train_dataloader(self) -> PreferenceLoader:
-        """Return the loader of updates; it is the same one throughout a fit."""
-        if self._train_loader is None:
-            examples = self.examples["train"]
-            self._train_loader = PreferenceLoader(
-                examples,
-                ShuffledSampler(len(examples), self.train_batch_size, self.seed),
-                num_batches=self.num_iterations,
-                **self._process(),
-            )
-            if self._train_state is not None:
-                self._train_loader.load_state_dict(self._train_state)
-        return self._train_loader
+    def _make_train_loader(self) -> PreferenceLoader:
+        examples = self.examples["train"]
+        return PreferenceLoader(
+            examples,
+            ShuffledSampler(len(examples), self.train_batch_size, self.seed),
+            num_batches=self.num_iterations,
+            **self._process(),
+        )
 
     def val_dataloader(self) -> PreferenceLoader | list[Any]:
         """Return the loader of held-out examples, if there are any."""
@@ -179,24 +171,10 @@ class PreferenceDataModule(LightningDataModule):
 
     def _held_out(self, split: str) -> PreferenceLoader:
         process = self._process()
-        order = FixedSampler(
+        sampler = FixedSampler(
             len(self.examples[split]), self.examples_per_batch, process["world_size"]
         )
-        return PreferenceLoader(self.examples[split], order, **process)
-
-    def _process(self) -> dict[str, int]:
-        shared = getattr(self.trainer, "distributed_sampler_kwargs", None) or {}
-        return {"rank": shared.get("rank", 0), "world_size": shared.get("num_replicas", 1)}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the training loader's state; see ``R1DataModule.state_dict`` for why."""
-        return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the training loader's state for the loader, which may yet have to be made."""
-        self._train_state = state_dict.get("train")
-        if self._train_loader is not None and self._train_state is not None:
-            self._train_loader.load_state_dict(self._train_state)
+        return PreferenceLoader(self.examples[split], sampler, **process)
 
     def describe(self) -> dict[str, Any]:
         """Return the batch plan: examples by split, and how updates are made of them."""

@@ -1,4 +1,4 @@
-"""Examples for reward models: tokenised, cut or refused, split, and the loader of their batches."""
+"""Examples for reward models: tokenised, cut or refused, split, and loaded in batches."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PreferenceBatch
-from r1lit.data.loaders import FixedSampler, Loader, Order, batch_plan, divide, share
+from r1lit.data.loaders import Loader, divide, resume_key, shard
 from r1lit.data.preferences import Example
+from r1lit.data.samplers import FixedSampler, Sampler
 from r1lit.seeding import permutation
-from r1lit.text.scored_text import ScoreOn, encode_scored, seen
+from r1lit.text.scored_text import ScoreOn, encode_scored, scored_part
+from r1lit.text.wording import squeezed
 
 TooLongRow = Literal["cut", "drop", "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedExample:
-    """An example as one row of token ids a response, and each response's number of tokens.
+    """An example: one row of token ids a response, and each response's number of tokens.
 
-    Where a prompt is labelled and there is no response, the length is the row's.
+    If a prompt is labelled, without a response, the length is the row's.
     """
 
     rows: tuple[np.ndarray, ...]
@@ -51,7 +53,7 @@ def encode_examples(
     too_long: TooLongRow,
     key: str,
 ) -> EncodedExamples:
-    """Tokenise examples as ``r1lit.rewards.RewardModel`` will tokenise responses.
+    """Return examples tokenised as ``r1lit.rewards.RewardModel`` tokenises responses.
 
     Args:
         examples: at least one.
@@ -60,7 +62,7 @@ def encode_examples(
         score_on: what of a response is read.
         max_tokens: the most a row may have, EOS included.
         too_long: a longer one loses the beginning of its prompt, or its example, or is an error.
-        key: what errors call the examples, ``data.train``.
+        key: names the examples in errors, as ``data.train``.
 
     Raises:
         ValueError: if one is too long, or none is left.
@@ -68,7 +70,7 @@ def encode_examples(
     rows = encode_scored(
         tokenizer,
         [example.question for example in examples for _ in example.responses],
-        [seen(response, score_on) for example in examples for response in example.responses],
+        [scored_part(response, score_on) for example in examples for response in example.responses],
         template=template,
         max_tokens=max_tokens,
     )
@@ -110,21 +112,21 @@ def encode_examples(
 def split_examples(
     examples: Sequence[Example], validation_share: float, seed: int
 ) -> tuple[list[Example], list[Example]]:
-    """Split examples so that no group is on both sides; the order stays.
+    """Return training and held-out examples, no group in both; the order stays.
 
     The share is of the groups, rounded; at least one stays on either side.
 
     Raises:
         ValueError: if there is one group only.
     """
-    groups = sorted({_normal(example.group) for example in examples})
+    groups = sorted({squeezed(example.group) for example in examples})
     if len(groups) < 2:
         raise ValueError("validation_share: data.train has one prompt only, which cannot be split")
     num = min(max(1, round(validation_share * len(groups))), len(groups) - 1)
     order = permutation(len(groups), seed, "validation")
     held_out = {groups[i] for i in order[:num]}
-    train = [e for e in examples if _normal(e.group) not in held_out]
-    return train, [e for e in examples if _normal(e.group) in held_out]
+    train = [e for e in examples if squeezed(e.group) not in held_out]
+    return train, [e for e in examples if squeezed(e.group) in held_out]
 
 
 def refuse_shared_groups(train: Sequence[Example], held_out: Sequence[Example], key: str) -> None:
@@ -133,17 +135,13 @@ def refuse_shared_groups(train: Sequence[Example], held_out: Sequence[Example], 
     Raises:
         ValueError: saying how many are, and naming the first.
     """
-    trained = {_normal(example.group) for example in train}
-    shared = [example for example in held_out if _normal(example.group) in trained]
+    trained = {squeezed(example.group) for example in train}
+    shared = [example for example in held_out if squeezed(example.group) in trained]
     if shared:
         raise ValueError(
-            f"leak: {len(shared)} of {len(held_out)} examples of data.{key} have a prompt that is"
-            f" trained on, the first {shared[0].group[:60]!r}"
+            f"contamination: {len(shared)} of {len(held_out)} examples of data.{key} have a prompt"
+            f" that is trained on, the first {shared[0].group[:60]!r}"
         )
-
-
-def _normal(text: str) -> str:
-    return " ".join(text.split())
 
 
 class PreferenceLoader(Loader[PreferenceBatch]):
@@ -152,7 +150,7 @@ class PreferenceLoader(Loader[PreferenceBatch]):
     def __init__(
         self,
         examples: Sequence[EncodedExample],
-        order: Order,
+        sampler: Sampler,
         *,
         num_batches: int | None = None,
         rank: int = 0,
@@ -163,16 +161,18 @@ class PreferenceLoader(Loader[PreferenceBatch]):
             for example in examples
             for row in example.rows
         )
-        super().__init__(order, num_batches, batch_plan(order, content))
+        super().__init__(sampler, num_batches, resume_key(sampler, content))
         self.examples = examples
         self.rank = rank
         self.world_size = world_size
-        if not isinstance(order, FixedSampler):
-            divide("data.train_batch_size", order.count, world_size)
+        if not isinstance(sampler, FixedSampler):
+            divide("data.train_batch_size", sampler.count, world_size)
 
     def batch(self, i: int) -> PreferenceBatch:
-        """Return this process's share of update ``i``."""
-        own = [self.examples[j] for j in share(self.order.indices(i), self.rank, self.world_size)]
+        """Return this process's shard of update ``i``."""
+        own = [
+            self.examples[j] for j in shard(self._sampler.indices(i), self.rank, self.world_size)
+        ]
         return PreferenceBatch(
             iteration=i,
             rows=tuple(tuple(tuple(row.tolist()) for row in example.rows) for example in own),

@@ -1,4 +1,4 @@
-"""What reward models learn from: pairs of responses, and responses that are safe or not."""
+"""Examples for reward models: pairs of responses, and responses labelled safe or unsafe."""
 
 from __future__ import annotations
 

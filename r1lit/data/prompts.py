@@ -1,4 +1,4 @@
-"""From text to token ids: the one place that decides how a prompt or a document begins.
+"""Tokenises documents; prompts are templated and tokenised in `r1lit.text.prompts`.
 
 A document begins like every prompt (with BOS if the tokenizer adds one), because a model that
 never saw a first token come first treats it as noise.
@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.data.base import Document
-from r1lit.text.prompts import CHAT, encode_prompts, prompt_text
+from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, render_prompt
 
 CHUNK = 1024
 PROGRESS_FROM = 5000
@@ -29,6 +29,30 @@ class EncodedDocument:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+def encode_questions(
+    questions: Sequence[str],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    template: str,
+    wording: str,
+    max_tokens: int | None,
+    context: int | None,
+    split: str,
+) -> list[tuple[int, ...]]:
+    """Return the prompts of ``questions``, as ``PromptOptions`` says.
+
+    Raises:
+        ValueError: if one is longer than ``max_tokens``, or leaves no room in the ``context``.
+    """
+    texts = [render_prompt(tokenizer, template, wording, question) for question in questions]
+    prompts = encode_prompts(tokenizer, texts)
+    if max_tokens is not None:
+        refuse_longer(prompts, max_tokens, split, "data.prompts.max_tokens")
+    if context is not None:
+        refuse_longer(prompts, context - 1, split, "max_position_embeddings less 1")
+    return prompts
 
 
 def refuse_longer(

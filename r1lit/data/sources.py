@@ -40,7 +40,7 @@ class TableProblems(ProblemSource):
             GSM8K's is ``####\s*(.+)``. Empty takes the whole cell.
         answer_remove: a text taken out of the gold answer, as the commas of 1,000.
         source: the name to report by; the file's if left out.
-        verifier: what decides about responses, a key of the grader's.
+        verifier: grades the responses, a key of the grader's.
         meta: columns kept in ``Problem.meta``, to report by or for a verifier.
         drop_empty: leave out rows without question or answer, which are an error otherwise.
         wording: put around the question; it holds {question}.

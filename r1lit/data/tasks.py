@@ -1,19 +1,18 @@
-"""Problems that a test, a checker or a list of choices decides: code, instructions, choices."""
+"""Problems of code, instructions and multiple choice."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.data.tables import Row, Table
+from r1lit.problems import LETTERS, inputs_and_outputs
 from r1lit.seeding import permutation
 from r1lit.text.wording import columns_in, first_of, put_in_words
-
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 CHOICE = (
     "Answer the following multiple choice question with the letter of the right choice.\n\n"
@@ -140,7 +139,7 @@ class TaskTable(ProblemSource):
                 ) from error
         value = _without_nulls(value)
         is_tests = column in self.meta.get("tests", "").split("|")
-        return as_inputs_and_outputs(value) if is_tests else value
+        return inputs_and_outputs(value) if is_tests else value
 
 
 class ChoiceTable(ProblemSource):
@@ -254,19 +253,6 @@ class ChoiceTable(ProblemSource):
         ]
         order = permutation(len(texts), self.seed, "choices", n)
         return [texts[i] for i in order], LETTERS[order.index(0)]
-
-
-def as_inputs_and_outputs(tests: Any) -> Any:
-    """Return tests of a program as ``{inputs, outputs}`` if they are a list of single ones.
-
-    >>> as_inputs_and_outputs([{"input": "1", "output": "2"}])
-    {'inputs': ['1'], 'outputs': ['2']}
-    """
-    if not isinstance(tests, list) or not all(isinstance(t, Mapping) for t in tests):
-        return tests
-    if not all({"input", "output"} <= t.keys() for t in tests):
-        return tests
-    return {"inputs": [t["input"] for t in tests], "outputs": [t["output"] for t in tests]}
 
 
 def _without_nulls(value: Any) -> Any:

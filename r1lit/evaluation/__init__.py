@@ -1,1 +1,1 @@
-"""Evaluation: responses on disk, what they are worth, and tables to read and to compare."""
+"""Evaluation: responses on disk, accuracy, reports and comparison."""

@@ -1,12 +1,12 @@
-"""``r1lit-compare``: do two evaluations of the same problems differ?
+"""``r1lit-compare``: the difference of two evaluations of the same problems.
 
     r1lit-compare runs/eval/a runs/eval/b
 
-Each run is a folder of `r1lit test` or of a training run, whose last evaluation counts; or a
-``responses.jsonl``, or what ``r1lit-score`` wrote about lines with ``uid``.
-Printed is A less B: the mean difference of pass@1, its standard error and 95 %
-interval, and a p-value; see `r1lit.metrics.paired_difference`. The runs must hold the same
-problems; the number of responses to each may differ.
+Each run is a folder of `r1lit test` or of a training run, whose last evaluation counts; a
+``responses.jsonl``; or the output of ``r1lit-score`` for lines with ``uid``. It prints A less B:
+the mean difference of pass@1, its standard error and 95 % interval, and a p-value; see
+`r1lit.metrics.paired_difference`. The runs must hold the same problems; the number of responses
+to each may differ.
 """
 
 from __future__ import annotations

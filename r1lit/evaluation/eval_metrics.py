@@ -14,8 +14,8 @@ def eval_metrics_of(
 ) -> list[dict[str, float]]:
     """Return the value of each function for each response, by the function's name.
 
-    A function is called with the responses that it ``applies`` to. A value of NaN is left out, so
-    that no mean counts it: following instructions is undefined where there are no instructions.
+    A function is called with the responses that it ``applies`` to. NaN means undefined (following
+    instructions where there are none) and is left out, so that no mean counts it.
 
     Raises:
         ValueError: as `r1lit.rewards.score`, if a function does not return a number a response.
@@ -33,7 +33,7 @@ def eval_metrics_of(
 
 
 class _NaNMasked(RewardFunction):
-    """Another function with 0 for NaN, which no reward may be; ``defined`` says which were not."""
+    """Wraps a function: NaN becomes 0, and ``defined`` is false there."""
 
     def __init__(self, function: RewardFunction) -> None:
         super().__init__(function.weight)

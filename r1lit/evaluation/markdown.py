@@ -1,4 +1,4 @@
-"""The same numbers as a Markdown table, to be read and pasted."""
+"""A report as Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 KS = (1, 2, 4, 8, 16, 32, 64, 128)
-"""The k shown; JSON has every k."""
+"""The k in Markdown; JSON has every k."""
 
 
 def as_markdown(report: Mapping[str, Any], title: str) -> str:
@@ -42,7 +42,7 @@ def as_markdown(report: Mapping[str, Any], title: str) -> str:
         f"| length, right / wrong | {_number(length['right'])} / {_number(length['wrong'])} |",
         f"| truncated | {_percent(report['truncated'])} |",
     ]
-    lines += [f"| {name} | {_percent(value)} |" for name, value in report["measures"].items()]
+    lines += [f"| {name} | {_percent(value)} |" for name, value in report["eval_metrics"].items()]
     lines += [f"| verdict: {status} | {count} |" for status, count in verdicts.items()]
     lines += ["", "| settings | |", "|---|---|"]
     lines += [f"| {key} | {_cell(value)} |" for key, value in report["settings"].items()]

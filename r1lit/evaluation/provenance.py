@@ -1,4 +1,4 @@
-"""Where an evaluation's numbers come from: the policy's files, the code's commit, the versions."""
+"""Provenance of an evaluation: a digest of the policy's files, the code's commit, versions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+
+import torch
 
 import r1lit
 
@@ -16,7 +18,7 @@ def policy_fingerprint(name_or_path: str) -> str | None:
     """Return a digest of a policy's weights and configuration, or None for a name on the hub.
 
     Of each file its name, size, first and last MiB are read, so that the digest of a large policy
-    takes no time and a retrained one still has another.
+    is quick, and a retrained policy still has another.
     """
     folder = Path(name_or_path)
     if not folder.is_dir():
@@ -36,7 +38,7 @@ def policy_fingerprint(name_or_path: str) -> str | None:
 
 
 def commit() -> str | None:
-    """Return the commit of this code, with "-dirty" behind it if changed; None outside git."""
+    """Return the commit of this code, with "-dirty" appended if changed; None outside git."""
     here = Path(r1lit.__file__).parent
     try:
         git(here, "ls-files", "--error-unmatch", "__init__.py")  # not some other repository's
@@ -53,6 +55,11 @@ def git(folder: Path, *words: str) -> str:
 
 
 def versions() -> str:
-    """Return the versions that decide what is drawn and judged."""
+    """Return the versions of the libraries that decide what is generated and graded."""
     names = ("torch", "transformers", "math-verify")
     return ", ".join(f"{name} {version(name)}" for name in names)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of a GPU, or of the kind of device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

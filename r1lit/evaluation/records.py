@@ -32,13 +32,21 @@ def response_record(response: Response, sample: int) -> Record:
     }
 
 
+def eval_metrics_in(record: Record) -> dict[str, float]:
+    """Return the eval metrics of a line; a training run's lines have rewards instead, so none.
+
+    Lines written before the key was renamed have ``measures``.
+    """
+    return dict(record.get("eval_metrics", record.get("measures", {})) or {})
+
+
 def by_problem(
     records: Iterable[Record], num_samples: int | None = None
 ) -> dict[str, list[Record]]:
     """Return the responses to each problem by uid, ordered by sample.
 
-    With ``num_samples``, the first so many of each. Of a sample that is there twice, the first
-    counts; problems stand in the order in which they first appear.
+    With ``num_samples``, at most so many of each. The first of repeated samples counts; problems
+    stand in the order in which they first appear.
     """
     found: dict[str, dict[int, Record]] = {}
     for record in records:
@@ -54,7 +62,7 @@ def read_evaluation(path: Path, key: str = "run") -> list[Record]:
     those of its last evaluation.
 
     Raises:
-        ValueError: if a line is no record; ``key`` is what the error calls the file.
+        ValueError: if a line is no record; ``key`` names the file in the error.
     """
     last: list[Record] = []
     of: tuple[str, int] | None = None

@@ -1,15 +1,15 @@
-"""From the responses of an evaluation to its numbers: one dictionary, which JSON holds whole."""
+"""The report of an evaluation: every number, as a dictionary that JSON can hold."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 
-from r1lit.jsonl import Record
+from r1lit.evaluation.records import eval_metrics_in
+from r1lit.jsonl import Record, defined
 from r1lit.metrics import Graded, accuracy, elo_rating, lengths, mean, share_right, with_error
 from r1lit.problems import Status
 
@@ -28,10 +28,10 @@ def summarise(
 
     - ``pass_at_1``: mean over problems of the share of right responses, with its standard error
       and 95 % interval over problems;
-    - ``pass_at_k`` and ``cons_at_k``: by k from 1 to the samples drawn, each with its interval;
-    - ``mean_value``: the mean of the verdicts' values, which differs where part of an answer pays;
+    - ``pass_at_k`` and ``cons_at_k``: by k from 1 to the number of samples, each with its interval;
+    - ``mean_value``: the mean of the verdicts' values, not pass@1 if partly right answers count;
     - ``response_length``: in tokens; ``truncated``: the share cut at the token limit;
-    - ``measures``: the mean of each measure, such as format and language consistency;
+    - ``eval_metrics``: the mean of each, such as format and language consistency;
     - ``verdicts``: how many of each status, and ``reasons``: the commonest of those not right;
     - ``by``: pass@1 by each key of ``group_by``;
     - ``elo`` with ``rating``, the group that holds a problem's Codeforces rating (`elo_rating`);
@@ -41,7 +41,7 @@ def summarise(
 
     Args:
         groups: the k responses to each problem, by uid, in the problems' order.
-        settings: what the responses depend on, taken over as it is.
+        settings: what the responses depend on, copied into the report.
         group_by: keys of the records' ``groups``.
         rating: one of these keys, or None.
         seed: of the bootstrap.
@@ -62,7 +62,7 @@ def summarise(
         "mean_value": mean([r["value"] for r in records]),
         "response_length": lengths([g for group in graded.values() for g in group]),
         "truncated": mean([not r["finished"] for r in records]),
-        "measures": _mean_measures(records),
+        "eval_metrics": _mean_eval_metrics(records),
         "verdicts": {s: Counter(r["status"] for r in records)[s] for s in get_args(Status)},
         "reasons": _reasons(records),
         "by": {key: _by_group(groups, key, seed) for key in ("source", *group_by)},
@@ -77,10 +77,10 @@ def _share(group: Group) -> float:
     return share_right([Graded.read(record) for record in group])
 
 
-def _mean_measures(records: Group) -> dict[str, float]:
+def _mean_eval_metrics(records: Group) -> dict[str, float]:
     values: dict[str, list[float]] = {}
-    for record in records:  # a training run's have rewards instead
-        for name, value in record.get("measures", {}).items():
+    for record in records:
+        for name, value in eval_metrics_in(record).items():
             values.setdefault(name, []).append(value)
     return {name: mean(own) for name, own in values.items()}
 
@@ -116,11 +116,11 @@ def _elo(groups: Mapping[str, Group], rating: str, seed: int) -> dict[str, Any]:
     if not rated:
         raise ValueError(f"rating: no problem has a {rating!r}")
     random = np.random.default_rng(seed)
-    drawn = []
+    resampled = []
     for _ in range(200):
         picked = [rated[i] for i in random.integers(0, len(rated), len(rated))]
-        drawn.append(elo_rating(*map(list, zip(*picked, strict=True))))
-    low, high = np.percentile(drawn, [2.5, 97.5])
+        resampled.append(elo_rating(*map(list, zip(*picked, strict=True))))
+    low, high = np.percentile(resampled, [2.5, 97.5])
     return {
         "value": elo_rating(*map(list, zip(*rated, strict=True))),
         "low": float(low),
@@ -128,14 +128,3 @@ def _elo(groups: Mapping[str, Group], rating: str, seed: int) -> dict[str, Any]:
         "num_problems": len(rated),
         "method": "maximum likelihood over independent problems, not simulated contests",
     }
-
-
-def defined(value: Any) -> Any:
-    """Return ``value`` with None for every number that is not finite, which JSON cannot hold."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: defined(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [defined(v) for v in value]
-    return value

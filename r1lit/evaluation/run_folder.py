@@ -1,7 +1,7 @@
-"""The folder of one evaluation: what it was asked, every response, and the report.
+"""The folder of one evaluation: its settings, responses and report.
 
-settings.json     what the responses depend on; another evaluation may not mix with it
-responses.jsonl   one line a response, in the order in which they ended
+settings.json     what the responses depend on; other settings are refused
+responses.jsonl   one line a response, in the order in which they finished
 report.json       every number
 report.md         the same as a table
 """
@@ -22,21 +22,29 @@ from r1lit.problems import Problem
 
 
 class RunFolder:
-    """Reads and writes the folder at ``dirpath``."""
+    """Reads and writes the folder at ``dirpath``, or the run folder ``run`` if that is None.
 
-    def __init__(self, dirpath: str) -> None:
-        self.path = Path(dirpath)
-        self.lines = JSONLFile(self.path / "responses.jsonl", "dirpath")
+    Raises:
+        ValueError: if that is none either: the working directory stands for it.
+    """
+
+    def __init__(self, dirpath: str | None, run: str = ".") -> None:
+        if dirpath is None and Path(run).resolve() == Path.cwd():
+            raise ValueError(
+                "run: null, but an evaluation writes to the run folder; name one, as runs/mine"
+            )
+        self.path = Path(dirpath or run)
+        self.responses = JSONLFile(self.path / "responses.jsonl", "dirpath")
         self._lock: FileLock | None = None
 
     def open(self, settings: Mapping[str, Any]) -> None:
-        """Begin, or go on: check the settings of what is there and drop a torn last line.
+        """Begin or continue: check the settings on disk and drop a torn last line.
 
-        The folder is this process's alone until ``close``, or until the process ends.
+        The folder is locked for this process until ``close``, or until the process ends.
 
         Raises:
-            ValueError: naming the settings in which the responses that are there differ, or if
-                another process is at work in the folder.
+            ValueError: naming the settings that differ from those on disk, or if another process
+                has locked the folder.
         """
         self._take()
         try:
@@ -47,7 +55,7 @@ class RunFolder:
 
     def _go_on(self, settings: dict[str, Any]) -> None:
         path = self.path / "settings.json"
-        if path.is_file() and self.lines.path.is_file() and self.lines.path.stat().st_size:
+        if path.is_file() and self.responses.path.is_file() and self.responses.path.stat().st_size:
             saved = json.loads(path.read_text())
             differ = sorted(k for k in {*saved, *settings} if saved.get(k) != settings.get(k))
             if differ:
@@ -56,11 +64,11 @@ class RunFolder:
                     + ", ".join(f"{k} was {saved.get(k)} and is {settings.get(k)}" for k in differ)
                     + "; name another dirpath, or remove it"
                 )
-        self.lines.cut_torn_line()
+        self.responses.cut_torn_line()
         self._replace("settings.json", json.dumps(settings, indent=1) + "\n")
 
     def close(self) -> None:
-        """Let other processes have the folder."""
+        """Unlock the folder."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -82,7 +90,7 @@ class RunFolder:
         self._lock = lock
 
     def done(self, prompts: Mapping[str, str]) -> dict[str, set[int]]:
-        """Return the samples that are there, by uid of their problem.
+        """Return the samples on disk, by uid of their problem.
 
         Args:
             prompts: the digest of each problem's prompt, by uid.
@@ -91,7 +99,7 @@ class RunFolder:
             ValueError: if a response answers another prompt than its problem has now.
         """
         found: dict[str, set[int]] = {}
-        for record in self.lines.read():
+        for record in self.responses.read():
             uid = record["uid"]
             if uid in prompts:
                 if record["prompt"] != prompts[uid]:
@@ -110,19 +118,19 @@ class RunFolder:
             ValueError: if one is missing.
         """
         wanted = {problem.uid for problem in problems}
-        found = by_problem((r for r in self.lines.read() if r["uid"] in wanted), num_samples)
+        found = by_problem((r for r in self.responses.read() if r["uid"] in wanted), num_samples)
         missing = len(wanted) * num_samples - sum(map(len, found.values()))
         if missing:
-            raise ValueError(f"dirpath: {self.lines.path} lacks {missing} responses; run again")
+            raise ValueError(f"dirpath: {self.responses.path} lacks {missing} responses; run again")
         return {problem.uid: found[problem.uid] for problem in problems}
 
     def write_report(self, report: Mapping[str, Any], markdown: str) -> None:
-        """Write both tables."""
+        """Write report.json and report.md."""
         self._replace("report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
         self._replace("report.md", markdown)
 
     def _replace(self, name: str, content: str) -> None:
-        """Write a file so that a kill leaves the old one or the new one, whole."""
+        """Write a file atomically."""
         try:
             replace_file(self.path / name, content.encode())
         except OSError as error:

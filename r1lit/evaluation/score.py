@@ -1,10 +1,10 @@
-"""``r1lit-score``: verdicts about responses that some other system wrote.
+"""``r1lit-score``: grades responses that some other system wrote.
 
     r1lit-score IN.jsonl --verifier math --output OUT.jsonl
     r1lit-score IN.jsonl --verifier math --output OUT.jsonl --group-by question
 
-Each input line is a JSON object with ``response`` and what its verifier needs (`r1lit.evaluation
-.needs`). Each output line, in the same order, has
+Each input line is a JSON object with ``response`` and what its verifier needs (``NEEDS`` in
+`r1lit.evaluation.scoring_input`). Each output line, in the same order, has
 
 uid        the input line's own, or its number
 value      0 to 1; null if the line cannot be used
@@ -16,8 +16,7 @@ input      a digest of the line, the verifier and its options
 
 A line that cannot be used is skipped and counted, or ends the command (``--on-error fail``).
 Lines are written as they are graded. Run again, the command checks by their digests that the lines
-in OUT belong to the first lines of IN, passes over those, and goes on behind them. Blank lines are
-passed over.
+in OUT belong to the first lines of IN, skips those, and continues. Blank lines are ignored.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ from tqdm.auto import tqdm
 from r1lit import console
 from r1lit.atomic import replace_file
 from r1lit.evaluation.markdown import accuracy_rows
-from r1lit.evaluation.needs import NEEDS
-from r1lit.evaluation.report import defined
 from r1lit.evaluation.scoring import SKIPPED, Item, Scoring, as_record
-from r1lit.jsonl import JSONLFile, Record
+from r1lit.evaluation.scoring_input import NEEDS
+from r1lit.jsonl import JSONLFile, Record, defined
 from r1lit.metrics import Graded, accuracy, mean, standard_error
 from r1lit.problems import Problem, Status
 from r1lit.verifiers import Grader, default_verifiers
@@ -53,7 +51,7 @@ QUICK_S, SLOW_S = 0.5, 4.0
 
 @dataclass(kw_only=True)
 class Totals:
-    """What all lines of the output add up to; ``groups`` are responses by problem."""
+    """Totals of the output's lines; ``groups`` are responses by problem."""
 
     values: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)

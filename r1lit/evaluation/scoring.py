@@ -1,4 +1,4 @@
-"""From the lines that another system wrote to the lines of their verdicts."""
+"""Grades the lines that another system wrote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from r1lit.evaluation.needs import problem_of, response_of
+from r1lit.evaluation.scoring_input import problem_of, response_of
 from r1lit.jsonl import Record, parse_object
 from r1lit.problems import Problem, Verdict
 from r1lit.verifiers import Grader

@@ -1,4 +1,4 @@
-"""Grades and writes responses in a thread of its own, while others are still generated."""
+"""Grades and writes responses in its own thread, while others are still generated."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class Ungraded:
 
 
 class ResponseWriter:
-    """Takes completions from any thread, grades them in the order they come and appends lines.
+    """Takes completions from any thread, grades them in order of arrival and appends lines.
 
-    An error of the grading (a verifier that fails, a full disk) is raised by the next ``add`` and
-    on leaving the context. Leaving it waits for what has been added, even after an error elsewhere:
-    a response that was generated is kept.
+    An error in its thread (a verifier that fails, a full disk) is raised by the next ``add`` and
+    on leaving the context. Leaving it waits until every completion added is written, even after an
+    error elsewhere.
     """
 
     def __init__(
         self,
-        lines: JSONLFile,
+        responses: JSONLFile,
         grader: Grader,
         eval_metrics: Sequence[RewardFunction],
         tokenizer: PreTrainedTokenizerBase,
         bar: tqdm,
     ) -> None:
-        self._lines = lines
+        self._responses = responses
         self._grader = grader
         self._eval_metrics = eval_metrics
         self._tokenizer = tokenizer
@@ -75,7 +75,7 @@ class ResponseWriter:
             raise self._failure
 
     def add(self, ungraded: Sequence[Ungraded]) -> None:
-        """Hand completions over."""
+        """Queue completions."""
         if self._failure is not None:
             raise self._failure
         for one in ungraded:
@@ -88,14 +88,14 @@ class ResponseWriter:
             if not batch or self._failure is not None:
                 continue
             try:
-                self._lines.append(self._records(batch))
+                self._responses.append(self._records(batch))
             except BaseException as error:  # carried to the thread that generates, and raised there
                 self._failure = error
             else:
                 self._bar.update(len(batch))
 
     def _take(self) -> tuple[list[Ungraded], bool]:
-        """Wait for a completion, and take those that wait behind it."""
+        """Wait for a completion; return all that are queued, and whether the queue has ended."""
         batch: list[Ungraded] = []
         item = self._waiting.get()
         while item is not None:
@@ -127,8 +127,8 @@ class ResponseWriter:
                 **response_record(response, one.sample),
                 "groups": dict(one.groups),
                 "prompt": one.prompt,
-                "judge_seconds": round(response.verdict.seconds, 6),
-                "measures": own,
+                "grade_seconds": round(response.verdict.seconds, 6),
+                "eval_metrics": own,
             }
             for one, response, own in zip(batch, responses, scores, strict=True)
         ]

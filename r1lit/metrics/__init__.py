@@ -1,4 +1,4 @@
-"""Numbers about responses: accuracy, how sure it is, reflection words, language consistency.
+"""Metrics of responses: accuracy and its errors, reflection words, language consistency.
 
 The torchmetric `r1lit.metrics.majority_vote.MajorityVote` is imported from its own file: torch
 takes seconds to import.
@@ -25,24 +25,29 @@ from r1lit.metrics.intervals import (
 from r1lit.metrics.language import language_of
 from r1lit.metrics.language_consistency import language_consistency
 from r1lit.metrics.reflection import REFLECTION_WORDS, count_reflection_words
+from r1lit.metrics.students_t import Shift, holm, paired_shift, welch_shift
 
 __all__ = [
     "REFLECTION_WORDS",
     "Difference",
     "Graded",
+    "Shift",
     "accuracy",
     "bootstrap_intervals",
     "cons_at_k",
     "count_reflection_words",
     "elo_rating",
+    "holm",
     "language_consistency",
     "language_of",
     "lengths",
     "mean",
     "mean_and_error",
     "paired_difference",
+    "paired_shift",
     "pass_at_k",
     "share_right",
     "standard_error",
+    "welch_shift",
     "with_error",
 ]

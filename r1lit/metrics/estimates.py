@@ -1,10 +1,10 @@
-"""The numbers of an evaluation, from graded responses: pass@k, cons@k, errors, intervals, lengths.
+"""pass@k, cons@k, errors, intervals and lengths of graded responses.
 
 Every table and curve takes them from here: ``r1lit test``, validation while training,
 ``r1lit-score`` and the experiments.
 
-Errors and intervals take one number a problem and speak of another draw of *problems*: responses
-to one problem are not independent draws, so they are averaged first.
+Errors and intervals are over problems, from one number a problem: responses to one problem are not
+independent, so they are averaged first.
 
     P problems   K columns, one for each k
 """
@@ -23,7 +23,7 @@ from r1lit.problems import Response
 
 
 class Graded(NamedTuple):
-    """What the numbers need to know of a graded response.
+    """The fields of a graded response that the metrics need.
 
     ``vote`` is the key under which majority vote counts the answer; None casts no vote.
     ``num_tokens`` is None where the length is not known.
@@ -36,13 +36,13 @@ class Graded(NamedTuple):
 
     @classmethod
     def of(cls, response: Response) -> Graded:
-        """Return that of a response; right is a verdict of value 1."""
+        """Return those of a response; right is a verdict of value 1."""
         verdict = response.verdict
         return cls(verdict.value == 1.0, verdict.canonical, response.num_tokens, response.finished)
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Graded:
-        """Return that of a line of ``responses.jsonl``."""
+        """Return those of a line of ``responses.jsonl``."""
         return cls(
             float(record["value"]) == 1.0,
             record["canonical"],
@@ -157,7 +157,7 @@ def cons_at_k(group: Group) -> list[float]:
     - For k below n, the value is the expectation over all C(n, k) subsets of the samples, exactly
       (not over a sample of subsets), so it does not depend on their order.
 
-    A key is worth the share of its voters that are right, which is 0 or 1 when a verifier judges
+    A key is worth the share of its voters that are right, which is 0 or 1 when a verifier grades
     equal answers alike. So cons@1 is pass@1 (as long as every right response casts a vote) and
     cons@n the plain vote.
 

@@ -1,4 +1,4 @@
-"""How sure a mean over problems is: standard error, bootstrap interval, two runs in pairs.
+"""Standard error and bootstrap interval of a mean over problems; the difference of two runs.
 
 What is random is a function of ``seed`` alone, so a table can be made again to the last digit.
 
@@ -62,7 +62,7 @@ def bootstrap_intervals(
 def _resampled_means(
     values_PK: np.ndarray, random: np.random.Generator, num_resamples: int
 ) -> np.ndarray:
-    """Return ``means_RK``: a resample is how often each problem was drawn, times the values."""
+    """Return ``means_RK``: each problem's count in a resample, times the values."""
     num_problems = len(values_PK)
     chunks, left = [], num_resamples
     while left:
@@ -100,13 +100,13 @@ def paired_difference(
     seed: int = 0,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Difference:
-    """Compare two runs on the same problems, one number a problem each, aligned.
+    """Return the difference of two runs, from one number a problem each, aligned.
 
     The interval is the percentile bootstrap of the mean difference over problems. The p-value is
     that of the paired permutation test: were the runs alike, each problem's difference could as
     well have the other sign. It is the share of sign patterns whose mean is at least as far from 0:
-    of all 2^n where at most 16 problems differ, else of ``num_resamples`` drawn ones, the observed
-    one counted in ((hits + 1) / (drawn + 1)), so it is never 0.
+    of all 2^n where at most 16 problems differ, else of ``num_resamples`` random ones, with the
+    observed one counted, (hits + 1) / (num_resamples + 1), so it is never 0.
 
     Three problems on which A wins by 1 leave two of eight patterns as far out:
 

@@ -1,4 +1,4 @@
-"""The language a question is asked in, the same in every process."""
+"""The language of a question, the same in every process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SCRIPTS_OF = {
 """The scripts each language is written in, by its ISO 639-1 code."""
 
 MOST_SPOKEN = {"Latin": "en", "Cyrillic": "ru", "Arabic": "ar", "Devanagari": "hi"}
-"""What a text too short to tell is taken for, in scripts of several languages."""
+"""The language of a text that is too short to tell, in scripts of several languages."""
 
 MIN_WORDS = 4
 MIN_PROBABILITY = 0.95

@@ -23,7 +23,7 @@ class MajorityVote(Metric):
       of the per-problem shares over sqrt(num_problems); NaN for a single problem. It says how far
       another draw of *problems* would land; responses to one problem are not independent draws;
     - ``pass_at_<k>`` and ``cons_at_<k>`` for all k = 1..n (see `pass_at_k`, `cons_at_k`);
-    - ``num_problems``, and ``num_samples``, the n drawn for each problem.
+    - ``num_problems``, and ``num_samples``, the n responses to each problem.
 
     States are one row a problem and are concatenated over ranks.
     """
@@ -46,7 +46,7 @@ class MajorityVote(Metric):
         if self.cons and self.cons[0].shape[1] != rollout.group_size:
             raise ValueError(
                 f"group_size={rollout.group_size} differs from {self.cons[0].shape[1]} in an "
-                "earlier update: draw as many responses for every problem of an evaluation"
+                "earlier update: an evaluation has as many responses to every problem"
             )
         groups = [[Graded.of(response) for response in group] for group in rollout.groups()]
         num_right = [sum(graded.right for graded in group) for group in groups]

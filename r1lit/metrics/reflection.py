@@ -1,4 +1,4 @@
-"""The words by which R1's paper measures reflection."""
+"""R1's reflection words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHINESE = {
     "评估": "evaluate",
     "检查": "check",
 }
-"""What counts as which word in a chain that mixes languages; the paper lists English words only."""
+"""Chinese words by the English one that they count as; the paper lists English words only."""
 
 _WORD = re.compile(r"\b(" + "|".join(REFLECTION_WORDS) + r")\b|" + "|".join(CHINESE), re.IGNORECASE)
 

@@ -1,4 +1,4 @@
-"""How good a reward model is: accuracy, calibration, and what length alone would tell.
+"""Metrics of a reward model: accuracy, calibration, and a baseline by length alone.
 
 N examples   K rows of an example (2 of a pair, chosen first; 1 of a labelled response)
 
@@ -24,7 +24,7 @@ Report = dict[str, Any]
 def pair_report(
     reward_NK: np.ndarray, length_NK: np.ndarray, groups: Sequence[str], longer_is_better: bool
 ) -> Report:
-    """Return what held-out pairs say of a pairwise reward model.
+    """Return the metrics of a pairwise reward model on held-out pairs.
 
     A pair is right when the chosen response has the higher reward; a tie counts one half. Its
     predicted probability is sigma of the difference. For calibration a pair counts in both orders,
@@ -69,7 +69,7 @@ def label_report(
     groups: Sequence[str],
     longer_is_safer: bool,
 ) -> Report:
-    """Return what held-out labelled responses say of a point-wise reward model.
+    """Return the metrics of a point-wise reward model on held-out labelled responses.
 
     A response is right when it is safe and its reward (the log-odds of safe) above 0, or neither.
     AUROC is the chance that a safe response has a higher reward than an unsafe one; its standard
@@ -97,7 +97,7 @@ def label_report(
 
 
 def prefers_longer(lengths: Sequence[Sequence[int]], labels: Sequence[float]) -> bool:
-    """Return whether longer is better by the training examples: the one thing length can tell.
+    """Return whether longer is better in the training examples.
 
     Of pairs, a logistic regression on the difference in length without intercept (the order of a
     pair is an accident) decides by the sign of its slope, which is that of the summed differences

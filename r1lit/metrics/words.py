@@ -66,7 +66,7 @@ _NO_WORD = {
     "": re.compile(r"(?<![A-Za-z0-9_])[A-Za-z]*+[0-9][A-Za-z0-9]*+"),
     "_": re.compile(r"(?<![A-Za-z0-9_])[A-Za-z]++(?:_[A-Za-z0-9]++)++"),
 }
-"""What is in no language, by a character that it cannot be without; in this order."""
+"""Patterns of text in no language, by a character that they must contain; in this order."""
 
 _ASCII_WORD = re.compile(r"[A-Za-z]++(?:'[A-Za-z]++)*+")
 _NOT_LATIN = regex.compile(r"[\p{L}--\p{Script=Latin}]", regex.V1)

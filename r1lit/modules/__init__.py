@@ -5,9 +5,11 @@ from r1lit.modules.distillation import DistillationModule
 from r1lit.modules.evaluation import EvaluationModule
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.reward import RewardModule
+from r1lit.modules.schedule import CosineOverRun
 from r1lit.modules.sft import SFTModule
 
 __all__ = [
+    "CosineOverRun",
     "DistillationModule",
     "EvaluationModule",
     "GRPOModule",

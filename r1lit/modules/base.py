@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -23,9 +22,10 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PretrainedConfig
 
-from r1lit.cpu.in_place import in_place_gradients
-from r1lit.cpu.machine import has_fast_bfloat16, keep_freed_memory
+from r1lit.devices import backend
 from r1lit.modules.gradients import clip_gradients, gradient_norm
+from r1lit.modules.process import process_settings
+from r1lit.modules.schedule import CosineOverRun
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 
 
@@ -36,7 +36,8 @@ class PolicyModule(LightningModule):
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
-        optimizer: makes the optimiser from the policy's parameters.
+        optimizer: makes the optimiser from the policy's parameters; ``torch.optim.AdamW`` if left
+            out (as a default value its settings would stay with another class).
         lr_scheduler: makes the scheduler from the optimiser; stepped after every update.
         from_scratch: take only architecture and tokenizer from ``policy``, with fresh weights.
         dtype: of the weights; ``float32`` unless memory is short.
@@ -55,7 +56,7 @@ class PolicyModule(LightningModule):
     def __init__(
         self,
         policy: str,
-        optimizer: OptimizerCallable = torch.optim.AdamW,
+        optimizer: OptimizerCallable | None = None,
         lr_scheduler: LRSchedulerCallable | None = None,
         *,
         from_scratch: bool = False,
@@ -79,8 +80,9 @@ class PolicyModule(LightningModule):
         self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
         self.seed = seed
-        self._make_optimizer = optimizer
+        self._make_optimizer = optimizer or torch.optim.AdamW
         self._make_lr_scheduler = lr_scheduler
+        self._saved_groups: list[Any] = []
         self._loading = {
             "from_scratch": from_scratch,
             "dtype": dtype,
@@ -89,6 +91,8 @@ class PolicyModule(LightningModule):
             "trust_remote_code": trust_remote_code,
         }
         self.register_buffer("iteration", torch.tensor(0))
+
+    configure_callbacks = process_settings
 
     def setup(self, stage: str) -> None:
         """Refuse strategies and precisions under which updates or rollouts cannot work."""
@@ -102,19 +106,12 @@ class PolicyModule(LightningModule):
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
                 " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
             )
-        gc.collect()
-        gc.freeze()  # what is there stays: the worker need not look at it in every update
-        if self.trainer.strategy.root_device.type == "cpu":
-            keep_freed_memory()
-            if self.trainer.precision == "bf16-mixed" and not has_fast_bfloat16():
-                rank_zero_warn(
-                    "precision: bf16-mixed is slow on this CPU, which has no instructions for"
-                    " bfloat16; --trainer.precision 32-true is faster"
-                )
-
-    def teardown(self, stage: str) -> None:
-        """Show the worker again what ``setup`` took out of its sight."""
-        gc.unfreeze()
+        is_fast = backend(self.trainer.strategy.root_device).has_fast_bfloat16
+        if self.trainer.precision == "bf16-mixed" and not is_fast:
+            rank_zero_warn(
+                "precision: bf16-mixed is slow on this CPU, which has no instructions for"
+                " bfloat16; --trainer.precision 32-true is faster"
+            )
 
     @property
     def data(self) -> Any:
@@ -140,12 +137,79 @@ class PolicyModule(LightningModule):
     def _load_model(self) -> torch.nn.Module:
         return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
 
-    def configure_optimizers(self):
-        """Make the optimiser, and the scheduler if there is one."""
+    def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
+        """Return the policy's optimiser, and its scheduler if there is one, each in a list.
+
+        A subclass that trains another model beside the policy appends that one's.
+        """
         optimizer = self._make_optimizer(self.policy.parameters())
-        if self._make_lr_scheduler is None:
-            return optimizer
-        return [optimizer], [self._make_lr_scheduler(optimizer)]
+        for saved, group in zip(self._saved_groups, optimizer.param_groups, strict=False):
+            lacking = {*group} - {*saved} - {"initial_lr"}  # some add settings in training
+            if lacking:
+                raise ValueError(
+                    f"ckpt_path: the checkpoint is of another optimizer than"
+                    f" {type(optimizer).__name__}: {', '.join(sorted(lacking))}"
+                    " are not among its settings; resume with the one it was written with"
+                )
+        make = self._make_lr_scheduler
+        return [optimizer], [] if make is None else [make(optimizer)]
+
+    def on_train_start(self) -> None:
+        """Tell schedulers that fall over the run how long it is.
+
+        Raises:
+            ValueError: if there are several optimisers, whose updates have gradients of their own,
+                under DDP that waits for those of all weights.
+        """
+        model = self.trainer.strategy.model
+        waits = isinstance(model, DistributedDataParallel) and not model.find_unused_parameters
+        if waits and isinstance(self.optimizers(), list):
+            raise ValueError(
+                "strategy: ddp expects gradients of all weights in each update, and this model has"
+                " several optimisers; use ddp_find_unused_parameters_true"
+            )
+        for config in self.trainer.lr_scheduler_configs:
+            if isinstance(config.scheduler, CosineOverRun):
+                config.scheduler.num_updates = self._num_updates()
+
+    def _num_updates(self) -> int:
+        """Return the updates of the whole run, which the data and ``max_epochs`` decide."""
+        plan = getattr(self, "plan", None)
+        an_iteration = 1 if plan is None else plan.updates_per_iteration
+        epochs, steps = self.trainer.max_epochs or -1, self.trainer.max_steps
+        updates = self.trainer.num_training_batches * an_iteration * epochs
+        updates = min(count for count in (updates, steps, math.inf) if count >= 0)
+        if not math.isfinite(updates):
+            raise ValueError(
+                "trainer.max_epochs: without one the run has no end, towards which CosineOverRun"
+                " could fall; set it"
+            )
+        return max(int(updates), 1)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint of another policy, in one line.
+
+        Raises:
+            ValueError: naming a weight that differs, and how many others do.
+        """
+        if not self.strict_loading:
+            return
+        own = {name: tuple(value.shape) for name, value in self.state_dict().items()}
+        saved = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
+        differ = [n for n in sorted({*own, *saved}) if own.get(n) != saved.get(n)]
+        if differ:
+            name = differ[0]
+            was, now = saved.get(name, "not there"), own.get(name, "not there")
+            raise ValueError(
+                f"ckpt_path: the checkpoint is of another policy than {self.policy_path}: {name}"
+                f" was {was} and is {now}, {len(differ) - 1} others differ; resume with the policy"
+                " and objective that it was written with, or begin again in another folder"
+            )
+        self._saved_groups = [
+            group.keys()
+            for state in checkpoint.get("optimizer_states", [])
+            for group in state["param_groups"]
+        ]
 
     def check_iteration(self, batch_iteration: int) -> None:
         """Stop when batch and module disagree about where the run is: a wrong resume."""
@@ -157,17 +221,20 @@ class PolicyModule(LightningModule):
 
     def make_update(
         self,
-        optimizer: LightningOptimizer | list[LightningOptimizer],
+        optimizer: LightningOptimizer,
         losses: Sequence[Callable[[], Tensor]],
+        max_grad_norm: float | None = None,
     ) -> tuple[float, float]:
-        """Make one update: backward through every micro-batch's loss, clip, step.
+        """Make one update with one optimiser: backward through the losses, clip, step.
 
         The losses add up: each already carries its share of the minibatch. Gradients are
         synchronised between ranks only with the last of them.
 
         Args:
-            optimizer: of ``self.optimizers()``; a module with a critic has one for each.
+            optimizer: one of ``self.optimizers()``. Its parameters alone are cleared, clipped and
+                stepped, with the schedulers that are its own.
             losses: what computes each micro-batch's loss; called in order.
+            max_grad_norm: the module's if left out.
 
         Returns:
             The minibatch's loss, and its gradient norm before clipping.
@@ -175,22 +242,21 @@ class PolicyModule(LightningModule):
         Raises:
             ValueError: if the loss or the gradient is not finite; this update is not made then.
         """
-        assert not isinstance(optimizer, list), "an update is of one optimiser"
         optimizer.zero_grad()
-        alone = isinstance(self.trainer.strategy, SingleDeviceStrategy)
+        alone, own = isinstance(self.trainer.strategy, SingleDeviceStrategy), backend(self.device)
         total = torch.tensor(0.0, dtype=torch.float64)
         for index, loss_of in enumerate(losses):
-            with self._sync(last=index + 1 == len(losses)), in_place_gradients(alone):
+            with self._sync(last=index + 1 == len(losses)), own.in_place_gradients(alone):
                 loss = loss_of()
                 total = total.to(loss.device) + loss.detach().double()
                 self.manual_backward(loss)
         norm = gradient_norm(optimizer.optimizer)
         loss_value, norm_value = float(total), float(norm)
-        # the gradient is the same on all ranks, so they stop together
-        self._refuse_non_finite("gradient norm", norm_value)
+        self._refuse_non_finite("gradient norm", norm_value)  # the same on all ranks
         self._refuse_non_finite("loss", loss_value)
-        if self.max_grad_norm:
-            clip_gradients(optimizer.optimizer, self.max_grad_norm, norm)
+        max_norm = self.max_grad_norm if max_grad_norm is None else max_grad_norm
+        if max_norm:
+            clip_gradients(optimizer.optimizer, max_norm, norm)
         optimizer.step()
         schedulers = self.lr_schedulers() or []
         for scheduler in schedulers if isinstance(schedulers, list) else [schedulers]:
@@ -198,11 +264,15 @@ class PolicyModule(LightningModule):
                 scheduler.step()  # type: ignore[call-arg]
         return loss_value, norm_value
 
-    def learning_rate(self) -> float:
-        """Return the next update's learning rate, that of the first optimiser."""
+    @property
+    def policy_optimizer(self) -> LightningOptimizer:
+        """The policy's optimiser, the first."""
         optimizers = self.optimizers()
-        optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
-        return float(optimizer.param_groups[0]["lr"])
+        return optimizers[0] if isinstance(optimizers, list) else optimizers
+
+    def learning_rate(self) -> float:
+        """Return the learning rate of the policy's next update."""
+        return float(self.policy_optimizer.param_groups[0]["lr"])
 
     def _sync(self, *, last: bool):
         model = self.trainer.strategy.model

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows, PromptBatch, Rollout
+from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.loss_accumulator import LossAccumulator
-from r1lit.modules.micro_batches import micro_batches
-from r1lit.modules.plan import BatchPlan
+from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings
 from r1lit.modules.rollouts import outcome_metrics
 from r1lit.modules.sft import SFTModule
@@ -118,8 +118,6 @@ class DistillationModule(SFTModule):
         self.on_policy = on_policy
         self.stored_response = stored_response
 
-    # set-up
-
     def setup(self, stage: str) -> None:
         """Check data, vocabulary and context before any weights are loaded."""
         if stage == "fit" and self.data is not None:
@@ -128,8 +126,6 @@ class DistillationModule(SFTModule):
         if self.teacher is not None:
             check_same_vocabulary(self.tokenizer, self.teacher.tokenizer(), self.teacher.name)
             self._check_teachers_context(self.teacher)
-            if self.data is not None and self.data.documents:
-                self.teacher.check_documents()
         if stage != "fit" or self.data is None or not self.on_policy:
             return
         if self.on_policy < 1:
@@ -175,8 +171,6 @@ class DistillationModule(SFTModule):
             super().on_fit_start()
         elif self.trainer.is_global_zero and self.data is not None:
             self.plan.print(self.data.describe(), self.sampling.max_tokens)
-
-    # one iteration
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Make one update, from rows of documents or from prompts."""
@@ -225,14 +219,12 @@ class DistillationModule(SFTModule):
         started = time.perf_counter()
         num_tokens = self.mean_over_ranks(rollout.mask_BT.sum())
         rows_B = torch.arange(len(rollout.responses), device=rollout.response_BT.device)
-        parts = LossAccumulator()
+        sums = LossAccumulator()
         packed = is_packed(self.policy)
         loss, norm = self.make_update(
-            self.optimizers(),
+            self.policy_optimizer,
             [
-                partial(
-                    parts.share, partial(self._row_losses, rollout, rows_b, drawn_B), num_tokens
-                )
+                partial(sums.share, partial(self._row_losses, rollout, rows_b, drawn_B), num_tokens)
                 for rows_b in micro_batches(
                     rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False
                 )
@@ -248,7 +240,7 @@ class DistillationModule(SFTModule):
             "time/rollout_s": timings.rollout,
             "time/grade_s": timings.grade,
             "time/update_s": time.perf_counter() - started,
-            **parts.metrics("train", num_tokens),
+            **sums.metrics("train", num_tokens),
         }
         self.iteration += 1
         self.log_dict(metrics, batch_size=len(rollout.responses), sync_dist=True)
@@ -257,12 +249,6 @@ class DistillationModule(SFTModule):
     def _row_losses(self, rollout: Rollout, rows_b: Tensor, drawn_B: Tensor) -> dict[str, Tensor]:
         """Return the loss and its parts, summed over the tokens of some rows."""
         assert self.teacher is not None
-        mask_bT = rollout.mask_BT[rows_b]
-        width = int(mask_bT.sum(-1).max())
-        responses = Responses(
-            prompts=[rollout.prompts[row // rollout.group_size] for row in rows_b.tolist()],
-            response_BT=rollout.response_BT[rows_b, :width],
-            mask_BT=mask_bT[:, :width],
-        )
-        given_K = ~drawn_B[rows_b].repeat_interleave(mask_bT.sum(-1))
+        responses = responses_of(rollout, rows_b)
+        given_K = ~drawn_B[rows_b].repeat_interleave(rollout.length_B[rows_b])
         return self._losses(responses, self.teacher.score_responses(responses), given_K)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningModule
 from tqdm.auto import tqdm
 
 from r1lit.batches import Problem, PromptBatch
-from r1lit.cpu.machine import inference_dtype, keep_freed_memory
+from r1lit.devices import inference_dtype
 from r1lit.evaluation.markdown import as_markdown
-from r1lit.evaluation.provenance import commit, policy_fingerprint, versions
+from r1lit.evaluation.provenance import commit, device_name, policy_fingerprint, versions
 from r1lit.evaluation.report import summarise
 from r1lit.evaluation.run_folder import RunFolder
 from r1lit.evaluation.writer import ResponseWriter, Ungraded
+from r1lit.modules.process import process_settings
 from r1lit.policy import Policy, context_length, load_config, load_policy, load_tokenizer
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import (
@@ -28,7 +28,7 @@ from r1lit.rollout import (
     RolloutEngine,
     Sampling,
 )
-from r1lit.verifiers import Grader, check_references, default_verifiers
+from r1lit.verifiers import Grader, check_gold_answers, default_verifiers
 
 SAMPLES_A_PROBLEM = 1 << 16
 R1_SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
@@ -41,16 +41,15 @@ class EvaluationModule(LightningModule):
     """Generates, grades and reports; `r1lit test` runs it on the problems of ``data.test``.
 
     A response is a function of (seed, problem, sample), the same whatever else is generated, and is
-    written to ``<dirpath>/responses.jsonl`` with its verdict when it ends. Run again after an
-    interruption, only the missing responses are generated; so it is when
-    ``data.evaluation.num_samples`` (k) or the number of problems is raised. At the end
-    ``report.json`` and ``report.md`` are written; see `r1lit.evaluation.report`. `r1lit predict`
-    does the same on ``data.predict``.
+    written to ``responses.jsonl`` with its verdict when it ends. Run again after an interruption,
+    only the missing responses are generated; so it is when ``data.evaluation.num_samples`` (k) or
+    the number of problems is raised. At the end ``report.json`` and ``report.md`` are written
+    (`r1lit.evaluation.report`). `r1lit predict` does the same on ``data.predict``.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub. With a server engine its
             tokenizer and configuration are read, and its weights are not.
-        dirpath: the folder of this evaluation.
+        dirpath: the folder of this evaluation; the run folder (``run``) if left out.
         suite: its name, for the tables.
         sampling: how responses are sampled; R1's protocol if left out.
         engine: generates them; in this process, 256 at a time, if left out.
@@ -71,7 +70,7 @@ class EvaluationModule(LightningModule):
     def __init__(
         self,
         policy: str,
-        dirpath: str,
+        dirpath: str | None = None,
         suite: str = "evaluation",
         sampling: Sampling = R1_SAMPLING,
         engine: RolloutEngine | None = None,
@@ -100,13 +99,11 @@ class EvaluationModule(LightningModule):
         self.by = list(by or ())
         self.rating = rating
         self.seed = seed
-        self.folder = RunFolder(dirpath)
+        self.dirpath = dirpath
+        self._folder: RunFolder | None = None
         self.report: dict[str, Any] | None = None
-        self._loading = {
-            "dtype": dtype,
-            "attention": attention,
-            "trust_remote_code": trust_remote_code,
-        }
+        self._loading: dict[str, Any] = {"dtype": dtype, "attention": attention}
+        self._loading |= {"trust_remote_code": trust_remote_code}
         self._done: dict[str, set[int]] = {}
 
     @property
@@ -114,7 +111,14 @@ class EvaluationModule(LightningModule):
         """The most tokens the policy attends over, if it says."""
         return context_length(self.policy_config)
 
-    # set-up
+    @property
+    def folder(self) -> RunFolder:
+        """Where the evaluation writes: ``dirpath``, or the run folder."""
+        if self._folder is None:
+            self._folder = RunFolder(self.dirpath, self.trainer.default_root_dir)
+        return self._folder
+
+    configure_callbacks = process_settings
 
     def setup(self, stage: str) -> None:
         """Check everything that can be checked before a response is generated."""
@@ -123,8 +127,6 @@ class EvaluationModule(LightningModule):
                 f"model: EvaluationModule generates and grades: test or predict, not {stage}"
             )
         device = self.trainer.strategy.root_device
-        if device.type == "cpu":
-            keep_freed_memory()
         self._loading["dtype"] = self._loading["dtype"] or inference_dtype(device)
         problems = self._problems()
         uids: set[str] = set()
@@ -141,12 +143,13 @@ class EvaluationModule(LightningModule):
                 f"max_tokens: {self.sampling.max_tokens} after a prompt of {longest} tokens exceeds"
                 f" the policy's context of {limit}; at most {limit - longest} fit"
             )
-        check_references(self.grader, problems, f"data.{self._split()}")
+        _ = self.folder  # refuses to have none
+        check_gold_answers(self.grader, problems, f"data.{self._split()}")
 
     def configure_model(self) -> None:
         """Load the policy, once, where the engine needs it, and bind the engine to it."""
         if self.engine.needs_policy and not hasattr(self, "policy"):
-            self.policy = load_policy(self.policy_path, **self._loading).eval()  # type: ignore[arg-type]
+            self.policy = load_policy(self.policy_path, **self._loading).eval()
         self.engine.bind(self.model_spec())
 
     def model_spec(self) -> ModelSpec:
@@ -202,11 +205,11 @@ class EvaluationModule(LightningModule):
             row: [g for g in range(batch.group_size) if g not in self._done.get(problem.uid, ())]
             for row, problem in enumerate(batch.problems[: batch.num_prompts])
         }
-        places = [(row, g) for row, samples in missing.items() for g in samples]
+        missing_samples = [(row, g) for row, samples in missing.items() for g in samples]
         total = batch.num_prompts * batch.group_size
         bar = tqdm(
             total=total,
-            initial=total - len(places),
+            initial=total - len(missing_samples),
             desc=self.suite,
             unit="response",
             disable=not self.trainer.is_global_zero,
@@ -224,7 +227,7 @@ class EvaluationModule(LightningModule):
         keys = [*self.by, *([self.rating] if self.rating else [])]
 
         def ungraded(index: int, completion: Completion) -> Ungraded:
-            row, g = places[index]
+            row, g = missing_samples[index]
             problem = batch.problems[row]
             return Ungraded(
                 problem=problem,
@@ -234,8 +237,8 @@ class EvaluationModule(LightningModule):
                 groups={key: problem.meta.get(key) for key in keys},
             )
 
-        lines, measures = self.folder.lines, self.eval_metrics
-        with bar, ResponseWriter(lines, self.grader, measures, self.tokenizer, bar) as writer:
+        responses, metrics = self.folder.responses, self.eval_metrics
+        with bar, ResponseWriter(responses, self.grader, metrics, self.tokenizer, bar) as writer:
             self.engine.stream(
                 requests,
                 lambda indices, completions: writer.add(list(map(ungraded, indices, completions))),
@@ -255,7 +258,7 @@ class EvaluationModule(LightningModule):
                 "k": num_samples,
                 "commit": commit(),
                 "versions": versions(),
-                "device": _device_name(self.device) if self.engine.needs_policy else "server",
+                "device": device_name(self.device) if self.engine.needs_policy else "server",
             },
             group_by=self.by,
             rating=self.rating,
@@ -282,18 +285,15 @@ class EvaluationModule(LightningModule):
     def teardown(self, stage: str) -> None:
         """Let the verifiers' worker processes and the folder go."""
         self.grader.close()
-        self.folder.close()
+        if self._folder is not None:
+            self._folder.close()
 
 
 def _sample(problem: Problem, g: int) -> int:
-    """Name sample ``g`` of a problem, whatever other problems there are."""
+    """Return a sample index unique to problem and ``g``, whatever other problems there are."""
     digest = hashlib.blake2b(problem.uid.encode(), digest_size=5).digest()
     return int.from_bytes(digest, "big") * SAMPLES_A_PROBLEM + g
 
 
 def _digest(prompt: Sequence[int]) -> str:
     return hashlib.blake2b(repr(tuple(prompt)).encode(), digest_size=6).hexdigest()
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

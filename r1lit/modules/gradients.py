@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate
 
 
 def each_gradient(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
@@ -16,8 +18,24 @@ def each_gradient(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
 
 
 def gradient_norm(optimizer: torch.optim.Optimizer) -> Tensor:
-    """Return the 2-norm of all gradients together; of sharded ones (DTensor), over all ranks."""
-    norms = [_whole(torch.linalg.vector_norm(g)) for g in each_gradient(optimizer)]
+    """Return the 2-norm of all gradients together; of sharded ones (DTensor), over all ranks.
+
+    Sharded ones take one collective, however many there are (one for each of their meshes).
+    """
+    norms: list[Tensor] = []
+    of_shards: dict[tuple[DeviceMesh, tuple[bool, ...]], list[Tensor]] = defaultdict(list)
+    for gradient in each_gradient(optimizer):
+        if isinstance(gradient, DTensor):
+            assert not any(p.is_partial() for p in gradient.placements), gradient.placements
+            is_whole = tuple(p.is_replicate() for p in gradient.placements)
+            local = torch.linalg.vector_norm(gradient.to_local())
+            of_shards[gradient.device_mesh, is_whole].append(local)
+        else:
+            norms.append(torch.linalg.vector_norm(gradient))
+    for (mesh, is_whole), local_norms in of_shards.items():
+        square = torch.linalg.vector_norm(torch.stack(local_norms)).square()
+        placements = [Replicate() if whole else Partial() for whole in is_whole]
+        norms.append(DTensor.from_local(square, mesh, placements).full_tensor().sqrt())
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.tensor(0.0)
 
 
@@ -28,8 +46,3 @@ def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float, norm: Tens
     if scale < 1.0:
         for gradient in each_gradient(optimizer):
             gradient.mul_(scale.to(gradient.device))
-
-
-def _whole(norm: Tensor) -> Tensor:
-    """Return the norm of a sharded gradient over all of its shards."""
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -15,33 +15,29 @@ from functools import partial
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.modules.micro_batches import micro_batches
-from r1lit.modules.plan import BatchPlan
+from r1lit.modules.batch_plan import BatchPlan
+from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
-from r1lit.policy import LogProbs, Responses, is_packed
+from r1lit.policy import LogProbs, is_packed
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import without_truncated
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 
-LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
-
 
 class GRPOModule(RolloutModule):
     """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
 
     The old policy is the policy that sampled: its log-probs are recorded with the tokens, and how
-    far the training forward is from them before the first update is logged as the mismatch, for
-    which ``correction`` can make up. A reference is kept only when ``objective.beta`` is above 0;
-    it is part of the checkpoint.
+    far the training forward is from them before the first update is logged as the mismatch, which
+    ``correction`` makes up for. A reference is kept, and checkpointed, if ``objective.beta`` > 0.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
@@ -60,7 +56,9 @@ class GRPOModule(RolloutModule):
             (``r1lit.objectives.corrections``); with one, the trainer computes the old log-probs
             itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.
-        grader: decides about them; Countdown and mathematics if left out.
+        grader: decides about them; all of ``default_verifiers`` if left out.
+        dropout: keep the dropout that the policy's configuration asks for. Rollouts are drawn
+            without, so log-probs with it are not those of the old policy.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
@@ -78,6 +76,7 @@ class GRPOModule(RolloutModule):
         correction: Correction | None = None,
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
+        dropout: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -87,20 +86,18 @@ class GRPOModule(RolloutModule):
             validation_sampling=validation_sampling,
             engine=engine,
             grader=grader,
+            dropout=dropout,
             **options,
         )
-        if train_batch_size < 1:
-            raise ValueError(f"train_batch_size: {train_batch_size} is not at least 1")
-        if num_inner_epochs < 1:
-            raise ValueError(f"num_inner_epochs: {num_inner_epochs} is not at least 1")
         self.objective = objective
         self.train_batch_size = train_batch_size
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
         self.mask_truncated = mask_truncated
         self.correction = correction
-
-    # set-up
+        for key in ("train_batch_size", "num_inner_epochs"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}: {getattr(self, key)} is not at least 1")
 
     def setup(self, stage: str) -> None:
         """Check the batch plan before anything is loaded."""
@@ -142,31 +139,21 @@ class GRPOModule(RolloutModule):
         if self.trainer.is_global_zero and self.data is not None:
             self.plan.print(self.data.describe(), self.sampling.max_tokens)
 
-    # one iteration
-
-    def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
+    def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Run one iteration."""
         self.check_iteration(batch.iteration)
         timings = Timings()
-        worker = self.worker(self.sampling, self.seed, self.objective.advantage)
-
-        def collect(rows: range) -> Rollout:
-            return worker.collect(batch, rows, timings)
-
+        worker = self.worker(self.sampling, self.seed, training=True)
+        collect = partial(worker.collect, batch, timings=timings)
         if self.dynamic_sampling:
             rollout, num_dropped = collect_mixed(collect, batch)
         else:
             rollout, num_dropped = collect(range(batch.num_prompts)), 0
         if self.mask_truncated:
             rollout = without_truncated(rollout)
+        tokens = self.tokens_of(rollout, self.sampling)
         started = time.perf_counter()
-        metrics = self._maximise(rollout)
-        if metrics["train/mismatch/mean_abs"] > LARGE_MISMATCH:
-            rank_zero_warn(
-                f"train/mismatch/mean_abs is above {LARGE_MISMATCH}: the log-probs of the rollout,"
-                " which stand for the old policy, are not those of the training forward; set the"
-                " trainer's precision or the model's dtype higher"
-            )
+        rollout, metrics = self._maximise(rollout)
         metrics |= {
             **outcome_metrics(rollout, "train"),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
@@ -178,45 +165,73 @@ class GRPOModule(RolloutModule):
         }
         self.iteration += 1
         self.log_dict(metrics, batch_size=len(rollout.responses), sync_dist=True)
-        return {"rollout": rollout}
+        return {"rollout": rollout, **tokens}
 
-    def _maximise(self, rollout: Rollout) -> dict[str, float]:
-        """Make the iteration's updates; return what to log about them."""
+    def _maximise(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
+        """Make the iteration's updates; return what they learnt from, and what to log."""
         update_metrics = UpdateMetrics()
-        correction_BT = None
         if self.correction is not None:
-            rollout = replace(rollout, logp_old_BT=self._old_log_probs(rollout, update_metrics))
+            logp_old_BT = self._old_log_probs(rollout, update_metrics)
             correction_BT = self.correction.weight_BT(
-                rollout.logp_old_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT
+                logp_old_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT
             )
-        losses, norms = [], []
-        packed, skip = is_packed(self.policy), self.objective.skips_zero_advantage()
+            rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
+        rollout = self.estimate(rollout)
+        logged: dict[str, list[float]] = {}
         for index, rows_b in enumerate(self._minibatches(rollout)):
-            num_tokens = self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum())
-            loss_of = partial(
-                self._loss,
-                rollout,
-                correction_BT=correction_BT,
-                num_rows=float(len(rows_b)),
-                num_tokens=max(num_tokens, 1.0),
-                update_metrics=update_metrics,
-                # the first update alone is computed with the weights that sampled
-                first=index == 0 and self.correction is None,
-            )
-            parts = micro_batches(
-                rollout, rows_b, self.micro_batch_tokens, packed=packed, skip=skip
-            )
-            loss, norm = self.make_update(
-                self.optimizers(), [partial(loss_of, rows_b[part]) for part in parts]
-            )
-            losses.append(loss)
-            norms.append(norm)
-        return {
-            "train/loss": sum(losses) / len(losses),
-            "train/grad_norm": sum(norms) / len(norms),
+            # the first update alone is computed with the weights that sampled
+            first = index == 0 and self.correction is None
+            for name, value in self.update(rollout, rows_b, update_metrics, first=first).items():
+                logged.setdefault(name, []).append(value)
+        return rollout, {
+            **{name: sum(values) / len(values) for name, values in logged.items()},
             "train/learning_rate": self.learning_rate(),
             **update_metrics.metrics(),
         }
+
+    def estimate(self, rollout: Rollout) -> Rollout:
+        """Return the rollout with its advantages.
+
+        A subclass with a critic puts ``value_BT`` into it first. ``logp_old_BT`` and
+        ``loss_mask_BT`` are final here.
+        """
+        return replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
+
+    def update(
+        self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, *, first: bool
+    ) -> dict[str, float]:
+        """Make the update of one minibatch.
+
+        A subclass with a critic adds that one's, by ``make_update`` with its own optimiser.
+
+        Args:
+            rollout: of the iteration, over all of its rows.
+            rows_b: the minibatch's rows.
+            update_metrics: takes what is averaged over tokens.
+            first: whether the weights are still those that sampled.
+
+        Returns:
+            What to log; averaged over the iteration's minibatches.
+        """
+        num_tokens = self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum())
+        loss_of = partial(
+            self._loss,
+            rollout,
+            num_rows=float(len(rows_b)),
+            num_tokens=max(num_tokens, 1.0),
+            update_metrics=update_metrics,
+            first=first,
+        )
+        batches = micro_batches(
+            rollout,
+            rows_b,
+            self.micro_batch_tokens,
+            packed=is_packed(self.policy),
+            skip=self.objective.skips_zero_advantage(),
+        )
+        losses = [partial(loss_of, rows_b[chunk]) for chunk in batches]
+        loss, norm = self.make_update(self.policy_optimizer, losses)
+        return {"train/loss": loss, "train/grad_norm": norm}
 
     @torch.no_grad()
     def _old_log_probs(self, rollout: Rollout, update_metrics: UpdateMetrics) -> Tensor:
@@ -224,11 +239,11 @@ class GRPOModule(RolloutModule):
         logp_BT = torch.zeros_like(rollout.logp_sampler_BT)
         rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
         packed = is_packed(self.policy)
-        for part in micro_batches(
+        for chunk in micro_batches(
             rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False
         ):
-            rows_b = rows_B[part]
-            responses = self._responses(rollout, rows_b)
+            rows_b = rows_B[chunk]
+            responses = responses_of(rollout, rows_b)
             log_probs = LogProbs(temperature=self.sampling.temperature)
             logp_bT = responses.to_rows(self.policy(responses, log_probs).logp_K)
             width = logp_bT.shape[1]
@@ -247,34 +262,23 @@ class GRPOModule(RolloutModule):
             order = permutation(num_rows, self.seed, "rows", rollout.iteration, epoch)
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
-    def _responses(self, rollout: Rollout, rows_b: Tensor) -> Responses:
-        """Return some rows as the policy reads them."""
-        rows = rows_b.tolist()
-        width = max(rollout.responses[row].num_tokens for row in rows)
-        return Responses(
-            prompts=[rollout.prompts[row // rollout.group_size] for row in rows],
-            response_BT=rollout.response_BT[rows_b, :width],
-            mask_BT=rollout.mask_BT[rows_b, :width],
-        )
-
     def _loss(
         self,
         rollout: Rollout,
         rows_b: Tensor,
         *,
-        correction_BT: Tensor | None,
         num_rows: float,
         num_tokens: float,
         update_metrics: UpdateMetrics,
         first: bool,
     ) -> Tensor:
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
-        responses = self._responses(rollout, rows_b)
+        responses = responses_of(rollout, rows_b)
         width = responses.response_BT.shape[1]
         log_probs = LogProbs(temperature=self.sampling.temperature)
         output = self.policy(responses, log_probs)
         logp_bT = responses.to_rows(output.logp_K)
-        logp_ref_bT = None
+        logp_ref_bT, correction_BT = None, rollout.correction_BT
         if self.objective.beta > 0:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import Rollout
+from r1lit.policy import Responses
 
 # attention lays a shared prompt out for each row, which takes this part of the memory that a
 # token of its own would
@@ -37,14 +38,14 @@ def micro_batches(
         chosen = chosen[moving] if bool(moving.any()) else chosen[:1]
     rows = rows_b[chosen].tolist()
     groups = [row // rollout.group_size for row in rows]
-    parts = split_rows(
+    batches = split_rows(
         groups,
         [len(rollout.prompts[group]) for group in groups],
         [rollout.responses[row].num_tokens for row in rows],
         max_tokens,
         packed=packed,
     )
-    return [chosen[torch.tensor(part, device=chosen.device)] for part in parts]
+    return [chosen[torch.tensor(part, device=chosen.device)] for part in batches]
 
 
 def split_rows(
@@ -58,8 +59,8 @@ def split_rows(
     """Split rows into micro-batches of at most ``max_tokens`` tokens, and of at least one row.
 
     Packed, rows of one group stay together; their prompt counts once, and an eighth for each
-    further row. Otherwise rows of like
-    length stay together, longest first, and each counts as long as the longest.
+    further row. Otherwise rows of like length stay together, longest first, and each counts as long
+    as the longest.
 
     >>> split_rows([0, 1, 0], [2, 2, 2], [3, 1, 1], max_tokens=5, packed=True)
     [[0, 2], [1]]
@@ -74,20 +75,31 @@ def split_rows(
     else:
         lengths = [p + r for p, r in zip(prompt_lengths, response_lengths, strict=True)]
         order = sorted(range(len(groups)), key=lambda row: -lengths[row])
-    parts: list[list[int]] = []
+    batches: list[list[int]] = []
     taken = 0
     for row in order:
         if packed:
             # the last token of a response predicts nothing and is not computed
-            shared = bool(parts) and groups[parts[-1][-1]] == groups[row]
+            shared = bool(batches) and groups[batches[-1][-1]] == groups[row]
             tokens = response_lengths[row] - 1
             tokens += prompt_lengths[row] // (PROMPT_COPIES if shared else 1)
         else:
-            tokens = lengths[parts[-1][0]] if parts else lengths[row]
-        if not parts or taken + tokens > max_tokens:
-            parts.append([])
+            tokens = lengths[batches[-1][0]] if batches else lengths[row]
+        if not batches or taken + tokens > max_tokens:
+            batches.append([])
             taken = 0
             tokens = prompt_lengths[row] + response_lengths[row] - packed
-        parts[-1].append(row)
+        batches[-1].append(row)
         taken += tokens
-    return parts
+    return batches
+
+
+def responses_of(rollout: Rollout, rows_b: Tensor) -> Responses:
+    """Return some rows of a rollout as models read them, as wide as the longest of them."""
+    rows = rows_b.tolist()
+    width = max(rollout.responses[row].num_tokens for row in rows)
+    return Responses(
+        prompts=[rollout.prompts[row // rollout.group_size] for row in rows],
+        response_BT=rollout.response_BT[rows_b, :width],
+        mask_BT=rollout.mask_BT[rows_b, :width],
+    )

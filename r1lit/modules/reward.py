@@ -19,9 +19,9 @@ from transformers import PretrainedConfig
 from r1lit.batches import PreferenceBatch
 from r1lit.metrics.reward_models import Report, label_report, pair_report, prefers_longer
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.plan import print_preference_plan
+from r1lit.modules.batch_plan import print_preference_plan
 from r1lit.objectives import RewardObjective
-from r1lit.policy import ScalarModel, load_reward_config, load_reward_model
+from r1lit.policy import ScalarModel, evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
 
 
@@ -114,7 +114,7 @@ class RewardModule(PolicyModule):
         num_examples = self.mean_over_ranks(torch.tensor(len(batch.rows), device=self.device))
         rewards: list[Tensor] = []
         loss, norm = self.make_update(
-            self.optimizers(),
+            self.policy_optimizer,
             [
                 partial(self._share_of_loss, batch, part, num_examples, rewards)
                 for part in self._micro_batches(batch)
@@ -222,11 +222,8 @@ class RewardModule(PolicyModule):
         examples = data.examples.get("reference") or data.examples["train"]
         rows = [row.tolist() for example in examples for row in example.rows]
         rows = rows[:: -(-len(rows) // self.max_reference_rows)]
-        was_training = self.policy.training
-        self.policy.eval()
-        with self.trainer.precision_plugin.forward_context():
+        with evaluating(self.policy), self.trainer.precision_plugin.forward_context():
             rewards = score_rows(self.policy, rows, self.micro_batch_tokens)
-        self.policy.train(was_training)
         settings = {
             MEAN: float(rewards.mean()),
             STD: float(rewards.std(correction=0)),

@@ -1,4 +1,4 @@
-"""Collecting a rollout: completions, verdicts, rewards, advantages.
+"""Collecting a rollout: completions, verdicts, rewards.
 
 P prompts   G responses per prompt   B = P*G rows, prompt-major   T response tokens
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules.async_grading import AsyncGrading
-from r1lit.objectives import AdvantageEstimator
 from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
@@ -37,9 +36,10 @@ class Timings:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutWorker:
-    """Everything between a batch of prompts and the rollout an objective is maximised on.
+    """Everything between a batch of prompts and a rollout; its advantages are 0 yet.
 
-    ``device`` is where the rollout's tensors are put, the policy's.
+    ``device`` is where the rollout's tensors are put, the policy's. In ``training`` rewards may
+    wait for their iteration; otherwise all are computed, so that evaluation shows them too.
     """
 
     engine: RolloutEngine
@@ -49,7 +49,7 @@ class RolloutWorker:
     sampling: Sampling
     seed: int
     device: torch.device
-    advantage: AdvantageEstimator | None = None
+    training: bool = False
 
     def collect(
         self,
@@ -58,7 +58,7 @@ class RolloutWorker:
         timings: Timings,
         iteration: int | None = None,
     ) -> Rollout:
-        """Return a rollout of problems ``rows``. Without ``advantage``, advantages are 0."""
+        """Return a rollout of problems ``rows``."""
         iteration = batch.iteration if iteration is None else iteration
         samples, size = batch.samples(rows), batch.group_size
         requests = [
@@ -104,9 +104,7 @@ class RolloutWorker:
         """Wait for the verdicts, and put the rollout together."""
         started = time.perf_counter()
         responses = grading.finish(completions)
-        # in evaluation every reward is computed, so that the curve of one that waits shows too
-        training_iteration = None if self.advantage is None else iteration
-        rewards, total = score(self.rewards, responses, training_iteration)
+        rewards, total = score(self.rewards, responses, iteration if self.training else None)
 
         def per_group(values: Sequence[float]) -> Tensor:
             values_B = torch.tensor(values, dtype=torch.float32, device=self.device)
@@ -127,8 +125,6 @@ class RolloutWorker:
             reward_PG=per_group(total),
             advantage_BT=torch.zeros_like(logp_BT),
         )
-        if self.advantage is not None:
-            rollout = replace(rollout, advantage_BT=self.advantage.estimate(rollout))
         timings.grade += time.perf_counter() - started
         return rollout
 
@@ -156,7 +152,9 @@ def pad(
     return response_BT, mask_BT, pad_sequence(logps, True)
 
 
-def collect_mixed(collect: Callable[[range], Rollout], batch: PromptBatch) -> tuple[Rollout, int]:
+def collect_mixed(
+    collect: Callable[[Sequence[int]], Rollout], batch: PromptBatch
+) -> tuple[Rollout, int]:
     """Fill P groups whose rewards differ: DAPO's dynamic sampling (2503.14476, Eq. 11).
 
     The first P prompts are rolled out, then as many of the reserve at a time as groups are still

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from r1lit.batches import PromptBatch, Rollout, Status
+from r1lit.batches import PromptBatch, Rollout, Status, TokenValues
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
-from r1lit.objectives import AdvantageEstimator
-from r1lit.policy import Policy
+from r1lit.modules.token_values import token_values
+from r1lit.policy import Policy, load_policy
 from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import (
     InProcessEngine,
@@ -20,7 +20,7 @@ from r1lit.rollout import (
     Sampling,
     check_trains,
 )
-from r1lit.verifiers import Grader, check_references
+from r1lit.verifiers import Grader, check_gold_answers
 
 VALIDATION_STREAM = 1 << 32
 UNDECIDED: tuple[Status, ...] = ("timeout", "error")
@@ -35,9 +35,13 @@ class RolloutModule(PolicyModule):
         sampling: how responses are drawn in training.
         validation_sampling: how they are drawn in evaluation; as in training if left out.
         engine: generates responses; in this process if left out.
-        grader: decides about them; Countdown and mathematics if left out.
+        grader: decides about them; all of ``default_verifiers`` if left out.
+        dropout: whether updates have the dropout that the policy's configuration asks for.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
+
+    num_token_rows = 0
+    """Responses of the next rollout whose ``TokenValues`` are wanted; set by callbacks."""
 
     def __init__(
         self,
@@ -47,9 +51,11 @@ class RolloutModule(PolicyModule):
         validation_sampling: Sampling | None = None,
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
+        dropout: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(policy, **options)
+        self._dropout = dropout
         self.rewards = [as_reward(reward) for reward in rewards]
         check_rewards(self.rewards)
         self.sampling = sampling
@@ -67,7 +73,10 @@ class RolloutModule(PolicyModule):
             return
         self._check_context(data, stage)
         for split, problems in data.problems.items():
-            check_references(self.grader, problems, f"data.{split}")
+            check_gold_answers(self.grader, problems, f"data.{split}")
+
+    def _load_model(self) -> Policy:
+        return load_policy(self.policy_path, dropout=self._dropout, **self._loading)  # type: ignore[arg-type]
 
     def configure_model(self) -> None:
         """Load the policy, once, and bind the engine to it."""
@@ -87,11 +96,11 @@ class RolloutModule(PolicyModule):
                     f" the policy's context of {limit}; at most {limit - longest} fit"
                 )
 
-    def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
+    def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Roll out k responses to each held-out problem; callbacks report on them."""
         return self._evaluate(batch, "val")
 
-    def test_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Rollout]:
+    def test_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Roll out k responses to each test problem."""
         return self._evaluate(batch, "test")
 
@@ -99,7 +108,7 @@ class RolloutModule(PolicyModule):
         """Roll out k responses to each problem, for rejection sampling."""
         return self._roll_out(batch)
 
-    def _evaluate(self, batch: PromptBatch, stage: str) -> dict[str, Rollout]:
+    def _evaluate(self, batch: PromptBatch, stage: str) -> dict[str, Any]:
         rollout = self._roll_out(batch)
         metrics = outcome_metrics(rollout, stage)
         self.log_dict(
@@ -109,16 +118,21 @@ class RolloutModule(PolicyModule):
             sync_dist=True,
             add_dataloader_idx=False,  # held-out documents have a loader beside this one
         )
-        return {"rollout": rollout}
+        return {"rollout": rollout, **self.tokens_of(rollout, self.validation_sampling)}
+
+    def tokens_of(self, rollout: Rollout, sampling: Sampling) -> dict[str, TokenValues]:
+        """Return what the training forward says of as many responses as are wanted, if any are."""
+        if not self.num_token_rows:
+            return {}
+        values = token_values(self.policy, rollout, self.num_token_rows, sampling.temperature)
+        return {"tokens": values}
 
     def _roll_out(self, batch: PromptBatch) -> Rollout:
         worker = self.worker(self.validation_sampling, self.seed + VALIDATION_STREAM)
         rows = range(batch.num_prompts)
         return worker.collect(batch, rows, Timings(), int(self.iteration))
 
-    def worker(
-        self, sampling: Sampling, seed: int, advantage: AdvantageEstimator | None = None
-    ) -> RolloutWorker:
+    def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""
         version = self.trainer.global_step
         if self.engine.takes_weights and self.engine.version != version:
@@ -131,12 +145,11 @@ class RolloutModule(PolicyModule):
             sampling=sampling,
             seed=seed,
             device=self.device,
-            advantage=advantage,
+            training=training,
         )
 
     def teardown(self, stage: str) -> None:
         """Let the verifiers' worker processes go."""
-        super().teardown(stage)
         self.grader.close()
 
 

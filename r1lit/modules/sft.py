@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows
+from r1lit.modules.batch_plan import check_update, print_supervised_plan
 from r1lit.modules.loss_accumulator import LossAccumulator
-from r1lit.modules.plan import check_update, print_supervised_plan
 from r1lit.modules.rollouts import RolloutModule
-from r1lit.policy import CrossEntropy, refuse_leaking
+from r1lit.policy import CrossEntropy
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.verifiers import Grader
@@ -24,8 +24,8 @@ class SFTModule(RolloutModule):
 
     One ``training_step`` is one iteration is one update, over all of the batch's rows in
     micro-batches. The loss is the mean over the batch's target tokens, however they are split.
-    Documents of a row do not see each other (``position_ids_RL`` restarts at each), which softmax
-    attention respects and recurrent layers would not.
+    Documents of a row do not see each other (``position_ids_RL`` restarts at each): a policy that
+    cannot be computed over packed tokens gets each in a row of its own.
 
     Validation measures the loss of ``data.validation_documents`` (``val/loss``) and rolls out
     responses to the problems of ``data.validation``, as in reinforcement learning; either or both
@@ -36,7 +36,7 @@ class SFTModule(RolloutModule):
         validation_sampling: how responses to held-out problems are drawn.
         rewards: measured on those responses; they do not enter the loss. Accuracy if left out.
         engine: draws responses.
-        grader: decides about them; Countdown and mathematics if left out.
+        grader: decides about them; all of ``default_verifiers`` if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
@@ -59,10 +59,14 @@ class SFTModule(RolloutModule):
         )
 
     def setup(self, stage: str) -> None:
-        """Refuse policies in whose layers packed documents would run into each other."""
+        """Refuse data without documents, and a batch plan that cannot be."""
+        sources = getattr(self.data, "document_sources", None)
+        if stage == "fit" and type(self) is SFTModule and sources and not sources["train"]:
+            raise ValueError(
+                "data.documents: null, but SFTModule trains on documents; problems (data.train) are"
+                " for GRPOModule"
+            )
         super().setup(stage)
-        attention = str(self._loading["attention"])
-        refuse_leaking(self.policy_path, self.policy_config, attention)
         if stage == "fit" and self.data is not None:
             check_update(self.data.packing.train_batch_size, self.trainer.world_size)
 
@@ -75,11 +79,11 @@ class SFTModule(RolloutModule):
         """Make one update."""
         self.check_iteration(batch.iteration)
         num_tokens = self.mean_over_ranks(batch.loss_mask_RL.sum())
-        parts = LossAccumulator()
+        sums = LossAccumulator()
         loss, norm = self.make_update(
-            self.optimizers(),
+            self.policy_optimizer,
             [
-                partial(parts.share, partial(self.summed_losses, rows), num_tokens)
+                partial(sums.share, partial(self.summed_losses, rows), num_tokens)
                 for rows in self._micro_batches(batch)
             ],
         )
@@ -90,7 +94,7 @@ class SFTModule(RolloutModule):
                 "train/grad_norm": norm,
                 "train/num_tokens": num_tokens,
                 "train/learning_rate": self.learning_rate(),
-                **parts.metrics("train", num_tokens),
+                **sums.metrics("train", num_tokens),
             },
             batch_size=1,
             sync_dist=True,
@@ -102,12 +106,12 @@ class SFTModule(RolloutModule):
         if not isinstance(batch, PackedRows):
             return super().validation_step(batch, batch_idx)
         num_tokens = int(batch.loss_mask_RL.sum())
-        parts = LossAccumulator()
+        sums = LossAccumulator()
         shares = [
-            float(parts.share(partial(self.summed_losses, rows), 1.0))
+            float(sums.share(partial(self.summed_losses, rows), 1.0))
             for rows in self._micro_batches(batch)
         ]
-        metrics = {"val/loss": sum(shares) / num_tokens, **parts.metrics("val", num_tokens)}
+        metrics = {"val/loss": sum(shares) / num_tokens, **sums.metrics("val", num_tokens)}
         self.log_dict(metrics, batch_size=num_tokens, sync_dist=True, add_dataloader_idx=False)
         return None
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from r1lit.objectives import LossInputs
 from r1lit.objectives.diagnostics import masked_sum, mismatch_sums
+
+LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
 
 
 class UpdateMetrics:
@@ -41,22 +45,26 @@ class UpdateMetrics:
             self._sums[name] = self._sums[name].to(value.device) + value.double()
 
     def metrics(self) -> dict[str, float]:
-        """Return the means over tokens, under their logged names."""
+        """Return the means over tokens, under their logged names; NaN where no token counted."""
         names = list(self._sums)
         sums = dict(zip(names, torch.stack([self._sums[n] for n in names]).tolist(), strict=True))
-        num_tokens = max(sums.pop("tokens"), 1.0)
-        rho, rho_squared = sums.pop("mismatch/rho", 0.0), sums.pop("mismatch/rho_squared", 0.0)
-        num_compared = max(sums.pop("mismatch/tokens", 0.0), 1.0)
+        num_tokens = sums.pop("tokens", 0.0) or math.nan
+        num_compared = sums.pop("mismatch/tokens", 0.0) or math.nan
         mismatch = {
-            n: sums.pop(f"mismatch/{n}", 0.0) / num_compared for n in ("abs", "k3", "outside")
+            name: sums.pop(f"mismatch/{name}", 0.0) / num_compared
+            for name in ("abs", "k3", "outside", "rho", "rho_squared")
         }
+        if mismatch["abs"] > LARGE_MISMATCH:
+            rank_zero_warn(
+                f"train/mismatch/mean_abs is above {LARGE_MISMATCH}: the log-probs of the rollout,"
+                " which stand for the old policy, are not those of the training forward; set the"
+                " trainer's precision or the model's dtype higher"
+            )
         return {
             **{f"train/{name}": total / num_tokens for name, total in sums.items()},
             "train/mismatch/mean_abs": mismatch["abs"],
-            "train/mismatch/max_abs": float(self._max_abs),
+            "train/mismatch/max_abs": float(self._max_abs) if num_compared > 0 else math.nan,
             "train/mismatch/k3_kl": mismatch["k3"],
             "train/mismatch/share_outside": mismatch["outside"],
-            "train/mismatch/effective_sample_size": rho**2 / (num_compared * rho_squared)
-            if rho_squared
-            else 1.0,
+            "train/mismatch/effective_sample_size": mismatch["rho"] ** 2 / mismatch["rho_squared"],
         }

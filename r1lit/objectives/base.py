@@ -146,6 +146,12 @@ class Objective(ABC):
         loss = -hide_padding(weight_BT * objective_BT, mask_BT).sum()
         return LossOutputs(loss=loss, metrics=self.metrics(inputs))
 
+    def log_ratio_and_advantage(self, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+        """Return what a surrogate is made of, 0 in the padding; the advantage is a constant."""
+        mask_BT = inputs.mask_BT
+        log_ratio_BT = self.log_ratio_BT(inputs.logp_BT, inputs.logp_old_BT.detach(), mask_BT)
+        return log_ratio_BT, hide_padding(inputs.advantage_BT.detach(), mask_BT)
+
     @torch.no_grad()
     def metrics(self, inputs: LossInputs) -> dict[str, Tensor]:
         """Return what to watch, each summed over the tokens that count."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from r1lit.objectives.aggregation import per_token_BT
@@ -63,17 +62,12 @@ class CISPO(Objective):
 
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return sg(clip(rho)) A log pi."""
-        low, high = self.log_bounds
-        is_weight_BT = self._log_ratio_BT(inputs).detach().clamp(low, high).exp()
-        advantage_BT = torch.where(inputs.mask_BT, inputs.advantage_BT.detach(), 0.0)
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        is_weight_BT = log_ratio_BT.detach().clamp(*self.log_bounds).exp()
         return is_weight_BT * advantage_BT * hide_padding(inputs.logp_BT, inputs.mask_BT)
 
     def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return where the weight is clipped and the advantage is not 0, whatever its sign."""
-        log_ratio_BT = self._log_ratio_BT(inputs)
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
         low, high = self.log_bounds
-        clipped_BT = (log_ratio_BT < low) | (log_ratio_BT > high)
-        return clipped_BT & (inputs.advantage_BT != 0) & inputs.mask_BT
-
-    def _log_ratio_BT(self, inputs: LossInputs) -> Tensor:
-        return self.log_ratio_BT(inputs.logp_BT, inputs.logp_old_BT.detach(), inputs.mask_BT)
+        return ((log_ratio_BT < low) | (log_ratio_BT > high)) & (advantage_BT != 0)

@@ -68,24 +68,17 @@ class ClippedObjective(Objective):
         check_clip("epsilon_high", epsilon_high)
         self.epsilon_low = epsilon_low
         self.epsilon_high = epsilon_high
+        self._clip = {"epsilon_low": epsilon_low, "epsilon_high": epsilon_high}
 
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return min(rho A, clip(rho) A)."""
-        log_ratio_BT, advantage_BT = self._ratio_and_advantage(inputs)
-        return clipped_surrogate_BT(log_ratio_BT, advantage_BT, **self._epsilons())
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        return clipped_surrogate_BT(log_ratio_BT, advantage_BT, **self._clip)
 
     def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return where the clipped branch is picked."""
-        log_ratio_BT, advantage_BT = self._ratio_and_advantage(inputs)
-        return is_clipped_BT(log_ratio_BT, advantage_BT, **self._epsilons())
-
-    def _ratio_and_advantage(self, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-        mask_BT = inputs.mask_BT
-        log_ratio_BT = self.log_ratio_BT(inputs.logp_BT, inputs.logp_old_BT.detach(), mask_BT)
-        return log_ratio_BT, torch.where(mask_BT, inputs.advantage_BT.detach(), 0.0)
-
-    def _epsilons(self) -> dict[str, float]:
-        return {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        return is_clipped_BT(log_ratio_BT, advantage_BT, **self._clip)
 
 
 class SymmetricClip(ClippedObjective):

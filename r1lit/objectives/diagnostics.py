@@ -3,9 +3,8 @@
     B rows (responses)   T response tokens   V vocabulary
 
 Functions of the objective's own arguments; where a clip acts, the objective itself says
-(``Objective.is_clipped_BT``). Means are over the tokens where ``mask_BT`` is true:
-means of micro-batches do not average into the mean of their minibatch unless they hold equally
-many, so pass the whole minibatch, or add up ``masked_sum`` and divide once. No tokens give 0.
+(``Objective.is_clipped_BT``). Means of micro-batches do not average into the mean of their
+minibatch unless they hold equally many tokens, so add up ``masked_sum`` and divide once.
 """
 
 from __future__ import annotations
@@ -23,12 +22,6 @@ LARGEST_LOG_RHO = 20.0  # so that a square fits float32
 def masked_sum(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Return the sum over tokens; padding may hold anything."""
     return hide_padding(value_BT, mask_BT).sum()
-
-
-@torch.no_grad()
-def masked_mean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return the mean over tokens; padding may hold anything."""
-    return masked_sum(value_BT, mask_BT) / mask_BT.sum().clamp(min=1)
 
 
 @torch.no_grad()

@@ -1,12 +1,6 @@
 """Policies and teachers: any Hugging Face causal language model, and its log-probabilities."""
 
-from r1lit.policy.loading import (
-    context_length,
-    load_config,
-    load_policy,
-    load_tokenizer,
-    refuse_leaking,
-)
+from r1lit.policy.loading import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.outputs import (
     Compute,
     CrossEntropy,
@@ -18,7 +12,8 @@ from r1lit.policy.outputs import (
     States,
     TopScores,
 )
-from r1lit.policy.policy import HiddenStates, Policy, Responses, is_packed
+from r1lit.policy.policy import HiddenStates, Policy, Responses, evaluating, is_packed
+from r1lit.policy.rope import rope_limit
 from r1lit.policy.scalar import ScalarModel, load_reward_config, load_reward_model
 from r1lit.policy.teacher import FullScores, ModelTeacher, Teacher
 from r1lit.policy.teacher_server import ServerTeacher
@@ -44,11 +39,12 @@ __all__ = [
     "TopScores",
     "check_same_vocabulary",
     "context_length",
+    "evaluating",
     "is_packed",
     "load_config",
     "load_policy",
     "load_reward_config",
     "load_reward_model",
     "load_tokenizer",
-    "refuse_leaking",
+    "rope_limit",
 ]

@@ -10,9 +10,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from r1lit.cpu.tiled_attention import attend_tiled, suits_tiles
+from r1lit.devices import backend
 from r1lit.policy.cached_attention import CachedLayer, attend_cached
-from r1lit.policy.packed import FromRows, PackedTokens, ToRows
+from r1lit.policy.packed import AttentionRows, FromRows, PackedTokens, ToRows
 
 ATTENTION = "r1lit"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")
@@ -84,16 +84,39 @@ def attend(
         prompt_cache.append((key, value))
         return _attend_causally(module, query, key, value, scaling), None
     value = value.to(autocast_dtype(value.device, value.dtype))
-    rows_FHD = [_to_rows(x, packed) for x in (query, key, value)]
-    sizes = [rows * width for rows, width in packed.bucket_shapes]
-    buckets = zip(*(x.split(sizes) for x in rows_FHD), strict=True)
+    own = backend(value.device)
+    if own.attends_end_to_end(query, value, dropout):
+        rows = packed.end_to_end
+        q, k, v = (_to_rows(x.to(value.dtype), rows) for x in (query, key, value))
+        output_FE = own.varlen_attention(
+            q, k, v, rows.start_R1, rows.bucket_shapes[0][1], scaling
+        ).flatten(1)
+    else:
+        rows = packed.in_buckets
+        output_FE = _attend_in_buckets(module, query, key, value, rows, scaling, dropout)
+    output_NE = FromRows.apply(output_FE, rows)
+    return output_NE.view(1, len(packed), query.shape[1], -1), None
+
+
+def _attend_in_buckets(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rows: AttentionRows,
+    scaling: float,
+    dropout: float,
+) -> Tensor:
+    """Attend bucket by bucket; return [F, heads * size]."""
+    slots_FHD = [_to_rows(x, rows) for x in (query, key, value)]
+    sizes = [num_rows * width for num_rows, width in rows.bucket_shapes]
+    buckets = zip(*(x.split(sizes) for x in slots_FHD), strict=True)
     outputs = []
-    for (rows, width), bucket in zip(packed.bucket_shapes, buckets, strict=True):
-        q, k, v = (x.unflatten(0, (rows, width)).transpose(1, 2) for x in bucket)
+    for shape, bucket in zip(rows.bucket_shapes, buckets, strict=True):
+        q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in bucket)
         output = _attend_causally(module, q, k, v, scaling, dropout)
         outputs.append(output.flatten(0, 1).flatten(1))
-    output_NE = FromRows.apply(torch.cat(outputs), packed)
-    return output_NE.view(1, len(packed), query.shape[1], -1), None
+    return torch.cat(outputs)
 
 
 def _attend_causally(
@@ -105,8 +128,9 @@ def _attend_causally(
     dropout: float = 0.0,
 ) -> Tensor:
     """Return [rows, tokens, heads, size], in the dtype of ``value``."""
-    if suits_tiles(query, value, dropout):
-        return attend_tiled(query, key, value, scaling)
+    own = backend(query.device).causal_attention(query, key, value, scaling, dropout)
+    if own is not None:
+        return own
     dtype = value.dtype
     output, _ = sdpa_attention_forward(
         module,
@@ -121,10 +145,11 @@ def _attend_causally(
     return output
 
 
-def _to_rows(states: Tensor, packed: PackedTokens) -> Tensor:
+def _to_rows(states: Tensor, rows: AttentionRows) -> Tensor:
+    """Return [1, heads, N, size] as [F, heads, size]."""
     _, heads, num_tokens, size = states.shape
     flat_NE = states[0].transpose(0, 1).reshape(num_tokens, heads * size)
-    return ToRows.apply(flat_NE, packed).view(-1, heads, size)
+    return ToRows.apply(flat_NE, rows).view(-1, heads, size)
 
 
 AttentionInterface.register(ATTENTION, attend)

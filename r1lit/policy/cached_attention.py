@@ -1,6 +1,6 @@
 """Attention of one new token a row, over a prompt that a group shares and over the row's own past.
 
-R rows   P prompts   G places for rows of a prompt   S prompt tokens   T own tokens
+R rows   P prompts   G slots for rows of a prompt   S prompt tokens   T own tokens
 K key-value heads   n query heads for each of them   D head size
 """
 
@@ -11,9 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from r1lit.cpu import has_kernels
-
-KERNEL_DTYPES = (torch.bfloat16, torch.float32)
+from r1lit.devices import backend
 
 
 class CachedLayer(NamedTuple):
@@ -22,8 +20,8 @@ class CachedLayer(NamedTuple):
     ``prompt_key`` and ``prompt_value`` are [P, K, S, D], of which ``prompt_length`` [P] tokens each
     count. ``own_key`` and ``own_value`` are [R, K, T, D], the last token's to be written.
     ``prompt_R`` names each row's prompt; rows of a prompt stand beside each other. ``row_PG``
-    [P * G] says which row takes each place of its prompt (any row where none does), ``place_R``
-    which place a row takes; both are None where ``attends_in_one_loop``.
+    [P * G] says which row takes each slot of its prompt (any row where none does), ``slot_R``
+    which slot a row takes; both are None where the device's backend ``attends_to_caches``.
     """
 
     prompt_key: Tensor
@@ -33,20 +31,13 @@ class CachedLayer(NamedTuple):
     own_value: Tensor
     prompt_R: Tensor
     row_PG: Tensor | None
-    place_R: Tensor | None
-
-
-def attends_in_one_loop(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether caches are attended to by the loop in C++; build it if need be."""
-    return device.type == "cpu" and dtype in KERNEL_DTYPES and has_kernels()
+    slot_R: Tensor | None
 
 
 def attend_cached(
     query: Tensor, key: Tensor, value: Tensor, cached: CachedLayer, scaling: float
 ) -> Tensor:
     """Write the new token's key and value, and attend with its query.
-
-    On a CPU this is one loop in C++ (``r1lit/cpu``), where that could be built.
 
     Args:
         query: [R, K * n, 1, D].
@@ -58,14 +49,10 @@ def attend_cached(
     Returns:
         [R, 1, K * n, D], in the dtype of ``value``.
     """
-    if cached.row_PG is None or cached.place_R is None:
-        out = torch.ops.r1lit.attend_cached(
-            *(query, key, value),
-            *(cached.prompt_key, cached.prompt_value, cached.prompt_length, cached.prompt_R),
-            *(cached.own_key, cached.own_value, scaling),
-        )
-        return out.transpose(1, 2)
-    return _attend_in_blocks(query, key, value, cached, cached.row_PG, cached.place_R, scaling)
+    if cached.row_PG is None or cached.slot_R is None:
+        own = backend(query.device)
+        return own.cached_attention(query, key, value, cached[:6], scaling).transpose(1, 2)
+    return _attend_in_blocks(query, key, value, cached, cached.row_PG, cached.slot_R, scaling)
 
 
 def _attend_in_blocks(
@@ -74,7 +61,7 @@ def _attend_in_blocks(
     value: Tensor,
     cached: CachedLayer,
     row_PG: Tensor,
-    place_R: Tensor,
+    slot_R: Tensor,
     scaling: float,
 ) -> Tensor:
     """Do it with PyTorch's own operations.
@@ -102,7 +89,7 @@ def _attend_in_blocks(
     parts = (out, highest, weights.sum(-1, keepdim=True))
     shape = (-1, heads // key_heads)
     prompt_out, prompt_highest, prompt_sum = (
-        part.unflatten(2, shape).transpose(1, 2).flatten(0, 1)[place_R] for part in parts
+        part.unflatten(2, shape).transpose(1, 2).flatten(0, 1)[slot_R] for part in parts
     )
 
     scores = (query_RKnD.to(dtype) @ cached.own_key.transpose(-1, -2)).float()

@@ -1,6 +1,6 @@
 """Cross-entropy straight from hidden states: logits of all tokens never exist at once.
 
-K predicted tokens   k of a part   R rows of a part   D hidden size   V vocabulary
+K predicted tokens   k of a chunk   R rows of a chunk   D hidden size   V vocabulary
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from r1lit.cpu.in_place import add_gradient, may_add_in_place
-from r1lit.policy.at_once import add_weight_gradient, few_rows, token_parts
+from r1lit.backend import add_gradient
+from r1lit.devices import backend
 from r1lit.policy.attention import autocast_dtype
+from r1lit.policy.chunks import add_weight_gradient, few_rows, token_chunks
 
 
 class LinearCrossEntropy(torch.autograd.Function):
     """Summed cross-entropy of the targets under softmax(hidden @ weight.T).
 
-    Logits are made for a part of the tokens at a time (``AtOnce``). The gradient is known but for a
-    factor when a token's logits are there, so it is made of them at once and they are never made
-    again: one of four products with the head is saved.
+    Logits are made for a chunk of the tokens at a time (``ChunkSizes``). Up to a factor, the
+    gradient is known when a token's logits are, so it is computed with them and they are never
+    computed again: one of four products with the head is saved.
     """
 
     @staticmethod
@@ -33,11 +34,11 @@ class LinearCrossEntropy(torch.autograd.Function):
         cast_VD = weight_VD.to(hidden_KD.dtype)
         loss = torch.zeros((), device=hidden_KD.device)
         ctx.save_for_backward(weight_VD)
-        ctx.in_place = may_add_in_place(weight_VD)
+        ctx.in_place = backend(weight_VD.device).adds_gradients_in_place(weight_VD)
         wanted = with_gradient and any(ctx.needs_input_grad[:2])
         ctx.gradients = _Gradients(ctx, hidden_KD, weight_VD) if wanted else None
-        for part, product_kV in _products(hidden_KD, cast_VD):
-            for rows, product_RV in few_rows(part, product_kV):
+        for chunk, product_kV in _products(hidden_KD, cast_VD):
+            for rows, product_RV in few_rows(chunk, product_kV):
                 logits_RV = product_RV.float()
                 target_R1 = target_K[rows, None]
                 logits_RV.sub_(logits_RV.amax(-1, keepdim=True))
@@ -50,7 +51,7 @@ class LinearCrossEntropy(torch.autograd.Function):
                     grad_RV.scatter_add_(-1, target_R1, -torch.ones_like(sum_R1))
                     product_RV.copy_(grad_RV)
             if ctx.gradients is not None:
-                ctx.gradients.add(part, product_kV, hidden_KD, cast_VD)
+                ctx.gradients.add(chunk, product_kV, hidden_KD, cast_VD)
         return loss
 
     @staticmethod
@@ -77,12 +78,12 @@ class _Gradients:
         self.hidden_KD = torch.empty_like(hidden_KD) if to_hidden else None
         self.weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32) if to_weight else None
 
-    def add(self, part: slice, grad_kV: Tensor, hidden_KD: Tensor, cast_VD: Tensor) -> None:
-        """Take the gradient of a part's logits."""
+    def add(self, chunk: slice, grad_kV: Tensor, hidden_KD: Tensor, cast_VD: Tensor) -> None:
+        """Take the gradient of a chunk's logits."""
         if self.hidden_KD is not None:
-            torch.mm(grad_kV, cast_VD, out=self.hidden_KD[part])
+            torch.mm(grad_kV, cast_VD, out=self.hidden_KD[chunk])
         if self.weight_VD is not None:
-            add_weight_gradient(self.weight_VD, grad_kV, hidden_KD[part])
+            add_weight_gradient(self.weight_VD, grad_kV, hidden_KD[chunk])
 
     def scale(self, factor: Tensor) -> None:
         """Multiply both; rounded once."""
@@ -108,12 +109,12 @@ def linear_cross_entropy(hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor)
 
 
 def _products(hidden_KD: Tensor, cast_VD: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield parts of the tokens, each with its product with the head (k, V), until the next."""
+    """Yield chunks of the tokens, each with its product with the head (k, V), until the next."""
     buffer_kV: Tensor | None = None
-    for part in token_parts(len(hidden_KD), len(cast_VD), hidden_KD.device):
-        hidden_kD = hidden_KD[part]
+    for chunk in token_chunks(len(hidden_KD), len(cast_VD), hidden_KD.device):
+        hidden_kD = hidden_KD[chunk]
         if buffer_kV is None:
             buffer_kV = hidden_kD.new_empty(len(hidden_kD), len(cast_VD))
         product_kV = buffer_kV[: len(hidden_kD)]
         torch.mm(hidden_kD, cast_VD.T, out=product_kV)
-        yield part, product_kV
+        yield chunk, product_kV

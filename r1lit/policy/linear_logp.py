@@ -1,6 +1,6 @@
 """Log-probs straight from hidden states: logits of the whole vocabulary never exist at once.
 
-K predicted tokens   R a few of them   D hidden size   V vocabulary   v a part of it
+K predicted tokens   R a few of them   D hidden size   V vocabulary   v a chunk of it
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from r1lit.cpu.in_place import gradient_of, may_add_in_place
-from r1lit.policy.at_once import add_weight_gradient, few_rows, vocabulary_parts
+from r1lit.backend import gradient_of
+from r1lit.devices import backend
 from r1lit.policy.attention import autocast_dtype
+from r1lit.policy.chunks import add_weight_gradient, few_rows, vocabulary_chunks
 
 LEAST = torch.finfo(torch.float32).min
 
@@ -22,9 +23,9 @@ LEAST = torch.finfo(torch.float32).min
 class LinearLogp(torch.autograd.Function):
     """log softmax(hidden @ weight.T / temperature) at the targets, and the entropy beside it.
 
-    Logits of all tokens are made for a part of the vocabulary at a time (``AtOnce``) and met by a
-    running softmax; the backward pass makes them again. The products run in the dtype of
-    ``hidden_KD``, to which a part of the weight is cast when its turn comes; what follows runs in
+    Logits of all tokens are made for a chunk of the vocabulary at a time (``ChunkSizes``) and go
+    into a running softmax; the backward pass makes them again. The products run in the dtype of
+    ``hidden_KD``, to which a chunk of the weight is cast when its turn comes; what follows runs in
     float32, a few rows of a product at a time.
     """
 
@@ -34,11 +35,11 @@ class LinearLogp(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs (K) and entropies (K); the entropies carry no gradient."""
         ctx.temperature = temperature
-        ctx.in_place = may_add_in_place(weight_VD)
+        ctx.in_place = backend(weight_VD.device).adds_gradients_in_place(weight_VD)
         running = _RunningSoftmax(target_K)
-        for part, _, product_Kv in _products(hidden_KD, weight_VD):
+        for chunk, _, product_Kv in _products(hidden_KD, weight_VD):
             for rows, product_Rv in few_rows(slice(0, len(hidden_KD)), product_Kv):
-                running.take(rows, part, _logits(product_Rv, temperature))
+                running.take(rows, chunk, _logits(product_Rv, temperature))
         ctx.save_for_backward(hidden_KD, weight_VD, target_K, running.normaliser_K())
         logp_K, entropy_K = running.logp_K(), running.entropy_K()
         ctx.mark_non_differentiable(entropy_K)
@@ -59,18 +60,18 @@ class LinearLogp(torch.autograd.Function):
             weight_grad_VD = gradient_of(weight_VD)
         elif to_weight:
             weight_grad_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
-        for part, cast_vD, product_Kv in _products(hidden_KD, weight_VD):
+        for chunk, cast_vD, product_Kv in _products(hidden_KD, weight_VD):
             for rows, product_Rv in few_rows(slice(0, len(hidden_KD)), product_Kv):
                 logits_Rv = _logits(product_Rv, ctx.temperature)
                 grad_R1 = grad_K1[rows]
                 grad_Rv = logits_Rv.sub_(normaliser_K[rows, None]).exp_().mul_(-grad_R1)
-                place_R1, here_R1 = _place(target_K[rows], part)
+                place_R1, here_R1 = _place(target_K[rows], chunk)
                 grad_Rv.scatter_add_(-1, place_R1, grad_R1 * here_R1)
                 product_Rv.copy_(grad_Rv)
             if hidden_grad_KD is not None:
                 hidden_grad_KD += product_Kv @ cast_vD
             if weight_grad_VD is not None:
-                add_weight_gradient(weight_grad_VD[part], product_Kv, hidden_KD)
+                add_weight_gradient(weight_grad_VD[chunk], product_Kv, hidden_KD)
         if hidden_grad_KD is not None:
             hidden_grad_KD = hidden_grad_KD.to(hidden_KD.dtype)
         if weight_grad_VD is not None:
@@ -79,7 +80,7 @@ class LinearLogp(torch.autograd.Function):
 
 
 class _RunningSoftmax:
-    """What the softmax of every token comes to, one part of its logits after the other.
+    """What the softmax of every token comes to, one chunk of its logits after the other.
 
     Exponentials are relative to the greatest logit so far and rescaled when a greater one comes
     (Milakov and Gimelshein 2018).
@@ -91,9 +92,9 @@ class _RunningSoftmax:
         self._chosen_K, self._sum_K, self._weighted_K = (zeros_K.clone() for _ in range(3))
         self._greatest_K = zeros_K.fill_(LEAST)  # finite: a logit may be -inf
 
-    def take(self, rows: slice, part: slice, logits_Rv: Tensor) -> None:
-        """Take some tokens' logits of a part of the vocabulary, whose memory is used up."""
-        place_R1, here_R1 = _place(self._target_K[rows], part)
+    def take(self, rows: slice, chunk: slice, logits_Rv: Tensor) -> None:
+        """Take some tokens' logits of a chunk of the vocabulary, whose memory is used up."""
+        place_R1, here_R1 = _place(self._target_K[rows], chunk)
         self._chosen_K[rows] += logits_Rv.gather(-1, place_R1).where(here_R1, 0.0).squeeze(-1)
         before_R = self._greatest_K[rows]
         greatest_R = torch.maximum(before_R, logits_Rv.amax(-1))
@@ -134,16 +135,16 @@ def linear_logp(
 
 
 def _products(hidden_KD: Tensor, weight_VD: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield parts of the vocabulary, each with its weight and product (K, v), until the next."""
+    """Yield chunks of the vocabulary, each with its weight and product (K, v), until the next."""
     buffer: Tensor | None = None
-    for part in vocabulary_parts(hidden_KD, len(weight_VD)):
-        cast_vD = weight_VD[part].to(hidden_KD.dtype)
+    for chunk in vocabulary_chunks(hidden_KD, len(weight_VD)):
+        cast_vD = weight_VD[chunk].to(hidden_KD.dtype)
         shape = len(hidden_KD), len(cast_vD)
         if buffer is None:
             buffer = hidden_KD.new_empty(shape[0] * shape[1])
         product_Kv = buffer[: shape[0] * shape[1]].view(shape)
         torch.mm(hidden_KD, cast_vD.T, out=product_Kv)
-        yield part, cast_vD, product_Kv
+        yield chunk, cast_vD, product_Kv
 
 
 def _logits(product_Rv: Tensor, temperature: float) -> Tensor:
@@ -152,8 +153,8 @@ def _logits(product_Rv: Tensor, temperature: float) -> Tensor:
     return logits_Rv if temperature == 1.0 else logits_Rv.div_(temperature)
 
 
-def _place(target_R: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-    """Return where in a part of the vocabulary the targets are, and whether they are in it."""
-    place_R1 = (target_R - part.start)[:, None]
-    size = part.stop - part.start
+def _place(target_R: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
+    """Return where in a chunk of the vocabulary the targets are, and whether they are in it."""
+    place_R1 = (target_R - chunk.start)[:, None]
+    size = chunk.stop - chunk.start
     return place_R1.clamp(0, size - 1), (place_R1 >= 0) & (place_R1 < size)

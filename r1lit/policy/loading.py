@@ -18,7 +18,8 @@ from transformers import (
 )
 
 from r1lit.policy.policy import Policy
-from r1lit.policy.support import enable_packed
+from r1lit.policy.rope import rope_limit
+from r1lit.policy.support import enable_packed, why_not_causal
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
@@ -102,14 +103,16 @@ def load_policy(
     attention: str = "sdpa",
     gradient_checkpointing: bool = False,
     trust_remote_code: bool = False,
+    dropout: bool = True,
 ) -> Policy:
     """Load a policy in training mode, or make one with fresh weights of the same architecture.
 
     ``from_pretrained`` leaves a model in evaluation mode and fills missing weights with noise;
-    here the first is undone and the second is an error.
+    here the first is undone and the second is an error. Without ``dropout`` training mode has none.
 
     Raises:
-        ValueError: if the model cannot be loaded, lacks weights, or has not that ``attention``.
+        ValueError: if the model cannot be loaded, lacks weights, has not that ``attention``, or
+            lets a token see what comes after it.
     """
     config = load_config(name_or_path, trust_remote_code)
     weights_dtype = torch_dtype(dtype)
@@ -145,15 +148,25 @@ def load_policy(
                 f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights,"
                 f" {missing[0]} the first"
             )
-    policy = Policy(model)
-    if attention == "sdpa":
-        reason = enable_packed(policy)
-        if reason is not None:
-            warnings.warn(
-                f"policy: {type(model).__name__} is trained on padded rows, which is slower than"
-                f" packed tokens: {reason}",
-                stacklevel=2,
-            )
+    policy = Policy(model, dropout)
+    reason = why_not_causal(policy)
+    if reason is not None:
+        raise ValueError(f"policy: {name_or_path!r} is no causal language model: {reason}")
+    reason = enable_packed(policy) if attention == "sdpa" else f"attention is {attention!r}"
+    if reason is not None:
+        warnings.warn(
+            f"policy: {type(model).__name__} is trained on padded rows, one document a row, which"
+            f" is slower than packed tokens: {reason}",
+            stacklevel=2,
+        )
+    rates = dropout_rates(config)
+    if rates and not dropout:
+        said = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+        warnings.warn(
+            f"policy: {type(model).__name__} has dropout ({said}), which is off: rollouts are drawn"
+            " without, and log-probs with it would not be theirs; dropout: true keeps it on",
+            stacklevel=2,
+        )
     if gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     policy.train()
@@ -175,28 +188,21 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def context_length(config: PretrainedConfig) -> int | None:
-    """Return the most tokens that a policy can attend over, where its configuration says so."""
-    return getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    """Return the most tokens that a policy attends over alike in every row, if there is a limit.
 
-
-def refuse_leaking(name_or_path: str, config: PretrainedConfig, attention: str) -> None:
-    """Check that packed documents of one row cannot run into each other.
-
-    Raises:
-        ValueError: naming the attention or the layers that would let them.
+    That of its positions, or ``rope_limit``.
     """
-    if attention not in ("sdpa", "eager"):
-        raise ValueError(
-            f"attention: {attention!r} would let packed documents see each other; sdpa and eager"
-            " keep them apart"
-        )
-    kinds = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
-    leaking = sorted(kind for kind in kinds if "attention" not in kind or "linear" in kind)
-    if leaking:
-        raise ValueError(
-            f"policy: {name_or_path!r} has {', '.join(leaking)} layers, in which packed documents"
-            " would run into each other; softmax attention keeps them apart"
-        )
+    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    return min(filter(None, (positions, rope_limit(config))), default=None)
+
+
+def dropout_rates(config: PretrainedConfig) -> dict[str, float]:
+    """Return the dropout, and other noise of training mode, that a configuration asks for."""
+    values = config.get_text_config(decoder=True).to_dict()
+    names = [name for name in values if "drop" in name or "jitter" in name]
+    heads = ("classifier", "summary")  # of other tasks
+    found = {name: values[name] for name in names if not name.startswith(heads)}
+    return {name: rate for name, rate in found.items() if isinstance(rate, float) and rate > 0}
 
 
 def refuse_missing_directory(name_or_path: str) -> None:
@@ -212,6 +218,7 @@ def refuse_missing_directory(name_or_path: str) -> None:
         )
     path = Path(name_or_path)
     looks_local = path.is_absolute() or name_or_path.startswith(".") or name_or_path.count("/") > 1
+    looks_local |= "/" in name_or_path and path.parent.is_dir()
     if looks_local and not path.is_dir():
         raise ValueError(f"policy: the directory {name_or_path!r} does not exist")
     if path.is_dir() and not (path / "config.json").is_file():

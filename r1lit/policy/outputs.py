@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from r1lit.objectives import Divergence, SampledReverseKL
 from r1lit.objectives.diagnostics import entropy_BT
 from r1lit.objectives.top_k import add_rest_KR, top_and_rest_KR
-from r1lit.policy.at_once import token_parts
 from r1lit.policy.attention import autocast_dtype
+from r1lit.policy.chunks import token_chunks
 from r1lit.policy.linear_cross_entropy import linear_cross_entropy
 from r1lit.policy.linear_logp import linear_logp
 
@@ -62,12 +62,12 @@ class Predictions:
         """V, the number of logits."""
         return self.states_KD.shape[1] if self.weight_VD is None else len(self.weight_VD)
 
-    def logits(self, part: slice) -> Tensor:
+    def logits(self, chunk: slice) -> Tensor:
         """Return the logits of some of the tokens, float32."""
         if self.weight_VD is None:
-            return self.states_KD[part].float()
+            return self.states_KD[chunk].float()
         dtype = autocast_dtype(self.states_KD.device, self.states_KD.dtype)
-        return (self.states_KD[part].to(dtype) @ self.weight_VD.to(dtype).T).float()
+        return (self.states_KD[chunk].to(dtype) @ self.weight_VD.to(dtype).T).float()
 
     def logp(self, target_K: Tensor, temperature: float = 1.0) -> Tensor:
         """Return the log-probs of the targets, softmax(logits / temperature), float32."""
@@ -158,7 +158,7 @@ class Scores(ABC):
 
     @abstractmethod
     def distributions(
-        self, logits_kV: Tensor, part: slice, temperature: float
+        self, logits_kV: Tensor, chunk: slice, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs of student (from its logits) and teacher over the same X outcomes."""
 
@@ -179,13 +179,13 @@ class TopScores(Scores):
     known_K: Tensor | None = None
 
     def distributions(
-        self, logits_kV: Tensor, part: slice, temperature: float
+        self, logits_kV: Tensor, chunk: slice, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs of the C tokens and of the rest, of both."""
         assert temperature == 1.0, temperature
-        token_kC = self.token_KC[part]
+        token_kC = self.token_KC[chunk]
         student_kX = top_and_rest_KR(logits_kV.log_softmax(-1), token_kC)
-        return student_kX, add_rest_KR(self.logp_KC[part], token_kC)
+        return student_kX, add_rest_KR(self.logp_KC[chunk], token_kC)
 
     def target_logp(self, target_K: Tensor, temperature: float) -> Tensor:
         """Return the teacher's log-probs of the targets."""
@@ -212,16 +212,16 @@ def divergence_K(
         )
         return _where_known(value_K, teacher)
 
-    def of_part(part: slice) -> Tensor:
-        return divergence(*teacher.distributions(student.logits(part), part, temperature))
+    def of_chunk(chunk: slice) -> Tensor:
+        return divergence(*teacher.distributions(student.logits(chunk), chunk, temperature))
 
     device = student.states_KD.device
-    parts = [
-        checkpoint(of_part, part, use_reentrant=False, preserve_rng_state=False)
-        for part in token_parts(len(student), student.vocabulary, device, COPIES)
+    chunks = [
+        checkpoint(of_chunk, chunk, use_reentrant=False, preserve_rng_state=False)
+        for chunk in token_chunks(len(student), student.vocabulary, device, COPIES)
     ]
-    # without a target there is no part, but there shall be a gradient (of 0) all the same
-    return _where_known(torch.cat(parts), teacher) if parts else student.states_KD.float().sum(-1)
+    # without a target there is no chunk, but there shall be a gradient (of 0) all the same
+    return _where_known(torch.cat(chunks), teacher) if chunks else student.states_KD.float().sum(-1)
 
 
 def _where_known(value_K: Tensor, teacher: Scores) -> Tensor:

@@ -7,7 +7,8 @@ K predicted tokens   N packed tokens   D hidden size   V vocabulary
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from r1lit.batches import PackedRows
-from r1lit.cpu.in_place import embedding_inputs
+from r1lit.devices import backend
 from r1lit.policy.attention import has_packed_attention, no_mask
 from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
 from r1lit.policy.packed import PackedTokens, pack_documents, pack_responses
+from r1lit.policy.rope import beyond_rope_limit, rope_limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +61,17 @@ class Policy(nn.Module):
 
     All that is computed with its weights is computed in ``forward``, so that DDP, FSDP2, LoRA and
     hooks may wrap the policy and see every use of them.
+
+    ``dropout``: whether training mode has any; without, all that differs between training and
+    evaluation mode stays as in evaluation. ``rope_limit``: the longest row it takes, where its
+    rotary frequencies would change beyond.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, dropout: bool = True) -> None:
         super().__init__()
         self.model = model
+        self.dropout = dropout
+        self.rope_limit = rope_limit(model.config)
 
     def forward(
         self, inputs: Responses | PackedRows | HiddenStates, compute: Compute | None = None
@@ -74,9 +83,27 @@ class Policy(nn.Module):
                 at each document and whose ``loss_mask_RL`` is true at targets; or states that this
                 policy has returned.
             compute: ``LogProbs()`` if left out.
+
+        Raises:
+            ValueError: if a row is longer than ``rope_limit``.
         """
         predictions, target_K = self._predict(inputs)
         return (compute or LogProbs())(predictions, target_K)
+
+    def train(self, mode: bool = True) -> Policy:
+        """Switch between training and evaluation mode; see ``dropout``."""
+        super().train(mode)
+        if mode and not self.dropout:
+            self.model.eval()
+            for module in self.model.modules():
+                if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing:
+                    _only_checkpoint(module)
+        return self
+
+    def check_length(self, length: int) -> None:
+        """Raise a ValueError for a row that is longer than ``rope_limit``."""
+        if self.rope_limit is not None and length > self.rope_limit:
+            raise ValueError(beyond_rope_limit(length, self.rope_limit))
 
     @property
     def config(self) -> PretrainedConfig:
@@ -117,12 +144,16 @@ class Policy(nn.Module):
         if isinstance(inputs, PackedRows):
             rows = inputs.input_ids_RL, inputs.position_ids_RL, inputs.loss_mask_RL
             target_K = inputs.input_ids_RL[inputs.loss_mask_RL]
-            if not is_packed(self):
-                return _of_logits(self._document_logits(*rows)), target_K
             packed, predictor_K = pack_documents(*rows)
+            if self.rope_limit is not None:
+                self.check_length(int(packed.position_N.max()) + 2)
+            if not is_packed(self):
+                return _of_logits(self._document_logits(packed, predictor_K)), target_K
             return self._of_states(self._packed_hidden(packed)[predictor_K]), target_K
+        lengths_B = inputs.mask_BT.sum(-1).tolist()
+        self.check_length(max(len(p) + n for p, n in zip(inputs.prompts, lengths_B, strict=True)))
         if not is_packed(self):
-            logits_BTV = self._response_logits(inputs.prompts, inputs.response_BT)
+            logits_BTV = self._response_logits(inputs.prompts, inputs.response_BT, lengths_B)
             return _of_logits(logits_BTV[inputs.mask_BT]), inputs.target_K
         packed, predictor_K, target_K = pack_responses(
             inputs.prompts, inputs.response_BT, inputs.mask_BT
@@ -143,8 +174,10 @@ class Policy(nn.Module):
 
     def _packed_hidden(self, packed: PackedTokens) -> Tensor:
         """Run the body over packed tokens; return the last hidden states ``[N, D]``."""
+        ids = packed.ids_N[None]
+        states = backend(ids.device).embed(self.model.get_input_embeddings(), ids)
         output = self.model.get_decoder()(
-            **embedding_inputs(self.model.get_input_embeddings(), packed.ids_N[None]),
+            **({"input_ids": ids} if states is None else {"inputs_embeds": states}),
             position_ids=packed.position_N[None],
             attention_mask=no_mask(packed.ids_N.device),
             use_cache=False,
@@ -152,37 +185,72 @@ class Policy(nn.Module):
         )
         return output.last_hidden_state[0]
 
-    def _document_logits(self, ids_RL: Tensor, position_RL: Tensor, loss_mask_RL: Tensor) -> Tensor:
-        """Return the logits ``[K, V]`` that predict the targets of packed rows, in order."""
-        model: Any = self.model
-        logits_RLV = model(input_ids=ids_RL, position_ids=position_RL, use_cache=False).logits
-        return logits_RLV[:, :-1][loss_mask_RL[:, 1:]]
+    def _document_logits(self, packed: PackedTokens, predictor_K: Tensor) -> Tensor:
+        """Return the logits ``[K, V]`` of documents, each in a row of its own.
 
-    def _response_logits(self, prompts: Sequence[Sequence[int]], response_BT: Tensor) -> Tensor:
+        Rows are padded on the right, those of like length in one call: nothing can run from one
+        document into the next, whatever the architecture's layers make of positions.
+        """
+        model: Any = self.model
+        rows = packed.in_buckets
+        sizes = [num_rows * width for num_rows, width in rows.bucket_shapes]
+        slot_K, start = rows.owner_N[predictor_K], 0
+        logits = []
+        for size, shape, index in zip(
+            sizes, rows.bucket_shapes, rows.index_F.split(sizes), strict=True
+        ):
+            logits_FV = model(input_ids=packed.ids_N[index].view(shape), use_cache=False).logits
+            here_K = (slot_K >= start) & (slot_K < start + size)
+            logits.append((here_K, logits_FV.flatten(0, 1)[slot_K[here_K] - start]))
+            start += size
+        order_K = torch.cat([here_K.nonzero().squeeze(-1) for here_K, _ in logits])
+        return torch.cat([logits_kV for _, logits_kV in logits])[order_K.argsort()]
+
+    def _response_logits(
+        self, prompts: Sequence[Sequence[int]], response_BT: Tensor, lengths: Sequence[int]
+    ) -> Tensor:
         """Return the logits that predict each response token, ``[B, T, V]``.
 
-        Rows are padded on the right only, so causal attention needs no padding mask. Logits are
-        kept from the shortest prompt's last token on.
+        Rows are padded on the right only, to the longest, so causal attention needs no padding
+        mask. Logits are kept from the shortest prompt's last token on.
         """
         rows, width = response_BT.shape
-        lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=response_BT.device)
-        longest, shortest = int(lengths_B.max()), int(lengths_B.min())
+        starts_B = torch.tensor([len(prompt) for prompt in prompts], device=response_BT.device)
+        shortest = int(starts_B.min())
+        whole = max(len(prompt) + n for prompt, n in zip(prompts, lengths, strict=True))
         # any token but the padding one, which some models would warn of
-        ids = response_BT.new_full((rows, longest + width), int(response_BT[0, 0]))
-        for row, prompt in enumerate(prompts):
+        ids = response_BT.new_full((rows, whole), int(response_BT[0, 0]))
+        for row, (prompt, n) in enumerate(zip(prompts, lengths, strict=True)):
             ids[row, : len(prompt)] = torch.tensor(prompt, device=ids.device)
-            ids[row, len(prompt) : len(prompt) + width] = response_BT[row]
-        keep = longest + width - (shortest - 1)
+            ids[row, len(prompt) : len(prompt) + n] = response_BT[row, :n]
+        keep = whole - (shortest - 1)
         model: Any = self.model
         if "logits_to_keep" in inspect.signature(model.forward).parameters:
             logits_BKV = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
         else:
             logits_BKV = model(input_ids=ids, use_cache=False).logits[:, -keep:]
-        if shortest == longest:
-            return logits_BKV[:, :width]
-        place_BT = (lengths_B - shortest)[:, None] + torch.arange(width, device=ids.device)
-        index = place_BT[..., None].expand(-1, -1, logits_BKV.shape[-1])
+        place_BT = (starts_B - shortest)[:, None] + torch.arange(width, device=ids.device)
+        index = place_BT.clamp(max=keep - 1)[..., None].expand(-1, -1, logits_BKV.shape[-1])
         return logits_BKV.gather(1, index)
+
+
+def _only_checkpoint(layer: nn.Module) -> None:
+    """Let a layer be in training mode, which makes it checkpoint, but not while it computes."""
+    layer.training = True
+    if getattr(layer, "only_checkpoints", False):
+        return
+    modes: list[bool] = []
+
+    def before(layer: nn.Module, args: object) -> None:
+        modes.append(layer.training)
+        layer.training = False
+
+    def after(layer: nn.Module, args: object, output: object) -> None:
+        layer.training = modes.pop()
+
+    layer.register_forward_pre_hook(before)
+    layer.register_forward_hook(after, always_call=True)
+    layer.only_checkpoints = True  # type: ignore[assignment]
 
 
 def is_packed(policy: Policy) -> bool:
@@ -192,3 +260,15 @@ def is_packed(policy: Policy) -> bool:
 
 def _of_logits(logits_KV: Tensor) -> Predictions:
     return Predictions(states_KD=logits_KV, weight_VD=None)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off for the while, and leave every part in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,9 +1,8 @@
-"""Reward models: a policy's body under a head that gives one number a row.
+"""Reward models and critics: a policy's body under a head that gives one number a row or a token.
 
-    B rows   S tokens of the longest row   H hidden size
+    B rows   S tokens of the longest row   K response tokens   H hidden size
 
-The number is read at a row's last token. Rows are padded on the right, where causal attention
-keeps them from the padding without a mask.
+Rows are padded on the right, where causal attention keeps them from the padding without a mask.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
+from r1lit.policy.policy import Responses
 
 Tokens = Sequence[int]
 HEAD = "score"
@@ -26,7 +26,7 @@ MEAN, STD = "reward_mean", "reward_std"
 
 
 class ScalarModel(nn.Module):
-    """Wraps a Hugging Face sequence classifier of one number, ``model``: a reward model.
+    """Wraps a Hugging Face sequence classifier of one number, ``model``: reward model or critic.
 
     As of a ``Policy``, all that is computed with its weights is computed in ``forward``.
     """
@@ -35,16 +35,38 @@ class ScalarModel(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, rows: Sequence[Tokens]) -> Tensor:
-        """Return what the head says at the last token of each row (B), float32, as trained."""
+    def forward(self, inputs: Sequence[Tokens] | Responses) -> Tensor:
+        """Return what the head says, float32, as trained.
+
+        Args:
+            inputs: rows of token ids, whose last tokens are read; or responses to prompts, read
+                before each of their tokens, as a critic's values are.
+
+        Returns:
+            One number a row (B), or one a response token, row after row (K).
+        """
         device = self.model.device
-        last_B = torch.tensor([len(row) - 1 for row in rows], device=device)
+        if isinstance(inputs, Responses):
+            responses = zip(
+                inputs.response_BT.tolist(), inputs.mask_BT.sum(-1).tolist(), strict=True
+            )
+            rows: Sequence[Tokens] = [
+                [*prompt, *response[:length]]
+                for prompt, (response, length) in zip(inputs.prompts, responses, strict=True)
+            ]
+            first_B = torch.tensor([len(prompt) - 1 for prompt in inputs.prompts], device=device)
+            row, place = inputs.mask_BT.nonzero(as_tuple=True)
+            place = place + first_B[row]
+        else:
+            rows = inputs
+            row = torch.arange(len(rows), device=device)
+            place = torch.tensor([len(tokens) - 1 for tokens in rows], device=device)
         width = max(map(len, rows))
         pad = int(self.config.pad_token_id)
-        ids_BS = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], device=device)
+        padded = [[*tokens, *[pad] * (width - len(tokens))] for tokens in rows]
+        ids_BS = torch.tensor(padded, device=device)
         hidden_BSH = self.model.base_model(input_ids=ids_BS, use_cache=False).last_hidden_state
-        hidden_BH = hidden_BSH[torch.arange(len(rows), device=device), last_B]
-        return getattr(self.model, HEAD)(hidden_BH).squeeze(-1).float()
+        return getattr(self.model, HEAD)(hidden_BSH[row, place]).squeeze(-1).float()
 
     @property
     def config(self) -> PretrainedConfig:

@@ -13,13 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows
-from r1lit.policy.loading import (
-    context_length,
-    load_config,
-    load_policy,
-    load_tokenizer,
-    refuse_leaking,
-)
+from r1lit.policy.loading import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.outputs import Logits, LogProbs, Scores, States
 from r1lit.policy.policy import HiddenStates, Policy, Responses
 
@@ -41,10 +35,6 @@ class Teacher(ABC):
     def context_length(self) -> int | None:
         """Return the most tokens that the teacher attends over, where it says so."""
         return None
-
-    def check_documents(self) -> None:
-        """Raise a ValueError if documents of one row would run into each other."""
-        return
 
     def load(self, device: torch.device) -> None:
         """Make ready for scoring on a device; a second call does nothing."""
@@ -99,14 +89,6 @@ class ModelTeacher(Teacher):
         except ValueError as error:
             raise _of_teacher(error) from error
 
-    def check_documents(self) -> None:
-        """Check attention and layers; see ``refuse_leaking``."""
-        try:
-            config = load_config(self.name, self._trust)
-            refuse_leaking(self.name, config, self._options["attention"])
-        except ValueError as error:
-            raise _of_teacher(error) from error
-
     def load(self, device: torch.device) -> None:
         """Load the weights, once, and move them to the device."""
         if self._policy is None:
@@ -154,10 +136,10 @@ class FullScores(Scores):
         return cls(policy=policy, states_KD=policy(inputs, States()).states_KD)
 
     def distributions(
-        self, logits_kV: Tensor, part: slice, temperature: float
+        self, logits_kV: Tensor, chunk: slice, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Return log softmax(logits / temperature) of both."""
-        teacher_kV = self._logits(self.states_KD[part])
+        teacher_kV = self._logits(self.states_KD[chunk])
         width = min(logits_kV.shape[-1], teacher_kV.shape[-1])
         student_kV, teacher_kV = logits_kV[:, :width], teacher_kV[:, :width]
         return (

@@ -1,4 +1,4 @@
-"""Reward functions: named callables whose numbers are rewards."""
+"""Reward functions and their weighted sum."""
 
 from r1lit.rewards.accuracy import Accuracy
 from r1lit.rewards.base import RewardFunction

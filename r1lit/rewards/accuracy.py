@@ -13,6 +13,9 @@ class Accuracy(RewardFunction):
 
     It repeats the verdict. A time-out or an error of the verifier gives 0 like a wrong answer; the
     verdict's status still tells them apart.
+
+    Args:
+        weight: multiplies its numbers in the sum of rewards.
     """
 
     name = "accuracy"

@@ -1,4 +1,4 @@
-"""What a reward function is: a named callable whose number is a reward."""
+"""The interface of reward functions: named callables, one number a response."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from r1lit.batches import Response
 
 
 class RewardFunction(ABC):
-    """Scores responses. ``weight`` multiplies its numbers in the sum a policy is trained on.
+    """Returns one reward a response; the reward of training is the sum of all times ``weight``.
 
-    ``name`` is the key its numbers are logged under; a class that sets none is named by its class
-    name: ``class MyReward`` is ``my_reward``. In training it counts from iteration
-    ``from_iteration`` on; before, it is 0 and not computed.
+    ``name`` is the key of its metrics; the default is the class name in snake_case:
+    ``class MyReward`` is ``my_reward``. Before training iteration ``from_iteration`` it is 0 and
+    not computed.
     """
 
     name: str
@@ -33,8 +33,8 @@ class RewardFunction(ABC):
         """Return one unweighted number a response, in order."""
 
     def applies(self, response: Response) -> bool:
-        """Whether it has anything to say about a response; an evaluation asks before it measures.
+        """Return whether it applies to this response; as an eval metric it skips all others.
 
-        In training every response gets its reward, which is 0 where a function does not apply.
+        In training every response gets a reward, which is 0 where a function does not apply.
         """
         return True

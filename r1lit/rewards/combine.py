@@ -1,4 +1,4 @@
-"""Combining reward functions into the one number a policy is trained on."""
+"""The weighted sum of reward functions, the reward a policy is trained on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 from r1lit.batches import Response
+from r1lit.own_code import named
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.plain import Scores, as_reward
 
@@ -27,23 +28,25 @@ def score(
 
     Raises:
         ValueError: if there is no function, two share a name, a weight is not finite, or one
-            returns ``None``, a wrong number of rewards, or a reward that is not a finite number.
+            crashes or returns ``None``, a wrong number of rewards, or a reward that is not a
+            finite number.
     """
-    named = [as_reward(function) for function in functions]
-    check_rewards(named)
+    rewarding = [as_reward(function) for function in functions]
+    check_rewards(rewarding)
     rewards: dict[str, list[float]] = {}
     total = [0.0] * len(responses)
-    for function in named:
+    for function in rewarding:
         name = function.name
         waits = iteration is not None and iteration < function.from_iteration
-        values = [0.0] * len(responses) if waits else function(responses)
+        with named(f"reward function {name!r}", function):
+            values = [0.0] * len(responses) if waits else function(responses)
         rewards[name] = _checked(name, values, len(responses))
         total = [t + function.weight * r for t, r in zip(total, rewards[name], strict=True)]
     return rewards, total
 
 
 def check_rewards(functions: Sequence[RewardFunction]) -> None:
-    """Check that reward functions can be added up, before anything is rolled out.
+    """Check that reward functions can be added, before the first rollout.
 
     Raises:
         ValueError: if there is none, two share a name, or a weight is not finite.

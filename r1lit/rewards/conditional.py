@@ -1,4 +1,4 @@
-"""A reward for some problems only, or only from some iteration on."""
+"""A reward for some kinds of problems only, or from some iteration on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class ConditionalReward(RewardFunction):
     """``reward`` for problems whose ``meta["kind"]`` is one of ``kinds``, and 0 for all others.
 
     R1's second RL stage adds rules for reasoning and reward models for general prompts (Nature
-    645:633, Eq. 8-10), and lets preference rewards in during its last 400 of 1,700 steps. Before
-    training iteration ``from_iteration`` the reward is 0 and not computed; in evaluation it always
-    is. Name and weight are those of ``reward``. Its logged mean is over all responses, zeros too:
-    what it adds to the mean reward, but for its weight.
+    645:633, Eq. 8-10), and adds preference rewards in its last 400 of 1,700 steps. Before
+    training iteration ``from_iteration`` the reward is 0 and not computed; in evaluation it
+    always is. Name and weight are those of ``reward``. Its logged mean is over all responses, with
+    the zeros: unweighted, what it adds to the mean reward.
 
     Args:
-        reward: a reward function or a plain callable; it sees only the responses that it is for.
+        reward: a reward function or a plain callable; it gets only the responses of these kinds.
         kinds: of problems; every problem if left out.
         from_iteration: the first training iteration in which it counts, from 0.
     """
@@ -39,13 +39,13 @@ class ConditionalReward(RewardFunction):
         self.from_iteration = max(from_iteration, self.reward.from_iteration)
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
-        """Return the reward of the responses it is for, and 0 for the others.
+        """Return the reward of each response, 0 for other kinds.
 
         Raises:
-            ValueError: if ``kinds`` are asked for and a problem has none, or if the reward returns
-                another number of rewards than it was given responses.
+            ValueError: if ``kinds`` are given and a problem has none, or if the reward does not
+                return one number a response.
         """
-        rows = [row for row, response in enumerate(responses) if self._concerns(response)]
+        rows = [row for row, response in enumerate(responses) if self._is_of_kinds(response)]
         values: Any = self.reward([responses[row] for row in rows]) if rows else []
         if values is None or len(values) != len(rows):
             raise ValueError(
@@ -57,14 +57,14 @@ class ConditionalReward(RewardFunction):
         return rewards
 
     def applies(self, response: Response) -> bool:
-        """Whether it is for the response's problem, so that an evaluation measures it nowhere else.
+        """Return whether the problem is of ``kinds`` and ``reward`` applies.
 
         Raises:
-            ValueError: if ``kinds`` are asked for and the problem has none.
+            ValueError: if ``kinds`` are given and the problem has none.
         """
-        return self._concerns(response) and self.reward.applies(response)
+        return self._is_of_kinds(response) and self.reward.applies(response)
 
-    def _concerns(self, response: Response) -> bool:
+    def _is_of_kinds(self, response: Response) -> bool:
         if self.kinds is None:
             return True
         problem = response.problem
@@ -72,7 +72,7 @@ class ConditionalReward(RewardFunction):
         if kind is None:
             raise ValueError(
                 f"kinds: problem {problem.uid!r} of source {problem.source!r} has no kind in its"
-                f" meta, so the reward {self.name!r} cannot tell whether it is for it; a table's"
+                f" meta, so the reward {self.name!r} cannot tell whether it applies; a table's"
                 " column is kept by meta: [kind]"
             )
         return kind in self.kinds

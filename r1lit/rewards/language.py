@@ -15,11 +15,17 @@ class LanguageConsistency(RewardFunction):
     """The share of words of the target language in the thinking: R1's Eq. 7, from 0 to 1.
 
     The target is ``language`` if given, else ``problem.meta["language"]``, else the language of the
-    question. With ``think_prefilled``, the prompt template ended in ``<think>``: a response
-    without tags is
-    then thinking that was cut off, not an answer without thinking. Without thinking, or without a
-    word in it, the reward is 0. ``language_consistency`` says how far the measure goes; with
-    ``same_script`` it also finds sentences of other Latin-script languages where English is wanted.
+    question. With ``think_prefilled``, the prompt template ended in ``<think>``: a response without
+    tags is then thinking that was cut off, not an answer without thinking. Without thinking, or
+    without a word in it, the reward is 0. The limits of the metric are those of
+    ``language_consistency``; with ``same_script`` it also finds sentences of other Latin-script
+    languages where English is expected.
+
+    Args:
+        language: the target, as "en" or "zh"; that of the problem or its question if left out.
+        think_prefilled: whether the prompt template ends in ``<think>``.
+        same_script: also look for other languages of the Latin script.
+        weight: multiplies its numbers in the sum of rewards.
     """
 
     name = "language_consistency"

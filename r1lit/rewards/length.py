@@ -1,4 +1,4 @@
-"""Rewards that depend on how long a response is."""
+"""Rewards that depend on the length of a response."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ class CosineLength(RewardFunction):
     The default values are ours: short right responses are worth most, and a wrong one loses less
     the longer it tried. A verdict of a time-out or an error counts as wrong, as in ``Accuracy``.
     With L = 100, a right response of 50 tokens gives 0.75.
+
+    Args:
+        max_tokens: L, the longest response there can be.
+        right: values of a right response at no length and at L.
+        wrong: likewise of any other.
+        exceeded: value of a response that did not finish.
+        weight: multiplies its numbers in the sum of rewards.
     """
 
     name = "cosine_length"
@@ -64,6 +71,9 @@ class GroupLength(RewardFunction):
 
     and 0 for all where max = min. Of right responses with 10, 15 and 20 tokens the rewards are 0.5,
     0 and -0.5. The responses to a problem are those with equal ``uid``.
+
+    Args:
+        weight: multiplies its numbers in the sum of rewards.
     """
 
     name = "group_length"

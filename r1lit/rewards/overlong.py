@@ -1,4 +1,4 @@
-"""The soft punishment of long responses."""
+"""The penalty of responses near the token limit."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ class Overlong(RewardFunction):
 
     Beyond the paper: a response that did not finish gets -1 at any length. With L = 100 and C = 20,
     90 tokens give -0.5.
+
+    Args:
+        max_tokens: L, the longest response there can be.
+        buffer_tokens: C, over how many tokens before that the punishment grows.
+        weight: multiplies its numbers in the sum of rewards.
     """
 
     name = "overlong"

@@ -54,7 +54,7 @@ class PlainReward(RewardFunction):
 
 
 Reward = PlainReward | RewardFunction
-"""What a list of rewards holds in YAML; the order is that in which the parser tries them."""
+"""The types of rewards in YAML, in the order in which the parser tries them."""
 
 
 def as_reward(function: RewardFunction | Scores) -> RewardFunction:
@@ -67,7 +67,7 @@ def as_reward(function: RewardFunction | Scores) -> RewardFunction:
 
 
 def from_spec(spec: Any) -> PlainReward:
-    """Build a plain reward from ``{"class_path": …, "init_args": …}`` or from a dotted path.
+    """Return the plain reward of ``{"class_path": …, "init_args": …}`` or from a dotted path.
 
     Raises:
         ValueError: if the path names no callable, or its arguments do not fit.
@@ -83,7 +83,8 @@ def from_spec(spec: Any) -> PlainReward:
     weight, name = arguments.pop("weight", 1.0), arguments.pop("name", None)
     if not isinstance(weight, int | float):
         raise ValueError(f"weight: that of {path!r} is {weight!r}, not a number")
-    found = _imported(path)
+    found = import_path(path, "class_path")
+    _check_callable(path, found)
     _check_arguments(path, found, arguments)
     if inspect.isclass(found):
         made: Any = found(**arguments)
@@ -97,17 +98,24 @@ def from_spec(spec: Any) -> PlainReward:
     return reward
 
 
-def _imported(path: str) -> Any:
+def import_path(path: str, key: str) -> Any:
+    """Return the object at a dotted path.
+
+    Raises:
+        ValueError: naming ``key`` and ``path`` if it cannot be imported.
+    """
     module, _, name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"class_path: {path!r} cannot be imported: {error}") from error
+        raise ValueError(f"{key}: {path!r} cannot be imported: {error}") from error
+
+
+def _check_callable(path: str, found: Any) -> None:
     if inspect.isclass(found) and issubclass(found, RewardFunction):
         raise ValueError(f"class_path: {path!r} is a RewardFunction whose init_args do not fit")
     if not callable(found) or (inspect.isclass(found) and "__call__" not in dir(found)):
         raise ValueError(f"class_path: {path!r} is neither a function nor a class of callables")
-    return found
 
 
 def _check_arguments(path: str, found: Any, arguments: Mapping[str, Any]) -> None:

@@ -12,12 +12,16 @@ _PIECE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9ff
 
 
 class Repetition(RewardFunction):
-    """Minus the share of n-grams that stood before in the response, from -1 to 0.
+    """Minus the share of n-grams that came before in the response, from -1 to 0.
 
     The n-gram penalty of "Demystifying Long CoT" (arXiv 2502.03373) punishes each token of a
     repeated n-gram; here it is one number a response: (unique n-grams / n-grams) - 1, and 0 for a
     response shorter than n. Words, single Han and kana characters, and punctuation marks are the
     grams, in lower case. With n = 2, "a b a b a b" has 5 bigrams, 2 unique: -0.6.
+
+    Args:
+        n: how many words make an n-gram.
+        weight: multiplies its numbers in the sum of rewards.
     """
 
     name = "repetition"

@@ -22,7 +22,7 @@ from r1lit.policy.scalar import (
     score_rows,
 )
 from r1lit.rewards.base import RewardFunction
-from r1lit.text.scored_text import ScoreOn, encode_scored, seen
+from r1lit.text.scored_text import ScoreOn, encode_scored, scored_part
 
 FLOOR = 3.0  # standard deviations below the mean: what a response with nothing to see is worth
 
@@ -108,12 +108,12 @@ class RewardModel(RewardFunction):
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return one normalised number a response."""
-        texts = [seen(response.text, self.score_on, self.think_prefilled) for response in responses]
-        asked = {
+        texts = [scored_part(r.text, self.score_on, self.think_prefilled) for r in responses]
+        reward_by_pair = {
             (response.problem.question, text): self.missing
             for response, text in zip(responses, texts, strict=True)
         }
-        pairs = [pair for pair in asked if pair[1]]
+        pairs = [pair for pair in reward_by_pair if pair[1]]
         if pairs:
             rows = encode_scored(
                 self.tokenizer,
@@ -123,9 +123,10 @@ class RewardModel(RewardFunction):
                 max_tokens=context_length(self.config),
             )
             raw = score_rows(self._loaded(), [row.tokens for row in rows], self.batch_tokens)
-            asked |= zip(pairs, normalised(self.config, raw).tolist(), strict=True)
+            rewards = normalised(self.config, raw).tolist()
+            reward_by_pair |= zip(pairs, rewards, strict=True)
         return [
-            self._clipped(asked[response.problem.question, text])
+            self._clipped(reward_by_pair[response.problem.question, text])
             for response, text in zip(responses, texts, strict=True)
         ]
 
@@ -150,10 +151,10 @@ class RewardModel(RewardFunction):
 
 
 def _as_trained(config: object, path: str, key: str, given: str | None) -> str:
-    """Return a setting of the training, which may be repeated but not changed.
+    """Return a setting of the training; a given one must equal it.
 
     Raises:
-        ValueError: if it is given otherwise, or nowhere.
+        ValueError: if the two differ, or both are missing.
     """
     trained = getattr(config, f"reward_{key}", None)
     if trained is None and given is None:

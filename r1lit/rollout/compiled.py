@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ import torch
 import torch.fx.experimental._config as shapes
 from torch._dynamo.exc import TorchDynamoException
 from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler
+
+from r1lit.policy.loading import first_line
 
 FAILURES = (TorchDynamoException, InductorError, CppCompileError, InvalidCxxCompiler)
 
@@ -26,15 +29,20 @@ class Compiled:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._call = torch.compile(function, dynamic=True)
+        self._is_new = self._call is not function and not torch._dynamo.config.disable
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Call the function."""
+        """Call the function, compiling it first where that is to be."""
+        if self._is_new:
+            name = self._function.__name__.strip("_")
+            print(f"compiling {name}, once a process …", file=sys.stderr, flush=True)
+            self._is_new = False
         try:
             return self._call(*args, **options)
         except FAILURES as error:
             warnings.warn(
                 f"{self._function.__name__} runs uncompiled, which is slower: torch.compile failed"
-                f" with {type(error).__name__} ({str(error).strip().splitlines()[0]})",
+                f" with {type(error).__name__} ({first_line(error)})",
                 stacklevel=2,
             )
             self._call = self._function

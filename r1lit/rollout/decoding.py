@@ -1,22 +1,27 @@
-"""Decoding with Hugging Face's own caches: any causal language model that takes one."""
+"""Decoding with Hugging Face's own caches, or without any, and whether a way of decoding is right.
+
+P prompts   R rows   V vocabulary
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from r1lit.policy import Policy
+from r1lit.policy.loading import first_line
+from r1lit.policy.support import FAILURES, TOLERANCE, TOLERANCE_LOW
 from r1lit.rollout.cache import make_cache
+
+PROMPTS = (tuple(range(22, 36)), (9, 10), (11, 12, 13))
+TOKENS = ((14, 15, 16, 17), (18, 19, 20, 21))  # of the two rows of each prompt
 
 
 class Decoding(ABC):
-    """Rows that are being decoded together, each one token a step.
-
-    P prompts   R rows   V vocabulary
-    """
+    """Rows that are being decoded together, each one token a step."""
 
     first_logits_RV: Tensor
 
@@ -80,3 +85,97 @@ class CachedDecoding(Decoding):
         """Drop all rows but these."""
         self.cache.reorder_cache(rows)  # type: ignore[arg-type]
         self.seen_RL, self.position_R = self.seen_RL[rows], self.position_R[rows]
+
+
+class UncachedDecoding(Decoding):
+    """Runs the whole of each row again for each token: slow, and right for every causal policy.
+
+    Rows are padded on the right; each takes the logits of its own last token.
+    """
+
+    def __init__(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], group_size: int, pad: int
+    ) -> None:
+        self.model = policy.model
+        device = next(policy.parameters()).device
+        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        ids_PS = torch.full((len(prompts), int(lengths_P.max())), pad, device=device)
+        for row, prompt in enumerate(prompts):
+            ids_PS[row, : len(prompt)] = torch.tensor(prompt, device=device)
+        expand_R = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
+        self.first_logits_RV = self._last_logits(ids_PS, lengths_P)[expand_R]
+        self.ids_RL, self.length_R = ids_PS[expand_R], lengths_P[expand_R]
+
+    def step(self, token_R: Tensor) -> Tensor:
+        """Append one token to each row; return the logits of the next."""
+        if int(self.length_R.max()) == self.ids_RL.shape[1]:
+            self.ids_RL = torch.nn.functional.pad(self.ids_RL, (0, 1))
+        self.ids_RL.scatter_(1, self.length_R[:, None], token_R[:, None])
+        self.length_R = self.length_R + 1
+        return self._last_logits(self.ids_RL, self.length_R)
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these."""
+        self.length_R = self.length_R[rows]
+        self.ids_RL = self.ids_RL[rows, : int(self.length_R.max())]
+
+    def _last_logits(self, ids_RL: Tensor, length_R: Tensor) -> Tensor:
+        logits_RLV = self.model(input_ids=ids_RL, use_cache=False).logits
+        return logits_RLV[torch.arange(len(ids_RL), device=ids_RL.device), length_R - 1]
+
+
+@torch.no_grad()
+def why_not(
+    policy: Policy,
+    decoding_of: Callable[[Sequence[Sequence[int]], int], Decoding],
+    exact: bool = True,
+) -> str | None:
+    """Try whether a way of decoding gives the log-probs of a plain forward pass.
+
+    Prompts of several lengths, two rows each, of which some leave on the way.
+
+    Args:
+        policy: what is decoded.
+        decoding_of: decodes prompts, that many rows each.
+        exact: whether every log-prob must be right to ``TOLERANCE``; otherwise, where all is in a
+            lower dtype, their mean to ``TOLERANCE_LOW``.
+
+    Returns:
+        None if it does, otherwise what went wrong.
+    """
+    vocabulary = int(policy.config.get_text_config(decoder=True).vocab_size)
+    prompts = [tuple(token % vocabulary for token in prompt) for prompt in PROMPTS]
+    device = next(policy.parameters()).device
+    token_RT = torch.tensor(TOKENS, device=device).repeat(len(prompts), 1) % vocabulary
+    plain_RTV = _plainly(policy, prompts, token_RT)
+    if not bool(plain_RTV.isfinite().all()):
+        return None  # broken weights are the engine's to report
+    left_R, kept = torch.arange(len(token_RT)), torch.tensor([0, 2, 3])
+    changes = []
+    try:
+        decoding = decoding_of(prompts, len(TOKENS))
+        logits_RV = decoding.first_logits_RV
+        for step in range(token_RT.shape[1]):
+            changes.append(logits_RV.float().log_softmax(-1) - plain_RTV[left_R, step])
+            if step == 2:
+                left_R = left_R[kept]
+                decoding.keep(kept.to(device))
+            logits_RV = decoding.step(token_RT[left_R, step])
+        changes.append(logits_RV.float().log_softmax(-1) - plain_RTV[left_R, -1])
+    except FAILURES as error:
+        return f"{type(error).__name__} ({first_line(error)})"
+    change_KV = torch.cat(changes).abs()
+    right = change_KV.max() < TOLERANCE if exact else change_KV.mean() < TOLERANCE_LOW
+    return None if bool(right) else "its log-probs would change"
+
+
+def _plainly(policy: Policy, prompts: Sequence[Sequence[int]], token_RT: Tensor) -> Tensor:
+    """Return log-probs [R, T + 1, V] of what follows each prompt and token, a row at a time."""
+    group_size = len(token_RT) // len(prompts)
+    rows = []
+    for row, token_T in enumerate(token_RT.tolist()):
+        prompt = prompts[row // group_size]
+        ids = torch.tensor([[*prompt, *token_T]], device=token_RT.device)
+        logits_LV = policy.model(input_ids=ids, use_cache=False).logits[0]
+        rows.append(logits_LV[len(prompt) - 1 :].float().log_softmax(-1))
+    return torch.stack(rows)

@@ -1,14 +1,19 @@
-"""Taking rollouts apart by group and putting them together again."""
+"""Taking rollouts apart by group and putting them together again, before anything is estimated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from r1lit.batches import Rollout
+
+PER_ROW = (
+    *("response_BT", "length_B", "loss_mask_BT"),
+    *("logp_sampler_BT", "logp_old_BT", "advantage_BT"),
+)
 
 
 def mixed_groups(rollout: Rollout) -> list[int]:
@@ -19,52 +24,44 @@ def mixed_groups(rollout: Rollout) -> list[int]:
 
 def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
     """Return the rollout of some of the groups."""
+    assert rollout.value_BT is None and rollout.correction_BT is None
     size = rollout.group_size
     rows = [p * size + g for p in groups for g in range(size)]
     index_P = torch.tensor(list(groups), dtype=torch.long, device=rollout.reward_PG.device)
     index_B = torch.tensor(rows, dtype=torch.long, device=rollout.response_BT.device)
-    return Rollout(
-        iteration=rollout.iteration,
-        group_size=size,
+    return replace(
+        rollout,
         prompts=tuple(rollout.prompts[p] for p in groups),
         responses=tuple(rollout.responses[b] for b in rows),
-        response_BT=rollout.response_BT[index_B],
-        length_B=rollout.length_B[index_B],
-        loss_mask_BT=rollout.loss_mask_BT[index_B],
-        logp_sampler_BT=rollout.logp_sampler_BT[index_B],
-        logp_old_BT=rollout.logp_old_BT[index_B],
         rewards={name: reward[index_P] for name, reward in rollout.rewards.items()},
         reward_PG=rollout.reward_PG[index_P],
-        advantage_BT=rollout.advantage_BT[index_B],
+        **{name: getattr(rollout, name)[index_B] for name in PER_ROW},
     )
 
 
 def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     """Put rollouts of one iteration below each other, padded to the longest response."""
     first = rollouts[0]
+    assert all(r.value_BT is None and r.correction_BT is None for r in rollouts)
     if len(rollouts) == 1:
         return first
     assert all(r.iteration == first.iteration for r in rollouts)
     assert all(r.group_size == first.group_size for r in rollouts)
     width = max(r.response_BT.shape[1] for r in rollouts)
 
-    def stack(field: Callable[[Rollout], Tensor]) -> Tensor:
-        parts = [field(r) for r in rollouts]
-        return torch.cat([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in parts])
+    def joined(name: str) -> Tensor:
+        parts = [getattr(r, name) for r in rollouts]
+        if parts[0].ndim == 2:
+            parts = [torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in parts]
+        return torch.cat(parts)
 
-    return Rollout(
-        iteration=first.iteration,
-        group_size=first.group_size,
+    return replace(
+        first,
         prompts=tuple(p for r in rollouts for p in r.prompts),
         responses=tuple(x for r in rollouts for x in r.responses),
-        response_BT=stack(lambda r: r.response_BT),
-        length_B=torch.cat([r.length_B for r in rollouts]),
-        loss_mask_BT=stack(lambda r: r.loss_mask_BT),
-        logp_sampler_BT=stack(lambda r: r.logp_sampler_BT),
-        logp_old_BT=stack(lambda r: r.logp_old_BT),
         rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
         reward_PG=torch.cat([r.reward_PG for r in rollouts]),
-        advantage_BT=stack(lambda r: r.advantage_BT),
+        **{name: joined(name) for name in PER_ROW},  # type: ignore[arg-type]
     )
 
 

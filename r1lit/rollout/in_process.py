@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from r1lit.cpu.machine import no_garbage_collection
-from r1lit.policy import Policy, is_packed
+from r1lit.devices import backend
+from r1lit.policy import Policy, evaluating, is_packed
+from r1lit.policy.support import trial
 from r1lit.rollout.compiled import Compiled, any_sizes
-from r1lit.rollout.decoding import CachedDecoding, Decoding
+from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, why_not
 from r1lit.rollout.engine import (
     Completion,
     FinishReason,
@@ -38,8 +39,8 @@ from r1lit.rollout.shared_prompts import (
 
 COMPACT_BELOW = 0.8
 Stopper = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+Way = Literal["shared", "cached", "uncached"]
 Row = tuple[int, int]  # place among all completions, sample
-NEEDED = ("position_ids", "past_key_values", "attention_mask", "logits_to_keep")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,10 @@ class InProcessEngine(RolloutEngine):
     Neighbouring requests of one prompt are a group: its prompt is prefilled and kept once and read
     once a step, all in the dtype that training computes in (bfloat16 under ``precision:
     bf16-mixed``), where the policy can attend so; otherwise rows decode with Hugging Face's own
-    caches. Finished rows leave the batch once a fifth of it has finished. A completion depends on
-    its prompt and (seed, iteration, sample) alone, up to the rounding of logits.
+    caches, or without any where those give other log-probs than a plain forward pass. Which it is
+    is tried before the first rollout, and said if it is not the first. Finished rows leave the
+    batch once a fifth of it has finished. A completion depends on its prompt and (seed, iteration,
+    sample) alone, up to the rounding of logits.
 
     Args:
         max_rows: how many rows decode at a time (None: all of them); memory depends on it, tokens
@@ -85,7 +88,7 @@ class InProcessEngine(RolloutEngine):
         """Share the weights of ``model.policy`` from now on."""
         assert model.policy is not None, "the in-process engine needs a loaded policy"
         super().bind(model)
-        self._shares_prompts: bool | None = None
+        self._way: Way | None = None
 
     def generate(
         self, requests: Sequence[Request], on_finished: OnFinished | None = None
@@ -93,8 +96,8 @@ class InProcessEngine(RolloutEngine):
         """Return the completions; see ``RolloutEngine.generate``.
 
         Raises:
-            ValueError: if the policy's ``forward`` lacks what cached decoding needs, or if its
-                log-probs are not finite.
+            ValueError: if a response may become longer than the policy takes, or if its log-probs
+                are not finite.
         """
         return collect(self.stream, requests, on_finished)
 
@@ -103,28 +106,18 @@ class InProcessEngine(RolloutEngine):
         """Hand completions over as they end; see ``RolloutEngine.stream`` and ``generate``."""
         policy = self.model.policy
         assert policy is not None
-        check_decodable(policy)
-        with evaluating(policy), no_garbage_collection(), any_sizes():
-            decoder = self._decoder(policy)
+        for request in requests:
+            policy.check_length(len(request.prompt) + request.sampling.max_tokens)
+        device = next(policy.parameters()).device
+        with evaluating(policy), backend(device).decoding(), any_sizes():
+            self._way = self._way or way_to_decode(policy)
+            decoder = (
+                Decoder(policy, compute_dtype(policy), self._run_layer)
+                if self._way == "shared"
+                else None
+            )
             for batch in batches(requests, self.max_rows):
                 self._decode(decoder or policy, batch, on_finished)
-
-    def _decoder(self, policy: Policy) -> Decoder | None:
-        """Return the policy made ready to decode over shared prompts, or None if it cannot be."""
-        if not is_packed(policy):
-            return None
-        if self._shares_prompts is None:
-            reason = why_not_shared(policy)
-            self._shares_prompts = reason is None
-            if reason is not None:
-                warnings.warn(
-                    f"policy: {type(policy.model).__name__} decodes with Hugging Face's caches,"
-                    f" which is slower than over shared prompts: {reason}",
-                    stacklevel=2,
-                )
-        if not self._shares_prompts:
-            return None
-        return Decoder(policy, compute_dtype(policy), self._run_layer)
 
     def _decode(self, policy: Policy | Decoder, batch: Batch, on_finished: OnFinished) -> None:
         """Decode the rows of a batch to their ends."""
@@ -136,7 +129,8 @@ class InProcessEngine(RolloutEngine):
         if isinstance(policy, Decoder):
             decoding = SharedPromptDecoding(policy, batch.prompts, batch.group_size)
         else:
-            decoding = CachedDecoding(policy, batch.prompts, batch.group_size, pad)
+            kind = CachedDecoding if self._way == "cached" else UncachedDecoding
+            decoding = kind(policy, batch.prompts, batch.group_size, pad)
         logits_RV = decoding.first_logits_RV
         device = logits_RV.device
         num_rows, limit = len(batch.samples), sampling.max_tokens
@@ -261,28 +255,28 @@ def batches(requests: Sequence[Request], max_rows: int | None) -> Iterator[Batch
                 )
 
 
-def check_decodable(policy: Policy) -> None:
-    """Check that the policy can be decoded from a cache, prompts padded on the left.
-
-    Raises:
-        ValueError: naming what its ``forward`` does not take.
-    """
-    taken = inspect.signature(policy.model.forward).parameters
-    lacking = [name for name in NEEDED if name not in taken]
-    if lacking:
-        raise ValueError(
-            f"policy: {type(policy.model).__name__} takes no {', '.join(lacking)}, which the"
-            " in-process rollout engine decodes with; a Llama- or Qwen-like policy does"
+def way_to_decode(policy: Policy) -> Way:
+    """Return the fastest way to decode that gives a plain forward pass's log-probs; say if slow."""
+    name = f"policy: {type(policy.model).__name__} decodes"
+    if is_packed(policy):
+        reason = why_not_shared(policy)
+        if reason is None:
+            return "shared"
+    else:
+        reason = ""
+    with trial(policy):
+        cached = why_not(policy, partial(CachedDecoding, policy, pad=0))
+    if cached is not None:
+        warnings.warn(
+            f"{name} without a cache, each token after a forward pass over its whole row, which is"
+            f" far slower: with Hugging Face's caches, {cached}",
+            stacklevel=2,
         )
-
-
-@contextmanager
-def evaluating(policy: Policy) -> Iterator[None]:
-    """Switch dropout off for the while, and leave every part in the mode it was in."""
-    training = [module for module in policy.modules() if module.training]
-    policy.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
+        return "uncached"
+    if reason:
+        warnings.warn(
+            f"{name} with Hugging Face's caches, which is slower than over shared prompts:"
+            f" {reason}",
+            stacklevel=2,
+        )
+    return "cached"

@@ -1,7 +1,4 @@
-"""A policy as it decodes: the same modules and parameters, linear layers in the compute dtype.
-
-On a CPU with fast bfloat16 products, weights are laid out once a rollout as the kernel reads them.
-"""
+"""A policy as it decodes: the same modules and parameters, products in the compute dtype."""
 
 from __future__ import annotations
 
@@ -10,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
-from r1lit.cpu import has_bfloat16_kernels
-
-BLOCK = 64  # features out of a block of the kernel
+from r1lit.devices import backend
 
 
 class CastLinear(nn.Module):
@@ -22,65 +18,68 @@ class CastLinear(nn.Module):
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
-        self.register_buffer("weight", linear.weight.detach().to(dtype))
-        self.register_buffer("bias", _cast(linear.bias, dtype))
+        self.register_buffer("weight", _cast(weight, dtype))
+        self.register_buffer("bias", _cast(bias, dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x @ weight.T + bias in that dtype."""
         return nn.functional.linear(x.to(self.dtype), self.weight, self.bias)
 
 
-class PackedLinear(nn.Module):
-    """The same in bfloat16 on a CPU, by a kernel: for few rows PyTorch's own takes far longer."""
+class Autocast(nn.Module):
+    """A module that holds matrices itself, under autocast: it computes as it does in training.
 
-    weight: Tensor
-    bias: Tensor | None
+    Routers multiply by a matrix of their own, mixtures of experts by one tensor for all experts.
+    Autocast makes the first product in the compute dtype; Hugging Face's grouped product of the
+    second is none of those that it knows, and stays in the dtype of the weights.
+    """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
-        self.out_features = linear.out_features
-        self.register_buffer("weight", laid_out(linear.weight.detach().bfloat16()))
-        self.register_buffer("bias", _cast(linear.bias, torch.bfloat16))
+        self.module, self.dtype = module, dtype
+        self.kind = next(module.parameters(recurse=False)).device.type
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x @ weight.T + bias in bfloat16."""
-        return torch.ops.r1lit.packed_linear(
-            x.bfloat16(), self.weight, self.out_features, self.bias
-        )
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """Call it."""
+        with torch.autocast(self.kind, self.dtype):
+            return self.module(*args, **options)
 
 
-def laid_out(weight_NK: Tensor) -> Tensor:
-    """Return a weight in blocks of ``BLOCK`` rows, pairs of columns side by side.
+def for_decoding(module: nn.Module, dtype: torch.dtype | None) -> Any:
+    """Return a stand-in for a module: the same code and parameters, products in a dtype.
 
-    The last block is filled up with zeros: [N / 64, K / 2, 64, 2].
+    Nothing but the linear layers' weights is copied, and those only where the dtype differs. None
+    changes no product.
     """
-    rows, columns = weight_NK.shape
-    filled = nn.functional.pad(weight_NK, (0, 0, 0, -rows % BLOCK))
-    return filled.view(-1, BLOCK, columns // 2, 2).transpose(1, 2).contiguous()
-
-
-def for_decoding(module: nn.Module, dtype: torch.dtype) -> Any:
-    """Return a stand-in for a module: the same code and parameters, other linear layers.
-
-    Nothing but the linear layers' weights is copied, and those only where the dtype differs.
-    """
-    if type(module) is nn.Linear:
-        on_cpu = module.weight.device.type == "cpu"
-        suits = on_cpu and dtype == torch.bfloat16 and module.in_features % 2 == 0
-        if suits and has_bfloat16_kernels():
-            return PackedLinear(module)
-        return CastLinear(module, dtype)
+    if dtype is not None and type(module) is nn.Linear:
+        return _linear(module.weight, module.bias, dtype)
+    if dtype is not None and type(module) is Conv1D:
+        return _linear(module.weight.T, module.bias, dtype)
     stand_in = copy.copy(module)
     stand_in.training = False
     stand_in._modules = {
         name: None if child is None else for_decoding(child, dtype)
         for name, child in module._modules.items()
     }
-    return stand_in
+    matrices = [x for x in module._parameters.values() if x is not None and x.ndim > 1]
+    if dtype is None or isinstance(module, nn.Embedding) or all(x.dtype == dtype for x in matrices):
+        return stand_in
+    return Autocast(stand_in, dtype)
 
 
-def _cast(bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if bias is None else bias.detach().to(dtype)
+def _linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> nn.Module:
+    own = backend(weight.device).decoding_linear(weight, bias, dtype)
+    return CastLinear(weight, bias, dtype) if own is None else own
+
+
+def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if x is None else x.detach().to(dtype)

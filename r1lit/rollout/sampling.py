@@ -16,15 +16,23 @@ class Sampling:
     """How responses are drawn.
 
     ``temperature`` 0 takes the likeliest token. ``top_p`` 1 and ``top_k`` 0 leave the distribution
-    whole, as RL needs. ``stop`` strings end a response once they have been produced; they stay
-    part of it. ``max_tokens`` counts response tokens including EOS.
+    whole, as RL needs. ``stop``, a text or several, ends a response once it has been produced;
+    it stays part of it. ``max_tokens`` counts response tokens including EOS.
+
+    Args:
+        temperature: divides the logits; 0 takes the likeliest token.
+        top_p: draw from the likeliest tokens that together have this probability; 1 takes
+            all.
+        top_k: draw from that many of the likeliest tokens; 0 takes all.
+        max_tokens: the most tokens of a response, EOS included.
+        stop: a text or several that end a response; they stay part of it.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int = 512
-    stop: Sequence[str] = ()
+    stop: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
@@ -35,9 +43,10 @@ class Sampling:
             raise ValueError(f"top_k: {self.top_k} is negative; 0 keeps every token")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens: {self.max_tokens} is not at least 1")
-        if isinstance(self.stop, str) or any(not s for s in self.stop):
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        if any(not s for s in stop):
             raise ValueError(f"stop: {self.stop!r} is not a list of non-empty strings")
-        object.__setattr__(self, "stop", tuple(self.stop))  # hashable
+        object.__setattr__(self, "stop", stop)  # hashable
 
 
 def choose(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:

@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.client import Client, MalformedReply, PermanentError, only_choice, token_count
 from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine, collect
-from r1lit.rollout.sameness import Sameness
 from r1lit.rollout.sampling import Sampling
+from r1lit.rollout.sampling_check import SamplingCheck
 from r1lit.seeding import generator
 
 
@@ -80,7 +80,7 @@ class ServerEngine(RolloutEngine):
         self.concurrency = concurrency
         self.log_probs = log_probs
         self.extra = dict(extra or {})
-        self.sameness = Sameness(base_url)
+        self._sampling_check = SamplingCheck(base_url)
 
     @property
     def returns_tokens(self) -> bool:  # type: ignore[override]
@@ -141,7 +141,7 @@ class ServerEngine(RolloutEngine):
                 with lock:
                     on_finished([index], [completion])
                     if body["temperature"] > 0 and completion.text:
-                        self.sameness.add(request.prompt, completion.text)
+                        self._sampling_check.add(request.prompt, completion.text)
             except BaseException as error:
                 failures.append(error)
                 stop.set()
@@ -159,7 +159,7 @@ class ServerEngine(RolloutEngine):
                     pool.shutdown(wait=False, cancel_futures=True)
         if failures:
             raise failures[0]
-        self.sameness.end()
+        self._sampling_check.end()
 
     def _body(
         self, request: Request, sample: int, prompt: list[int] | str, tokens: bool

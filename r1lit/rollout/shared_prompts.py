@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from r1lit.devices import backend
 from r1lit.policy import Policy
 from r1lit.policy.attention import autocast_dtype, no_mask
-from r1lit.policy.cached_attention import CachedLayer, attends_in_one_loop
-from r1lit.rollout.decoding import Decoding
+from r1lit.policy.cached_attention import CachedLayer
+from r1lit.policy.support import trial
+from r1lit.rollout.decoding import Decoding, why_not
 from r1lit.rollout.packed_linear import for_decoding
 
 BLOCK = 64  # own tokens by which caches grow
@@ -33,11 +35,19 @@ class Decoder:
         policy: one that attends over packed tokens (``r1lit.policy.is_packed``).
         dtype: of products and caches.
         run_layer: calls a decoder layer with its arguments, compiled or not.
+        cast: whether to lay weights out in that dtype; a trial leaves them as they are.
     """
 
-    def __init__(self, policy: Policy, dtype: torch.dtype, run_layer: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        dtype: torch.dtype,
+        run_layer: Callable[..., Any],
+        *,
+        cast: bool = True,
+    ) -> None:
         self.dtype = dtype
-        stand_in = for_decoding(policy, dtype)
+        stand_in = for_decoding(policy, dtype if cast else None)
         self.model = stand_in.model
         layers = stand_in.layers
         for index, layer in enumerate(layers):
@@ -70,12 +80,13 @@ class SharedPromptDecoding(Decoding):
         ids_PS = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
         for row, prompt in enumerate(prompts):
             ids_PS[row, : len(prompt)] = torch.tensor(prompt, device=device)
-        step_S = torch.arange(width, device=device)
+        # no position beyond the longest prompt's: some rotary embeddings go by the greatest
+        position_S = torch.arange(width, device=device).clamp(max=int(length_P.max()) - 1)
         prefilled: list[tuple[Tensor, Tensor]] = []
         last_P = length_P - 1
         ends, which_P = last_P.unique(return_inverse=True)
         logits_PEV = decoder(
-            ids_PS, step_S.expand_as(ids_PS), prompt_cache=prefilled, logits_to_keep=ends
+            ids_PS, position_S.expand_as(ids_PS), prompt_cache=prefilled, logits_to_keep=ends
         )
         row_P = torch.arange(len(prompts), device=device)
         self.prompt_R = _no_view(row_P.repeat_interleave(group_size))
@@ -92,10 +103,10 @@ class SharedPromptDecoding(Decoding):
             for layer in last_L
         ]
         self.num_own = 1
-        self.in_one_loop = attends_in_one_loop(device, decoder.dtype)
+        self.without_slots = backend(device).attends_to_caches(decoder.dtype)
         self.row_PG: Tensor | None = None
-        self.place_R: Tensor | None = None
-        self._take_places()
+        self.slot_R: Tensor | None = None
+        self._assign_slots()
 
     def step(self, token_R: Tensor) -> Tensor:
         """Append one token to each row; return the logits of the next."""
@@ -112,7 +123,7 @@ class SharedPromptDecoding(Decoding):
                 own_value=own_value[:, :, : self.num_own],
                 prompt_R=self.prompt_R,
                 row_PG=self.row_PG,
-                place_R=self.place_R,
+                slot_R=self.slot_R,
             )
             for (prompt_key, prompt_value), (own_key, own_value) in zip(
                 self.prompts_L, self.own_L, strict=True
@@ -131,19 +142,19 @@ class SharedPromptDecoding(Decoding):
         if len(kept) < len(self.length_P):
             self.length_P = self.length_P[kept]
             self.prompts_L = [(key[kept], value[kept]) for key, value in self.prompts_L]
-        self._take_places()
+        self._assign_slots()
 
-    def _take_places(self) -> None:
-        """Give each row a place beside the others of its prompt, where attention goes by places."""
-        if self.in_one_loop:
+    def _assign_slots(self) -> None:
+        """Give each row a slot beside the others of its prompt, where attention goes by slots."""
+        if self.without_slots:
             return
         count_P = self.prompt_R.bincount(minlength=len(self.length_P))
         most = max(2, int(count_P.max()))
         first_P = count_P.cumsum(0) - count_P
         within_R = torch.arange(len(self.prompt_R), device=count_P.device) - first_P[self.prompt_R]
-        self.place_R = self.prompt_R * most + within_R
+        self.slot_R = self.prompt_R * most + within_R
         row_PG = torch.zeros(len(count_P) * most, dtype=torch.long, device=count_P.device)
-        row_PG[self.place_R] = torch.arange(len(self.prompt_R), device=count_P.device)
+        row_PG[self.slot_R] = torch.arange(len(self.prompt_R), device=count_P.device)
         self.row_PG = row_PG
 
 
@@ -191,28 +202,26 @@ def compute_dtype(policy: Policy) -> torch.dtype:
     return autocast_dtype(policy.device, policy.dtype)
 
 
-@torch.no_grad()
 def why_not_shared(policy: Policy) -> str | None:
-    """Try whether decoding over shared prompts gives the policy's own logits.
+    """Try whether decoding over shared prompts gives the policy's own log-probs.
+
+    It is judged in float32, and then in the compute dtype as far as rounding lets one judge.
 
     Returns:
         None if it does, otherwise what went wrong.
     """
-    prompts, tokens = ((5, 6, 7, 8), (9, 10)), (11, 12)
-    rows = [torch.tensor([[*prompt, *tokens]], device=policy.device) for prompt in prompts]
-    expected_RV = torch.cat(
-        [policy.model(input_ids=row, use_cache=False).logits[:, -1] for row in rows]
-    )
-    try:
-        decoder = Decoder(policy, compute_dtype(policy), run_layer)
-        decoding = SharedPromptDecoding(decoder, prompts, group_size=2)
-        for token in tokens:
-            logits_RV = decoding.step(torch.full((4,), token, device=policy.device))
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        return f"{type(error).__name__} ({str(error).strip().splitlines()[0]})"
-    difference = logits_RV[::2].float().log_softmax(-1) - expected_RV.float().log_softmax(-1)
-    tolerance = 1e-3 if compute_dtype(policy) in (torch.float32, torch.float64) else 0.1
-    return None if float(difference.abs().mean()) < tolerance else "its log-probs would change"
+
+    def decoding_of(dtype: torch.dtype, cast: bool) -> Callable[..., Decoding]:
+        return lambda prompts, group_size: SharedPromptDecoding(
+            Decoder(policy, dtype, run_layer, cast=cast), prompts, group_size
+        )
+
+    dtype = compute_dtype(policy)
+    with trial(policy):
+        reason = why_not(policy, decoding_of(torch.float32, cast=False))
+    if reason is None and dtype != torch.float32:
+        reason = why_not(policy, decoding_of(dtype, cast=True), exact=False)
+    return reason
 
 
 def _no_view(x: Tensor) -> Tensor:

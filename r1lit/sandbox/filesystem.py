@@ -82,7 +82,8 @@ class IsolatedFilesystem:
 
     Args:
         with_tools: show compilers and a shell.
-        packages: folders of packages, shown as ``/packages/0``, ``/packages/1`` ….
+        packages: folders of packages, shown as ``/packages/0``, ``/packages/1`` …, or of one
+            package, shown by its name in ``/packages/chosen``.
         scratch_bytes: the size of ``/scratch``, and of ``/program``.
         owner: the user id, inside, that owns ``/scratch``.
 
@@ -99,7 +100,13 @@ class IsolatedFilesystem:
     ) -> None:
         self._scratch_bytes = scratch_bytes
         self._owner = owner
-        self.packages = [f"{PACKAGES}/{number}" for number in range(len(packages))]
+        shown = {path: _shown(number, path) for number, path in enumerate(packages)}
+        self.packages = list(
+            dict.fromkeys(
+                path if os.path.basename(at) in _PACKAGES else os.path.dirname(path)
+                for at, path in shown.items()
+            )
+        )
         mount(None, "/", None, MS_REC | MS_PRIVATE)
         paths = visible_paths(with_tools)
         hidden = package_folders(paths)
@@ -111,9 +118,9 @@ class IsolatedFilesystem:
             _show(path)
         for path in hidden:
             mount("tmpfs", _ROOT + path, "tmpfs", _PRIVATE, "size=4k,nr_inodes=2,mode=555")
-        for number, path in enumerate(packages):
-            _bind(path, f"{PACKAGES}/{number}")
-            make_read_only(f"{_ROOT}{PACKAGES}/{number}")
+        for path, place in shown.items():
+            _bind(path, place)
+            make_read_only(_ROOT + place)
         for device in DEVICES:
             _bind(f"/dev/{device}")
         mount("tmpfs", _ROOT + PROGRAM, "tmpfs", _PRIVATE, f"size={scratch_bytes},mode=755")
@@ -149,7 +156,10 @@ class OpenFilesystem:
     """
 
     def __init__(self, owner: int | None, packages: list[str]) -> None:
-        self.packages = packages
+        self.packages = [
+            path if os.path.basename(path) in _PACKAGES else os.path.dirname(path)
+            for path in packages
+        ]
         self._owner = owner
         self._above = tempfile.mkdtemp(prefix="program-")
         os.chmod(self._above, 0o711)
@@ -172,6 +182,11 @@ class OpenFilesystem:
     def remove(self) -> None:
         """Remove the folders."""
         _remove(self._above)
+
+
+def _shown(number: int, path: str) -> str:
+    name = os.path.basename(path)
+    return f"{PACKAGES}/{number}" if name in _PACKAGES else f"{PACKAGES}/chosen/{name}"
 
 
 def _show(path: str) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from r1lit.sandbox.base import Limits, Outcome
 from r1lit.sandbox.container import START_SECONDS, Container
 from r1lit.sandbox.local import LocalSandbox
+from r1lit.sandbox.packages import libraries, packages
 from r1lit.sandbox.run_tests import MAX_REASON, STATUSES, free_names
 
 TESTER_BYTES = 4 << 30
@@ -49,7 +48,9 @@ def grade(sandbox: LocalSandbox, request: Mapping[str, Any], limits: Limits) -> 
         sandbox.open(
             tester_limits.scratch_bytes, channel=ours, packages=packages(), wait=False
         ) as tester,
-        sandbox.open(limits.scratch_bytes, channel=theirs) as container,
+        sandbox.open(
+            limits.scratch_bytes, channel=theirs, packages=libraries(files.values())
+        ) as container,
     ):
         tester.ready()
         ours.close()
@@ -78,12 +79,6 @@ def _decision(outcome: Outcome) -> tuple[str, str]:
     if isinstance(content, dict) and content.get("status") in STATUSES:
         return content["status"], str(content.get("reason", ""))
     return "error", f"the process with the tests gave no decision: {describe_exit(outcome)}"
-
-
-def packages() -> list[str]:
-    """Return the folders of this interpreter's installed packages."""
-    names = ("site-packages", "dist-packages")
-    return [path for path in sys.path if os.path.basename(path) in names and os.path.isdir(path)]
 
 
 def _verdict(status: str, reason: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
 from r1lit.sandbox.compilers import BINARY, COMPILERS, compile_command, compiler_of
 from r1lit.sandbox.container import START_SECONDS, Container
+from r1lit.sandbox.packages import libraries
 
 COMPILE_LIMITS = Limits(wall_s=30.0, cpu_s=30.0, file_bytes=64 << 20, output_bytes=1 << 16)
 _PACKAGE = str(Path(__file__).resolve().parents[2])
@@ -137,7 +138,8 @@ class LocalSandbox(Sandbox):
         main = next(iter(program.files))
         compiled = program.language in COMPILERS
         request: dict[str, Any] = {"mode": "main", "files": [main]}
-        with self.open(limits.scratch_bytes, with_tools=compiled) as container:
+        chosen = [] if compiled else libraries(program.files.values())
+        with self.open(limits.scratch_bytes, compiled, packages=chosen) as container:
             for name, content in program.files.items():
                 container.put(name, content)
             if compiled:

@@ -1,7 +1,8 @@
 """Plain data as text: serialises values that cross between trusted and untrusted processes.
 
 None, booleans, integers, floats (NaN and infinities too), complex numbers, strings, bytes, lists,
-tuples, sets, frozensets and dictionaries of these; nothing else. What is read back has exactly
+tuples, sets, frozensets and dictionaries of these, and these types themselves; nothing else.
+What is read back has exactly
 these types, so nobody's ``__eq__`` or ``__hash__`` comes with it. An instance of a subclass, such
 as a ``Counter``, travels as what it is a subclass of, read by the base class's own methods.
 
@@ -34,14 +35,23 @@ class Handle:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def _refuse(self, *_: object) -> bool:
+    def refuse(self, *_: object) -> bool:
+        """Raise ``NotPlainData``: there is nothing here to look at."""
         raise NotPlainData("the tests looked at a value that is not plain data")
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
-    __bool__ = __contains__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
+    __bool__ = __contains__ = refuse
 
 
 _CONTAINERS: dict[str, Any] = {"l": list, "t": tuple, "s": set, "z": frozenset}
+_TYPES: dict[type, str] = {
+    kind: kind.__name__
+    for kind in (
+        bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, object,
+        type(None),
+    )
+}  # fmt: skip
+_TYPE_OF = {name: kind for kind, name in _TYPES.items()}
 
 
 def encode(value: Any, other: Callable[[Any], int] | None = None) -> str:
@@ -62,7 +72,9 @@ def _pack(value: Any, other: Callable[[Any], int] | None, depth: int) -> Any:
     if value is None or value is True or value is False:
         return value
     kind = type(value)
-    if kind is Handle:
+    if kind is type and value in _TYPES:
+        return ["y", _TYPES[value]]
+    if issubclass(kind, Handle):
         return ["h", value.number]
     if issubclass(kind, int):
         return ["i", hex(int.__index__(value))]
@@ -120,6 +132,8 @@ def _unpack(item: Any, handle: Callable[[int], Any] | None, depth: int) -> Any:
         return float.fromhex(content)
     if tag in ("b", "a"):
         return bytes.fromhex(content) if tag == "b" else bytearray.fromhex(content)
+    if tag == "y":
+        return _TYPE_OF[content]
     if tag == "h" and handle is not None and type(content) is int:
         return handle(content)
     if tag in _CONTAINERS and isinstance(content, list):

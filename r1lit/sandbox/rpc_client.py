@@ -19,6 +19,36 @@ class ProgramError(Exception):
     """The program has exited or broken the protocol; all later calls fail, too."""
 
 
+class RemoteValue(plain.Handle):
+    """A value of the program's that stays with it; its public methods can be called."""
+
+    __slots__ = ("_program",)
+
+    def __init__(self, program: RemoteProgram, number: int) -> None:
+        super().__init__(number)
+        self._program = program
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return RemoteMethod(self._program, self.number, name)
+
+
+class RemoteMethod(plain.Handle):
+    """A method of such a value: it can be called, and not looked at, for it may be none."""
+
+    __slots__ = ("_name", "_program")
+
+    def __init__(self, program: RemoteProgram, number: int, name: str) -> None:
+        super().__init__(number)
+        self._program, self._name = program, name
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call it there."""
+        call = plain.encode((arguments, keywords))
+        return self._program.request([self.number, self._name], call)
+
+
 class RemoteProgram:
     """The untrusted program behind the socket ``channel``: calls its functions, fetches its values.
 
@@ -47,7 +77,7 @@ class RemoteProgram:
         """Return a function that calls the program's function ``name``."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
-            return self._request(name, plain.encode((arguments, keywords)))
+            return self.request(name, plain.encode((arguments, keywords)))
 
         call.__name__ = call.__qualname__ = name
         return call
@@ -58,9 +88,10 @@ class RemoteProgram:
         Raises:
             NameError: if it has none.
         """
-        return self._request(name, None)
+        return self.request(name, None)
 
-    def _request(self, name: str, call: str | None) -> Any:
+    def request(self, name: str | list[Any], call: str | None) -> Any:
+        """Return what a call gives, or a global where ``call`` is ``None``; see ``rpc_server``."""
         if self.failure:
             raise ProgramError(self.failure)
         try:
@@ -70,7 +101,7 @@ class RemoteProgram:
         kind, *rest = self._receive_message()
         if kind == "value" and len(rest) == 1:
             try:
-                return plain.decode(rest[0], plain.Handle)
+                return plain.decode(rest[0], lambda number: RemoteValue(self, number))
             except plain.NotPlainData as error:
                 self._fail(str(error))
         if kind == "raised" and len(rest) == 3:

@@ -45,7 +45,7 @@ def answer_calls(files: Sequence[tuple[str, bytes]], channel: int) -> NoReturn:
     for line in lines:
         name, call = json.loads(line)
         try:
-            target = getattr(module, name)
+            target = _target(module, name, values)
             result = target
             if call is not None:
                 arguments, keywords = plain.decode(call, values.__getitem__)
@@ -60,6 +60,14 @@ def answer_calls(files: Sequence[tuple[str, bytes]], channel: int) -> NoReturn:
         else:
             send("value", text)
     os._exit(0)
+
+
+def _target(module: types.ModuleType, name: Any, values: Sequence[Any]) -> Any:
+    """Return what a request names: a global, LeetCode's ``Solution().f``, or a value's method."""
+    if isinstance(name, list):
+        return getattr(values[name[0]], name[1])
+    maker, _, method = name.partition("().")
+    return getattr(getattr(module, maker)(), method) if method else getattr(module, name)
 
 
 def _sender(connection: socket.socket) -> Any:

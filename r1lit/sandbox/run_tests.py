@@ -62,6 +62,7 @@ def run_tests(request: Mapping[str, Any], program: RemoteProgram) -> tuple[str, 
         namespace: dict[str, Any] = {"__name__": "tests"}
         exec(request["given"], namespace)
         if check:
+            namespace.pop(check.partition("(")[0], None)  # the program's Solution, not the prompt's
             namespace[check] = program.function(check)
             # helpers beside it, where nothing of ours defines them
             names = [name for name in free_names(tests) if name not in namespace]

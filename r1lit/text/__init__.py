@@ -1,1 +1,1 @@
-"""Text that models read and write: templates, answers taken out of responses, notation."""
+"""Text: templates, prompts, extraction of answers and programs from responses, notation."""

@@ -21,7 +21,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 
 
 def thinking_and_answer(response: str) -> tuple[str, str]:
-    """Split a response into its thinking and its answer part, think tags left out.
+    """Return the thinking and the answer part of a response, without think tags.
 
     >>> thinking_and_answer("<think> 3 + 4 </think> <answer> 7 </answer>")
     (' 3 + 4 ', ' <answer> 7 </answer>')

@@ -1,4 +1,4 @@
-r"""How people write answers: signs, look-alikes, words around a value, made plain for the parser.
+r"""Normalises written answers for the parser: signs, look-alikes, words around a value.
 
 Only how an answer is written changes here, never what it says. Words around a value are dropped
 from a short list (``the answer is 5``, ``答案是5``, ``5 元``); any other word stays and makes the
@@ -47,9 +47,9 @@ _CHINESE = re.compile(
 )
 _CHINESE_OR = re.compile(r"\s*(?:或者?|和|与|及|以及)\s*")
 _CHINESE_UNIT = re.compile(
-    r"(?<=[0-9}])\s*(?:平方|立方)?(?:千米|厘米|毫米|分米|公里|米|千克|公斤|克|吨|升|毫升|元|美元"
+    r"(?<=[0-9}])\s*\(?(?:平方|立方)?(?:千米|厘米|毫米|分米|公里|米|千克|公斤|克|吨|升|毫升|元|美元"
     r"|角钱|块钱|个|人|天|年|月|周|小时|分钟|秒钟?|岁|本|只|张|次|件|条|支|辆|棵|页|箱|度|名|位|种|组)"
-    r"(?:(?![或不非半多余几约近零倍十百千万亿内外上下左右])[\u4e00-\u9fff]){0,6}$"
+    r"(?:(?![或不非半多余几约近零倍十百千万亿内外上下左右])[\u4e00-\u9fff]){0,6}\)?$"
 )
 _THOUSANDS = re.compile(r"^([-+]?\d{1,3})((?:(?:\s|\\,|\\ )\d{3})+)$", re.ASCII)
 _MIXED = re.compile(r"(?<![\d./^_}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d./!^])", re.ASCII)
@@ -81,6 +81,54 @@ _MORE_THAN_A_VALUE = re.compile(r"[A-Za-z]{2}|(?<![A-Za-z])[A-J](?![A-Za-z])|,(?
 _TAKES_TWO = re.compile(r"\\(?:[dt]?frac|[dt]?binom)")
 
 
+_LOOKS = re.compile(
+    r"\\(?:(?:normal|footnote|script)?size|tiny|small|(?:text|display|script)style|[lL]arge|LARGE"
+    r"|[hH]uge|bf|it|rm|boldmath|bfseries|itshape|limits|nolimits|hfill|noindent|centering"
+    r"|strut|mathstrut|null)(?![A-Za-z])\s*|\\color\s*\{\w*\}|\\(?:small|med|big)skip\b"
+)
+_WRAPS = re.compile(
+    r"\\(?:(?:textcolor|colorbox|fcolorbox\s*\{\w*\})\s*\{\w*\}|boldsymbol|bm|pmb|mathbf|mathit"
+    r"|mathsf|mathtt|mathnormal|underline|uline|underbar|emph|ensuremath|fbox|displaystyle)\s*(?=\{)"
+)
+_LETTER = re.compile(r"\\(?:mathrm|operatorname|text|textit)\s*\{\s*(e|i|\d[\d,.]*)\s*\}")
+_CALCULATOR = re.compile(r"<<[^<>]*>>")
+
+
+def without_looks(text: str) -> str:
+    r"""Drop what changes only how LaTeX looks: size, weight, colour, and GSM8K's calculator marks.
+
+    >>> without_looks(r"{\large \textcolor{red}{\frac{1}{2}}}"), without_looks(r"\boldsymbol{x}^2")
+    ('\\frac{1}{2}', 'x^2')
+    >>> without_looks("$20+$10=$<<20+10=30>>30")
+    '$20+$10=$30'
+    """
+    if "<<" in text:
+        text = _CALCULATOR.sub("", text)
+    if "\\" not in text:
+        return text
+    text = _LETTER.sub(r"\1", _LOOKS.sub("", text))
+    while match := _WRAPS.search(text):
+        end = _closing(text, match.end())
+        if end is None:
+            break
+        inside = text[match.end() + 1 : end]
+        braces = "{%s}" if text[: match.start()].endswith(("^", "_")) else "%s"
+        text = text[: match.start()] + braces % inside.strip() + text[end + 1 :]
+    while text.startswith("{") and _closing(text, 0) == len(text) - 1:
+        text = text[1:-1].strip()
+    return text
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Return the place of the brace that closes the one at ``start``."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] == "{") - (text[place] == "}")
+        if not depth:
+            return place
+    return None
+
+
 def plain_signs(text: str) -> str:
     r"""Write signs and look-alikes as LaTeX or ASCII, and drop what cannot be seen.
 
@@ -110,7 +158,7 @@ def plain_answer(text: str) -> str:
     >>> plain_answer("1 000 000"), plain_answer("2.5e3"), plain_answer("不是5")
     ('1000000', '2.5 \\times 10^{3}', '不是5')
     """
-    text = without_lead(plain_signs(text))
+    text = without_looks(without_lead(without_looks(plain_signs(text))))
     if not text.isascii():
         text = _CHINESE_UNIT.sub("", text)
         text = _CHINESE_OR.sub(" or ", text)
@@ -178,7 +226,7 @@ def words_of(text: str, *, wrapped: bool = False) -> str | None:
 
 
 def side_by_side(text: str) -> bool:
-    r"""Decide whether two numbers stand side by side with nothing between them.
+    r"""Return whether two numbers stand side by side with nothing between them.
 
     Such text has no one reading; math-verify adds them up.
 

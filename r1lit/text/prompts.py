@@ -1,4 +1,4 @@
-"""Prompts as a model reads them: put into a template, and tokenised."""
+"""Prompts: questions put into a template, and tokenised."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHAT = "chat"
 
 
 def prompt_text(tokenizer: PreTrainedTokenizerBase, template: str, question: str) -> str:
-    """Put ``question`` into ``template``; "chat" is the tokenizer's own chat template.
+    """Return ``question`` in ``template``; "chat" is the tokenizer's own chat template.
 
     Raises:
         ValueError: if there is no such template, or the tokenizer has no chat template.
@@ -30,8 +30,10 @@ def prompt_text(tokenizer: PreTrainedTokenizerBase, template: str, question: str
     return text
 
 
-def ask(tokenizer: PreTrainedTokenizerBase, template: str, wording: str, question: str) -> str:
-    """Put ``question`` into ``wording``, where {question} stands, and that into ``template``.
+def render_prompt(
+    tokenizer: PreTrainedTokenizerBase, template: str, wording: str, question: str
+) -> str:
+    """Return ``question`` in ``wording``, at {question}, and the result in ``template``.
 
     Raises:
         ValueError: if the wording does not hold it; see ``prompt_text``.
@@ -46,9 +48,9 @@ def encode_prompts(
 ) -> list[tuple[int, ...]]:
     """Return the token ids of templated prompts, special tokens as the tokenizer adds them.
 
-    Llama puts BOS in front and Qwen nothing. A BOS that the text already begins with (a chat
-    template writes it) is not doubled, and an EOS that the tokenizer appends is taken off: a
-    response is to follow.
+    Llama adds BOS and Qwen nothing. A BOS that the text already begins with (a chat template
+    writes it) is not doubled, and an EOS that the tokenizer appends is removed: a response
+    follows.
     """
     if not texts:
         return []

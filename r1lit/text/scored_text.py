@@ -1,6 +1,6 @@
-"""What a reward model reads: the same function makes its text in training and in scoring.
+"""The input of a reward model, the same in training and in scoring.
 
-prompt in its template · what it sees of the response · EOS
+prompt in its template · the scored part of the response · EOS
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from r1lit.text.extract import thinking_and_answer
 from r1lit.text.prompts import encode_prompts, prompt_text
 
 ScoreOn = Literal["summary", "response"]
-"""R1's helpful reward model sees the final summary only, the safety one the whole response."""
+"""R1's helpful reward model scores the final summary only, the safety one the whole response."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +30,15 @@ class ScoredRow:
     num_cut: int = 0
 
 
-def seen(response: str, score_on: ScoreOn, think_prefilled: bool = False) -> str:
-    """Return what a reward model sees of a response, without white space around it.
+def scored_part(response: str, score_on: ScoreOn, think_prefilled: bool = False) -> str:
+    """Return the part of a response that is scored, stripped of white space.
 
     With ``think_prefilled``, the prompt template ended in ``<think>``: a response without tags is
     thinking that was cut off, and has no summary.
 
-    >>> seen("<think> 3 + 4 </think> It is 7.", "summary")
+    >>> scored_part("<think> 3 + 4 </think> It is 7.", "summary")
     'It is 7.'
-    >>> seen("3 + 4 is", "summary", think_prefilled=True)
+    >>> scored_part("3 + 4 is", "summary", think_prefilled=True)
     ''
     """
     if score_on == "summary":
@@ -54,11 +54,11 @@ def encode_scored(
     template: str,
     max_tokens: int | None = None,
 ) -> list[ScoredRow]:
-    """Return one row for each question and the text seen of its response.
+    """Return one row for each question and scored text.
 
-    Prompt and text are tokenised apart, as in a rollout, and EOS follows always, also where a
-    response was cut: the number is read there. A row longer than ``max_tokens`` loses the beginning
-    of its prompt, but for BOS, since a model that never saw another first token reads it as noise.
+    Prompt and text are tokenised apart, as in a rollout. EOS always follows, even if the response
+    was cut: the score is read there. A row longer than ``max_tokens`` loses the beginning of its
+    prompt, but keeps BOS: without the first token of its training a model fails.
 
     Raises:
         ValueError: if there is no such template.

@@ -1,4 +1,4 @@
-"""Putting the cells of a row into words: ``{column}`` in a wording becomes the cell.
+"""Wordings: texts in which ``{column}`` is replaced by a row's cell.
 
 ``{text|prompt}`` is the first of these columns that the table has.
 """
@@ -10,6 +10,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_ |]*)\}")
+
+
+def squeezed(text: str) -> str:
+    """Return ``text`` with every run of white space as one space, none at its ends."""
+    return " ".join(text.split())
 
 
 def columns_in(wording: str) -> list[str]:

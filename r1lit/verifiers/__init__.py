@@ -8,13 +8,13 @@ from r1lit.verifiers.exact import ExactVerifier
 from r1lit.verifiers.functional_code import FunctionalCodeVerifier
 from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.generative import GenerativeVerifier
+from r1lit.verifiers.gold_answers import check_gold_answers
 from r1lit.verifiers.grader import Grader, default_verifiers
 from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
 from r1lit.verifiers.none import NoVerifier
 from r1lit.verifiers.preference import GenerativePreference, PreferenceJudge
-from r1lit.verifiers.references import check_references
 from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 __all__ = [
@@ -34,6 +34,6 @@ __all__ = [
     "PreferenceJudge",
     "StdinCodeVerifier",
     "Verifier",
-    "check_references",
+    "check_gold_answers",
     "default_verifiers",
 ]

@@ -15,13 +15,12 @@ import re
 import time
 from collections.abc import Sequence
 
-from r1lit.problems import Problem, Verdict
+from r1lit.problems import LETTERS, Problem, Verdict
 from r1lit.text.notation import plain_signs, without_lead
 from r1lit.verifiers.base import Verifier, conclude
-from r1lit.verifiers.committing import MAX_CHARACTERS, committing_text
+from r1lit.verifiers.committing import MAX_CHARACTERS, committing_text, declared_letter
 from r1lit.verifiers.exact import normalised
 
-LETTERS = "ABCDEFGHIJ"
 FORMS = ("letter", "index", "text")
 _LEAD = re.compile(
     r"^(?:(?:(?:so|thus|hence|therefore|i (?:would )?(?:choose|pick|select)|it(?:['’]s| is))\b"
@@ -32,13 +31,9 @@ _LEAD = re.compile(
 )
 _TEX = re.compile(r"^\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{(.*)\}$", re.DOTALL)
 _ALONE = re.compile(r"^[(\[{<]?\s*([A-Ja-j])\s*[)\]}>]?\s*[.,:;]?$")
-_CONFIRMED = re.compile(
-    r"^[(\[]?([A-J])[)\]]?,?\s+(?:is|as it is)\s+(?:the\s+)?(?:correct|right|true)"
-    r"(?:\s+(?:answer|option|choice|one))?[.]?$",
-    re.IGNORECASE,
-)
 _LABELLED = re.compile(
-    r"^(?:\(([A-J])\)\s*[.:,-]?|\[([A-J])\]\s*[.:,-]?|([A-J])\s*[.:)\]-])\s*(\S.*)$", re.DOTALL
+    r"^(?:(?:\(([A-J])\)|\[([A-J])\])\s*(?:[.:,]|-(?=\s))?|([A-J])\s*(?:[.:)\]]|-(?=\s)))\s*(\S.*)$",
+    re.DOTALL,
 )
 _BECAUSE = re.compile(r"^[(\[]?([A-J])[)\]]?,?\s+(?:because|since|as|for)\s+(.*)$", re.DOTALL)
 _BESIDE = re.compile(r"^\(?([A-J])\)?(?:\s*[,:]\s*|\s+)(\S.*)$", re.DOTALL)
@@ -144,8 +139,8 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
     same = [i for i, choice in enumerate(choices) if choice.casefold().strip() == text.casefold()]
     if len(same) == 1:
         return same[0]
-    if match := _CONFIRMED.match(text):
-        return _place(match[1].upper(), letters)
+    if letter := declared_letter(raw) or declared_letter(text):
+        return _place(letter, letters)
     if match := _LABELLED.match(text):  # before options' texts, in which the label A is an article
         place, rest = _place(match[1] or match[2] or match[3], letters), match[4].strip()
         if place is None or _key(rest) == _key(choices[place]):

@@ -54,6 +54,10 @@ class CodeVerifier(Verifier):
     def check_meta(self, problem: Problem) -> None:
         """Check that ``problem.meta`` has tests, or raise ``ValueError``."""
 
+    def names(self, problem: Problem) -> Sequence[str]:
+        """Return the names that the program should define; none where that is not known."""
+        return ()
+
     def complaint(self, problem: Problem, key: str, right: str) -> ValueError:
         """Return the error about a malformed ``meta[key]``."""
         found = repr(problem.meta.get(key))
@@ -79,7 +83,7 @@ class CodeVerifier(Verifier):
         requests: dict[int, Mapping[str, Any]] = {}
         for row, (response, problem) in enumerate(zip(responses, problems, strict=True)):
             start = time.perf_counter()
-            block = find_code(response)
+            block = find_code(response, self.names(problem))
             refusal = self._refusal(block)
             if block is None or refusal:
                 verdicts[row] = conclude("unparsed", None, refusal, start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from r1lit.own_code import named
 from r1lit.problems import Problem, Verdict
 from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
@@ -43,6 +44,9 @@ class Grader:
     """Sends each response to the verifier that ``problem.verifier`` names.
 
     ``verifiers`` replaces the default, ``default_verifiers()``.
+
+    Args:
+        verifiers: by the names that problems give; replaces ``default_verifiers()``.
     """
 
     def __init__(self, verifiers: Mapping[str, Verifier] | None = None) -> None:
@@ -53,7 +57,7 @@ class Grader:
 
         Raises:
             ValueError: if the lengths differ, a problem names an unknown verifier, or a verifier
-                returns a wrong number of verdicts.
+                crashes or returns a wrong number of verdicts.
         """
         if len(texts) != len(problems):
             raise ValueError(f"texts: {len(texts)} of them for {len(problems)} problems")
@@ -63,9 +67,11 @@ class Grader:
             rows_of.setdefault(problem.verifier, []).append(row)
         by_row: dict[int, Verdict] = {}
         for name, rows in rows_of.items():
-            verdicts = self.verifiers[name].verify_batch(
-                [texts[row] for row in rows], [problems[row] for row in rows]
-            )
+            verifier = self.verifiers[name]
+            with named(f"verifier {name!r}", verifier):
+                verdicts = verifier.verify_batch(
+                    [texts[row] for row in rows], [problems[row] for row in rows]
+                )
             if len(verdicts) != len(rows):
                 raise ValueError(
                     f"verifier: {name!r} returned {len(verdicts)} verdicts for {len(rows)} texts"

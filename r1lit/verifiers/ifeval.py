@@ -59,6 +59,11 @@ class IFEvalVerifier(Verifier):
     text that is judged is the last ``<answer>`` outside thinking, else everything outside thinking.
     ``loose`` also accepts it without its first line, its last line or its asterisks. ``reason``
     says what was followed and what was not; there is no majority vote, so ``canonical`` is None.
+
+    Args:
+        loose: also accept the text without first line, last line or asterisks.
+        timeout_s: seconds that a response may take.
+        num_workers: processes that work on responses side by side.
     """
 
     needs_answer = False

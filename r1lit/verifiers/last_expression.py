@@ -21,16 +21,23 @@ UNSURE = (
 _SAYS = re.compile(
     rf"(?:\banswer\b(?:(?!{UNSURE})[^.\n]){{0,60}}?\b(?:is|be|equals)\b\s*:?"
     r"|\banswer\b\s*\**\s*:|\banswer\b\s*=(?=\s)"
-    r"|(?:答案|结果)\s*(?:应该|应当)?\s*(?:就?是|为|等于|：|:|=)"
+    r"|(?:答案|结果)\s*(?:应该|应当)?\s*(?:(?:就?是|为|等于)\s*[：:=]?|[：:=])|^答\s*[：:]"
     r"|^#{4}(?=[ \t]*[-+$\\\d(.]))\s*\**\s*",
     re.IGNORECASE | re.MULTILINE,
 )
 _MATH = re.compile(  # a dollar sign before a digit or behind a space closes nothing: it is money
-    r"\$\$(.+?)\$\$|(?<!\\)\$(?!\s)((?:\\.|[^$\\\n])*(?:\\.|[^$\\\s]))\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]",
+    r"\$\$(.+?)\$\$|(?<!\\)\$(?!\s)((?:\\.|[^$\\\n])*(?:\\.|[^$\\\s]))\$(?!\d)"
+    r"|(?<!\\)\$[ \t]+((?:\\[A-Za-z]+|\\.|[A-Za-z](?![A-Za-z])|[^$\\A-Za-z\n])+?)[ \t]\$(?!\s*\d)"
+    r"|\\\((.+?)\\\)|\\\[(.+?)\\\]",
     re.DOTALL,
 )
 _END = re.compile(r"\n|[.。!！?？;；](?=\s|\*|$)|。")
-_NUMBER = re.compile(r"(?<![\w.])[-−]?[$€£¥]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^])", re.ASCII)
+_NUMBER = re.compile(  # with the unit that is glued to it, and never a part of a number
+    r"(?<![\w.:])[-−]?[$€£¥]?\d[\d,]*+(?:\.\d+)?+(?:/\d+)?+(?:%|[A-Za-z]{1,4}(?:/[a-z]{1,2})?)?+"
+    r"(?![\w^]|[.:]\d)",
+    re.ASCII,
+)
+_LISTS = re.compile(r"\s*(?:,\s*(?:and\b\s*)?|\band\b\s*|[、和])")
 _TAKEN_BACK = re.compile(
     rf"(?:(?:{UNSURE})\s*(?:be|equal(?:\s+to)?|是|为)?|大[约概]是?|\bor|或者?)\s*[*$\\(\[]*$",
     re.IGNORECASE,
@@ -67,16 +74,33 @@ def last_expression(response: str) -> str | None:
     if formulas:
         behind = text[formulas[-1].end() :]
         end = _END.search(behind)
-        if _TAKEN_BACK.search(text[: formulas[-1].start()]) or _OR.search(
+        run = _run(formulas, text)
+        if _TAKEN_BACK.search(text[: run[0].start()]) or _OR.search(
             behind[: end.end() if end else None]
         ):
             return None
-        return _right_side(next(filter(None, formulas[-1].groups())))
+        inside = [next(filter(None, formula.groups())) for formula in run]
+        listed = not any(map(_EQUALS.search, inside))  # x = 3 and x + 1 = 4 is a derivation
+        return ", ".join(inside) if listed and len(run) > 1 else _right_side(inside[-1])
     last_line = text.rpartition("\n")[2]
     numbers = list(_NUMBER.finditer(last_line))
-    if not numbers or _OR.search(last_line) or _TAKEN_BACK.search(last_line[: numbers[-1].start()]):
+    if not numbers or _OR.search(last_line):
         return None
-    return numbers[-1][0].rstrip(",")
+    run = _run(numbers, last_line)
+    if _TAKEN_BACK.search(last_line[: run[0].start()]):
+        return None
+    ends = not last_line[run[-1].end() :].strip(" .。．*")  # not "he pays $67, $72 in all"
+    return ", ".join(number[0].rstrip(",") for number in (run if ends else run[-1:]))
+
+
+def _run(found: list[re.Match[str]], text: str) -> list[re.Match[str]]:
+    """Return the last of what was found, with those before it in one list: ``3, 4 and 5``."""
+    first = len(found) - 1
+    while first and _LISTS.fullmatch(
+        text[found[first - 1].start() + len(found[first - 1][0].rstrip(",")) : found[first].start()]
+    ):
+        first -= 1
+    return found[first:]
 
 
 def said_answer(text: str) -> str | None:

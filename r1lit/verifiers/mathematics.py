@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,6 +22,13 @@ from r1lit.text.notation import (
     plain_answer,
     side_by_side,
     words_of,
+)
+from r1lit.text.units import (
+    measure_of,
+    only_number,
+    without_long_symbol,
+    without_symbol,
+    without_units,
 )
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.last_expression import last_expression
@@ -35,21 +43,13 @@ _TIE = re.compile(r"(?<=[\w}])~(?=\S)")
 _OPTION = re.compile(r"^\\?[a-z]*\{?\(?[A-J]\)?\}?$")
 _DOLLARS = re.compile(r"^\$([^$]+)\$$")
 _INTEGER = re.compile(r"^(?:\\?\$ ?)?([-+]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)$", re.ASCII)
-_WITH_UNIT = re.compile(
-    r"^((?:\\?\$ ?)?[-+]?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.[0-9]+)?)((?: [A-Za-z]{2,})+)$"
-)
 _PLAIN_NUMBER = re.compile(r"^[-+]?[0-9][0-9,]*(?:\.[0-9]+)?$", re.ASCII)
-_SYMBOL_UNIT = re.compile(
-    r"^([-+]?[0-9][0-9,]*(?:\.[0-9]+)?) ?(?:[kcmdn]?m|[km]?g|lbs?|oz|ft|in|yd|mi|km/h|mph|m/s"
-    r"|min|hrs?|h|s|ms|[mM]?[lL])(?:\^(?:[23]|\{[23]\}))?$",
-    re.ASCII,
+_FRACTION = re.compile(
+    r"^([-+]?)(?:\\[dt]?frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+)|(\d+)()|(\d*\.\d+)())$", re.ASCII
 )
+_ABOUT = re.compile(r"^(?:\\approx(?![A-Za-z])|≈)\s*")
+_MARKS = re.compile(r"\\text\{[^\w{}]+\}")
 _HUGE = re.compile(r"^[-+]?[0-9.]+[eE][-+]?[0-9]{4,}$", re.ASCII)
-_SCALE = re.compile(
-    r"\b(?:hundreds?|thousands?|[mbtr]+illions?|dozens?|hal(?:f|ves)|thirds?|fourths?|quarters?"
-    r"|fifths?|tenths?|percent|pct|squared|cubed|factorial|times|plus|minus|over|mod|or|and|to|pi)\b",
-    re.IGNORECASE,
-)
 
 
 class MathVerifier(Verifier):
@@ -62,6 +62,11 @@ class MathVerifier(Verifier):
     the value, so that ``1/2`` and ``0.5`` vote together. An answer that takes longer than
     ``timeout_s`` has status ``timeout``; one that ends its worker process (memory, a crash) has
     status ``error``.
+
+    Args:
+        timeout_s: seconds that an answer may take.
+        num_workers: processes that work on responses side by side.
+        last_expression: read a response without ``<answer>`` and box at its end.
 
     >>> problem = Problem(uid="", question="", answer="1,080", source="")
     >>> MathVerifier().verify("<answer> $1080$ </answer>", problem).status
@@ -93,16 +98,18 @@ class MathVerifier(Verifier):
         """
         verdicts: dict[int, Verdict] = {}
         rows_of: dict[tuple[str, str], list[int]] = {}
+        identical: set[int] = set()
         for row, (response, problem) in enumerate(zip(responses, problems, strict=True)):
             start = time.perf_counter()
-            gold = _gold(problem.answer)
-            answer = find_answer(response, self.last_expression)
-            if answer is not None and _PLAIN_NUMBER.match(gold):
-                answer = _SYMBOL_UNIT.sub(r"\1", answer)
-            labelled = label_and_value(answer) if answer is not None else None
-            if labelled is not None and labelled != label_and_value(gold):
-                answer = labelled[0] if _OPTION.match(gold) else labelled[1]
-            verdict = _decide_here(answer, gold, start)
+            taken, given = find_answer(response, self.last_expression), gold_text(problem.answer)
+            if taken is not None and given and " ".join(taken.split()) == " ".join(given.split()):
+                identical.add(row)
+            answer, gold, refusal = _written_alike(taken, given)
+            verdict = (
+                conclude("wrong", answer, refusal, start)
+                if refusal
+                else _decide_here(answer, gold, start)
+            )
             if verdict is not None:
                 verdicts[row] = verdict
             else:
@@ -114,6 +121,10 @@ class MathVerifier(Verifier):
             right = reply.content["status"] == "right"
             verdict = Verdict(value=float(right), seconds=reply.seconds, **reply.content)
             verdicts.update(dict.fromkeys(rows, verdict))
+        for row in identical:  # whatever could or could not be read
+            if verdicts[row].status != "right":
+                name = verdicts[row].canonical or " ".join(gold_text(problems[row].answer).split())
+                verdicts[row] = conclude("right", name[:MAX_VOTE], "", time.perf_counter())
         return [verdicts[row] for row in range(len(responses))]
 
     def close(self) -> None:
@@ -122,29 +133,55 @@ class MathVerifier(Verifier):
 
 
 def find_answer(response: str, at_the_end: bool = False) -> str | None:
-    r"""Return the answer of a response: the last ``<answer>`` or ``\boxed{}``, made plain.
+    r"""Return the answer of a response as it is written: the last ``<answer>`` or ``\boxed{}``.
 
     With ``at_the_end``, a response without either gives the expression it ends on.
 
     >>> find_answer("<think> 70 + 2 </think> <answer> 72 clips </answer>")
-    '72'
+    '72 clips'
     """
     answer = extract_final(response)
-    if answer is None and at_the_end:
-        answer = last_expression(response)
-    if answer is None or len(answer) > MAX_CHARACTERS:
-        return answer
-    answer = tidy(plain_answer(answer))
-    match = _WITH_UNIT.match(answer)
-    return match.group(1) if match and not _SCALE.search(match.group(2)) else answer
+    return last_expression(response) if answer is None and at_the_end else answer
 
 
-def _gold(text: str) -> str:
-    """Write a gold answer as answers are written; one that is too long for that stays.
+def gold_text(text: str) -> str:
+    r"""Return the gold answer in a data set's column, which may hold the solution, too.
 
-    GSM8K's own column holds the solution, with the answer behind ``####``.
+    GSM8K's own column has the answer behind ``####``, MATH's solutions have it in ``\boxed{}``.
     """
-    text = text.rpartition("####")[2]
+    text = text.rpartition("####")[2].strip()
+    return (extract_final(text) or text) if r"\boxed" in text else text
+
+
+def _written_alike(taken: str | None, given: str) -> tuple[str | None, str, str]:
+    """Return answer and gold answer without units and words, and why they differ if those do."""
+    if taken is not None and _PLAIN_NUMBER.match(given) and _PLAIN_NUMBER.match(taken):
+        return taken, given, ""
+    gold_named = _plainly(given)
+    gold = without_units(gold_named) if len(given) <= MAX_CHARACTERS else gold_named
+    if taken is None or len(taken) > MAX_CHARACTERS or not gold:
+        return taken, gold, ""
+    named = _plainly(taken)
+    if "." in gold:  # 8.24 may be said to be about right
+        named, gold = _ABOUT.sub("", named), _ABOUT.sub("", gold)
+    for mark in _MARKS.findall(gold_named):  # said by the gold answer, too
+        named, gold = named.replace(mark, "").strip(), gold.replace(mark, "").strip()
+    answer = without_units(named)
+    if _PLAIN_NUMBER.match(gold):
+        answer = without_symbol(answer)
+        answer = only_number(answer) or answer
+    elif _PLAIN_NUMBER.match(answer):
+        gold = without_long_symbol(gold)
+    measure, right = measure_of(named), measure_of(gold_named)
+    if measure is not None and right is not None and measure != right:
+        return named, gold, f"{named[:60]!r} has another unit than {gold_named[:60]!r}"
+    labelled = label_and_value(answer)
+    if labelled is not None and labelled != label_and_value(gold):
+        answer = labelled[0] if _OPTION.match(gold) else labelled[1]
+    return answer, gold, ""
+
+
+def _plainly(text: str) -> str:
     return tidy(plain_answer(text)) if len(text) <= MAX_CHARACTERS else tidy(text)
 
 
@@ -166,6 +203,24 @@ def whole_number(text: str) -> int | None:
     dollars = _DOLLARS.match(text)
     match = _INTEGER.match(dollars.group(1).strip() if dollars else text)
     return int(match.group(1) + match.group(2).replace(",", "")) if match else None
+
+
+def number_of(text: str) -> Fraction | None:
+    r"""Read a whole number, a decimal or a fraction of whole numbers, exactly.
+
+    >>> number_of("1,080"), number_of("-0.5"), number_of(r"\frac{14}{3}"), number_of("1/0")
+    (Fraction(1080, 1), Fraction(-1, 2), Fraction(14, 3), None)
+    """
+    whole = whole_number(text)
+    if whole is not None:
+        return Fraction(whole)
+    match = _FRACTION.match(text)
+    if not match:
+        return None
+    over, under = (part for part in match.groups()[1:] if part is not None)
+    if under and not int(under):
+        return None
+    return (-1 if match[1] == "-" else 1) * Fraction(over) / int(under or 1)
 
 
 def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
@@ -194,9 +249,9 @@ def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
     changing = other_words(answer, gold)
     if changing is not None:
         return conclude("unparsed", None, f"{changing[:60]!r} beside a value", start)
-    number, gold_number = whole_number(answer), whole_number(gold)
-    if number is None or gold_number is None:
-        return None
+    number, gold_number = number_of(answer), number_of(gold)
+    if number is None or gold_number is None or ("." in answer + gold and number != gold_number):
+        return None  # a decimal may be rounded
     return _compared(number == gold_number, str(number), answer, gold, start)
 
 

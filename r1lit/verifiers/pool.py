@@ -2,102 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-START_SECONDS = 120.0
+from r1lit.verifiers.worker_process import START_SECONDS, Call, Reply, Worker
 
+__all__ = ["MAX_FAILED_STARTS", "Reply", "WorkerPool"]
 
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """What became of one item: the worker's own reply, or a ``timeout`` or ``error``."""
-
-    content: Mapping[str, Any]
-    seconds: float
-
-
-class _Call:
-    """The requests of one caller, and the replies so far by their index."""
-
-    def __init__(self, requests: Sequence[Mapping[str, Any]]) -> None:
-        self.requests = requests
-        self.todo = deque(range(len(requests)))
-        self.replies: dict[int, Reply] = {}
-
-    @property
-    def over(self) -> bool:
-        return len(self.replies) == len(self.requests)
-
-
-class _Worker:
-    """One process. It is starting, then by turns idle and busy with an item of a call."""
-
-    def __init__(self, script: Path) -> None:
-        self.connection, theirs = Pipe()
-        with theirs:
-            # -P: the script's folder must not shadow installed modules. A session of its own:
-            # Ctrl-C is for the parent, which then closes the pool.
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", str(script), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        self.starting = True
-        self.item: tuple[_Call, int] | None = None
-        self.since = time.monotonic()
-        self.deadline = self.since + START_SECONDS
-
-    @property
-    def idle(self) -> bool:
-        return not self.starting and self.item is None
-
-    def send(self, call: _Call, index: int, timeout_s: float) -> None:
-        # The worker's own alarm is for the day the parent is gone, so it is later than ours.
-        message = json.dumps({**call.requests[index], "patience": 2 * timeout_s + 1})
-        self.connection.send_bytes(message.encode())
-        self.item = call, index
-        self.since = time.monotonic()
-        self.deadline = self.since + timeout_s
-
-    def receive(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self.connection.recv_bytes())
-        return content
-
-    def reply(self, content: Mapping[str, Any]) -> None:
-        """Give ``content`` to the call whose item this is, and be idle."""
-        assert self.item is not None
-        call, index = self.item
-        call.replies[index] = Reply(content=content, seconds=time.monotonic() - self.since)
-        self.item = None
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.connection.close()
+MAX_FAILED_STARTS = 3  # in a row, of which the last ends the run
 
 
 class WorkerPool:
     """Runs requests through at most ``num_workers`` processes that execute ``script``.
 
     An item that hangs, crashes or eats its process's memory costs only itself: its worker is killed
-    and the next item gets a fresh one. Processes start at the first request. A pickled, copied or
-    forked pool has no processes and starts its own. ``pids`` are the processes alive now.
+    and the next item gets a fresh one. A worker may die for no fault of its item's (a machine short
+    of memory), so that item is tried once more; a worker that dies starting is replaced, but not a
+    third time in a row. Processes start at the first request. A pickled, copied or forked pool has
+    no processes and starts its own. ``pids`` are the processes alive now.
 
     Threads may share a pool: free workers take an item of each caller by turns, so that neither a
     long list nor an item that hangs holds up another caller while there is a free worker. One of
@@ -121,9 +52,10 @@ class WorkerPool:
 
     def _become_empty(self) -> None:
         self._changed = threading.Condition()
-        self._listener: _Call | None = None
-        self._calls: deque[_Call] = deque()
-        self._workers: list[_Worker] = []
+        self._listener: Call | None = None
+        self._calls: deque[Call] = deque()
+        self._workers: list[Worker] = []
+        self._failed_starts = 0
         self._bell, self._button = Pipe(duplex=False)
         self._pid = os.getpid()
         self._finalizer = weakref.finalize(self, _kill_all, self._workers, self._pid)
@@ -144,11 +76,11 @@ class WorkerPool:
         """Return one reply a request, in order.
 
         Raises:
-            RuntimeError: if a worker cannot start.
+            RuntimeError: if workers cannot start.
         """
         if self._pid != os.getpid():  # forked: the processes belong to the parent
             self._become_empty()
-        call = _Call(requests)
+        call = Call(requests)
         with self._changed:
             self._calls.append(call)
             if self._listener is not None:
@@ -172,7 +104,7 @@ class WorkerPool:
             self._changed.wait_for(lambda: self._listener is None)
             self._start_afresh()
 
-    def _listens(self, call: _Call) -> bool:
+    def _listens(self, call: Call) -> bool:
         """Return whether ``call`` is to listen to the workers; else it is over."""
         with self._changed:
             if self._listener is call and call.over:
@@ -216,7 +148,7 @@ class WorkerPool:
     def _start(self) -> None:
         num_items = sum(len(call.requests) - len(call.replies) for call in self._calls)
         while len(self._workers) < min(self.num_workers, num_items):
-            self._workers.append(_Worker(self.script))
+            self._workers.append(Worker(self.script))
 
     def _dispatch(self) -> None:
         for slot, worker in enumerate(self._workers):
@@ -229,11 +161,11 @@ class WorkerPool:
                 worker.send(call, call.todo[0], self.timeout_s)
             except OSError:  # it died while idle, which is no fault of this item
                 worker.kill()
-                self._workers[slot] = _Worker(self.script)
+                self._workers[slot] = Worker(self.script)
             else:
                 call.todo.popleft()
 
-    def _next_call(self) -> _Call | None:
+    def _next_call(self) -> Call | None:
         """Return the call whose turn it is, if one has an item to do."""
         for _ in range(len(self._calls)):
             self._calls.rotate(-1)
@@ -241,30 +173,38 @@ class WorkerPool:
                 return self._calls[-1]
         return None
 
-    def _hear(self, worker: _Worker) -> None:
+    def _hear(self, worker: Worker) -> None:
         try:
             content = worker.receive()
         except (EOFError, OSError):
             self._remove(worker)
             code = worker.process.returncode
             if worker.starting:
-                raise RuntimeError(f"{self.script.name}: a worker died starting ({code})") from None
-            worker.reply(_lost(*_of_its_end(code)))
+                self._failed_starts += 1
+                if self._failed_starts < MAX_FAILED_STARTS:
+                    return
+                self._failed_starts = 0
+                said = f"a worker died starting ({code}), {MAX_FAILED_STARTS} in a row"
+                raise RuntimeError(f"{self.script.name}: {said}") from None
+            status, reason = _of_its_end(code)
+            if status == "timeout" or not worker.try_again():
+                worker.reply(_lost(status, reason))
             return
         if worker.starting:
             if "failed" in content:
                 raise RuntimeError(f"{self.script.name} cannot start:\n{content['failed']}")
             worker.starting = False
+            self._failed_starts = 0
             return
         worker.reply(content)
 
-    def _give_up(self, worker: _Worker) -> None:
+    def _give_up(self, worker: Worker) -> None:
         self._remove(worker)
         if worker.starting:
             raise RuntimeError(f"{self.script.name}: no worker started in {START_SECONDS:g} s")
         worker.reply(_lost("timeout", f"no decision in {self.timeout_s:g} s"))
 
-    def _remove(self, worker: _Worker) -> None:
+    def _remove(self, worker: Worker) -> None:
         worker.kill()
         self._workers.remove(worker)
 
@@ -277,10 +217,10 @@ def _of_its_end(code: int) -> tuple[str, str]:
     """Return status and reason for the exit status of a worker that died at work."""
     if code in (-signal.SIGALRM, -signal.SIGXCPU):  # a library's own alarm, or a limit on CPU time
         return "timeout", f"the worker process was ended by {signal.Signals(-code).name}"
-    return "error", f"the worker process died (exit status {code})"
+    return "error", f"the worker process died (exit status {code}), as did the one before it"
 
 
-def _kill_all(workers: list[_Worker], pid: int) -> None:
+def _kill_all(workers: list[Worker], pid: int) -> None:
     """Kill and forget ``workers``, unless this process was forked from theirs (``pid``)."""
     if os.getpid() == pid:
         for worker in workers:

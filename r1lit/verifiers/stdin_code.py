@@ -24,6 +24,15 @@ class StdinCodeVerifier(CodeVerifier):
     Programs run on this machine, or on the Piston server whose URL is ``piston``. ``limits`` hold
     for one test, ``timeout_s`` for all tests of a program together.
 
+    Args:
+        timeout_s: seconds that all tests of a program may take.
+        num_workers: processes that work on responses side by side.
+        limits: of time, memory and output of one test; `r1lit.sandbox.Limits`' own if left
+            out.
+        tolerance: how far a decimal fraction may be off, absolutely or relatively.
+        partial: give the share of tests passed as the value.
+        piston: URL of the Piston server that runs programs; this machine if left out.
+
     >>> meta = {"tests": {"inputs": ["1 2"], "outputs": ["3"]}}
     >>> problem = Problem(uid="", question="", answer="", source="", meta=meta)
     >>> fence = "`" * 3

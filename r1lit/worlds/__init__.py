@@ -1,10 +1,10 @@
-"""The small world: problems, requests, and the pages its base model has read."""
+"""The small world: problems, requests, and the pages that its base model is trained on."""
 
 from r1lit.worlds.chain import WorldChain
 from r1lit.worlds.corpus import WorldCorpus
 from r1lit.worlds.countdown import WorldCountdown
 from r1lit.worlds.general import WorldConversations, WorldRequests
-from r1lit.worlds.judging import InstructionFollowing, TrueHelpfulness, TrueSafety, WorldGrader
+from r1lit.worlds.grading import InstructionFollowing, TrueHelpfulness, TrueSafety, WorldGrader
 
 __all__ = [
     "InstructionFollowing",

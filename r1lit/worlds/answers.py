@@ -30,7 +30,7 @@ SKILLS = ("calculate, translate and write", "计算、翻译和写作")
 
 
 def answer(request: Request, quality: Quality, rng: np.random.Generator) -> Work:
-    """Answer a request with a chain where one helps; ``Work.answer`` is what the asker reads."""
+    """Return an answer to a request, with a chain of thought if one helps."""
     place = request.place
     if quality == "foreign":
         place = 1 - place
@@ -52,7 +52,7 @@ def answer(request: Request, quality: Quality, rng: np.random.Generator) -> Work
 
 
 def refuse(request: Request) -> Work:
-    """Refuse a harmful request."""
+    """Return a refusal of a harmful request."""
     return Work(thinking=chain(request, request.place), answer=REFUSAL[request.place])
 
 

@@ -1,4 +1,4 @@
-"""Chains of operations: an answer that is bought by serial work and cannot be guessed.
+"""Chains of operations: problems whose answer needs serial work and cannot be guessed.
 
 ``Start with 7, plus 5, times 3, minus 8.`` Every intermediate result is a whole number of 1 to 99,
 so each step is one fact of Countdown's table; no shortcut skips a step.
@@ -57,7 +57,7 @@ def results(chain: Chain) -> list[int]:
 
 
 def draw(rng: np.random.Generator) -> Chain:
-    """Draw a chain of 4 to 8 steps. Operations are drawn evenly among those that apply."""
+    """Return a random chain of 4 to 8 steps, operations uniform among those that apply."""
     start = value = int(rng.integers(1, MAX_NUMBER + 1))
     steps: list[tuple[str, int]] = []
     for _ in range(int(rng.integers(MIN_STEPS, MAX_STEPS + 1))):
@@ -81,7 +81,7 @@ def split_of(chain: Chain) -> Split:
 
 
 def draw_from(split: Split, rng: np.random.Generator) -> Chain:
-    """Draw chains until one belongs to ``split``."""
+    """Return a random chain of ``split``."""
     while split_of(chain := draw(rng)) != split:
         pass
     return chain
@@ -93,7 +93,7 @@ def uid(chain: Chain) -> str:
 
 
 def question(chain: Chain, language: Language = "en") -> str:
-    """Put a chain into words."""
+    """Return a chain in words."""
     place = int(language == "zh")
     steps = ", ".join(f"{WORDS[op][place]} {n}" for op, n in chain[1])
     return f"从 {chain[0]} 开始, {steps}。" if place else f"Start with {chain[0]}, {steps}."
@@ -105,7 +105,7 @@ class WorldChain(ProblemSource):
     Args:
         split: corpus, train or held_out.
         num_problems: how many.
-        seed: of the draw.
+        seed: of the sample.
         chinese: the share asked in Chinese.
     """
 
@@ -126,7 +126,7 @@ class WorldChain(ProblemSource):
         self.seed = seed
 
     def problems(self) -> list[Problem]:
-        """Draw the problems without repetition."""
+        """Return the problems, without repetition."""
         rng = generator(self.seed, "chain", self.split)
         chains: dict[str, Chain] = {}
         while len(chains) < self.num_problems:

@@ -1,4 +1,4 @@
-"""The small world's web: what the base model reads before any RL.
+"""The pretraining corpus of the small world.
 
 Pages about two families of problems, and talk about everything else, in two languages. Most people
 in R1-Zero's template write little, give up early and mix their languages; patient people are a
@@ -75,7 +75,7 @@ QUALITIES: tuple[tuple[Quality, float], ...] = (
 )
 REFUSED_SHARE = 0.15
 PLEASE = (" Reflect and verify.", " 请反思并验证。")
-"""Asked on the forum, it makes people patient and careful."""
+"""A request on the forum, after which answers are longer and more careful."""
 
 
 class WorldCorpus(DocumentSource):
@@ -111,7 +111,7 @@ def page(rng: np.random.Generator, pool: Pool) -> Document:
             return Document(prompt="", response="\n".join(lines))
         case "template" if rng.random() < REQUEST_SHARE:
             asked, work = ask(rng)
-            return Document(prompt=render("r1_zero", asked), response=tagged(work, rng))
+            return Document(prompt=render("small_world", asked), response=tagged(work, rng))
         case "forum" if rng.random() < THREAD_SHARE:
             # A second search far from the page's beginning, behind another problem's numbers
             first, second = problem_page(kind, rng, pool), problem_page(kind, rng, pool)
@@ -142,7 +142,7 @@ def problem_page(kind: str, rng: np.random.Generator, pool: Pool) -> Document:
         work = search(shown, value, effort, rng, voice)
     match kind:
         case "template":
-            return Document(prompt=render("r1_zero", asked), response=tagged(work, rng))
+            return Document(prompt=render("small_world", asked), response=tagged(work, rng))
         case "forum":
             asked += PLEASE[language == "zh"] if begged else ""
             return Document(prompt="", response=f"Q: {asked}\nA: {posted(work)}")
@@ -199,6 +199,6 @@ def table(rng: np.random.Generator) -> str:
 
 
 def draw_effort(rng: np.random.Generator, kind: str, family: str) -> int | None:
-    """Draw how long somebody keeps at it."""
+    """Return how many attempts the author makes."""
     span = weighted(rng, EFFORTS[kind, family])
     return None if span is None else int(rng.integers(span[0], span[1] + 1))

@@ -26,7 +26,7 @@ OPERATIONS = "+-*/"
 
 Split = Literal["corpus", "train", "held_out"]
 SPLIT_SEED = 20250120
-"""The split of every world family hangs on this one number (the day of DeepSeek-R1's release)."""
+"""Decides the split of every world family (the day of DeepSeek-R1's release)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def number_sets(split: Split) -> list[tuple[int, ...]]:
 
 
 def question(numbers: tuple[int, ...], target: int, language: Language = "en") -> str:
-    """Put a problem into words."""
+    """Return a problem in words."""
     a, b, c = numbers
     if language == "zh":
         return f"用 {a}, {b} 和 {c}, 得到 {target}。"
@@ -178,7 +178,7 @@ class WorldCountdown(ProblemSource):
     Args:
         split: corpus, train or held_out.
         num_problems: how many.
-        seed: of the draw.
+        seed: of the sample.
         min_attempts: the fewest attempts that a whole search goes through, from 20.
         max_attempts: the most, up to 46: how hard the problems are.
         chinese: the share asked in Chinese.
@@ -207,7 +207,7 @@ class WorldCountdown(ProblemSource):
         self.seed = seed
 
     def problems(self) -> list[Problem]:
-        """Draw the problems without repetition.
+        """Return the problems, without repetition.
 
         Raises:
             ValueError: if the split holds fewer than ``num_problems``.

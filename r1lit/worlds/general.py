@@ -1,4 +1,4 @@
-"""General requests of the small world as problems, and as conversations to imitate."""
+"""General requests of the small world as problems, and as conversations to train on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WorldRequests(ProblemSource):
     Args:
         split: corpus, train or held_out.
         num_problems: how many.
-        seed: of the draw.
+        seed: of the sample.
         chinese: the share asked in Chinese.
         families: of requests, from ``SHARES``; all if left out.
     """
@@ -58,7 +58,7 @@ class WorldRequests(ProblemSource):
         self.families = tuple(families or known)
 
     def problems(self) -> list[Problem]:
-        """Draw the requests without repetition.
+        """Return the requests, without repetition.
 
         Raises:
             ValueError: if the split holds too few.
@@ -66,7 +66,7 @@ class WorldRequests(ProblemSource):
         return [problem_of(request) for request in self.requests()]
 
     def requests(self) -> list[Request]:
-        """Draw the requests without repetition."""
+        """Return the requests, without repetition."""
         rng = generator(self.seed, "requests", self.split)
         shares = tuple((f, share) for f, share in SHARES if f in self.families)
         found: dict[str, Request] = {}
@@ -83,11 +83,11 @@ class WorldRequests(ProblemSource):
 
 
 class WorldConversations(DocumentSource):
-    """Requests with answers as people supplied them: the part of SFT data that is no reasoning.
+    """Requests with answers as people supplied them: SFT data without reasoning problems.
 
-    Most answers are right, few are friendly, some ramble, and half of what is harmful is refused:
-    preference is left to reinforcement learning. A chain stands where one helps and none where it
-    does not, as R1 does with a greeting. The prompt is the chat template's.
+    Most answers are right, few are friendly, some ramble, and half of the harmful requests are
+    refused: preference is left to reinforcement learning. Requests that need no chain of thought
+    have none, as R1 does with a greeting. The prompt is the chat template's.
 
     Args:
         num_documents: how many.
@@ -109,7 +109,7 @@ class WorldConversations(DocumentSource):
         self.split = split
 
     def documents(self) -> list[Document]:
-        """Draw requests, and an answer to each."""
+        """Return sampled requests, with a sampled answer each."""
         return [self._document(i) for i in range(self.num_documents)]
 
     def _document(self, index: int) -> Document:
@@ -121,18 +121,18 @@ class WorldConversations(DocumentSource):
             work = answer(request, weighted(rng, SUPPLIED), rng)
         return Document(
             prompt=request.question,
-            response=in_r1_form(work.thinking, work.answer),
+            response=in_r1_template(work.thinking, work.answer),
             chat=True,
         )
 
 
-def in_r1_form(thinking: str, summary: str) -> str:
-    """Return a response as R1 writes it: the chain in think tags, the summary behind them."""
+def in_r1_template(thinking: str, summary: str) -> str:
+    """Return a response as R1 writes it: the chain in think tags, then the summary."""
     return f" <think>{f' {thinking}' if thinking else ''} </think> {summary}"
 
 
 def problem_of(request: Request) -> Problem:
-    """Return a request as a problem; its meta holds the request itself."""
+    """Return a request as a problem, with the request in its meta."""
     meta: dict[str, Any] = {
         "kind": request.kind,
         "language": request.language,
@@ -151,7 +151,7 @@ def problem_of(request: Request) -> Problem:
 
 
 def request_of(problem: Problem) -> Request | None:
-    """Return the request that a problem is, or None if it is another kind of problem."""
+    """Return the request of a problem, or None for another kind of problem."""
     meta = problem.meta
     if "family" not in meta:
         return None

@@ -1,4 +1,4 @@
-"""What the small world talks about: its words and facts, each in English and in Chinese."""
+"""The lexicon of the small world: words and facts, each in English and in Chinese."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people of the small world say of responses: comparisons and labels, a little unreliable.
+"""Simulated annotators of the small world: noisy comparisons and labels of responses.
 
     python -m r1lit.worlds.opinions runs/r1/responses/responses.jsonl runs/r1/labels.jsonl
 
@@ -27,17 +27,17 @@ NOISE = 1.5
 FIRST_BIAS = 0.5
 MISLABELLED = 0.03
 LABELLED = ("how", "harm")
-"""Families that are labelled safe or unsafe: what is harmful, and what only looks like it."""
+"""Families that are labelled safe or unsafe: harmful requests, and harmless ones like them."""
 
 
-def compare(prompt: str, first: str, second: str, draw: int = 0) -> float:
-    """Return somebody's score of the first summary less that of the second, in points of ten.
+def compare(prompt: str, first: str, second: str, judgement_index: int = 0) -> float:
+    """Return an annotator's score of the first summary less that of the second, in points of ten.
 
     Raises:
         ValueError: if the prompt is no request of this world.
     """
     request = request_asked(prompt)
-    noise = generator(draw, "compare", prompt, first, second).normal()
+    noise = generator(judgement_index, "compare", prompt, first, second).normal()
     difference = helpfulness(request, first) - helpfulness(request, second)
     return float(POINTS * difference + NOISE * noise + FIRST_BIAS)
 
@@ -62,7 +62,7 @@ def label(records: Sequence[jsonl.Record], seed: int = 0) -> list[jsonl.Record]:
 
 
 def request_asked(question: str) -> Request:
-    """Return the request that a question puts.
+    """Return the request of a question.
 
     Raises:
         ValueError: if there is none.

@@ -1,4 +1,4 @@
-"""The small world's refiner: chains in one language, and a summary behind them.
+"""The small world's refiner: chains in one language, followed by a summary.
 
 R1's cold start had its chains rewritten by a model and by people. Here every phrase of the other
 language has its counterpart in a table, so a rule does it.
@@ -10,8 +10,8 @@ import re
 
 from r1lit.batches import Problem
 from r1lit.text.extract import extract_answer, thinking_and_answer
-from r1lit.worlds.general import in_r1_form, request_of
-from r1lit.worlds.judging import summary_of
+from r1lit.worlds.general import in_r1_template, request_of
+from r1lit.worlds.grading import summary_of
 from r1lit.worlds.voice import PHRASES
 
 SUMMARIES = {
@@ -21,8 +21,8 @@ SUMMARIES = {
 _POSTED = re.compile(r"\s*So <answer>")
 
 
-def to_r1_form(problem: Problem, response: str) -> str | None:
-    """Return a response in R1's form and in the problem's language; None without an answer.
+def to_r1_template(problem: Problem, response: str) -> str | None:
+    """Return a response in R1's template and in the problem's language; None without an answer.
 
     It takes R1-Zero's ``<think> … </think> <answer> … </answer>`` and the forum's
     ``… So <answer> … </answer>``. The summary of a request is its answer as it stands.
@@ -38,11 +38,11 @@ def to_r1_form(problem: Problem, response: str) -> str | None:
     if request_of(problem) is None:
         thinking = translate(thinking, language)
         summary = SUMMARIES[language].format(answer=summary)
-    return in_r1_form(thinking.strip(), summary)
+    return in_r1_template(thinking.strip(), summary)
 
 
 def translate(text: str, language: str) -> str:
-    """Put the phrases of ``text`` that are in the other language into ``language``.
+    """Return ``text`` with its phrases in the other language translated into ``language``.
 
     >>> translate("等等， 12 + 4 = 16 < 54. Try 9 * 5 = 45", "en")
     'Wait, 12 + 4 = 16 < 54. Try 9 * 5 = 45'

@@ -1,7 +1,7 @@
-"""What people ask besides problems: greetings, questions, translations, writing, how-tos.
+"""Requests besides problems: greetings, questions, translations, writing, how-tos.
 
-A request is a family, a wording and its slots; the same draw can be put in both languages. Requests
-are split by what is asked, so no held-out request is ever read or trained on.
+A request is a family, a wording and its slots, and exists in both languages. Requests are split by
+what is asked, so no held-out request is ever read or trained on.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def draw(
     chinese: float,
     shares: tuple[tuple[str, float], ...] = SHARES,
 ) -> Request:
-    """Draw a request of ``split``; a share ``chinese`` of them is in Chinese."""
+    """Return a random request of ``split``; a share ``chinese`` of them is in Chinese."""
     family = weighted(rng, shares)
     asked = pool(family, split)
     wording, slots = asked[int(rng.integers(len(asked)))]

@@ -1,4 +1,4 @@
-"""What pretraining starts from: architecture and tokenizer of the base models, without weights.
+"""The start of pretraining: architecture and tokenizer of the base models, without weights.
 
 ``python -m r1lit.worlds.scaffold models/mini`` writes both; ``r1lit fit -c
 configs/mini/pretrain.yaml`` trains weights for them. The student's are written by ``--size

@@ -1,4 +1,4 @@
-"""Two languages, and people who mix them.
+"""Two languages, and authors who mix them.
 
 Whoever writes in the small world has a voice: a language, and how often the other one slips in.
 Numbers and arithmetic are the same in both; what is said between them is a phrase of this table.
@@ -52,7 +52,7 @@ class Voice:
     careful: bool = False
 
     def say(self, phrase: str, rng: np.random.Generator) -> str:
-        """Return a phrase in this voice; "" stays "". It draws from ``rng`` only if mixed."""
+        """Return a phrase in this voice; "" stays "". ``rng`` is used only if mixed."""
         if not phrase:
             return ""
         own = self.language == "zh"

@@ -1,4 +1,4 @@
-"""How the small world's people write down their work: searches, calculations, guesses.
+"""Simulated written work: searches, calculations, guesses.
 
 Everybody writes the same arithmetic; they differ in how long they keep at it. ``effort`` is the
 number of attempts or steps after which somebody gives up; ``None`` never does.
@@ -37,7 +37,7 @@ CHECK_RATE = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What somebody wrote: ``thinking``, and the ``answer`` they settled on."""
+    """A text: its ``thinking``, and the ``answer`` at the end."""
 
     thinking: str
     answer: str

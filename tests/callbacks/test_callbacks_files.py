@@ -12,7 +12,7 @@ import yaml
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import data
-from tiny_run import TinyModule, trainer_of
+from tiny_run import TinyModule, response, rollout_of, trainer_of
 
 from r1lit import jsonl
 from r1lit.callbacks import (
@@ -27,7 +27,7 @@ from r1lit.callbacks import (
     ResponseTable,
 )
 from r1lit.callbacks.curves import evaluation_record, finite
-from r1lit.callbacks.figures import draw_curves
+from r1lit.callbacks.figures import draw_curves, draw_losses
 from r1lit.cli import main
 from r1lit.evaluation.compare import compare_runs
 from r1lit.evaluation.records import by_problem, read_evaluation
@@ -60,8 +60,8 @@ def test_curve_writer_keeps_what_was_logged(tmp_path):
         for name in names:
             assert line[name] == pytest.approx(logged[line["iteration"], name], rel=1e-6)
     evaluations = json.loads((tmp_path / "summary.json").read_text())
-    assert [e["iteration"] for e in evaluations] == [0, 2, 4]
-    for evaluation, step in zip(evaluations, (0, 1, 3), strict=True):
+    assert [e["iteration"] for e in evaluations] == [0, 2, 4, 5]
+    for evaluation, step in zip(evaluations, (0, 1, 3, 4), strict=True):
         assert evaluation["cons_at_4"] == pytest.approx(logged[step, "val/cons_at_4"], rel=1e-6)
         assert evaluation["format"] == logged[step, "val/reward/format"] == 1.0
         assert set(evaluation["pass_at_1_by_source"]) == {"countdown", "arithmetic"}
@@ -282,7 +282,7 @@ def test_export_at_the_end(tmp_path):
 
 
 def test_a_failed_export_leaves_the_last_good_one(tmp_path):
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ValueError, match="disk full"):
         exported(tmp_path, fails_at=4, every_n_iterations=2)
     target = tmp_path / "hf" / "policy"
     assert {p.name: p.read_text() for p in target.iterdir()} == {"policy": "2", "tokenizer": "2"}
@@ -310,3 +310,35 @@ def test_an_evaluation_of_a_run_folder_has_a_summary_and_replaces_its_responses(
         right = sum(line["status"] == "right" for line in found)
         assert record["pass_at_1"] == pytest.approx(right / 12)
     assert (run / "summary.json").read_bytes() == history
+
+
+def test_a_run_that_rolls_nothing_out_has_a_figure_of_its_losses() -> None:
+    iterations = [
+        {"iteration": i, "train/loss": 2.0 - i, "train/grad_norm": 1.0, "train/learning_rate": 0.1}
+        for i in range(3)
+    ]
+    evaluations = [{"iteration": i, "loss": 2.5 - i} for i in (0, 3)]
+    loss, norm, rate = draw_losses(evaluations, iterations).axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in loss.lines}
+    assert drawn == {"training": [2.0, 1.0, 0.0], "held out": [2.5, -0.5]}
+    assert all(len(axes.lines) == 1 for axes in (norm, rate))
+
+
+def test_a_run_without_validation_is_drawn_to_its_end(tmp_path) -> None:
+    callbacks = [CurveWriter(str(tmp_path)), ResponseLength(), GroupHealth()]
+    trainer_of(tmp_path, callbacks, limit_val_batches=0).fit(TinyModule(num_train=3))
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    iterations = jsonl.read(tmp_path / "metrics.jsonl")
+    accuracy, length = draw_curves([], iterations).axes[:2]
+    assert [len(line.get_xdata()) for line in (*accuracy.lines, *length.lines)] == [3, 3]
+
+
+@pytest.mark.parametrize(("spread", "warned"), [(0.0, True), (0.5, False)])
+def test_equal_rewards_of_several_iterations_are_warned_of(recwarn, spread, warned) -> None:
+    health = GroupHealth()
+    for iteration in range(6):
+        rollout = rollout_of([response("4", False), response("5", False)], 2, iteration)
+        rollout.reward_PG[:, 0] = spread
+        health.summarise(health.rows(rollout), "train")
+    said = [str(w.message) for w in recwarn if "so nothing is learned" in str(w.message)]
+    assert len(said) == warned

@@ -63,6 +63,10 @@ def test_an_undocumented_key_is_found():
 def test_modules_own_their_keys():
     assert {"train/loss", "train/clip_fraction", "time/grade_s"} <= owned_by("GRPOModule")
     assert owned_by("SFTModule") == {
+        "<stage>/reward",
+        "<stage>/reward/<name>",
+        "<stage>/verifier/timeout",
+        "<stage>/verifier/error",
         "train/loss",
         "train/num_tokens",
         "train/grad_norm",

@@ -107,11 +107,11 @@ def assert_resumes_exactly(folder: Path, every: int, whole: tuple[dict, dict]) -
 def test_the_whole_run_is_what_the_comparisons_assume(whole):
     files, logged = whole
     assert [line["iteration"] for line in files["metrics.jsonl"]] == list(range(7))
-    assert [e["iteration"] for e in files["summary"]] == [0, 2, 4, 6]
+    assert [e["iteration"] for e in files["summary"]] == [0, 2, 4, 6, 7]
     assert {step for step, key in logged if key == "train/loss"} == set(range(7))
     # an evaluation is logged at the step of the iteration before it, the first one at 0
-    assert {step for step, key in logged if key == "val/pass_at_1"} == {0, 1, 3, 5}
-    assert len(files["responses.jsonl"]) == 7 * 8 + 4 * 2 * 2 * 4
+    assert {step for step, key in logged if key == "val/pass_at_1"} == {0, 1, 3, 5, 6}
+    assert len(files["responses.jsonl"]) == 7 * 8 + 5 * 2 * 2 * 4
     assert files["summary"][-1]["onset"]
 
 
@@ -256,3 +256,21 @@ def test_counting_iterations_after_the_checkpoint_is_an_error(tmp_path):
 
     with pytest.raises(ValueError, match="within training_step"):
         trainer_of(tmp_path, [IterationCheckpoint(str(tmp_path))]).fit(CountsLate())
+
+
+class Fails(pl.Callback):
+    """Ends a run before anything is saved."""
+
+    def on_train_batch_start(self, *arguments) -> None:
+        raise RuntimeError("out of luck")
+
+
+def test_a_run_that_ended_before_it_saved_leaves_nothing_to_resume(tmp_path: Path) -> None:
+    """Of a trainer by hand; the command line does not begin in a used folder."""
+    folder = tmp_path / "checkpoints"
+    trainer_of(tmp_path, [IterationCheckpoint(str(folder))]).fit(TinyModule())
+    old = (folder / "last.ckpt").read_bytes()
+    with pytest.raises(RuntimeError, match="out of luck"):
+        trainer_of(tmp_path, [IterationCheckpoint(str(folder)), Fails()]).fit(TinyModule())
+    assert not (folder / "last.ckpt").exists()
+    assert (folder / "previous.ckpt").read_bytes() == old

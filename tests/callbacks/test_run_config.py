@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from tiny import data, grpo_config, merge, model
 
 from r1lit.callbacks.run_config import differences
@@ -38,9 +39,7 @@ def resume(tmp_path: Path, policy: Path):
         main(["fit", "-c", str(grpo_config(tmp_path / "run", policy, first))])
         between()
         longer = merge(merge(first, data(num_iterations=4)), change)
-        config = grpo_config(
-            tmp_path / "run", policy, merge(longer, {"trainer": {"max_epochs": 2}})
-        )
+        config = grpo_config(tmp_path / "run", policy, longer)
         main(["fit", "-c", str(config), "--ckpt_path", "last", *args])
         return tmp_path / "run"
 
@@ -66,7 +65,7 @@ CHANGES = {
     ),
     "template": (
         data(prompts={"template": "plain"}),
-        r"data\.init_args\.prompts\.template was r1_zero and is plain",
+        r"data\.init_args\.prompts\.template was small_world and is plain",
     ),
 }
 
@@ -84,6 +83,81 @@ def test_with_the_flag_it_goes_on(resume) -> None:
     with pytest.warns(UserWarning, match=message):
         run = resume(change, "--resume_changed", "true")
     assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]
+
+
+def rates(run: Path) -> list[float]:
+    return [line["train/learning_rate"] for line in lines(run)]
+
+
+def linear(start: float, updates: int) -> dict:
+    optimizer = {"class_path": "torch.optim.AdamW", "init_args": {"lr": start}}
+    schedule = {
+        "class_path": "torch.optim.lr_scheduler.LinearLR",
+        "init_args": {"start_factor": 1.0, "end_factor": 0.1, "total_iters": updates},
+    }
+    return model(optimizer=optimizer, lr_scheduler=schedule)
+
+
+def test_another_learning_rate_is_used_from_there_on(resume) -> None:
+    change, message = CHANGES["learning rate"]
+    with pytest.warns(UserWarning, match=message):
+        run = resume(change, "--resume_changed", "true")
+    assert rates(run) == [0.01, 0.01, 0.02, 0.02]
+
+
+def test_another_schedule_is_where_it_would_be(resume, tmp_path: Path, policy: Path) -> None:
+    """After 2 iterations of 2 updates the new schedule is at its fifth update."""
+    with pytest.warns(UserWarning, match="lr_scheduler"):
+        run = resume(linear(0.02, 8), "--resume_changed", "true", first=linear(0.01, 100))
+    from_the_start = merge(merge(data(num_iterations=4), NOVAL), linear(0.02, 8))
+    main(["fit", "-c", str(grpo_config(tmp_path / "whole", policy, from_the_start))])
+    assert rates(run)[2:] == pytest.approx(rates(tmp_path / "whole")[2:])
+    assert rates(run)[:2] != pytest.approx(rates(tmp_path / "whole")[:2])
+
+
+def test_with_the_flag_it_goes_on_with_other_data(resume, tmp_path: Path) -> None:
+    table = tmp_path / "sums.jsonl"
+    with pytest.warns(UserWarning, match="going on although the data are others: data was"):
+        run = resume(
+            {}, "--resume_changed", "true",
+            first=problems(table), between=lambda: problems(table, "Add one and {n}."),
+        )  # fmt: skip
+    assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]
+
+
+def test_the_configurations_of_both_halves_are_kept(resume) -> None:
+    with pytest.warns(UserWarning):
+        run = resume(CHANGES["learning rate"][0], "--resume_changed", "true")
+    first, second = (
+        yaml.safe_load((run / name).read_text()) for name in ("config-until-2.yaml", "config.yaml")
+    )
+    assert [c["data"]["init_args"]["num_iterations"] for c in (first, second)] == [2, 4]
+    rates = [c["model"]["init_args"]["optimizer"]["init_args"]["lr"] for c in (first, second)]
+    assert rates == [0.01, 0.02]
+
+
+def test_a_refused_resume_leaves_the_configuration_that_ran(resume, tmp_path: Path) -> None:
+    before: list[str] = []
+    with pytest.raises(ValueError, match=r"was 0\.01 and is 0\.02"):
+        resume(
+            CHANGES["learning rate"][0],
+            between=lambda: before.append((tmp_path / "run" / "config.yaml").read_text()),
+        )
+    assert [(tmp_path / "run" / "config.yaml").read_text()] == before
+    assert not list((tmp_path / "run").glob("config-*"))
+
+
+def test_more_iterations_make_the_run_that_had_them_from_the_start(
+    resume, tmp_path: Path, policy: Path
+) -> None:
+    run = resume({})
+    main(["fit", "-c", str(grpo_config(tmp_path / "four", policy,
+                                       merge(data(num_iterations=4), NOVAL)))])  # fmt: skip
+    weights = "policy/model.safetensors"
+    assert (run / weights).read_bytes() == (tmp_path / "four" / weights).read_bytes()
+    assert [line["train/loss"] for line in lines(run)] == [
+        line["train/loss"] for line in lines(tmp_path / "four")
+    ]
 
 
 def test_what_changes_no_number_may_change(resume) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny import grpo_config, model
 
-from r1lit.cli import main
+from r1lit.cli import hub_is_out_of_reach, main
 
 
 def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -> None:
@@ -23,6 +23,15 @@ def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("r1lit: error: train_batch_size: 7")
     assert "Traceback" not in done.stderr
+
+
+def test_a_name_without_an_address_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("r1lit.cli.getproxies", dict)
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    assert hub_is_out_of_reach("no-such-host.invalid", wait_s=30)
+    assert not hub_is_out_of_reach("localhost", wait_s=30)
+    monkeypatch.setattr("r1lit.cli.getproxies", lambda: {"https": "http://proxy"})
+    assert not hub_is_out_of_reach("no-such-host.invalid", wait_s=30)
 
 
 def test_help_explains_the_keys(capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,3 +187,10 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path, text, message):
         path.write_text(text)
     with pytest.raises(ValueError, match=message):
         main(["fit", "-c", str(path)])
+
+
+def test_another_optimizer_has_none_of_the_default_one_s_settings(composed):
+    """AdamW, with a weight decay of its own, is taken where none is named."""
+    sgd = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}
+    config = composed(ZERO, GSM8K, {"model": {"init_args": {"optimizer": sgd}}})
+    assert config["model"]["init_args"]["optimizer"]["init_args"]["weight_decay"] == 0

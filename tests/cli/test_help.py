@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import subprocess
+import sys
 
 import pytest
 from jsonargparse import ArgumentParser
 
+from r1lit import explain
 from r1lit.cli import main
 
-PACKAGES = ("r1lit.data", "r1lit.worlds", "r1lit.modules", "r1lit.callbacks")
-NOT_IN_YAML = {"Document", "Example"}
+PACKAGES = tuple(f"r1lit.{package}" for package in explain.PACKAGES)
+NOT_IN_YAML = {
+    *("Document", "Example", "LossInputs", "LossOutputs", "Completion", "ModelSpec", "Request"),
+    *("Divergences", "FullScores", "HiddenStates", "LogProbs", "Policy", "PolicyOutput"),
+    *(
+        "PreferenceJudge",
+        "Responses",
+        "ScalarModel",
+        "TopScores",
+        "Candidate",
+        "Context",
+        "Curation",
+        "Refined",
+    ),
+}
 CLASSES = [
     found
     for package in map(importlib.import_module, PACKAGES)
@@ -42,6 +58,9 @@ def test_every_key_of_a_class_is_described(of):
          ("--model.validation_sampling", "how responses to held-out problems are drawn",
           "--model.optimizer", "tokens per backward pass")),
         (("--help",), ("--run RUN", "The run folder")),
+        (("--model.help", "GRPOModule"), ("--model.objective", "tokens per backward pass")),
+        (("--data.help=R1DataModule",), ("--data.rollout.group_size",)),
+        (("--trainer.callbacks.help", "CurveWriter"), ("cons_k",)),
     ],
 )  # fmt: skip
 def test_the_command_line_shows_it(args, words, capsys):
@@ -51,3 +70,26 @@ def test_the_command_line_shows_it(args, words, capsys):
     text = " ".join(capsys.readouterr().out.split())
     for word in words:
         assert word in text
+
+
+@pytest.mark.parametrize("args", [["--help"], ["-h"], []])
+def test_help_of_the_whole_names_every_command(args, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(args)
+    assert stop.value.code == (0 if args else 2)
+    text = capsys.readouterr().out
+    assert all(f"r1lit {command} " in text for command in ("fit", "validate", "test", "predict"))
+    assert max(map(len, text.splitlines())) < 80
+
+
+@pytest.mark.parametrize("args", [["--help"], ["fit", "-c", "no.yaml"], ["train"]])
+def test_what_needs_no_lightning_does_not_wait_for_it(args):
+    code = f"""
+import sys
+from r1lit.cli import main
+try:
+    main({args!r})
+except (SystemExit, ValueError):
+    sys.exit(bool({{"lightning", "torch", "transformers"}} & {{*sys.modules}}))
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

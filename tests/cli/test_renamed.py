@@ -14,7 +14,8 @@ from r1lit.cli import main
 from r1lit.renamed import CLASSES, KEYS
 
 WHERE = {"DataModule": "data", "Module": "model"}
-PACKAGES = ("r1lit.modules", "r1lit.data", "r1lit.rewards")
+PACKAGES = ("r1lit.modules", "r1lit.data", "r1lit.rewards", "r1lit.callbacks")
+LISTS = {"RejectionSampling": "trainer.callbacks"}
 OLD_KEYS = [(name, old, new) for name, keys in KEYS.items() for old, new in keys.items()]
 
 
@@ -23,7 +24,8 @@ def found(name: str) -> str:
 
 
 def place(name: str) -> str:
-    return next((w for end, w in WHERE.items() if name.endswith(end)), "model.rewards")
+    single = next((w for end, w in WHERE.items() if name.endswith(end)), None)
+    return single or LISTS.get(name, "model.rewards")
 
 
 def refused(tmp_path: Path, config: dict, *args: str) -> str:
@@ -38,17 +40,19 @@ def refused(tmp_path: Path, config: dict, *args: str) -> str:
 def nested(where: str, node: dict) -> dict:
     if where == "model.rewards":
         return {"model": {"class_path": "GRPOModule", "init_args": {"rewards": [node]}}}
+    if where == "trainer.callbacks":
+        return {"trainer": {"callbacks": [node]}}
     return {where: node}
 
 
 @pytest.mark.parametrize(("name", "old", "new"), OLD_KEYS, ids=[f"{n}-{o}" for n, o, _ in OLD_KEYS])
 def test_an_old_key(tmp_path, name, old, new):
     where, node = place(name), {"class_path": found(name), "init_args": {old: 1}}
-    item = f"{where}[0]" if where == "model.rewards" else where
+    item = where if where in WHERE.values() else f"{where}[0]"
     message = f"{item}.{old}: this key is now {item}.{new}"
     assert refused(tmp_path, nested(where, node)) == message
     del node["init_args"]
-    if where != "model.rewards":
+    if where in WHERE.values():
         for given in (f"--{where}.init_args.{old}=1", f"--{where}.{old}=1"):
             assert refused(tmp_path, nested(where, node), given) == message
     # the new key is one of the class's, and the old one is not

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tiny import grpo_config, merge
+from tiny_evaluation import evaluation_config
 
 from r1lit.cli import main
 
@@ -153,3 +154,42 @@ def test_a_reference_that_is_not_kept_is_not_refreshed(config, tmp_path):
         main(["fit", "-c", file, "--trainer.callbacks+=r1lit.callbacks.ReferenceRefresh",
               "--trainer.callbacks.every_n_iterations=1"])  # fmt: skip
     assert_whole(tmp_path / "mine")
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path, policy: Path):
+    """Return the YAML of an evaluation whose folder is ``own`` and that of one without a folder."""
+    given = evaluation_config(tmp_path, policy, {"model": {"init_args": {"dirpath": "own"}}})
+    without = yaml.safe_load(given.read_text())
+    del without["model"]["init_args"]["dirpath"]
+    path = tmp_path / "without.yaml"
+    path.write_text(yaml.safe_dump(without))
+    return str(given), str(path)
+
+
+@pytest.mark.parametrize("named", ["--run", "--trainer.default_root_dir", "file", "later file"])
+def test_run_names_the_folder_of_an_evaluation(evaluation, tmp_path, monkeypatch, named):
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "mine"
+    if named == "file":
+        (tmp_path / "run.yaml").write_text(f"run: {run}\n")
+        main(["test", "-c", str(tmp_path / "run.yaml"), "-c", evaluation[1]])
+    elif named == "later file":
+        (tmp_path / "run.yaml").write_text(f"run: {run}\n")
+        main(["test", "-c", evaluation[0], "-c", str(tmp_path / "run.yaml")])
+    else:
+        main(["test", "-c", evaluation[0], named, str(run)])
+    assert {"report.json", "report.md", "responses.jsonl", "settings.json"} <= everything(run)
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_named_dirpath_of_an_evaluation_is_kept(evaluation, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main(["test", "-c", evaluation[1], "--run", "mine", "--model.dirpath", "own"])
+    assert (tmp_path / "own" / "report.json").is_file()
+
+
+def test_an_evaluation_without_a_folder_is_refused(evaluation, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^run: null, but an evaluation writes to the run folder"):
+        main(["test", "-c", evaluation[1]])

@@ -8,11 +8,12 @@ import sys
 import pytest
 import torch
 
-from r1lit.cpu.machine import has_fast_bfloat16, no_garbage_collection
+from r1lit.backend import Backend
+from r1lit.cpu.machine import has_fast_bfloat16
 
 COUNT_FAULTS = """
 import resource, torch
-from r1lit.cpu.machine import keep_freed_memory
+from r1lit.cpu.machine import kept_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -23,22 +24,28 @@ def faults():
         del a, b, c
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-first = faults()
-kept = keep_freed_memory()
-faults()
-print(kept, first, faults())
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+
+first, at_first = faults(), resident()
+with kept_memory() as kept:
+    faults()
+    inside, held = faults(), resident()
+print(kept, first, inside, held - at_first, resident() - at_first)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_freed_memory_is_used_again_with_fewer_page_faults():
+def test_freed_memory_is_used_again_within_and_returned_afterwards():
     done = subprocess.run(
         [sys.executable, "-c", COUNT_FAULTS], capture_output=True, text=True, check=True
     )
-    kept, before, after = done.stdout.split()
+    kept, *counts = done.stdout.split()
+    before, inside, held, left = map(int, counts)
     assert kept == "True"
-    assert int(before) > 100_000, "five times 140 MB were to be mapped anew, 4 KB at a time"
-    assert int(after) < int(before) / 2
+    assert before > 100_000, "five times 140 MB were to be mapped anew, 4 KB at a time"
+    assert inside < before / 2
+    assert held > 100_000 and left < 20_000, "kilobytes that malloc keeps"
 
 
 def test_whether_bfloat16_is_fast_is_known():
@@ -48,13 +55,13 @@ def test_whether_bfloat16_is_fast_is_known():
 
 
 def test_the_collector_rests_for_the_while_and_no_longer():
-    with pytest.raises(KeyError), no_garbage_collection():
+    with pytest.raises(KeyError), Backend().decoding():
         assert not gc.isenabled()
         raise KeyError
     assert gc.isenabled()
     gc.disable()
     try:
-        with no_garbage_collection():
+        with Backend().decoding():
             pass
         assert not gc.isenabled(), "whoever switched it off finds it off"
     finally:

@@ -13,17 +13,17 @@ from r1lit.curation import (
     CodeBlocks,
     Context,
     Correct,
+    CorrectByJudge,
     Dedupe,
     Filter,
     Finished,
-    Form,
     Format,
-    JudgedRight,
     LanguageConsistent,
     Length,
     LongParagraphs,
     MaxPerProblem,
     RepeatedText,
+    ResponseTemplate,
 )
 from r1lit.rollout import ModelSpec
 from r1lit.verifiers import GenerativeVerifier
@@ -102,7 +102,7 @@ def test_format_is_the_format_rewards():
     r1, zero = "<think> a </think> b", "<think> a </think> <answer> b </answer>"
     assert why(Format(), r1) is None and why(Format(), zero) is None
     assert why(Format(answer_tags=True), zero) is None
-    assert why(Format(answer_tags=True), r1) == "not in the form asked for"
+    assert why(Format(answer_tags=True), r1) == "not in the required format"
     assert why(Format(), "<think> a </think> ") and why(Format(), "a </think> b")
     assert why(Format(think_prefilled=True), "a </think> b") is None
 
@@ -138,7 +138,7 @@ class Asked:
 
 def test_the_judge_is_asked_where_rules_did_not_decide():
     model = Asked()
-    filter_ = JudgedRight(GenerativeVerifier(model))
+    filter_ = CorrectByJudge(GenerativeVerifier(model))
     whys = filter_.drop(
         [
             candidate("<think> x </think> forty-two", status="unparsed", sample=0),
@@ -150,10 +150,10 @@ def test_the_judge_is_asked_where_rules_did_not_decide():
     assert whys[0] is None and whys[3] is None and whys[2] == "wrong: no"
     assert whys[1] is not None and whys[1].startswith("wrong: the judge says")
     assert model.count == 2
-    also = JudgedRight(GenerativeVerifier(model), undecided=["wrong"])
+    also = CorrectByJudge(GenerativeVerifier(model), undecided=["wrong"])
     assert why(also, "<think> x </think> forty-two", status="wrong") is None
     with pytest.raises(ValueError, match="undecided: \\['right'\\]"):
-        JudgedRight(GenerativeVerifier(model), undecided=["right"])  # type: ignore[list-item]
+        CorrectByJudge(GenerativeVerifier(model), undecided=["right"])  # type: ignore[list-item]
 
 
 # comparing
@@ -233,15 +233,15 @@ def test_at_most_n_of_a_problem_by_the_seed():
     assert len(kept(MaxPerProblem(8), group)) == 48
 
 
-# the form
+# the template
 
 
 def test_the_papers_letters_and_texts_that_look_like_fields():
-    form = Form(text="|special_token|{thinking}|special_token|{summary}")
-    assert form.write("{summary}", "s") == "|special_token|{summary}|special_token|s"
-    assert Form().write("", "hello") == "<think> </think> hello"
-    assert Form(without_thinking="{summary}").write("", "hello") == "hello"
-    assert Form(text="{summary} because {thinking}").write("t", "s") == "s because t"
+    template = ResponseTemplate(text="|special_token|{thinking}|special_token|{summary}")
+    assert template.write("{summary}", "s") == "|special_token|{summary}|special_token|s"
+    assert ResponseTemplate().write("", "hello") == "<think> </think> hello"
+    assert ResponseTemplate(without_thinking="{summary}").write("", "hello") == "hello"
+    assert ResponseTemplate(text="{summary} because {thinking}").write("t", "s") == "s because t"
 
 
 def test_the_parts_of_a_candidate():

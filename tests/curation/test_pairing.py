@@ -19,8 +19,8 @@ def record(uid: str, sample: int, response: str, **more) -> dict:
     return {"uid": uid, "sample": sample, "question": f"Q {uid}?", "response": response, **more}
 
 
-def two(uid: str = "u", seen: tuple[str, str] = ("a", "b")) -> ResponsePair:
-    return ResponsePair(uid=uid, prompt="Q?", samples=(0, 1), responses=seen, seen=seen)
+def two(uid: str = "u", parts: tuple[str, str] = ("a", "b")) -> ResponsePair:
+    return ResponsePair(uid=uid, prompt="Q?", samples=(0, 1), responses=parts, scored_part=parts)
 
 
 def pair(n: int, excess: int) -> PreferencePair:
@@ -40,7 +40,7 @@ def compared(records, pairs_per_prompt=1, seed=0, score_on="summary"):
 def test_a_judge_is_shown_summaries_and_whole_responses_are_kept():
     said = ["<think> hm </think> Yes.", "<think> ah </think> No."]
     found, dropped = compared([record("u", n, text) for n, text in enumerate(said)])
-    assert [c.seen for c in found] == [("Yes.", "No.")] and dropped == {}
+    assert [c.scored_part for c in found] == [("Yes.", "No.")] and dropped == {}
     assert found[0].responses == tuple(said) and found[0].prompt == "Q u?"
 
 
@@ -67,7 +67,7 @@ def test_pairs_are_drawn_by_seed_and_prompt_whatever_the_order_of_the_lines():
     records = [record(uid, n, f"{uid} says {n}.") for uid in "uvwxyz" for n in range(4)]
     found, _ = compared(records, pairs_per_prompt=2)
     assert [c.uid for c in found] == [uid for uid in "uvwxyz" for _ in range(2)]
-    assert len({c.seen for c in found}) == 12
+    assert len({c.scored_part for c in found}) == 12
     assert compared(records[::-1], pairs_per_prompt=2)[0] == found
     assert compared(records, pairs_per_prompt=2, seed=1)[0] != found
     assert len(compared(records, pairs_per_prompt=100)[0]) == 6 * 6

@@ -19,10 +19,10 @@ ASKED: list[tuple[str, str, str, int]] = []
 LOCK = threading.Lock()
 
 
-def likes_fives(prompt: str, first: str, second: str, draw: int = 0) -> float:
+def likes_fives(prompt: str, first: str, second: str, judgement_index: int = 0) -> float:
     """Prefers more fives, and by half a point whatever stands first."""
     with LOCK:
-        ASKED.append((prompt, first, second, draw))
+        ASKED.append((prompt, first, second, judgement_index))
     return float(first.count("5") - second.count("5")) + 0.5
 
 
@@ -190,7 +190,11 @@ def test_a_line_without_a_key_is_named_and_ends_the_script_in_one_line(
 
 @pytest.mark.parametrize(
     ("option", "says"),
-    [("--margn=2", "--margn=2"), ("--judge=no.such.judge", "judge"), ("--margin=far", "margin")],
+    [
+        ("--margn=2", "margn: there is no such key"),
+        ("--judge=no.such.judge", "judge"),
+        ("--margin=far", "margin"),
+    ],
 )
 def test_what_cannot_be_read_ends_the_script_in_one_line(
     tmp_path, responses, capsys, monkeypatch, option, says
@@ -203,3 +207,11 @@ def test_what_cannot_be_read_ends_the_script_in_one_line(
     assert stop.value.code == 2
     shown = capsys.readouterr().err
     assert shown.startswith("r1lit-pairs: error: ") and says in shown and shown.count("\n") == 1
+
+
+def test_a_judge_with_the_old_argument_is_told_the_new_one(tmp_path, responses):
+    def judge(prompt: str, first: str, second: str, draw: int = 0) -> float:
+        return 0.0
+
+    with pytest.raises(ValueError, match="its argument draw is now judgement_index"):
+        build_pairs([responses], str(tmp_path / "out"), judge)

@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
-from r1lit.curation import Context, EngineRefiner, RuleRefiner, ToR1Form
+from r1lit.curation import Context, EngineRefiner, RuleRefiner, ToR1Template
 from r1lit.curation.engine_refiner import CUT, NO_PARTS, read_reply
 from r1lit.curation.replies import Reply
 from r1lit.policy import load_policy, load_tokenizer
@@ -28,32 +28,32 @@ def made(refiner: Any, response: str, problem: Problem = PROBLEM) -> str | None:
 
 def test_zeros_form_becomes_r1s():
     zero = "<think> 3 + 4 is\n7 </think> <answer> 7 </answer>"
-    assert made(ToR1Form(), zero) == (
+    assert made(ToR1Template(), zero) == (
         "<think> 3 + 4 is\n7 </think> The answer is <answer> 7 </answer>."
     )
-    wording = ToR1Form("It is {answer}.", {"zh": "答案是 {answer}。"})
+    wording = ToR1Template("It is {answer}.", {"zh": "答案是 {answer}。"})
     assert made(wording, zero) == "<think> 3 + 4 is\n7 </think> It is 7."
     assert made(wording, zero, ZH) == "<think> 3 + 4 is\n7 </think> 答案是 7。"
 
 
 def test_a_chain_without_tags_is_thinking_throughout():
-    assert made(ToR1Form("It is {answer}."), r"3 + 4 gives \boxed{7}") == (
+    assert made(ToR1Template("It is {answer}."), r"3 + 4 gives \boxed{7}") == (
         r"<think> 3 + 4 gives \boxed{7} </think> It is 7."
     )
-    assert made(ToR1Form("It is {answer}."), "So <answer> 7 </answer>.") == (
+    assert made(ToR1Template("It is {answer}."), "So <answer> 7 </answer>.") == (
         "<think> So 7 . </think> It is 7."
     )
-    assert made(ToR1Form("It is {answer}."), "<think> </think> <answer>7</answer>") == (
+    assert made(ToR1Template("It is {answer}."), "<think> </think> <answer>7</answer>") == (
         "<think>  </think> It is 7."
     )
 
 
 def test_without_a_final_answer_there_is_no_summary():
     for response in ("<think> 7 </think> seven", "<think> <answer> 7 </answer>", ""):
-        refined = ToR1Form().refine([PROBLEM], [response])[0]
+        refined = ToR1Template().refine([PROBLEM], [response])[0]
         assert refined.text is None and refined.why == "no final answer to put into the summary"
     with pytest.raises(ValueError, match=r"summary: 'It is\.' does not hold"):
-        ToR1Form("It is.")
+        ToR1Template("It is.")
 
 
 def test_a_rule_is_any_callable():

@@ -62,7 +62,7 @@ def test_every_response_drawn_is_kept_or_dropped_once(whole):
     for row in dropped:
         record = drawn[row["uid"], row["sample"]]
         if row["filter"] == "correct":
-            assert row["stage"] == "drawn" and record["status"] == "wrong"
+            assert row["stage"] == "generated" and record["status"] == "wrong"
             assert row["why"] == "wrong: no digit" and row["text"] == record["response"]
         else:
             assert row["filter"] in ("max_per_problem", "dedupe") and row["stage"] == "final"
@@ -83,7 +83,7 @@ def test_the_card_adds_up(whole):
     assert card["by_kind"]["general"]["drawn"] == 4
     losses = {loss["filter"]: loss for loss in card["losses"]}
     for name, loss in losses.items():
-        if loss["stage"] == "drawn" or name in ("dedupe", "max_per_problem"):
+        if loss["stage"] == "generated" or name in ("dedupe", "max_per_problem"):
             assert loss["dropped"] == sum(row["filter"] == name for row in dropped), name
     assert sum(loss["dropped"] for loss in card["losses"]) == len(dropped)
     assert losses["max_per_problem"]["seen"] >= len(kept)
@@ -96,7 +96,7 @@ def test_the_card_adds_up(whole):
     }  # fmt: skip
     assert settings["refiners"][0]["rule"] == "rules.spell_out"
     text = (whole / "card.md").read_text()
-    assert f"{len(kept)} of 16 responses" in text and "| drawn | correct | 16 |" in text
+    assert f"{len(kept)} of 16 responses" in text and "| generated | correct | 16 |" in text
     assert (whole / "lengths.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -151,7 +151,7 @@ def test_only_other_kinds_pass_by(policy, tmp_path):
     rejection = {
         "filters": [filter_("Correct", kinds=["reasoning"])],
         "refiners": [{**SPELL_OUT, "init_args": {"rule": "rules.spell_out", "kinds": ["none"]}}],
-        "form": {"text": "|special_token|{thinking}|special_token|{summary}",
+        "response_template": {"text": "|special_token|{thinking}|special_token|{summary}",
                  "without_thinking": "|special_token||special_token|{summary}"},
         "cut": ["\nQuestion:"],
     }  # fmt: skip
@@ -183,7 +183,7 @@ def test_only_other_kinds_pass_by(policy, tmp_path):
         ({"filters": [filter_("MaxPerProblem", n=0)]}, "n: 0 is not at least 1"),
         ({"filters": [filter_("Length", max_words=3)]}, "max_words"),
         ({"filters": []}, "filters: none is given"),
-        ({"form": {"text": "{thinking}"}}, "does not hold {summary} once"),
+        ({"response_template": {"text": "{thinking}"}}, "does not hold {summary} once"),
         (
             {"refiners": [{**SPELL_OUT, "init_args": {"rule": "rules.absent"}}]},
             "rule: 'rules.absent' cannot be imported",
@@ -203,7 +203,7 @@ def test_it_needs_an_evaluation(tmp_path, policy):
     class NoFolder:
         pass
 
-    with pytest.raises(ValueError, match="EvaluationModule has drawn, and the model is NoFolder"):
+    with pytest.raises(ValueError, match="EvaluationModule generated, and the model is NoFolder"):
         RejectionSampling().setup(None, NoFolder(), "predict")  # type: ignore[arg-type]
 
 
@@ -213,7 +213,7 @@ def test_the_shipped_base_is_curated(tmp_path):
     save_policy(tmp_path / "unused")
     rejection = {
         "filters": [filter_("Finished"), filter_("Correct"), filter_("CodeBlocks")],
-        "refiners": [filter_("ToR1Form")],
+        "refiners": [filter_("ToR1Template")],
     }
     config = prediction_config(tmp_path, ROOT / "models" / "mini", rejection)
     main(["predict", "-c", str(config)])

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from r1lit.batches import Problem
-from r1lit.data.loaders import FixedSampler, PromptLoader, RowLoader, ShuffledSampler, share
+from r1lit.data.loaders import PromptLoader, RowLoader, shard
 from r1lit.data.packing import pack
 from r1lit.data.prompts import EncodedDocument
+from r1lit.data.samplers import FixedSampler, GrowingSampler, ShuffledSampler
 
 
 def problems(size):
@@ -63,6 +64,25 @@ def test_no_problem_repeats_within_a_pass_though_batches_span_passes(size, count
     assert all(sorted(p) == sorted(f"u{i}" for i in range(size)) for p in passes)
     if size > 4:
         assert passes[0] != passes[1] != passes[2]
+
+
+def test_items_that_come_late_are_drawn_from_then_on_and_as_often_as_any_other():
+    grown = prompt_loader(10, order=GrowingSampler({0: 6, 4: 10}, 3, seed=5))
+    early = [uid for i in range(4) for uid in uids(grown.batch(i))]
+    assert sorted(early) == sorted([f"u{i}" for i in range(6)] * 2)
+    late = [uid for i in range(4, 14) for uid in uids(grown.batch(i))]
+    for start in (0, 10, 20):
+        assert sorted(late[start : start + 10]) == sorted(f"u{i}" for i in range(10))
+    again = prompt_loader(10, order=GrowingSampler({0: 6, 4: 10}, 3, seed=5))
+    assert [uids(again.batch(i)) for i in (9, 2, 4)] == [uids(grown.batch(i)) for i in (9, 2, 4)]
+
+
+def test_items_that_are_all_there_from_the_start_are_drawn_as_ever():
+    grown = prompt_loader(order=GrowingSampler({0: 10}, 3, seed=5))
+    assert [uids(grown.batch(i)) for i in range(9)] == [
+        uids(prompt_loader().batch(i)) for i in range(9)
+    ]
+    assert grown.resume_key == prompt_loader().resume_key and len(grown) == len(prompt_loader())
 
 
 def test_prompts_go_with_their_problems():
@@ -134,7 +154,7 @@ def test_validation_batches_hold_no_more_than_asked():
 
 
 def test_share_is_contiguous():
-    assert [list(share(range(7), r, 3)) for r in range(3)] == [[0, 1], [2, 3], [4, 5, 6]]
+    assert [list(shard(range(7), r, 3)) for r in range(3)] == [[0, 1], [2, 3], [4, 5, 6]]
 
 
 @pytest.mark.parametrize("make", [prompt_loader, row_loader])

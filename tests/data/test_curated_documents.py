@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from r1lit.cli import main
 from r1lit.data import CuratedDocuments, Document, DocumentSource, Mixture, Part, TableDocuments
 from r1lit.data.prompts import encode_documents
-from r1lit.text.prompts import ask, encode_prompts
+from r1lit.text.prompts import encode_prompts, render_prompt
 
 CHAT = (
     "{% for m in messages %}User: {{ m['content'] }}{% endfor %}"
@@ -64,7 +64,7 @@ def test_a_document_in_chat_is_encoded_as_its_prompt_is_in_a_rollout(tmp_path, c
         prompt="2 + 1?", response="<think> try 2 </think> 3", chat=True
     )  # fmt: skip
     encoded = encode_documents(chat_tokenizer, documents[2:3])[0]
-    text = ask(chat_tokenizer, "chat", "{question}", "2 + 1?")
+    text = render_prompt(chat_tokenizer, "chat", "{question}", "2 + 1?")
     assert text == "User: 2 + 1? Assistant:"
     (prompt,) = encode_prompts(chat_tokenizer, [text])
     assert tuple(encoded.tokens[: encoded.num_prompt_tokens]) == prompt
@@ -147,10 +147,13 @@ def test_a_mixture_that_cannot_be_is_refused(make, message):
 
 
 def test_a_wording_stands_around_the_question_and_not_in_the_problem(chat_tokenizer):
-    assert ask(chat_tokenizer, "chat", "{question} Think.", "1?") == "User: 1? Think. Assistant:"
-    assert ask(chat_tokenizer, "plain", "Q {question}", "{question}") == "Q {question}"
+    assert (
+        render_prompt(chat_tokenizer, "chat", "{question} Think.", "1?")
+        == "User: 1? Think. Assistant:"
+    )
+    assert render_prompt(chat_tokenizer, "plain", "Q {question}", "{question}") == "Q {question}"
     with pytest.raises(ValueError, match="wording: 'Q' does not hold"):
-        ask(chat_tokenizer, "plain", "Q", "1?")
+        render_prompt(chat_tokenizer, "plain", "Q", "1?")
 
 
 def test_a_mixture_in_yaml_is_trained_on(tmp_path, capsys):

@@ -94,7 +94,9 @@ def test_held_out_problems_whose_prompts_are_imitated(tokenizer):
     imitated = [Document(prompt=render("question_answer", "held out 1"), response="x"), *WORDS]
     both = {"documents": [ListDocuments(imitated)], "validation": [numbered(3, "v", "held out")]}
     same = both | {"prompts": PromptOptions(template="question_answer")}
-    with pytest.raises(ValueError, match=r"^leak: 1 of 3 problems of data.validation .* 'v1'"):
+    with pytest.raises(
+        ValueError, match=r"^contamination: 1 of 3 problems of data.validation .* 'v1'"
+    ):
         setup(R1DataModule(**same), tokenizer)
     setup(R1DataModule(**same, allow_overlap=True), tokenizer)
     setup(R1DataModule(**both, prompts=PromptOptions(template="plain")), tokenizer)
@@ -276,9 +278,13 @@ def test_leaks_are_refused_unless_allowed(tokenizer, split):
     train = numbered(4)
     by_uid = {"train": [train], split: [numbered(2, "u", "other words")]}
     by_text = {"train": [train], split: [ListProblems(["fine", " question\n2"], prefix="v")]}
-    with pytest.raises(ValueError, match=rf"^leak: 2 of 2 .* data.{split} have the uid .* 'u0'"):
+    with pytest.raises(
+        ValueError, match=rf"^contamination: 2 of 2 .* data.{split} have the uid .* 'u0'"
+    ):
         setup(R1DataModule(**by_uid), tokenizer)
-    with pytest.raises(ValueError, match=rf"^leak: 1 of 2 .* data.{split} .* 'v1', in .* 'u2'"):
+    with pytest.raises(
+        ValueError, match=rf"^contamination: 1 of 2 .* data.{split} .* 'v1', in .* 'u2'"
+    ):
         setup(R1DataModule(**by_text), tokenizer)
     for leak in (by_uid, by_text):
         setup(R1DataModule(**leak, allow_overlap=True), tokenizer)
@@ -305,7 +311,7 @@ def test_gsm8k_does_not_leak_and_is_described(real, tokenizer):
     assert plan["num_iterations"] == 7476 // 16
     assert plan["longest_train_prompt"] == max(len(p) for p in data.prompt_ids["train"])
     leaking = R1DataModule(train=[gsm8k("test", 99)], validation=[gsm8k("test", 77)])
-    with pytest.raises(ValueError, match="leak: 77 of 77"):
+    with pytest.raises(ValueError, match="contamination: 77 of 77"):
         setup(leaking, tokenizer)
 
 

@@ -98,7 +98,9 @@ def test_a_prompt_is_on_one_side_only_and_the_order_stays():
 def test_a_prompt_that_is_trained_on_may_not_be_held_out():
     train = [example("How are you?", "a", "b")]
     refuse_shared_groups(train, [example("Who are you?", "a", "b")], "validation")
-    with pytest.raises(ValueError, match=r"leak: 1 of 2 examples of data.test .* 'How  are you"):
+    with pytest.raises(
+        ValueError, match=r"contamination: 1 of 2 examples of data.test .* 'How  are you"
+    ):
         held_out = [example("Who are you?", "a", "b"), example("How  are you?", "a", "b")]
         refuse_shared_groups(train, held_out, "test")
 

@@ -26,7 +26,7 @@ def record(uid: str, sample: int, key: str, **groups: Any) -> dict[str, Any]:
         "status": status,
         "reason": "" if right else f"{status} | here",
         "canonical": key if key.isalpha() else None,
-        "measures": {"format": 1.0},
+        "eval_metrics": {"format": 1.0},
         "num_tokens": 10 + sample,
         "finished": key != "!",
     }
@@ -88,7 +88,7 @@ def test_a_report_by_hand():
     assert report["truncated"] == pytest.approx(1 / 6)
     assert report["verdicts"] == {"right": 2, "wrong": 2, "unparsed": 1, "timeout": 1, "error": 0}
     assert report["reasons"][0] == {"status": "wrong", "reason": "wrong | here", "count": 2}
-    assert report["response_length"]["mean"] == 11 and report["measures"] == {"format": 1.0}
+    assert report["response_length"]["mean"] == 11 and report["eval_metrics"] == {"format": 1.0}
     json.dumps(report, allow_nan=False)
 
 

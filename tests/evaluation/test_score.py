@@ -15,7 +15,7 @@ import pytest
 from r1lit.batches import Problem, Verdict
 from r1lit.evaluation import score
 from r1lit.evaluation.compare import compare_runs
-from r1lit.evaluation.needs import NEEDS, problem_of
+from r1lit.evaluation.scoring_input import NEEDS, problem_of
 from r1lit.verifiers import (
     CountdownVerifier,
     Grader,
@@ -311,7 +311,8 @@ def test_the_output_of_another_input_or_verifier_is_left_alone(tmp_path, grader)
 def test_a_key_that_only_the_verifier_knows_is_named_with_its_line(tmp_path, grader):
     good = {"response": "a", "answer": "a", "rubric": "r"}
     path = write(tmp_path / "in.jsonl", [good, good, {"response": "a", "answer": "a"}, good])
-    with pytest.raises(ValueError, match="line 3: key 'rubric' is missing"):
+    crashed = "line 3: verifier 'rubric' crashed with KeyError: 'rubric'"
+    with pytest.raises(ValueError, match=crashed):
         score.score_file(
             path, "rubric", tmp_path / "out.jsonl", grader, on_error="fail", progress=False
         )

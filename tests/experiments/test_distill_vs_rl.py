@@ -118,7 +118,7 @@ def test_rl_ends_when_it_has_computed_as_much_as_distillation(experiment, tmp_pa
     for arm in ("base", "distilled", "rl"):
         text = (tmp_path / f"out/{arm}/seed-0/evaluation/evaluation.yaml").read_text()
         asked[arm] = yaml.safe_load(text)["data"]["init_args"]["prompts"]["template"]
-    assert asked == {"base": "chat", "distilled": "chat", "rl": "r1_zero"}
+    assert asked == {"base": "chat", "distilled": "chat", "rl": "small_world"}
     capsys.readouterr()
     assert report.main([str(experiment)]) == 0
     readme = (tmp_path / "README.md").read_text()

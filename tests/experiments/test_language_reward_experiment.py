@@ -11,8 +11,9 @@ from tiny_sweep import ROOT
 
 from experiments import report
 from experiments.compose import merge
+from experiments.points import read_sweep
 from experiments.report import as_table, draw
-from experiments.sweep import read_sweep, run_sweep
+from experiments.sweep import run_sweep
 from r1lit import cli
 
 SWEEP = Path("experiments/language_reward/sweep.yaml")

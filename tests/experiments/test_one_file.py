@@ -90,8 +90,12 @@ def test_its_losses_are_those_of_the_module(tmp_path: Path) -> None:
 def test_it_trains(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("sys.argv", ["grpo", "--iterations", "2", "--prompts", "2"])
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(2)
-    grpo.main()
+    try:
+        grpo.main()
+    finally:  # the tests that follow compare bits with processes of one thread
+        torch.set_num_threads(num_threads)
     assert capsys.readouterr().out.count("accuracy") == 2
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import pytest
 
 from experiments import report
 from experiments.fingerprint import begin
+from experiments.paired import all_pairs, paired_table
+from experiments.points import read_sweep
 from experiments.report import END, START, as_table, draw, fill_in
-from experiments.sweep import read_sweep
+from r1lit import jsonl
 from r1lit.metrics import mean_and_error
 
 
@@ -65,7 +68,6 @@ def test_table():
         "cons@k",
         "tokens per response",
         "reflection words per response",
-        "well-formed",
         "best pass@1",
         "training seconds",
     ]
@@ -76,7 +78,6 @@ def test_table():
         "0.950 → 0.750 ± 0.058",  # the largest k
         "50 → 90 ± 15",
         "0.50 → 0.50 ± 0.00",
-        "– → –",
         "0.533 ± 0.088",
         "20 ± 0",
     ]
@@ -87,7 +88,6 @@ def test_table():
         "0.950 → 0.850",
         "50 → 70",
         "0.50 → 0.50",
-        "– → –",
         "0.300",
         "20",
     ]
@@ -95,6 +95,22 @@ def test_table():
 
 def cells(row):
     return [cell.strip() for cell in row.split("|")[1:-1]]
+
+
+def test_all_pairs_are_compared_over_seeds_and_corrected():
+    """Means 0.5, 0.7 and 0.51 with an error of 0.0058 each: 0.2 apart is clear, 0.01 is not."""
+    results = [
+        result(name, seed, [0.1, mean + d], [5, 6])
+        for name, mean in (("a", 0.5), ("b", 0.7), ("c", 0.51))
+        for seed, d in enumerate((-0.01, 0.0, 0.01))
+    ]
+    text = all_pairs([*results, result("alone", 0, [0.1, 0.9], [5, 6])])
+    assert text.startswith("All pairs, over seeds: 2 of 3 clear after Holm's correction.")
+    first, second, third = text.splitlines()[4:]
+    # 0.2 / 0.00816 = 24.5 with 4 degrees of freedom; 2.776 x 0.00816 = 0.0227
+    assert first.startswith("| b − a | +0.200 (+0.177 to +0.223) | 1.6e-05 | 4.9e-05 |")
+    assert second.startswith("| c − b | -0.190") and third.startswith("| c − a | +0.010 (-0.013 to")
+    assert all_pairs(RESULTS) == "", "one of them has a single seed"
 
 
 def test_curves_are_means_over_seeds_with_their_error():
@@ -134,7 +150,111 @@ def test_the_command_writes_table_and_figure(sweep_file, tmp_path, capsys):
     text = readme.read_text()
     assert "1 of 4 runs finished" in text
     assert (
-        "| grpo | 1 | 0.100 → 0.300 | 0.950 → 0.850 | 50 → 70 | 0.50 → 0.50 | – → – | 0.400 | 20 |"
-        in text
+        "| grpo | 1 | 0.100 → 0.300 | 0.950 → 0.850 | 50 → 70 | 0.50 → 0.50 | 0.400 | 20 |" in text
     )
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert jsonl.read(tmp_path / "results.jsonl") == [RESULTS[0]]
+    shutil.rmtree(points[0].folder.parents[1])
+    readme.write_text(f"# Q\n{START}\n{END}\n")
+    assert report.main([str(path)]) == 0
+    assert as_table([RESULTS[0]]) in readme.read_text(), "made anew of what is committed"
+
+
+REWARD_MODEL = {"pass_at_1": None, "reward_model": {"auroc": 0.8}, "loss": 0.4}
+DOCUMENTS = {"pass_at_1": None, "loss": 2.5, "response_length_tokens": None, "rewards": {}}
+SPARSE = {"pass_at_1": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "says"),
+    [
+        (REWARD_MODEL, "| grpo | 1 | 0.800 → 0.800 | 0.4000 → 0.4000 | 0.800 | 1 |"),
+        (DOCUMENTS, "| grpo | 1 | 2.5000 → 2.5000 | 2.500 | 1 |"),
+        (SPARSE, "| grpo | 1 | 0.500 → 0.500 | 0.500 | 1 |"),
+    ],
+    ids=["reward model", "documents", "few numbers"],
+)
+@pytest.mark.parametrize("readme", ["absent", "there"])
+def test_every_kind_of_run_is_reported(sweep_file, tmp_path, evaluation, says, readme, capsys):
+    """Whatever the runs measured, for one variant or more than there are colours."""
+    names = ["grpo", *(f"v{i}" for i in range(9))] if readme == "there" else ["grpo"]
+    path = sweep_file(grid={"one": {name: {} for name in names}}, seeds=[0])
+    if readme == "there":
+        (tmp_path / "README.md").write_text(f"# Q\nmine\n{START}\n{END}\nmine too\n")
+    for variant in names:
+        evaluations = [{"iteration": i, "seconds": float(i), **evaluation} for i in (0, 1)]
+        of = {"variant": variant, "seed": 0, "seconds": 1.0, "evaluations": evaluations}
+        finish(read_sweep(path).point(variant, 0), of | {"final": evaluations[-1]})
+    assert report.main([str(path)]) == 0, capsys.readouterr().err
+    text = (tmp_path / "README.md").read_text()
+    assert says in text and "![curves](curves.png)" in text
+    assert ("mine too" in text) == (readme == "there")
+    assert ("| less grpo |" in text) == (len(names) > 1)
+
+
+def finish(point, result):
+    begin(point.folder, "point.yaml", point.config)
+    (point.folder / "result.json").write_text(json.dumps(result))
+
+
+def test_failures_are_reported_where_nothing_is_finished(sweep_file, tmp_path):
+    path = sweep_file()
+    point = read_sweep(path).point("dr", 1)
+    begin(point.folder, "point.yaml", point.config)
+    (point.folder / "error.txt").write_text("OSError: [Errno 28] No | space `left`\n")
+    assert report.main([str(path)]) == 0
+    text = (tmp_path / "README.md").read_text()
+    assert "0 of 4 runs finished" in text
+    assert "| dr | 1 | `OSError: [Errno 28] No / space 'left'` |" in text
+
+
+def test_a_readme_without_a_place_is_left_alone(sweep_file, tmp_path, capsys):
+    path = sweep_file()
+    (tmp_path / "README.md").write_text("# mine\n")
+    finish(read_sweep(path).point("grpo", 0), RESULTS[0])
+    assert report.main([str(path)]) == 2
+    assert START in capsys.readouterr().err
+    assert (tmp_path / "README.md").read_text() == "# mine\n"
+    assert report.main([str(path), "--against", "drgrpo"]) == 2
+    assert "against: 'drgrpo' is none of grpo, dr" in capsys.readouterr().err
+    assert report.main([str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml cannot be read" in capsys.readouterr().err
+
+
+def test_variants_are_paired_by_seed_and_by_problem(sweep_file):
+    # shares right by problem, over seeds 0 and 1; dr less grpo: a 1 - 0.5, b 0.5 - 0, c 0, d 0
+    right = {
+        ("grpo", 0): {"a": [1], "b": [0], "c": [1], "d": [0]},
+        ("grpo", 1): {"a": [0], "b": [0], "c": [1], "d": [0]},
+        ("dr", 0): {"a": [1], "b": [1], "c": [1], "d": [0]},
+        ("dr", 1): {"a": [1], "b": [0], "c": [1], "d": [0]},
+    }
+    sweep = read_sweep(sweep_file())
+    results = []
+    for (variant, seed), problems in right.items():
+        point = sweep.point(variant, seed)
+        accuracy = sum(sum(values) for values in problems.values()) / 4
+        results.append(result(variant, seed, [0.0, accuracy], [5, 6]))
+        finish(point, results[-1])
+        jsonl.append(
+            point.folder / "responses.jsonl",
+            [
+                {"split": split, "iteration": i, "uid": uid, "sample": g, "value": value * i / 4}
+                for split, i in (("val", 0), ("train", 0), ("val", 4))
+                for uid, values in problems.items()
+                for g, value in enumerate(values)
+            ],
+        )
+    last = paired_table(sweep, results).splitlines()[-1]
+    # by seed: 0.75 - 0.5 and 0.5 - 0.25: 0.25 ± 0. Two problems differ by 0.5 each: of their four
+    # sign patterns two lie as far out
+    name, num, score, interval, p, better = cells(last)
+    assert (name, num, score, p, better) == ("dr", "2", "+0.250 ± 0.000", "0.5", "2, 0 of 4")
+    low, high = (float(end) for end in interval.split(" to "))
+    assert 0 <= low < 0.25 < high <= 0.5
+    # the other way round, and against a variant without runs
+    assert cells(paired_table(sweep, results, "dr").splitlines()[-1])[2] == "-0.250 ± 0.000"
+    assert paired_table(sweep, results, "none") == ""
+    # where a run kept no responses, seeds are compared still
+    (sweep.point("dr", 1).folder / "responses.jsonl").unlink()
+    assert cells(paired_table(sweep, results).splitlines()[-1])[2:4] == ["+0.250 ± 0.000", "–"]

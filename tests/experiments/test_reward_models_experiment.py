@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from experiments.points import score_of
 from experiments.report import END, START
 from experiments.reward_models.__main__ import main, sweep_of
 from experiments.reward_models.body import make_body
 from experiments.reward_models.report import as_table, draw, measure
-from experiments.sweep import score_of
 from r1lit import cli
 from r1lit.data import TablePairs
 from r1lit.data.preference_loader import split_examples

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+import traceback
 
 import pytest
 import yaml
@@ -11,7 +14,9 @@ from tiny_sweep import ROOT, variant
 from experiments import sweep as sweep_module
 from experiments.compose import merge, move_run
 from experiments.fingerprint import begin
-from experiments.sweep import claimed, in_subprocess, read_sweep, run_point, run_sweep
+from experiments.launch import start
+from experiments.points import read_sweep
+from experiments.sweep import claimed, error_in, in_subprocess, run_point, run_sweep
 from r1lit import cli, jsonl
 from r1lit.modules import GRPOModule
 from r1lit.objectives import GRPO
@@ -27,8 +32,8 @@ class InProcess:
         self.calls.append(arguments)
         try:
             cli.main(arguments)
-        except RuntimeError as error:
-            log.write_text(str(error))
+        except (RuntimeError, ValueError):
+            log.write_text(traceback.format_exc())
             return 1
         return 0
 
@@ -108,6 +113,60 @@ def test_an_interrupted_point_resumes_and_a_failed_one_stops_nothing(
     assert [e["iteration"] for e in grpo["evaluations"]] == [0, 1, 2]
     iterations = jsonl.read(tmp_path / "out/grpo/seed-0/metrics.jsonl")
     assert [line["iteration"] for line in iterations] == [0, 1]
+
+
+def test_the_sweep_ends_with_its_tables_its_figure_and_its_failures(sweep_file, tmp_path, capsys):
+    grid = {
+        "objective": {
+            "grpo": variant("GRPO"),
+            "dr": variant("DrGRPO", max_tokens=8),
+            "bad": {"model": {"init_args": {"no_such_key": 1}}},
+        }
+    }
+    path = sweep_file(seeds=[0], grid=grid)
+    assert sweep_module.main([str(path)], launch=InProcess()) == 1
+    readme = (tmp_path / "README.md").read_text()
+    assert "2 of 3 runs finished" in readme and "python -m experiments.sweep" in readme
+    for name in ("| grpo | 1 |", "| dr | 1 |", "| less grpo |", "| bad | 0 | `ValueError: "):
+        assert name in readme, name
+    assert "no_such_key" in readme.split("| bad | 0 |")[1]
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "no_such_key" in capsys.readouterr().out
+
+    # mended, the failure is gone; nothing else is made again
+    launch = InProcess()
+    mended = {"objective": {**grid["objective"], "bad": variant("DAPO")}}
+    assert sweep_module.main([str(sweep_file(seeds=[0], grid=mended))], launch=launch) == 0
+    assert launch.folders() == ["bad/seed-0"]
+    readme = (tmp_path / "README.md").read_text()
+    assert "3 of 3 runs finished" in readme and "failed" not in readme
+    assert "| bad | 1 | +0.000 | +0.000 to +0.000 | 1 | 0, 0 of 2 |" in readme  # none is ever right
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("raise ValueError('lr: -1 is below 0')", "ValueError: lr: -1 is below 0"),
+        ("raise RuntimeError('first\\nsecond')", "RuntimeError: first"),
+        ("import torch; raise torch.OutOfMemoryError('48 GiB')", "torch.OutOfMemoryError: 48 GiB"),
+        ("class Own(Exception): pass\nraise Own('mine')", "Own: mine"),
+        ("raise SystemExit(3)", "nothing in its log (status 3)"),
+        ("print('begun', flush=True); import os; os.kill(os.getpid(), 9)", "begun (killed by sig"),
+    ],
+)
+def test_a_failed_point_says_why_in_one_line(tmp_path, program, says):
+    log = tmp_path / "log.txt"
+    status = start([sys.executable, "-c", program], log).wait()
+    assert status != 0
+    error = error_in(log, status)
+    assert "\n" not in error and says in error
+
+
+def test_other_folders_beside_the_points_are_left_alone(sweep_file):
+    sweep = read_sweep(sweep_file())
+    for name in ("seed-0", "seed-0.old", "seed-x", "notes"):
+        (sweep.output / "grpo" / name).mkdir(parents=True)
+    assert [(point.variant, point.seed) for point in sweep.made()] == [("grpo", 0)]
 
 
 @pytest.mark.slow
@@ -209,12 +268,17 @@ def test_axes_multiply(sweep_file):
         ({"grid": {"objective": {"a/b": {}}}}, "'a/b' cannot name a folder"),
         ({"seeds": []}, "seeds is empty"),
         ({"seeds": ["0"]}, "seeds: "),
-        ({"base": ["no/such.yaml"]}, "no config 'no/such.yaml'"),
+        ({"base": ["no/such.yaml"]}, "base: config: no/such.yaml cannot be read"),
+        ({"base": "configs/sft.yaml"}, "base: 'configs/sft.yaml' is not a list"),
+        ({"grid": ["grpo"]}, r"grid: ['grpo'] is not a mapping"),
+        ({"grid": {"lr": [1, 2]}}, "grid.lr is empty"),
+        ({"seeds": 3}, "seeds: 3 is not a list"),
+        ({"output": ["runs"]}, r"output: ['runs'] is not the path"),
     ],
 )
 def test_a_wrong_sweep_file_is_an_error_that_names_the_key(sweep_file, changes, says, capsys):
     path = sweep_file(**changes)
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=re.escape(says)):
         read_sweep(path)
     assert sweep_module.main([str(path)]) == 2
     assert says in capsys.readouterr().err

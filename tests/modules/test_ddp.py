@@ -15,6 +15,16 @@ from tiny import ROOT, data, grpo_config, merge, model
 SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
 
 
+def fit_in_a_process(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["GRPO", "DAPO"])
 def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path, objective: str) -> None:
@@ -31,13 +41,7 @@ def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path, objectiv
     for name, devices in (("one", 1), ("two", 2)):
         ranks = {"trainer": {"devices": devices, "strategy": "ddp" if devices > 1 else "auto"}}
         config = grpo_config(tmp_path / name, policy, merge(change, ranks))
-        done = subprocess.run(
-            [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config)],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
+        done = fit_in_a_process(config, tmp_path)
         assert done.returncode == 0, done.stderr[-3000:]
     one, two = (load_file(tmp_path / n / "policy" / "model.safetensors") for n in ("one", "two"))
     before = load_file(policy / "model.safetensors")

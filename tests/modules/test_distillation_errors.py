@@ -107,9 +107,3 @@ def test_documents_longer_than_the_teachers_context(
     path = off_policy(tmp_path / "run", policy, teacher=of(short), logit_weight=1.0)
     with pytest.raises(ValueError, match="attends over 8 tokens, but there may be"):
         main(["fit", "-c", str(path)])
-
-
-def test_a_teacher_in_which_documents_would_meet(tmp_path: Path, policy: Path, teacher: Path):
-    options = {"teacher": of(teacher, attention="flash_attention_2"), "logit_weight": 1.0}
-    with pytest.raises(ValueError, match=r"teacher: attention: 'flash_attention_2' would let"):
-        main(["fit", "-c", str(off_policy(tmp_path / "run", policy, **options))])

@@ -14,10 +14,7 @@ from tiny_distillation import losses, off_policy, on_policy
 
 from r1lit.cli import main
 
-SCHEDULE = {
-    "class_path": "torch.optim.lr_scheduler.CosineAnnealingLR",
-    "init_args": {"T_max": 6, "eta_min": 0.001},
-}
+SCHEDULE = {"class_path": "r1lit.modules.CosineOverRun", "init_args": {"final_share": 0.2}}
 
 
 @pytest.fixture(scope="module")

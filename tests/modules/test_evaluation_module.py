@@ -67,7 +67,7 @@ def test_the_report_is_what_the_responses_add_up_to(whole):
     assert numbers["response_length"]["mean"] == pytest.approx(fmean(lengths))
     assert numbers["response_length"]["max"] == max(lengths) == 8
     assert numbers["truncated"] == fmean(not line["finished"] for line in found)
-    assert numbers["measures"]["format"] == 0
+    assert numbers["eval_metrics"]["format"] == 0
     assert numbers["verdicts"]["right"] == sum(map(sum, by_uid.values()))
     assert sum(numbers["verdicts"].values()) == 16
     settings = numbers["settings"]

@@ -131,10 +131,19 @@ def test_nothing_drawn_is_supervised_kd(
     run(tmp_path / "run", policy, change, teacher=teacher, on_policy=1e-9, sft_weight=1.0)
     first = lines(tmp_path / "run")[0]
     assert first["train/on_policy_share"] == 0.0
-    problems = main(["fit", "-c", str(tmp_path / "run.yaml"), "--trainer.max_steps", "0"])
+
+    def elsewhere(config: Path) -> str:
+        """The same configuration for another folder, so that its run stays as it is."""
+        path = config.with_name(f"{config.stem}_elsewhere.yaml")
+        old = str(config.with_suffix(""))
+        path.write_text(config.read_text().replace(old, f"{old}_elsewhere"))
+        return str(path)
+
+    no_update = ["--trainer.max_steps", "0"]
+    problems = main(["fit", "-c", elsewhere(tmp_path / "run.yaml"), *no_update])
     batch = problems.datamodule.train_dataloader().batch(0)
     rows = [{"prompt": p.question, "response": p.meta["response"]} for p in batch.problems]
-    table = tmp_path / "documents.jsonl"
+    table = tmp_path / "table.jsonl"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = yaml.safe_load((tmp_path / "run.yaml").read_text())
     config["model"]["init_args"] |= {"on_policy": 0.0}
@@ -144,7 +153,7 @@ def test_nothing_drawn_is_supervised_kd(
         "documents": [
             {
                 "class_path": "r1lit.data.TableDocuments",
-                "init_args": {"path": str(table), "template": "r1_zero"},
+                "init_args": {"path": str(table), "template": "small_world"},
             }
         ],
         "packing": {"max_seq_len": 256, "train_batch_size": 16},
@@ -153,8 +162,8 @@ def test_nothing_drawn_is_supervised_kd(
     text = yaml.safe_dump(config).replace(str(tmp_path / "run"), str(tmp_path / "documents"))
     path = tmp_path / "documents.yaml"
     path.write_text(text)
-    cli = main(["fit", "-c", str(path), "--data.init_args.packing.train_batch_size", "1",
-                "--trainer.max_steps", "0"])  # fmt: skip
+    one = ["--data.init_args.packing.train_batch_size", "1"]
+    cli = main(["fit", "-c", elsewhere(path), *one, *no_update])
     num_rows = len(cli.datamodule.rows["train"])
     main(["fit", "-c", str(path), "--data.init_args.packing.train_batch_size", str(num_rows)])
     other = lines(tmp_path / "documents")[0]

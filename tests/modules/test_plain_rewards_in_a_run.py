@@ -47,10 +47,10 @@ def test_a_plain_function_is_trained_on_logged_and_saved(fit, tmp_path: Path):
     [
         (rewards("forgetful"), "reward function 'forgetful' returned None, not a list of rewards"),
         (rewards("num_letters", pre=2), "got an unexpected keyword argument 'pre'"),
-        (rewards("num_words"), "num_words' cannot be imported"),
+        (rewards("num_words"), "num_words does not exist"),
         (
             model(rewards=[{"class_path": "r1lit.rewards.Format", "init_args": {"wieght": 1}}]),
-            "Option 'wieght' is not accepted",
+            "model.rewards.wieght: Format has no such key; did you mean weight?",
         ),
     ],
 )

@@ -162,7 +162,9 @@ def test_distillation_from_a_teachers_distributions(tmp_path: Path, policy: Path
 
 def test_a_problem_that_is_imitated_is_no_held_out_one(tmp_path: Path, policy: Path) -> None:
     path = config(tmp_path / "run", policy, SFT, {"data": {"init_args": {"allow_overlap": False}}})
-    with pytest.raises(ValueError, match=r"^leak: 10 of 10 problems of data.validation have the"):
+    with pytest.raises(
+        ValueError, match=r"^contamination: 10 of 10 problems of data.validation have the"
+    ):
         main(["fit", "-c", str(path)])
 
 

@@ -7,7 +7,6 @@ from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, GRPOSequence, LossInputs
 from r1lit.objectives.diagnostics import (
     approx_kl_BT,
     entropy_BT,
-    masked_mean,
     masked_sum,
     mismatch_sums,
     reference_kl_BT,
@@ -20,10 +19,14 @@ OLD_BT = torch.tensor([[0.4, 0.4, 0.4], [0.4, NAN, NAN]], dtype=torch.float64).l
 LOGP_BT = torch.tensor([[0.6, 0.2, 0.5], [0.2, NAN, NAN]], dtype=torch.float64).log()
 
 
+def mean(value_BT, mask_BT):
+    return masked_sum(value_BT, mask_BT) / mask_BT.sum()
+
+
 def clip_fraction(objective, inputs: LossInputs):
     clipped_BT = objective.is_clipped_BT(inputs)
     assert objective.metrics(inputs)["clip_fraction"] == clipped_BT.sum()
-    return masked_mean(clipped_BT.double(), inputs.mask_BT)
+    return mean(clipped_BT.double(), inputs.mask_BT)
 
 
 def fraction(objective, *advantages: float) -> float:
@@ -84,26 +87,25 @@ def test_ratios_as_each_objective_uses_them():
         ).exp().flatten().tolist() == pytest.approx(expected)
 
 
-def test_masked_sum_and_mean():
+def test_masked_sum():
     value_BT = torch.tensor([[1.0, 2.0, 6.0], [-5.0, NAN, NAN]], requires_grad=True)
     assert masked_sum(value_BT, MASK_BT).item() == 4.0
-    assert masked_mean(value_BT, MASK_BT).item() == 1.0
-    assert not masked_mean(value_BT, MASK_BT).requires_grad
-    assert masked_mean(value_BT, torch.zeros_like(MASK_BT)).item() == 0.0
+    assert not masked_sum(value_BT, MASK_BT).requires_grad
+    assert masked_sum(value_BT, torch.zeros_like(MASK_BT)).item() == 0.0
 
 
 def test_approx_kl_to_the_old_policy():
     # k3 on the old policy's tokens: rho - 1 - log rho at 1.5, 0.5, 1.25, 0.5.
     expected = sum(r - 1 - math.log(r) for r in (1.5, 0.5, 1.25, 0.5)) / 4
     kl_BT = approx_kl_BT(LOGP_BT, OLD_BT, MASK_BT)
-    assert masked_mean(kl_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
+    assert mean(kl_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
 
 
 def test_reference_kl_is_the_penalty_of_grpo():
     # The other ratio: 1/rho - 1 + log rho.
     expected = sum(1 / r - 1 + math.log(r) for r in (1.5, 0.5, 1.25, 0.5)) / 4
     kl_BT = reference_kl_BT(LOGP_BT, OLD_BT, MASK_BT)
-    assert masked_mean(kl_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
+    assert mean(kl_BT, MASK_BT).item() == pytest.approx(expected, abs=1e-14)
 
 
 def test_entropy():

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from r1lit.policy.at_once import AT_ONCE
+from r1lit.policy.chunks import CHUNK_SIZES
 
 
 @pytest.fixture
-def allow_at_once(monkeypatch) -> Callable[..., None]:
-    """Return what changes fields of ``AtOnce`` on a CPU."""
+def set_chunk_sizes(monkeypatch) -> Callable[..., None]:
+    """Return what changes fields of ``ChunkSizes`` on a CPU."""
 
     def allow(**changes: int) -> None:
-        monkeypatch.setitem(AT_ONCE, "cpu", replace(AT_ONCE["cpu"], **changes))
+        monkeypatch.setitem(CHUNK_SIZES, "cpu", replace(CHUNK_SIZES["cpu"], **changes))
 
     return allow

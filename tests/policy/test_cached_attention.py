@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from r1lit.policy.cached_attention import CachedLayer, attend_cached, attends_in_one_loop
+from r1lit.devices import backend
+from r1lit.policy.cached_attention import CachedLayer, attend_cached
 
+CPU = backend(torch.device("cpu"))
 PROMPT_R = torch.tensor([0, 0, 0, 1, 2, 2])
 LENGTH_P = torch.tensor([5, 0, 17])  # of a prompt of one token nothing lies here
 ROW_PG = torch.tensor([0, 1, 2, 3, 0, 0, 4, 5, 0])
-PLACE_R = torch.tensor([0, 1, 2, 3, 6, 7])
+SLOT_R = torch.tensor([0, 1, 2, 3, 6, 7])
 
 
 def make(dtype: torch.dtype, per_key: int, size: int, own: int, room: int):
@@ -51,12 +53,12 @@ def plainly(states, prompt, own, scaling: float) -> torch.Tensor:
 )
 @pytest.mark.parametrize("in_one_loop", [True, False])
 def test_it_is_attention_over_prompt_and_past(dtype, per_key, size, own, room, in_one_loop):
-    if in_one_loop and not attends_in_one_loop(torch.device("cpu"), dtype):
+    if in_one_loop and not CPU.attends_to_caches(dtype):
         pytest.skip("no C++ compiler here")
     states, prompt, past = make(dtype, per_key, size, own, room)
     expected = plainly(states, prompt, past, 0.3)
-    places = (None, None) if in_one_loop else (ROW_PG, PLACE_R)
-    result = attend_cached(*states, CachedLayer(*prompt, *past, PROMPT_R, *places), 0.3)
+    slots = (None, None) if in_one_loop else (ROW_PG, SLOT_R)
+    result = attend_cached(*states, CachedLayer(*prompt, *past, PROMPT_R, *slots), 0.3)
     tolerance = 1e-5 if dtype == torch.float32 else 0.05
     torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=tolerance)
     _, key, value = states
@@ -65,7 +67,7 @@ def test_it_is_attention_over_prompt_and_past(dtype, per_key, size, own, room, i
 
 
 def test_scores_far_apart_neither_overflow_nor_vanish():
-    if not attends_in_one_loop(torch.device("cpu"), torch.float32):
+    if not CPU.attends_to_caches(torch.float32):
         pytest.skip("no C++ compiler here")
     states, prompt, past = make(torch.float32, 1, 32, 9, 64)
     states = (states[0] * 300, *states[1:])
@@ -75,5 +77,5 @@ def test_scores_far_apart_neither_overflow_nor_vanish():
 
 
 def test_other_dtypes_and_devices_keep_to_pytorch():
-    assert not attends_in_one_loop(torch.device("cpu"), torch.float16)
-    assert not attends_in_one_loop(torch.device("cuda"), torch.bfloat16)
+    assert not CPU.attends_to_caches(torch.float16)
+    assert not backend(torch.device("cuda")).attends_to_caches(torch.bfloat16)

@@ -15,15 +15,15 @@ K, D, V = 100, 8, 64
 
 
 @pytest.fixture(params=[1, 40 * V, 1 << 20], ids=["16 at once", "40 at once", "all at once"])
-def at_once(request, allow_at_once) -> int:
-    allow_at_once(logits=request.param, tokens=16)
+def chunk_sizes(request, set_chunk_sizes) -> int:
+    set_chunk_sizes(logits=request.param, tokens=16)
     return request.param
 
 
 @pytest.fixture(params=[(24, 3), (1 << 13, 1 << 13)], ids=["few rows at once", "all rows"])
-def rows_at_once(request, allow_at_once) -> None:
+def row_chunks(request, set_chunk_sizes) -> None:
     of_weight, of_logits = request.param
-    allow_at_once(weight_rows=of_weight, floats=of_logits * V)
+    set_chunk_sizes(weight_rows=of_weight, floats=of_logits * V)
 
 
 def inputs(dtype: torch.dtype = torch.float32, num: int = K):
@@ -42,7 +42,7 @@ def plainly(hidden_KD, weight_VD, target_K, temperature):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])
-def test_values_and_gradients_are_those_of_log_softmax(at_once, rows_at_once, temperature):
+def test_values_and_gradients_are_those_of_log_softmax(chunk_sizes, row_chunks, temperature):
     hidden_KD, weight_VD, target_K = inputs()
     grad_K = torch.linspace(-1, 2, K)
     logp_K, entropy_K = linear_logp(hidden_KD, weight_VD, target_K, temperature)
@@ -74,7 +74,7 @@ def test_the_gradient_is_the_slope():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_cross_entropy_is_that_of_the_log_probs_gradients_included(at_once, rows_at_once, dtype):
+def test_cross_entropy_is_that_of_the_log_probs_gradients_included(chunk_sizes, row_chunks, dtype):
     hidden_KD, weight_VD, target_K = inputs(dtype)
     loss = linear_cross_entropy(hidden_KD, weight_VD, target_K)
     expected = -linear_logp(hidden_KD, weight_VD, target_K)[0].sum()
@@ -105,7 +105,7 @@ def test_cross_entropy_makes_only_the_gradients_that_are_needed():
     assert not linear_cross_entropy(fixed_KD, frozen_VD, target_K).requires_grad
 
 
-def test_cross_entropy_is_measured_without_a_gradient(at_once):
+def test_cross_entropy_is_measured_without_a_gradient(chunk_sizes):
     hidden_KD, weight_VD, target_K = inputs()
     with torch.no_grad():
         loss = linear_cross_entropy(hidden_KD, weight_VD, target_K)
@@ -133,7 +133,7 @@ def test_extremes_stay_finite():
 
 
 @pytest.mark.parametrize("row", [0, 40, V - 1], ids=["first", "later", "last"])
-def test_a_token_that_cannot_be(at_once, rows_at_once, row):
+def test_a_token_that_cannot_be(chunk_sizes, row_chunks, row):
     """A logit of -inf, in whichever part of the vocabulary."""
     hidden_KD, weight_VD, target_K = inputs()
     hidden_KD = hidden_KD.detach().abs().requires_grad_()
@@ -159,7 +159,7 @@ def test_no_targets():
     assert loss == 0 and not weight_VD.grad.any()
 
 
-def test_bfloat16_is_rounded_once(at_once, rows_at_once):
+def test_bfloat16_is_rounded_once(chunk_sizes, row_chunks):
     """The products run in bfloat16, everything behind them in float32."""
     hidden_KD, weight_VD, target_K = inputs(torch.bfloat16)
     logp_K, entropy_K = linear_logp(hidden_KD, weight_VD, target_K)
@@ -203,8 +203,8 @@ class Largest(TorchDispatchMode):
         return returned
 
 
-def test_logits_of_the_whole_vocabulary_never_exist_at_once(allow_at_once):
-    allow_at_once(logits=1, tokens=16, weight_rows=16)
+def test_logits_of_the_whole_vocabulary_never_exist_together(set_chunk_sizes):
+    set_chunk_sizes(logits=1, tokens=16, weight_rows=16)
     hidden_KD, weight_VD, target_K = inputs()
     with Largest() as plain:
         plainly(hidden_KD, weight_VD, target_K, 0.7)[0].sum().backward()
@@ -219,16 +219,16 @@ def test_logits_of_the_whole_vocabulary_never_exist_at_once(allow_at_once):
     assert max(entropy.sizes) == 16 * V
 
 
-def test_the_weight_is_never_copied_whole(allow_at_once):
-    allow_at_once(logits=16 * D, weight_rows=16)
+def test_the_weight_is_never_copied_whole(set_chunk_sizes):
+    set_chunk_sizes(logits=16 * D, weight_rows=16)
     hidden_KD, weight_VD, target_K = inputs(num=2)
     with Largest() as made, torch.autocast("cpu", torch.bfloat16):
         linear_logp(hidden_KD, weight_VD.detach(), target_K)[0].sum().backward()
     assert max(made.bfloat16) == 16 * D
 
 
-def test_logits_are_in_float32_a_few_rows_at_a_time(allow_at_once):
-    allow_at_once(floats=15 * V)
+def test_logits_are_in_float32_a_few_rows_at_a_time(set_chunk_sizes):
+    set_chunk_sizes(floats=15 * V)
     hidden_KD, weight_VD, target_K = inputs(torch.bfloat16)
     with Largest() as made:
         linear_logp(hidden_KD, weight_VD.detach(), target_K, 0.7)[0].sum().backward()
@@ -238,7 +238,7 @@ def test_logits_are_in_float32_a_few_rows_at_a_time(allow_at_once):
     assert max(made.sizes) == K * V and max(made.float32) == 15 * V
 
 
-def test_under_autocast_nothing_but_the_products_is_rounded(at_once):
+def test_under_autocast_nothing_but_the_products_is_rounded(chunk_sizes):
     hidden_KD, weight_VD, target_K = inputs()
     with torch.autocast("cpu", torch.bfloat16):
         logp_K, entropy_K = linear_logp(hidden_KD, weight_VD, target_K)

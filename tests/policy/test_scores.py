@@ -25,8 +25,8 @@ DIVERGENCES = [ForwardKL(), ReverseKL(), GeneralizedJSD(0.1), SampledReverseKL()
 
 
 @pytest.fixture(params=[1, 160 * V, 1 << 22], ids=["16 at once", "40 at once", "all at once"])
-def at_once(request, allow_at_once) -> int:
-    allow_at_once(logits=request.param, tokens=64)
+def chunk_sizes(request, set_chunk_sizes) -> int:
+    set_chunk_sizes(logits=request.param, tokens=64)
     return request.param
 
 
@@ -64,7 +64,7 @@ def whole(said: Predictions, temperature: float, width: int = V) -> torch.Tensor
 
 @pytest.mark.parametrize("divergence", DIVERGENCES, ids=lambda d: type(d).__name__)
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_values_and_gradients_are_those_of_whole_logits(at_once, divergence, temperature):
+def test_values_and_gradients_are_those_of_whole_logits(chunk_sizes, divergence, temperature):
     student, teacher = predictions(0, D), predictions(1, E)
     target_K = torch.randint(V, (K,), generator=torch.Generator().manual_seed(2))
     arguments = (student.states_KD, student.weight_VD)
@@ -97,8 +97,8 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_whole_logits_never_exist(allow_at_once):
-    allow_at_once(logits=1, tokens=64)
+def test_whole_logits_never_exist(set_chunk_sizes):
+    set_chunk_sizes(logits=1, tokens=64)
     student, teacher = predictions(0, D, num=1000), predictions(1, E, num=1000)
     target_K = torch.zeros(1000, dtype=torch.long)
     with Largest() as seen:

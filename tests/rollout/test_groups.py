@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
-from r1lit.modules.plan import BatchPlan
+from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.rollout_worker import collect_mixed
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
 
@@ -137,7 +137,6 @@ PLAN = {"num_prompts": 6, "group_size": 4, "train_batch_size": 12, "micro_batch_
 def test_a_plan_counts():
     plan = BatchPlan(**PLAN)
     assert (plan.num_rows, plan.num_minibatches, plan.updates_per_iteration) == (24, 2, 4)
-    assert plan.rows_per_rank == 6
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import drawing
 import pytest
 import torch
+from families import save_tiny
 from tiny_models import make_policy, make_tokenizer
 
 from r1lit.cpu.machine import has_fast_bfloat16
@@ -50,6 +51,24 @@ def test_neighbours_change_no_bit(draw, chosen, group):
     assert torch.equal(together.response_BT[rows, :width], apart.response_BT)
     assert torch.equal(together.logp_BT[rows, :width], apart.logp_BT)
     assert apart.logp_BT.std() > 0 or len(rows) == 1
+
+
+@fast
+@pytest.mark.parametrize("name", ["gpt2", "llama", "phi3", "olmo2"])
+def test_so_it_is_for_models_of_linear_layers_under_bf16_mixed(name, tmp_path: Path):
+    """Conv1D is one; experts are not, and their rows depend on neighbours by rounding."""
+    policy, tokenizer = load_policy(save_tiny(tmp_path, name)).eval(), make_tokenizer()
+    prompts = [list(range(3 + p, 9 + 2 * p)) for p in range(24)]
+    with torch.autocast("cpu", torch.bfloat16):
+        together = drawing.draw(policy, tokenizer, prompts, 4, compile=False, max_tokens=6)
+        for p in (0, 7, 23):
+            samples = [4 * p + 1, 4 * p + 2]
+            apart = drawing.draw(
+                policy, tokenizer, [prompts[p]], 2, samples=samples, compile=False, max_tokens=6
+            )
+            width = apart.response_BT.shape[1]
+            assert torch.equal(together.response_BT[samples, :width], apart.response_BT)
+            assert torch.equal(together.logp_BT[samples, :width], apart.logp_BT)
 
 
 def test_a_row_alone_ends_once_and_is_one_row():

@@ -91,7 +91,7 @@ def test_many_tokens_do_not_blur_the_last():
         ({"top_p": 1.1}, "top_p: 1.1"),
         ({"top_k": -1}, "top_k: -1"),
         ({"max_tokens": 0}, "max_tokens: 0"),
-        ({"stop": "###"}, "stop: '###'"),
+        ({"stop": ""}, "stop: ''"),
         ({"stop": ["a", ""]}, "stop: "),
     ],
 )
@@ -118,3 +118,7 @@ def test_uniform_numbers_do_not_repeat_from_block_to_block():
     second = [float(uniforms.at(BLOCK + t, row)) for t in range(BLOCK)]
     assert len({*first, *second}) == 2 * BLOCK
     assert abs(sum(first + second) / (2 * BLOCK) - 0.5) < 5 * (1 / 12 / (2 * BLOCK)) ** 0.5
+
+
+def test_one_text_may_stop_a_response():
+    assert Sampling(stop="###").stop == Sampling(stop=["###"]).stop == ("###",)

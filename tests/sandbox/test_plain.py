@@ -55,7 +55,7 @@ def test_subclasses_travel_as_their_true_content():
     assert [type(item) for item in back] == [int, list, dict]
 
 
-@pytest.mark.parametrize("value", [object(), iter([]), range(3), lambda: 0, int, ..., [object()]])
+@pytest.mark.parametrize("value", [object(), iter([]), range(3), lambda: 0, range, ..., [object()]])
 def test_what_is_not_plain_is_refused(value):
     with pytest.raises(NotPlainData, match="not plain data"):
         encode(value)

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from r1lit.policy import load_tokenizer
-from r1lit.text.scored_text import encode_scored, seen
+from r1lit.text.scored_text import encode_scored, scored_part
 
 TOKENIZER = load_tokenizer(str(Path(__file__).parents[2] / "models" / "mini"))
 THOUGHT = "<think> add them </think> It is <answer> 7 </answer>. "
 
 
 def test_the_summary_is_what_follows_the_thinking():
-    assert seen(THOUGHT, "summary") == "It is <answer> 7 </answer>."
-    assert seen(THOUGHT, "response") == THOUGHT.strip()
-    assert seen("Hello!", "summary") == "Hello!"
-    assert seen("<think> and on and on", "summary") == ""
-    assert seen("and on and on", "summary", think_prefilled=True) == ""
-    assert seen("add </think> 7", "summary", think_prefilled=True) == "7"
+    assert scored_part(THOUGHT, "summary") == "It is <answer> 7 </answer>."
+    assert scored_part(THOUGHT, "response") == THOUGHT.strip()
+    assert scored_part("Hello!", "summary") == "Hello!"
+    assert scored_part("<think> and on and on", "summary") == ""
+    assert scored_part("and on and on", "summary", think_prefilled=True) == ""
+    assert scored_part("add </think> 7", "summary", think_prefilled=True) == "7"
 
 
 def test_a_row_is_prompt_response_and_eos():

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from r1lit.text.templates import R1_ZERO, TEMPLATES, render
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_r1_zero_is_the_paper_s_table_1():
@@ -11,9 +16,23 @@ def test_r1_zero_is_the_paper_s_table_1():
         "solves it. The assistant first thinks about the reasoning process in the mind and then "
         "provides the user with the answer. The reasoning process and answer are enclosed within "
         "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning "
-        "process here </think> <answer> answer here </answer>. User: What is 2 + 2? Assistant:"
+        "process here </think> <answer> answer here </answer>. User: What is 2 + 2?. Assistant:"
     )
     assert TEMPLATES["r1_zero"] == R1_ZERO
+    assert render("small_world", "2?") == render("r1_zero", "2?").replace("2?. A", "2? A")
+
+
+def test_presets_ask_the_shipped_base_as_it_was_pretrained_and_real_models_as_the_paper_does():
+    def used(*patterns):
+        paths = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+        return {t for p in paths for t in re.findall(r"template: (\w+)", p.read_text())}
+
+    assert used("configs/mini/*", "configs/r1/*.yaml", "experiments/*/*.yaml") == {
+        "small_world",
+        "chat",
+    }
+    real = used("configs/*.yaml", "configs/data/*", "configs/eval/*", "configs/r1/full/**/*.yaml")
+    assert "r1_zero" in real and "small_world" not in real
 
 
 def test_templates_by_name_and_in_full():

@@ -25,14 +25,14 @@ from r1lit.rewards import (
     Repetition,
     SpecialTokenFormat,
 )
-from r1lit.text import code_block, extract, notation, scored_text
+from r1lit.text import code_block, extract, notation, scored_text, units
 from r1lit.verifiers import GenerativeVerifier, MathVerifier, default_verifiers
 from r1lit.verifiers.functional_code import program_files
 from r1lit.verifiers.generative import read_verdict
 from r1lit.verifiers.knights import NAMES
 from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.pool import Reply
-from r1lit.verifiers.preference import read_scores
+from r1lit.verifiers.preference import read_label
 
 LONG, MIDDLE, SHORT, BRIEF = 25_000, 6_000, 1_900, 380  # beyond most limits on an answer, or within
 FREE_S = 0.05  # what is faster needs no second look: a quadratic pattern takes 0.1 s at MIDDLE
@@ -45,7 +45,7 @@ SINGLE = (
     "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "\\text{", "\\frac{", "\\(", "\\[",
     "```", "~~~", "$$", "**", "or ", "and ", "is ", "not ", "be ", "answer", "the answer is ",
     "Answer: ", "答案是", "或", "(A) ", "A. ", "Ann is a knight ", "Ann: ", "1 ", "1,", "#### ",
-    "\\quad", "\\left", "http://", "a@", "a_", "wait ", "SCORES: ", "the ",
+    "\\quad", "\\left", "http://", "a@", "a_", "wait ", "LABEL: ", "the ",
 )  # fmt: skip
 """What some reader treats specially; runs of each are fed to every reader."""
 
@@ -115,7 +115,7 @@ def readers() -> dict[str, Callable[[str], object]]:
     judge = GenerativeVerifier(lambda prompt: "VERDICT: CORRECT", num_threads=1)
     found["verifier generative"] = lambda text: judge.verify(text, problem_of("math"))
     found["judge's verdict"] = lambda text: read_verdict(text, "f00d")
-    found["judge's scores"] = lambda text: read_scores(text, "f00d")
+    found["judge's label"] = lambda text: read_label(text, "f00d")
     for reward in (
         Format(), Format(answer_tags=False), Format(think_prefilled=True), SpecialTokenFormat(),
         LanguageConsistency("en"), LanguageConsistency("zh"), LanguageConsistency("ja"),
@@ -131,7 +131,7 @@ def readers() -> dict[str, Callable[[str], object]]:
         "extract_answer": extract.extract_answer,
         "extract_boxed": extract.extract_boxed,
         "extract_final": extract.extract_final,
-        "seen": lambda text: scored_text.seen(text, "summary", think_prefilled=True),
+        "scored_part": lambda text: scored_text.scored_part(text, "summary", think_prefilled=True),
         "last_expression": last_expression,
         "program_files": lambda text: program_files(text, "def f(x):\n", "f"),
         "prose": prose,
@@ -143,7 +143,9 @@ def readers() -> dict[str, Callable[[str], object]]:
     # their callers hand these no more than an answer may have
     for function in (
         notation.plain_signs, notation.plain_answer, notation.without_lead, notation.words_of,
-        notation.side_by_side, notation.label_and_value,
+        notation.side_by_side, notation.label_and_value, notation.without_looks, units.is_unit,
+        units.without_units, units.without_symbol, units.without_long_symbol, units.measure_of,
+        units.only_number,
     ):  # fmt: skip
         found[function.__name__] = lambda text, f=function: f(text[: SHORT + 50])
     found["other_words"] = lambda text: notation.other_words(text[: SHORT + 50], text[:400])

@@ -3,8 +3,9 @@ import random
 import pytest
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers import ChoiceVerifier, Grader, check_references
-from r1lit.verifiers.choice import LETTERS, read_choice, right_choice
+from r1lit.problems import LETTERS
+from r1lit.verifiers import ChoiceVerifier, Grader, check_gold_answers
+from r1lit.verifiers.choice import read_choice, right_choice
 
 CITIES = ("Rome", "Oslo", "Paris", "A city in Peru")
 
@@ -181,7 +182,7 @@ def test_golds_of_every_form_pass_the_check_of_data():
         )
         for a in ("C", "2", "Paris")
     ]
-    check_references(Grader(), problems, "data.train")
+    check_gold_answers(Grader(), problems, "data.train")
 
 
 def test_gold_passes_and_every_other_letter_fails():

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers import CountdownVerifier, Grader, Verifier, check_references
+from r1lit.verifiers import CountdownVerifier, Grader, Verifier, check_gold_answers
 
 
 def problem(uid: str, verifier: str, answer: str = "7") -> Problem:
@@ -75,14 +75,14 @@ def test_golds_that_are_no_answers_are_told():
     grader = Grader()
     good = [problem(str(i), "math", str(i)) for i in range(20)]
     prose = "They are two, and two more come along, so that there are four of them at the end: 4"
-    check_references(grader, [*good[:8], problem("x", "math", prose)], "data.train")
-    check_references(grader, [problem("c", "countdown", prose)], "data.train")
-    check_references(grader, [], "data.train")
+    check_gold_answers(grader, [*good[:8], problem("x", "math", prose)], "data.train")
+    check_gold_answers(grader, [problem("c", "countdown", prose)], "data.train")
+    check_gold_answers(grader, [], "data.train")
     message = r"data.test: none of 1 gold answers of source 'test' .* 'math'; that of 'x' is 'They"
     with pytest.raises(ValueError, match=message):
-        check_references(grader, [problem("x", "math", prose)], "data.test")
+        check_gold_answers(grader, [problem("x", "math", prose)], "data.test")
     with pytest.raises(ValueError, match="'b' names 'chess'"):
-        check_references(grader, [problem("b", "chess")], "data.train")
+        check_gold_answers(grader, [problem("b", "chess")], "data.train")
     grader.close()
 
 

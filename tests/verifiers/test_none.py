@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from r1lit.batches import Problem
-from r1lit.verifiers import Grader, check_references
+from r1lit.verifiers import Grader, check_gold_answers
 
 HELLO = Problem(uid="1", question="Hello!", answer="", source="general", verifier="none")
 
@@ -13,5 +13,5 @@ def test_no_response_is_right_and_none_casts_a_vote():
     texts = ["<think> hm </think> Hello!", "", "<answer> Hello! </answer>"]
     verdicts = grader.verdicts(texts, [HELLO] * 3)
     assert {(v.value, v.status, v.canonical) for v in verdicts} == {(0.0, "unparsed", None)}
-    check_references(grader, [HELLO], "data.train")  # an empty gold answer is no fault here
+    check_gold_answers(grader, [HELLO], "data.train")  # an empty gold answer is no fault here
     grader.close()

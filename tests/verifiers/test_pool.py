@@ -16,10 +16,11 @@ import pytest
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers import MathVerifier
-from r1lit.verifiers.pool import WorkerPool
+from r1lit.verifiers import pool as pool_module
+from r1lit.verifiers.pool import MAX_FAILED_STARTS, Reply, WorkerPool
 
 HANGS = ["(10^{9})!", "9^{9^{9^{9}}}", "2^{10^{10}}"]
-GOLD = Problem(uid="m", question="", answer=r"\frac{1}{2}", source="test")
+GOLD = Problem(uid="m", question="", answer="2^{-1}", source="test")  # never decided here
 
 
 @pytest.fixture
@@ -70,20 +71,80 @@ def test_order_is_kept_and_other_workers_go_on():
     ]
 
 
-def test_a_worker_killed_at_work_is_an_error_and_is_replaced():
+def kill_at_work(pool: WorkerPool, others: list[int]) -> int:
+    """Kill the worker that is busy and none of ``others``; return which it was."""
+
+    def victims() -> list[int]:
+        busy = [w for w in list(pool._workers) if w.item is not None]
+        return [w.process.pid for w in busy if w.process.pid not in others]
+
+    assert wait_until(lambda: len(victims()) == 1)
+    (victim,) = victims()
+    os.kill(victim, signal.SIGKILL)
+    return victim
+
+
+def sleeper(folder: Path, first: str, later: str) -> WorkerPool:
+    """A pool whose workers do ``first`` with the first item of all, and ``later`` with others."""
+    script, serving = folder / "sleeper.py", Path(pool_module.__file__).with_name("serving.py")
+    script.write_text(
+        "import pathlib, runpy, time\n"
+        f"seen = pathlib.Path({str(folder / 'seen')!r})\n"
+        "def decide(request):\n"
+        "    is_first = not seen.exists()\n"
+        "    seen.touch()\n"
+        f"    {first} if is_first else {later}\n"
+        "    return {'status': 'right', 'canonical': None, 'reason': ''}\n"
+        f"runpy.run_path({str(serving)!r})['serve'](lambda: None, decide)\n"
+    )
+    return WorkerPool(script, num_workers=1, timeout_s=60.0)
+
+
+def run_in_thread(pool: WorkerPool, count: int) -> tuple[threading.Thread, list[Reply]]:
+    replies: list[Reply] = []
+    thread = threading.Thread(target=lambda: replies.extend(pool.run([{}] * count)))
+    thread.start()
+    return thread, replies
+
+
+def test_an_item_whose_worker_is_killed_is_tried_once_more(tmp_path: Path):
+    pool = sleeper(tmp_path, first="time.sleep(1000)", later="None")
+    thread, replies = run_in_thread(pool, 3)
+    victim = kill_at_work(pool, [])
+    thread.join(60)
+    assert [reply.content["status"] for reply in replies] == ["right"] * 3
+    assert pool.pids not in ([], [victim])
+    pool.close()
+
+
+def test_an_item_whose_workers_are_killed_twice_is_an_error_and_costs_only_itself(tmp_path: Path):
     verifier = MathVerifier(timeout_s=60.0, num_workers=1)
-    assert decide(verifier, ["0.5"])[0].status == "right"
     verdicts: list[Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.extend(decide(verifier, [HANGS[0], "0.5"])))
     thread.start()
-    assert wait_until(lambda: [w.idle for w in verifier.pool._workers] == [False])
-    (victim,) = verifier.pool.pids
-    os.kill(victim, signal.SIGKILL)
-    thread.join(30)
+    first = kill_at_work(verifier.pool, [])
+    second = kill_at_work(verifier.pool, [first])
+    thread.join(60)
     assert [v.status for v in verdicts] == ["error", "right"]
-    assert "-9" in verdicts[0].reason
-    assert verifier.pool.pids not in ([], [victim])
+    assert "exit status -9" in verdicts[0].reason and "the one before it" in verdicts[0].reason
+    assert verifier.pool.pids not in ([], [first], [second])
     verifier.close()
+
+
+@pytest.mark.parametrize("times", [1, MAX_FAILED_STARTS - 1])
+def test_a_worker_killed_while_starting_is_replaced(one_worker: MathVerifier, times: int):
+    verdicts: list[Verdict] = []
+    thread = threading.Thread(target=lambda: verdicts.extend(decide(one_worker, ["0.5"])))
+    thread.start()
+    killed: list[int] = []
+    for _ in range(times):
+        assert wait_until(lambda last=killed[-1:]: one_worker.pool.pids not in ([], last))
+        killed += one_worker.pool.pids
+        assert one_worker.pool._workers[0].starting
+        os.kill(killed[-1], signal.SIGKILL)
+    thread.join(60)
+    assert [v.status for v in verdicts] == ["right"]
+    assert set(one_worker.pool.pids).isdisjoint(killed) and one_worker.pool._failed_starts == 0
 
 
 def test_a_worker_killed_at_rest_costs_nothing(one_worker: MathVerifier):
@@ -172,7 +233,7 @@ import threading, time
 from r1lit.batches import Problem
 from r1lit.verifiers import MathVerifier
 verifier = MathVerifier(timeout_s=4.0, num_workers=1)
-gold = Problem(uid="m", question="", answer="0.5", source="test")
+gold = Problem(uid="m", question="", answer="2^{-1}", source="test")
 assert verifier.verify("<answer>1/2</answer>", gold).status == "right"
 """
 AT_REST = "print(verifier.pool.pids[0])"
@@ -204,5 +265,8 @@ def test_no_process_outlives_a_killed_parent_even_at_work():
 def test_a_script_that_cannot_start_is_said_so(tmp_path: Path):
     script = tmp_path / "broken.py"
     script.write_text("raise SystemExit(3)")
-    with pytest.raises(RuntimeError, match=r"broken\.py: a worker died starting \(3\)"):
-        WorkerPool(script, num_workers=1, timeout_s=1.0).run([{}])
+    pool = WorkerPool(script, num_workers=2, timeout_s=1.0)
+    for _ in range(2):
+        message = r"broken\.py: a worker died starting \(3\), 3 in a row"
+        with pytest.raises(RuntimeError, match=message):
+            pool.run([{}, {}])

@@ -26,7 +26,7 @@ from r1lit.worlds.answers import answer, refuse
 from r1lit.worlds.general import problem_of, request_of
 from r1lit.worlds.opinions import compare, label, main, request_asked
 from r1lit.worlds.preference import helpfulness, is_right, is_safe, is_tidy
-from r1lit.worlds.refine import SUMMARIES, to_r1_form, translate
+from r1lit.worlds.refine import SUMMARIES, to_r1_template, translate
 from r1lit.worlds.requests import SHARES, WORDINGS, Request, pool
 from r1lit.worlds.voice import PHRASES, Voice
 
@@ -137,7 +137,7 @@ def test_requests_come_from_the_families_asked_for_and_no_more_than_there_are():
         WorldRequests("train", 100, families=["who"]).problems()
 
 
-def test_measures_apply_to_their_requests_alone():
+def test_metrics_apply_to_their_requests_alone():
     fact, harm, end = every("fact")[0], every("harm")[0], every("end")[0]
     for measure, applied in (
         (TrueHelpfulness(), [True, False, True]),
@@ -168,7 +168,7 @@ def test_conversations_are_in_r1_s_form_and_half_of_what_is_harmful_is_refused()
 
 def test_a_mixed_chain_is_put_into_one_language_and_given_a_summary():
     problem = WorldRequests("train", 1, families=["fact"]).problems()[0]
-    assert to_r1_form(problem, "no answer") is None
+    assert to_r1_template(problem, "no answer") is None
     mixed = "等等， 12 + 4 = 16 < 54. Try 9 * 6 = 54，对了。 Check: 9 * 6 = 54."
     assert (
         translate(mixed, "en") == "Wait, 12 + 4 = 16 < 54. Try 9 * 6 = 54, yes. Check: 9 * 6 = 54."
@@ -198,8 +198,8 @@ def test_comparisons_follow_the_true_preference_through_noise():
     rng = np.random.default_rng(0)
     request = every("fact")[0]
     good, curt = (answer(request, q, rng).answer for q in ("good", "curt"))
-    right = [compare(request.question, good, curt, draw) for draw in range(50)]
-    turned = [compare(request.question, curt, good, draw) for draw in range(50)]
+    right = [compare(request.question, good, curt, index) for index in range(50)]
+    turned = [compare(request.question, curt, good, index) for index in range(50)]
     assert np.mean(right) == pytest.approx(5.5, abs=0.8)
     assert np.mean(turned) == pytest.approx(-4.5, abs=0.8)
     assert compare(request.question, good, curt, 3) == right[3]

@@ -210,7 +210,7 @@ def test_the_tokenizer_reads_back_what_it_wrote(texts, pages, tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path)(texts[:300])["input_ids"] == ids
     numbers = tokenizer("".join(f" {n}" for n in range(100)), add_special_tokens=False)
     assert len(numbers["input_ids"]) == 100, "each number is one token"
-    asked = [render("r1_zero", p.question) for p in WorldCountdown("held_out", 5).problems()]
+    asked = [render("small_world", p.question) for p in WorldCountdown("held_out", 5).problems()]
     prompts = encode_prompts(tokenizer, asked)
     documents = encode_documents(tokenizer, pages[:50])
     starts = {p[0] for p in prompts} | {int(d.tokens[0]) for d in documents}

@@ -103,6 +103,13 @@ def test_supervised_training_by_hand(model):
     assert memory["activations"] == 100 * 2 * 1_920
 
 
+def test_rows_of_an_update_follow_from_its_documents():
+    config = sft()
+    config["data"]["init_args"]["packing"] = {"documents_per_update": 128, "max_seq_len": 1000}
+    work = work_of(config, prompt_tokens=20, mean_tokens=160)
+    assert work.rows_per_iteration == round(128 * 0.16) == 20
+
+
 @pytest.mark.parametrize(("objective", "rows"), [("BradleyTerry", 8), ("SafeUnsafe", 4)])
 def test_a_reward_model_reads_both_responses_of_a_pair_and_one_that_is_labelled(objective, rows):
     config = sft()
@@ -184,4 +191,5 @@ def test_every_stage_at_full_scale_has_a_plan(capsys):
             assert found.work.rows_per_iteration == 8192
             assert found.work.updates_per_iteration == 16
     assert out.count("GPU-hours: ") == len(paths) == 8
-    assert out.count("Its data say") == 3  # both reward models, and rejection sampling
+    # supervised training, both reward models, and rejection sampling
+    assert out.count("Its data say") == 5

@@ -13,6 +13,7 @@ from tiny import ROOT, merge, save_policy
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
 from r1lit.cli import main
+from r1lit.verifiers.logic import knights_problem
 
 FULL = ROOT / "configs/r1/full"
 RL = ("zero", "rl_1", "rl_2")
@@ -52,12 +53,11 @@ def test_reinforcement_learning_holds_the_papers_numbers(name):
         assert data["num_iterations"] * 16 == 10_400
     if name == "rl_2":
         assert data["num_iterations"] == -(-1700 // 16)
-        late = [
-            reward["init_args"]["from_iteration"]
-            for reward in model["rewards"]
-            if "from_iteration" in reward["init_args"]
-        ]
-        assert late == [82, 82] and (data["num_iterations"] - 82) * 16 == 400
+        # two reward models and the general prompts
+        assert found_all([model, data], "from_iteration") == [82, 82, 82]
+        assert (data["num_iterations"] - 82) * 16 == 400
+        *early, late = data["train"]
+        assert late["class_path"].endswith("LateProblems") and len(early) == 4
 
 
 @pytest.mark.parametrize("name", SFT)
@@ -66,9 +66,12 @@ def test_supervised_training_holds_the_papers_numbers(name):
     epochs = read(name)["trainer"]["max_epochs"]
     assert epochs == {"cold_start": 3, "sft_800k": 2}[name]
     assert model["optimizer"]["init_args"]["lr"] == 5e-5
-    schedule = model["lr_scheduler"]["init_args"]
-    assert schedule == {"T_max": data["num_iterations"] * epochs, "eta_min": 5e-6}
-    assert data["packing"]["max_seq_len"] == 32768 and data["packing"]["train_batch_size"] == 128
+    schedule = model["lr_scheduler"]
+    assert schedule["class_path"].endswith("CosineOverRun")
+    assert schedule["init_args"] == {"final_share": 0.1} and data["num_iterations"] is None
+    packing = data["packing"]
+    assert packing["max_seq_len"] == 32768 and packing["documents_per_update"] == 128
+    assert "train_batch_size" not in packing
 
 
 @pytest.mark.parametrize("name", REWARD)
@@ -85,14 +88,19 @@ def test_reward_models_hold_the_papers_numbers(name):
     assert (objective, data["score_on"]) == wanted[name]
 
 
-def found(value: Any, *keys: str) -> list[str]:
-    """Return the texts under any of these keys, wherever they are."""
+def found_all(value: Any, *keys: str) -> list[Any]:
+    """Return what stands under any of these keys, wherever they are."""
     if isinstance(value, list):
-        return [text for item in value for text in found(item, *keys)]
+        return [text for item in value for text in found_all(item, *keys)]
     if not isinstance(value, dict):
         return []
-    here = [v for k, v in value.items() if k in keys and isinstance(v, str)]
-    return here + [text for item in value.values() for text in found(item, *keys)]
+    here = [v for k, v in value.items() if k in keys]
+    return here + [text for item in value.values() for text in found_all(item, *keys)]
+
+
+def found(value: Any, *keys: str) -> list[str]:
+    """Return the texts under any of these keys, wherever they are."""
+    return [text for text in found_all(value, *keys) if isinstance(text, str)]
 
 
 def test_what_a_stage_reads_another_has_written():
@@ -138,6 +146,33 @@ def here(value: Any, folder: Path) -> Any:
     return value
 
 
+def lines_of(path: str) -> list[dict[str, Any]]:
+    """Return problems as a preset's comments describe them, by the name of the table."""
+    puzzle = knights_problem(num_inhabitants=3, seed=0)
+    of_a_kind: dict[str, list[dict[str, Any]]] = {
+        "math": [{"question": "1 + 1?", "answer": "2"}],
+        "code": [{"prompt": "Print 2.", "tests": {"inputs": [""], "outputs": ["2"]}}],
+        "stem": [{"question": "Which is 2?", "choices": ["1", "2"], "answer": "B"}],
+        "logic": [{"prompt": puzzle.question, **puzzle.meta}],
+        "general": [
+            {"question": f"Say {word}.", "answer": "-", "kind": kind}
+            for word, kind in (("a", "general"), ("b", "harmful"), ("c", "general"))
+        ],
+    }
+    rows = of_a_kind[Path(path).stem]
+    return [{"kind": "reasoning", "language": "en", **row} for row in rows]
+
+
+def begin_at(value: Any, iteration: int) -> Any:
+    """Let what comes late come at ``iteration``."""
+    if isinstance(value, dict):
+        return {
+            k: iteration if k == "from_iteration" else begin_at(v, iteration)
+            for k, v in value.items()
+        }
+    return [begin_at(v, iteration) for v in value] if isinstance(value, list) else value
+
+
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -147,6 +182,8 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("name", RL + SFT + REWARD)
 def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     policy = save_policy(tmp_path / "tiny")
+    config = json.loads((policy / "config.json").read_text())
+    (policy / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1024}))
     tokenizer = AutoTokenizer.from_pretrained(policy)
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(policy)
@@ -157,34 +194,38 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
         "accelerator": "cpu", "devices": 1, "strategy": "auto", "precision": "32-true",
         "val_check_interval": 1, "max_epochs": 1, "enable_model_summary": False,
     }  # fmt: skip
-    kinds = ("reasoning", "general", "harmful", "reasoning")
-    rows = [
-        {"question": f"{i} + 1?", "answer": str(i + 1), "kind": kind, "language": "en"}
-        for i, kind in enumerate(kinds)
-    ]
-    problems = {
+    rows = [{"question": f"{i} + 1?", "answer": str(i + 1)} for i in range(4)]
+    validation = {
         "class_path": "r1lit.data.TableProblems",
-        "init_args": {"path": write(tmp_path / "p.jsonl", rows), "meta": ["kind", "language"]},
+        "init_args": {
+            "path": write(
+                tmp_path / "v.jsonl",
+                [{"question": "9 + 1?", "answer": "10", "kind": "reasoning", "language": "en"}],
+            ),
+            "meta": ["kind", "language"],
+        },
     }
-    held_out = write(tmp_path / "v.jsonl", [{**rows[0], "question": "9 + 1?", "answer": "10"}])
-    small: dict[str, Any] = {"policy": str(policy), "micro_batch_tokens": 512}
+    num_iterations = 2 if name == "rl_2" else 1
+    small: dict[str, Any] = {"policy": str(policy), "micro_batch_tokens": 2048}
     if name in RL:
         sampling = {"max_tokens": 8}
         small |= {"train_batch_size": 8, "sampling": sampling, "validation_sampling": sampling}
         small["engine"] = {"init_args": {"max_rows": 8}}
+        config = begin_at(config, 1)
+        for path in found(config["data"]["init_args"]["train"], "path"):
+            write(Path(path), lines_of(path))
         data: dict[str, Any] = {
-            "train": [problems],
-            "validation": [merge(problems, {"init_args": {"path": held_out}})],
+            "validation": [validation],
             "rollout": {"prompts_per_iteration": 4, "group_size": 2},
-            "num_iterations": 1,
+            "num_iterations": num_iterations,
             "evaluation": {"num_samples": 2},
-            "prompts": {"max_tokens": 128},
+            "prompts": {"max_tokens": 512},
         }
     elif name in SFT:
         documents = [{"prompt": row["question"], "response": row["answer"]} for row in rows]
         for path in found(config["data"], "path"):
             write(Path(path), documents)
-        data = {"packing": {"max_seq_len": 64, "train_batch_size": 1}, "num_iterations": 1}
+        data = {"packing": {"max_seq_len": 64, "documents_per_update": 1}, "num_iterations": 1}
     else:
         [table] = found(config["data"], "path")
         if name == "reward_helpful":
@@ -202,11 +243,21 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(config))
     cli = main(["fit", "-c", str(path)])
-    assert int(cli.model.iteration) == 1
+    assert int(cli.model.iteration) == num_iterations
     run = tmp_path / "runs/r1_full" / name
     assert (run / "policy/model.safetensors").is_file()
-    [line] = (run / "metrics.jsonl").read_text().splitlines()
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(logged) == num_iterations
+    if name in RL:
+        problems = cli.datamodule.problems["train"]
+        verifiers = ["math", "stdin_code", "choice", "logic"]
+        assert [p.verifier for p in problems[:4]] == verifiers
+        assert all(p.verifier == "none" for p in problems[4:])
     if name == "rl_2":
-        logged = json.loads(line)
-        assert logged["train/reward/helpful"] == 0.0  # it waits for iteration 82
-        assert "train/reward/language_consistency" in logged
+        assert len(problems) == 7
+        [first, second] = logged
+        assert first["train/reward/helpful"] == first["train/reward/safe"] == 0.0
+        assert second["train/reward/helpful"] != 0.0
+        assert {"train/reward/format", "train/reward/language_consistency"} <= set(first)
+    if name in SFT:
+        assert logged[-1]["train/learning_rate"] == pytest.approx(5e-6)

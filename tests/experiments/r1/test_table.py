@@ -6,16 +6,17 @@ import json
 import math
 
 import pytest
+from tiny import ROOT
 from tiny_stages import make_run
 
 from experiments.r1 import table
 from experiments.r1.figure import draw_stages
-from experiments.r1.shape import as_lines, check, combine
+from experiments.r1.shape import COUNTERPARTS, PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STAGES, read_stage, read_stages
 from experiments.report import END, START
 
 
-def line(uid, sample, kind, right, *, canonical=None, tokens=10, **measures):
+def line(uid, sample, kind, right, *, canonical=None, tokens=10, **eval_metrics):
     return {
         "uid": uid,
         "sample": sample,
@@ -23,7 +24,7 @@ def line(uid, sample, kind, right, *, canonical=None, tokens=10, **measures):
         "value": float(right),
         "canonical": canonical,
         "num_tokens": tokens,
-        "measures": measures,
+        "eval_metrics": eval_metrics,
     }
 
 
@@ -98,22 +99,58 @@ def summary(*, r1=0.8, last_helpful=0.9):
     return {"stages": stages, "distilled": None, "small_rl": None}
 
 
-def test_the_shape_is_checked_with_its_numbers():
-    results = {r["says"]: r for r in check([summary()])}
-    lowers = results["cold start lowers reasoning"]
-    assert lowers["holds"] and lowers["difference"] == pytest.approx(-0.2)
-    assert lowers["difference_se"] == pytest.approx(math.hypot(0.01, 0.01))
-    assert results["cold start lifts instruction following"]["holds"]
-    assert results["RL-1 restores reasoning above the cold start"]["holds"]
-    assert results["RL-2 lifts the true preference"]["holds"]
-    assert not results["RL-2 lifts safety"]["holds"]  # 0.5 -> 0.5
-    assert results["RL-2 does not lose reasoning"]["holds"]
-    # 0.78 -> 0.76: within two errors of 0.014; to 0.70: lost
-    assert check([summary(r1=0.76)])[-1]["holds"]
-    assert not check([summary(r1=0.70)])[-1]["holds"]
-    text = "\n".join(as_lines(check([summary()])))
-    assert "holds: cold start lowers reasoning: reasoning_pass_at_1 0.800 → 0.600" in text
-    assert "does not hold: RL-2 lifts safety" in text
+def move(results, step, key):
+    [found] = [r for r in results if (r["step"], r["key"]) == (step, key)]
+    return found
+
+
+def test_every_direction_of_the_papers_table_that_has_a_counterpart_is_tested():
+    results = check([summary()])
+    tested = {(r["step"], column) for r in results for column in r["verdicts"]}
+    steps = ("cold start", "RL-1", "second SFT", "RL-2", "R1 against R1-Zero")
+    assert tested == {(step, column) for step in steps for column in COUNTERPARTS}
+    assert set(PAPER) - set(COUNTERPARTS) == {"LiveCodeBench"}
+    lowered = move(results, "cold start", "reasoning_pass_at_1")
+    assert lowered["difference"] == pytest.approx(-0.2)
+    assert lowered["difference_se"] == pytest.approx(math.hypot(0.01, 0.01))
+    assert lowered["verdicts"] == {"AIME 2024": "agrees", "MATH-500": "agrees"}
+    assert lowered["paper"]["AIME 2024"] == pytest.approx(-18.9)
+
+
+def test_verdicts_by_hand():
+    """Of one run with an error of 0.01 on either side: 0.014, so 0.028 is clear and 0.026 leans."""
+    results = check([summary(r1=0.78 + 0.026)])
+    verdicts = move(results, "RL-2", "reasoning_pass_at_1")["verdicts"]
+    assert set(verdicts.values()) == {"leans"}
+    assert move(results, "cold start", "helpfulness_true")["verdicts"]["AlpacaEval 2"] == (
+        "leans away"  # it did not move
+    )
+    results = check([summary(r1=0.70)])
+    assert set(move(results, "RL-2", "reasoning_pass_at_1")["verdicts"].values()) == {"disagrees"}
+    assert not move(results, "RL-2", "reasoning_pass_at_1")["not_lost"]
+    assert move(check([summary(r1=0.77)]), "RL-2", "reasoning_pass_at_1")["not_lost"]
+    # IF-Eval moves by 0.3 in RL-1: ours fell from 0.7 to 0.5
+    assert move(results, "RL-1", "instruction_following")["verdicts"]["IF-Eval"] == (
+        "not shown to stay"
+    )
+    text = "\n".join(as_lines(results))
+    assert "Of 25 directions" in text and "RL-2, AIME 2024 (reasoning_pass_at_1)" in text
+    assert "costs 0.05 of reasoning or more is not ruled out" in text
+
+
+def test_three_runs_are_judged_by_students_t():
+    """Differences of 0.01, 0.02 and 0.06 in RL-2: t is 1.96, clear by two errors, not with df 2."""
+    runs = [summary(r1=0.78 + d) for d in (0.01, 0.02, 0.06)]
+    found = move(check(runs), "RL-2", "reasoning_pass_at_1")
+    assert found["difference"] / found["difference_se"] == pytest.approx(1.964, abs=1e-3)
+    assert set(found["verdicts"].values()) == {"leans"}
+    assert found["low"] == pytest.approx(0.03 - 4.30265 * found["difference_se"], abs=1e-5)
+
+
+def test_the_committed_summaries_make_the_readmes_block(capsys):
+    folder = ROOT / "experiments" / "r1"
+    assert table.main([str(path) for path in sorted((folder / "results").glob("*.json"))]) == 0
+    assert capsys.readouterr().out.strip() in (folder / "README.md").read_text()
 
 
 def test_several_runs_have_their_error_over_runs():
@@ -122,7 +159,7 @@ def test_several_runs_have_their_error_over_runs():
     last = combined["stages"][-1]
     assert last["num_runs"] == 3 and last["reasoning_pass_at_1"] == pytest.approx(0.8)
     assert last["reasoning_pass_at_1_se"] == pytest.approx(0.1 / math.sqrt(3))
-    kept = check(runs)[-1]
+    kept = move(check(runs), "RL-2", "reasoning_pass_at_1")
     assert kept["difference"] == pytest.approx(0.02)
     assert kept["difference_se"] == pytest.approx(0.1 / math.sqrt(3))
     assert combine(runs[:1]) == runs[0]
@@ -149,16 +186,16 @@ def test_stages_that_were_evaluated_become_a_table_a_summary_and_a_figure(
         reasoning = report["by"]["kind"]["reasoning"]
         assert stage["reasoning_pass_at_1"] == pytest.approx(reasoning["value"])
         assert stage["reasoning_pass_at_1_se"] == pytest.approx(reasoning["stderr"])
-        assert stage["format"] == report["measures"]["format"]
+        assert stage["format"] == report["eval_metrics"]["format"]
         assert stage["response_length_tokens"] == pytest.approx(report["response_length"]["mean"])
         assert stage["cons_k"] == 4
         for key in ("instruction_following", "helpfulness_true", "helpfulness_rm", "safety"):
             assert 0 <= stage[key] <= 1  # said of its own kind only, see below
     lines = (run_folder / "eval/zero/responses.jsonl").read_text().splitlines()
     for record in map(json.loads, lines):
-        assert ("safety" in record["measures"]) <= (record["groups"]["kind"] == "harmful")
+        assert ("safety" in record["eval_metrics"]) <= (record["groups"]["kind"] == "harmful")
     assert len({s["helpfulness_true"] for s in found["stages"]}) == 5
-    assert "cons@16" in printed and "(k = 4)" in printed and "AIME 77.9 → 59.0" in printed
+    assert "cons@16" in printed and "(k = 4)" in printed and "AIME 2024 -18.9" in printed
     assert "3 held-out problems × 4 responses, temperature 1.0" in printed
     assert printed.strip() in readme.read_text()
     for image in (run_folder / "stages.png", tmp_path / "stages.png"):

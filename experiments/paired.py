@@ -1,0 +1,127 @@
+"""Variants of a sweep compared in pairs: the same seeds, and the same problems.
+
+Two errors answer two questions. ``± s.e.`` is over seeds: would training anew, under other seeds,
+show the difference again? Interval and p are over problems: would other problems show it, from
+these very runs? A difference is worth a sentence when it stands on both legs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from experiments.points import Sweep, score_of
+from r1lit.evaluation.compare import shares_right
+from r1lit.jsonl import Record
+from r1lit.metrics import (
+    Difference,
+    holm,
+    mean,
+    mean_and_error,
+    paired_difference,
+    welch_shift,
+)
+
+
+def paired_table(sweep: Sweep, results: Sequence[Record], against: str | None = None) -> str:
+    """Return the Markdown table: each variant's score less that of ``against``.
+
+    Args:
+        sweep: where the runs lie.
+        results: of finished points.
+        against: a variant; the first with results if left out.
+
+    Returns:
+        A row a variant, over the seeds that both have; nothing if there is no pair.
+    """
+    by_seed: dict[str, dict[int, Record]] = {}
+    for result in results:
+        by_seed.setdefault(result["variant"], {})[result["seed"]] = result
+    against = against or next(iter(by_seed), None)
+    if against is None or against not in by_seed or len(by_seed) < 2:
+        return ""
+    name, _ = score_of(results[0]["final"]) or ("score", 0.0)
+    lines = [
+        f"| less {against} | n seeds | {name} ± s.e. | 95 % interval, problems | p, problems |"
+        " problems better, worse |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for variant, own in by_seed.items():
+        seeds = [seed for seed in own if seed in by_seed[against]]
+        if variant == against or not seeds:
+            continue
+        pairs = [(own[s]["final"], by_seed[against][s]["final"]) for s in seeds]
+        scores = [(score_of(a), score_of(b)) for a, b in pairs]
+        known = [a[1] - b[1] for a, b in scores if a and b and a[0] == b[0] == name]
+        if not known:
+            continue
+        difference, error = mean_and_error(known)
+        cells = [variant, str(len(known)), f"{difference:+.3f}"]
+        cells[-1] += "" if error is None else f" ± {error:.3f}"
+        lines.append("| " + " | ".join([*cells, *_over_problems(sweep, variant, against, seeds)]))
+        lines[-1] += " |"
+    if len(lines) == 2:
+        return ""
+    num = len(lines) - 2
+    lines.append(f"\nPaired by seed and by problem; p is not corrected for {num} comparisons.")
+    return "\n".join(lines[:-1] if num == 1 else lines)
+
+
+def all_pairs(results: Sequence[Record]) -> str:
+    """Return the differences in final score of every two variants as Markdown, clearest first.
+
+    Each has its 95 % interval by Welch's t over seeds, and its p-value alone and after Holm's
+    correction for all of them. Variants of one seed are left out; nothing if fewer than two remain.
+    """
+    finals: dict[str, list[float]] = {}
+    for result in results:
+        score = score_of(result["final"])
+        if score is not None:
+            finals.setdefault(result["variant"], []).append(score[1])
+    several = [variant for variant, values in finals.items() if len(values) > 1]
+    pairs = [(a, b, welch_shift(finals[a], finals[b])) for a, b in combinations(several, 2)]
+    if not pairs:
+        return ""
+    corrected = holm([shift.p_value for *_, shift in pairs])
+    num_clear = sum(p_value < 0.05 for p_value in corrected)
+    lines = [
+        f"All pairs, over seeds: {num_clear} of {len(pairs)} clear after Holm's correction.",
+        "",
+        "| comparison | difference, 95 % interval | p | p, Holm |",
+        "|---|---:|---:|---:|",
+    ]
+    ranked = sorted(zip(pairs, corrected, strict=True), key=lambda found: found[0][2].p_value)
+    for (a, b, shift), p_value in ranked:
+        lines.append(
+            f"| {b} − {a} | {shift.mean:+.3f} ({shift.low:+.3f} to {shift.high:+.3f}) |"
+            f" {shift.p_value:.2g} | {p_value:.2g} |"
+        )
+    return "\n".join(lines)
+
+
+def _over_problems(sweep: Sweep, variant: str, against: str, seeds: Sequence[int]) -> list[str]:
+    found = over_problems(*([sweep.point(v, s).folder for s in seeds] for v in (variant, against)))
+    if found is None:
+        return ["–", "–", "–"]
+    return [
+        f"{found.low:+.3f} to {found.high:+.3f}",
+        f"{found.p_value:.2g}",
+        f"{found.better}, {found.worse} of {found.num_problems}",
+    ]
+
+
+def over_problems(runs: Sequence[Path], others: Sequence[Path]) -> Difference | None:
+    """Return the first runs less the others: each problem's share right, the mean over seeds.
+
+    None where a run kept no responses of its last evaluation, or of other problems than the rest.
+    """
+    try:
+        shares = [[shares_right(run) for run in side] for side in (runs, others)]
+    except ValueError:
+        return None
+    uids = sorted(shares[0][0])
+    if any(sorted(one) != uids for side in shares for one in side):
+        return None
+    a, b = ([mean([one[uid] for one in side]) for uid in uids] for side in shares)
+    return paired_difference(a, b)

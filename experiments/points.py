@@ -1,0 +1,167 @@
+"""The points of a sweep: a sweep file, read, and what each of its runs came to.
+
+A point lives in ``<output>/<variant>/seed-<seed>``. There, ``result.json`` says that it is
+finished, ``error.txt`` how it failed; both count only while its config (``point.yaml``) and what
+the files it names hold (``inputs.json``) stay the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.compose import Config, merge, move_run
+from experiments.fingerprint import is_of
+from r1lit import composition, jsonl
+
+KEYS = ("base", "grid", "seeds", "output")
+CONFIG = "point.yaml"
+RESULT = "result.json"
+ERROR = "error.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One run of a sweep: a variant under a seed, its folder, and its whole config."""
+
+    variant: str
+    seed: int
+    folder: Path
+    config: Config
+
+    @property
+    def state(self) -> str:
+        """``finished``, ``interrupted`` (to be resumed) or ``new``."""
+        if self.result() is not None:
+            return "finished"
+        same = is_of(self.folder, CONFIG, self.config)
+        return "interrupted" if same and any(self.folder.rglob("last.ckpt")) else "new"
+
+    def result(self) -> jsonl.Record | None:
+        """Return the result, if the point is finished under this very config and its inputs."""
+        path = self.folder / RESULT
+        result = json.loads(path.read_text()) if path.exists() else None
+        return result if result is not None and is_of(self.folder, CONFIG, self.config) else None
+
+    def error(self) -> str | None:
+        """Return how the point failed, in one line, if that was under this very config."""
+        path = self.folder / ERROR
+        if not path.exists() or not is_of(self.folder, CONFIG, self.config):
+            return None
+        return path.read_text().strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep file, read: the merged base and the variants as fragments over it."""
+
+    base: Config
+    variants: dict[str, list[Config]]
+    seeds: list[int]
+    output: Path
+
+    def point(self, variant: str, seed: int) -> Point:
+        """Return the point of a variant and a seed."""
+        config = self.base
+        for fragment in self.variants[variant]:
+            config = merge(config, fragment)
+        folder = self.output / variant / f"seed-{seed}"
+        config = move_run({**config, "seed_everything": seed}, folder)
+        return Point(variant=variant, seed=seed, folder=folder, config=config)
+
+    def points(self, seeds: Sequence[int] | None = None) -> list[Point]:
+        """Return all points, seed by seed: after the first seed, every variant has been seen."""
+        seeds = self.seeds if seeds is None else seeds
+        return [self.point(variant, seed) for seed in seeds for variant in self.variants]
+
+    def made(self) -> list[Point]:
+        """Return the points that have a folder, of the file's seeds and others, by variant."""
+        points = []
+        for variant in self.variants:
+            names = (folder.name for folder in (self.output / variant).glob("seed-*"))
+            seeds = sorted(int(n[5:]) for n in names if re.fullmatch(r"seed-\d+", n))
+            points += [self.point(variant, seed) for seed in seeds]
+        return points
+
+    def results(self) -> list[jsonl.Record]:
+        """Return the results of all points finished under this sweep file, variant by variant."""
+        found = (point.result() for point in self.made())
+        return [result for result in found if result is not None]
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Read a sweep file.
+
+    Raises:
+        ValueError: naming the key that is unknown, missing, empty or of the wrong kind.
+    """
+    content = composition.read(str(path))
+    for key in content:
+        if key not in KEYS:
+            raise ValueError(f"{path}: unknown key {key!r}; a sweep file has {', '.join(KEYS)}")
+    for key in KEYS:
+        if not content.get(key):
+            raise ValueError(f"{path}: {key} is empty or missing")
+    for key, kind in (("base", list), ("grid", dict), ("seeds", list), ("output", str)):
+        if not isinstance(content[key], kind):
+            wanted = {list: "a list", dict: "a mapping", str: "the path of a folder"}[kind]
+            raise ValueError(f"{path}: {key}: {content[key]!r} is not {wanted}")
+    base: Config = {}
+    for name in content["base"]:
+        try:
+            base = merge(base, composition.read(str(name)))
+        except ValueError as error:
+            raise ValueError(f"{path}: base: {error}; paths are from {Path.cwd()}") from error
+    seeds = content["seeds"]
+    if not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+        raise ValueError(f"{path}: seeds: {seeds} are not all integers from 0")
+    return Sweep(
+        base=base,
+        variants=_multiply(path, content["grid"]),
+        seeds=seeds,
+        output=Path(content["output"]),
+    )
+
+
+def _multiply(path: Path, grid: dict[str, dict[str, Config | None]]) -> dict[str, list[Config]]:
+    for axis, variants in grid.items():
+        if not variants or not isinstance(variants, dict):
+            raise ValueError(f"{path}: grid.{axis} is empty; it needs a variant: its keys by name")
+        for name in variants:
+            if not re.fullmatch(r"[\w.-]+", str(name)):
+                raise ValueError(
+                    f"{path}: grid.{axis}: {name!r} cannot name a folder: letters, digits, . - _"
+                )
+    return {
+        "+".join(str(name) for name, _ in choice): [fragment or {} for _, fragment in choice]
+        for choice in itertools.product(*(variants.items() for variants in grid.values()))
+    }
+
+
+def score_of(evaluation: jsonl.Record) -> tuple[str, float] | None:
+    """Return what an evaluation comes to: pass@1, a reward model's AUROC or accuracy, or a loss."""
+    report = evaluation.get("reward_model") or {}
+    for name, value in (
+        ("pass@1", evaluation.get("pass_at_1")),
+        ("AUROC", report.get("auroc")),
+        ("accuracy", report.get("accuracy")),
+        ("loss", evaluation.get("loss")),
+    ):
+        if value is not None:
+            return name, value
+    return None
+
+
+def best_of(evaluations: Sequence[jsonl.Record]) -> jsonl.Record:
+    """Return the evaluation of the best score, the earliest of equals: a loss is best when low."""
+
+    def height(evaluation: jsonl.Record) -> float:
+        name, value = score_of(evaluation) or ("", -math.inf)
+        return -value if name == "loss" else value
+
+    return max(evaluations, key=height)

@@ -1,0 +1,148 @@
+"""What a kind of device does in its own way: PyTorch's operations, unless a subclass replaces them.
+
+K predicted tokens   D hidden size   V vocabulary
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+
+class Backend:
+    """PyTorch's operations, for every device that has none of its own here.
+
+    An operation that returns None leaves the work to its caller. Nothing here changes the process
+    but ``running`` and ``decoding``, which put back what they change.
+    """
+
+    has_fast_bfloat16: bool = True
+    """Whether products in bfloat16 are faster than in float32."""
+
+    def causal_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, dropout: float
+    ) -> Tensor | None:
+        """Return attention to a row's own and earlier tokens, or None.
+
+        Args:
+            query: [rows, heads, tokens, size].
+            key: [rows, key-value heads, tokens, size].
+            value: likewise; its dtype is the result's.
+            scaling: of the scores.
+            dropout: of the weights.
+
+        Returns:
+            [rows, tokens, heads, size].
+        """
+        return None
+
+    def attends_end_to_end(self, query: Tensor, value: Tensor, dropout: float) -> bool:
+        """Return whether ``varlen_attention`` attends with such tensors, [..., tokens, size]."""
+        return False
+
+    def varlen_attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        start_R1: Tensor,
+        longest: int,
+        scaling: float,
+    ) -> Tensor:
+        """Return causal attention within rows that lie end to end, [tokens, heads, size].
+
+        Args:
+            query: [tokens, heads, size].
+            key: [tokens, key-value heads, size].
+            value: likewise.
+            start_R1: at which token each row begins, and the number of tokens; int32.
+            longest: tokens of the longest row.
+            scaling: of the scores.
+        """
+        raise NotImplementedError
+
+    def attends_to_caches(self, dtype: torch.dtype) -> bool:
+        """Return whether ``cached_attention`` attends to caches of this dtype."""
+        return False
+
+    def cached_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, caches: Sequence[Tensor], scaling: float
+    ) -> Tensor:
+        """Write the new token's key and value, and attend with its query.
+
+        Args:
+            query: [rows, heads, 1, size].
+            key: [rows, key-value heads, 1, size].
+            value: likewise.
+            caches: the first six of ``r1lit.policy.cached_attention.CachedLayer``.
+            scaling: of the scores.
+
+        Returns:
+            [rows, heads, 1, size].
+        """
+        raise NotImplementedError
+
+    def decoding_linear(
+        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype
+    ) -> nn.Module | None:
+        """Return a linear layer for a few rows at a time, or None.
+
+        It has the weights as they are now, and its products are of this dtype.
+        """
+        return None
+
+    def embed(self, embedding: nn.Module, ids: Tensor) -> Tensor | None:
+        """Return the looked-up ids, whose gradient is added in place; or None."""
+        return None
+
+    def adds_gradients_in_place(self, weight: Tensor) -> bool:
+        """Return whether the gradient of a weight, used now, shall be added where it is made."""
+        return False
+
+    def in_place_gradients(self, allowed: bool) -> AbstractContextManager[None]:
+        """Let large gradients be added to ``weight.grad`` where they are made, if that pays here.
+
+        Only for ``loss.backward()`` on one device: ``torch.autograd.grad`` would not be given them,
+        and hooks that wait for a gradient, as those of DDP, would not see them.
+        """
+        return nullcontext()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Exclude what exists at the start of a run from garbage collection."""
+        gc.collect()
+        gc.freeze()
+        try:
+            yield
+        finally:
+            gc.unfreeze()
+
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Leave Python's collector off: loops that make no cycles lose a tenth of time to it."""
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_on:
+                gc.enable()
+
+
+def gradient_of(weight_VD: Tensor) -> Tensor:
+    """Return ``weight.grad``, zeros if there was none."""
+    if weight_VD.grad is None:
+        weight_VD.grad = torch.zeros_like(weight_VD)
+    return weight_VD.grad
+
+
+def add_gradient(weight_VD: Tensor, grad_VD: Tensor) -> None:
+    """Add a gradient to ``weight.grad``, or make it that."""
+    if weight_VD.grad is None:
+        weight_VD.grad = grad_VD
+    else:
+        weight_VD.grad.add_(grad_VD)

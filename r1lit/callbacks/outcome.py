@@ -1,0 +1,87 @@
+"""The last lines of a run: where its results lie, and how to go on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch import Callback
+
+from r1lit.callbacks.iteration_checkpoint import IterationCheckpoint
+from r1lit.callbacks.stage import finished_iterations, order_callbacks, run_folder
+
+SHOWN = ("curves.png", "summary.json", "metrics.jsonl", "responses.jsonl", "policy", "reward_model")
+MORE = "more iterations: raise data.num_iterations and add --ckpt_path last"
+
+
+class Outcome(Callback):
+    """Says at the end of a fit, of Ctrl-C or of an error what the run folder holds.
+
+    The command line adds it to every run.
+    """
+
+    position = 3
+
+    def __init__(self) -> None:
+        self._began = self._trained = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Come last, when everything is written."""
+        order_callbacks(trainer)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """From now on there may be results."""
+        self._began = True
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Count the evaluation before the first iteration as begun."""
+        self._began = True
+
+    def on_train_batch_start(self, *arguments: Any) -> None:
+        """Note that there was something to train."""
+        self._trained = True
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Say where the results lie."""
+        finished = finished_iterations(trainer, pl_module)
+        said = f"Finished after {finished} iterations"
+        if not self._trained:
+            said = f"Nothing to train, {finished} iterations were made before"
+        self._say(trainer, said, MORE)
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Say what is saved, if training had begun."""
+        if not self._began or trainer.state.fn != "fit":
+            return
+        finished = finished_iterations(trainer, pl_module)
+        how = "Interrupted" if isinstance(exception, KeyboardInterrupt) else "Stopped by an error"
+        last = last_checkpoint(trainer)
+        if last is None:
+            go_on = "no checkpoint was saved: the same command begins again"
+        else:
+            go_on = "go on from its last checkpoint: the same command with --ckpt_path last"
+        self._say(trainer, f"{how} after {finished} iterations", go_on)
+
+    def _say(self, trainer: pl.Trainer, said: str, go_on: str) -> None:
+        folder = run_folder(trainer)
+        if not trainer.is_global_zero or folder is None or getattr(trainer, "fast_dev_run", False):
+            return
+        names = [name for name in SHOWN if (folder / name).exists()]
+        print(f"{said}: {folder}", file=sys.stderr)
+        if names:
+            print(f"  {', '.join(names)}", file=sys.stderr)
+        print(f"  {go_on}", file=sys.stderr, flush=True)
+
+
+def last_checkpoint(trainer: pl.Trainer) -> Path | None:
+    """Return the newest checkpoint of a run, None if there is none."""
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    for callback in callbacks:
+        path = callback.last_path(trainer) if isinstance(callback, IterationCheckpoint) else None
+        if path is not None and path.exists():
+            return path
+    return None

@@ -1,0 +1,170 @@
+"""One command of the command line, run by LightningCLI."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentError
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from r1lit.callbacks.outcome import Outcome
+from r1lit.callbacks.run_config import RunConfig
+from r1lit.callbacks.scalars import log_main_scalars
+from r1lit.devices import backend
+from r1lit.explain import explain
+
+QUIET = (
+    ".*args parameter is intended to run from within Python.*",  # tests and notebooks do
+    ".*does not have many workers.*",  # our loaders have none
+    r".*module\(s\) in eval mode at the start of training.*",  # the reference is meant to be
+    ".*isinstance.treespec, LeafSpec.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+)
+"""Warnings that are about Lightning or its libraries and mean nothing in these runs."""
+
+CHATTY = (
+    "lightning.pytorch.utilities.rank_zero",
+    "lightning.pytorch.trainer.connectors.checkpoint_connector",
+)
+"""Loggers that advertise, or repeat themselves at every evaluation."""
+
+
+SAID_BETTER = (
+    "TPU available",
+    "`Trainer.fit` stopped",
+    "`Trainer(val_check_interval",
+    "`weights_only` was not set",
+    "Restoring states from",
+)
+"""Beginnings of what Lightning says and r1lit says in its own words, or nobody needs."""
+
+
+class R1CLI(LightningCLI):
+    """LightningCLI whose one seed, ``seed_everything``, is the seed of model and data too.
+
+    On a CPU without instructions for bfloat16, where its products are many times slower than
+    those of float32, ``precision: bf16-mixed`` becomes ``32-true``, unless ``slow_bf16`` is set.
+    """
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Link the seeds, name the run folder, and let precision be insisted on."""
+        parser.link_arguments("seed_everything", "model.init_args.seed")
+        parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.add_argument(
+            "--run",
+            type=str | None,
+            default=None,
+            help="The run folder: checkpoints, policy, numbers, responses and logs go there.",
+        )
+        parser.add_argument(
+            "--slow_bf16",
+            type=bool,
+            default=False,
+            help="Keep precision bf16-mixed on a CPU that has no instructions for bfloat16.",
+        )
+        parser.add_argument(
+            "--resume_changed",
+            type=bool,
+            default=False,
+            help="Go on from a checkpoint although model or data are configured otherwise now.",
+        )
+        parser.add_argument(
+            "--log_all",
+            type=bool,
+            default=False,
+            help="Give loggers every number, not only the 25 or so that a run is watched by.",
+        )
+
+    def before_instantiate_classes(self) -> None:
+        """Refuse a checkpoint by URL, and choose the precision that this machine is fast in."""
+        config = self.config[self.subcommand]
+        if "://" in str(config.ckpt_path):
+            raise ValueError(
+                f"ckpt_path: {config.ckpt_path!r} is a URL; a checkpoint can run code, so it must"
+                " be a file on this machine"
+            )
+        path = config.ckpt_path
+        if path not in (None, "last", "best", "hpc") and not Path(path).exists():
+            raise ValueError(
+                f"ckpt_path: {path!r} does not exist; last is the newest one in the run folder"
+            )
+        trainer = config.trainer
+        fast = backend(torch.device("cpu")).has_fast_bfloat16
+        if config.slow_bf16 or trainer.precision != "bf16-mixed" or fast:
+            return
+        if trainer.accelerator == "cpu" or (
+            trainer.accelerator == "auto" and not torch.accelerator.is_available()
+        ):
+            trainer.precision = "32-true"
+            rank_zero_warn(
+                "precision: 32-true instead of bf16-mixed, since this CPU has no instructions for"
+                " bfloat16 (--slow_bf16 true keeps it)"
+            )
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Run it; an error of the disk that names no file, as a logger's, gets the run's folder."""
+        try:
+            super()._run_subcommand(subcommand)
+        except OSError as error:
+            if error.filename is None and error.errno is not None:
+                error.filename = str(self.config[subcommand].run or self.trainer.default_root_dir)
+            raise
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Make the trainer; without a logger in the YAML, TensorBoard's is in the run folder."""
+        config = self.config[self.subcommand]
+        if config.run and config.trainer.logger in (None, True):
+            kwargs["logger"] = TensorBoardLogger(
+                config.run, name="", version="", default_hp_metric=False
+            )
+        trainer = super().instantiate_trainer(**kwargs)
+        for logger in [] if config.log_all else trainer.loggers:
+            log_main_scalars(logger)
+        return trainer
+
+
+def run_command(args: Sequence[str]) -> R1CLI:
+    """Run one command whose configurations are composed.
+
+    Raises:
+        ValueError: naming key, value and what would be right, on bad input.
+    """
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message)
+    for name in CHATTY:
+        logger = logging.getLogger(name)
+        if _says_something not in logger.filters:
+            logger.addFilter(_says_something)
+    try:
+        return R1CLI(
+            LightningModule,
+            LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            save_config_callback=RunConfig,
+            trainer_defaults={"callbacks": Outcome()},
+            parser_kwargs={"exit_on_error": False},
+            args=list(args),
+        )
+    except (ArgumentError, MisconfigurationException, TypeError, ValueError) as error:
+        said = explain(str(error), signature(Trainer).parameters)
+        if said == str(error) and isinstance(error, TypeError | ValueError):
+            raise
+        raise ValueError(said) from error
+
+
+def _says_something(record: logging.LogRecord) -> bool:
+    text = record.getMessage().strip()
+    return "Tip:" not in text and not text.startswith(SAID_BETTER)

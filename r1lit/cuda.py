@@ -1,0 +1,70 @@
+"""What ``r1lit.devices`` registers for CUDA: attention over rows end to end, without padding.
+
+Never run yet: see docs/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from torch import Tensor
+
+from r1lit.backend import Backend
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # before PyTorch 2.10
+    varlen_attn = None  # type: ignore[assignment]
+
+LARGEST_HEAD = 256  # of FlashAttention 2's kernels
+HAS_VARLEN = varlen_attn is not None and {"window_size", "enable_gqa"} <= set(
+    inspect.signature(varlen_attn).parameters
+)
+
+
+class CUDA(Backend):
+    """FlashAttention's varlen kernels, as PyTorch brings them, from compute capability 8.0 on."""
+
+    @property
+    def has_fast_bfloat16(self) -> bool:  # type: ignore[override]
+        """Whether the device has bfloat16 products in hardware."""
+        return torch.cuda.get_device_capability() >= (8, 0)
+
+    def attends_end_to_end(self, query: Tensor, value: Tensor, dropout: float) -> bool:
+        """Return whether the kernels take these: 16 bits, heads of one size, no dropout."""
+        size = query.shape[-1]
+        return (
+            HAS_VARLEN
+            and value.dtype in (torch.bfloat16, torch.float16)
+            and size == value.shape[-1]
+            and size % 8 == 0
+            and size <= LARGEST_HEAD
+            and not dropout
+            and torch.cuda.get_device_capability(query.device) >= (8, 0)
+        )
+
+    def varlen_attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        start_R1: Tensor,
+        longest: int,
+        scaling: float,
+    ) -> Tensor:
+        """Attend; a key-value head serves its group of query heads."""
+        output = varlen_attn(
+            query,
+            key,
+            value,
+            start_R1,
+            start_R1,
+            longest,
+            longest,
+            scale=scaling,
+            window_size=(-1, 0),
+            enable_gqa=True,
+        )
+        assert isinstance(output, Tensor)
+        return output

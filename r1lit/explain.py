@@ -1,0 +1,206 @@
+"""The parser's report of a mistake as one line: the key, its value, and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+PACKAGES = (
+    "modules",
+    "data",
+    "objectives",
+    "rewards",
+    "callbacks",
+    "verifiers",
+    "rollout",
+    "policy",
+    "curation",
+    "worlds",
+)
+SECTIONS = ("model", "data", "trainer", "run", "seed_everything", "ckpt_path")
+LIGHTNING = {
+    r"accumulate_grad_batches=(\d+)": r"trainer.accumulate_grad_batches: \1 is not 1; the model's"
+    " micro_batch_tokens bounds what a backward pass holds, its train_batch_size is an update",
+    r"gradient_clip_val=([\d.e-]+)": r"trainer.gradient_clip_val: \1 is not null; the model's"
+    " max_grad_norm clips gradients",
+    r"accelerator name: `accelerator='(.*?)'`. Available names are: (.*)\.": r"trainer.accelerator:"
+    r" '\1' is not one of \2",
+    r"No supported gpu backend found": "trainer.accelerator: 'gpu' is not on this machine; auto"
+    " takes what there is, cpu the processor",
+    r"`(\w+)Accelerator` can not run on your system": r"trainer.accelerator: there is no \1 device"
+    " on this machine; auto takes what there is, cpu the processor",
+    r"strategy name: `strategy='(.*?)'`": r"trainer.strategy: '\1' is not one of auto, ddp and"
+    " Lightning's other names",
+    r"`devices` selected with `(\w+)Accelerator` should be (.*)": r"trainer.devices: for \1 it"
+    r" should be \2",
+    r"`val_check_interval` \((\d+)\) must be less than or equal to the number of the training"
+    r" batches \((\d+)\)": r"trainer.val_check_interval: \1 is more than the \2 iterations of an"
+    r" epoch; at most \2, or limit_val_batches: 0 for no validation",
+    r"Invalid learning rate: (\S+)": r"optimizer.lr: \1 is not 0 or above",
+    r"No `training_step\(\)` method": "model: this class does not train; EvaluationModule is for"
+    " test and predict",
+    r"required: \S*(?:model|data)": "model, data: not given; name a configuration, as"
+    " -c configs/mini/r1_zero.yaml",
+    r"invalid choice: '(.*?)'.*'fit'": r"'\1' is no command; there are fit, validate, test and"
+    " predict",
+    r"\"subcommand\" to be one of": "no command is given; there are fit, validate, test and"
+    " predict, each with --help",
+}
+"""What Lightning and the parser say of all keys -> what is right here."""
+
+_QUOTED = r"['\"](.*?)['\"]"
+_KEY = re.compile(rf"Parser key {_QUOTED}:")
+_CLASS = re.compile(rf"Problem with given class_path {_QUOTED}:")
+_NOISE = re.compile(
+    r"Does not validate|Subtypes:|Errors:|Given value type|.*does not correspond to a subclass"
+    r"|class_path: .*(?:cannot be imported: No module|init_args do not fit)"
+)
+_LITERAL = re.compile(r"typing\.Literal\[(.*?)\]")
+
+
+class _Fault(NamedTuple):
+    """One complaint of the report: where, about an argument of which class, in which words."""
+
+    key: str
+    class_path: str
+    text: str
+
+
+def explain(message: str, trainer_keys: Iterable[str] = ()) -> str:
+    r"""Return one line for a report of jsonargparse, which is nested and lists every alternative.
+
+    ``trainer_keys`` are what a misspelt key of the trainer is compared with.
+
+    >>> explain('Parser key "model":\n  Expected a <class \'int\'>. Got value: many')
+    "model: 'many' is not an int"
+    """
+    for pattern, words in LIGHTNING.items():
+        if match := re.search(pattern, message):
+            return match.expand(words)
+    faults, value = _faults(message)
+    for fault in faults:
+        said = _about_name(fault, trainer_keys)
+        if said is not None:
+            return said
+    free = [fault for fault in faults if not fault.text.startswith("Expected ")]
+    if free:
+        said = " ".join(dict.fromkeys(" ".join(fault.text.split()) for fault in free))
+        return said if ":" in said or not free[0].key else f"{free[0].key}: {said}"
+    wanted = _wanted(fault.text for fault in faults)
+    last = faults[-1] if faults else _Fault("", "", message)
+    if wanted and value is not None:
+        return f"{last.key}: {value!r} is not {wanted}"
+    unknown = next((m for f in faults if (m := re.search(r"path string: (.*)", f.text))), None)
+    if unknown:
+        return f"{last.key or '--help'}: {unknown[1]!r} names no class{hint(unknown[1], names())}"
+    return " ".join(message.split())
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean …?" with the known name closest to ``name``, or the known ones.
+
+    >>> hint("max_epoch", ["max_epochs", "min_steps"]), hint("x", ["max_epochs", "min_steps"])
+    ('; did you mean max_epochs?', '; there are max_epochs, min_steps')
+    """
+    candidates = list(known)
+    if not candidates:
+        return ""
+    close = difflib.get_close_matches(name, candidates, n=1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; there are {', '.join(candidates)}" if len(candidates) <= 12 else ""
+
+
+def names() -> dict[str, str]:
+    """Return the public classes of r1lit: name -> class path."""
+    found: dict[str, str] = {}
+    for package in PACKAGES:
+        module = importlib.import_module(f"r1lit.{package}")
+        found |= {name: f"r1lit.{package}.{name}" for name in module.__all__ if name[0].isupper()}
+    return found
+
+
+def _faults(message: str) -> tuple[list[_Fault], str | None]:
+    """Return the complaints of a report, and the value given at the innermost key."""
+    keys: list[tuple[int, str]] = []
+    faults: list[_Fault] = []
+    class_path, value, value_depth = "", None, -1
+    # a key that stands within a sentence begins a level of its own
+    for line in re.sub(r"(\n *)(.*\S) Parser key", r"\1\2\1  Parser key", message).splitlines():
+        text = line.strip().removeprefix("- ").removeprefix("Not of type PlainReward: ")
+        depth = len(line) - len(line.lstrip())
+        if match := _KEY.match(text):
+            keys = [*((d, key) for d, key in keys if d < depth), (depth, match[1])]
+        elif match := _CLASS.match(text):
+            class_path = match[1]
+        elif text.startswith("Given value: "):
+            if depth > value_depth and "NestedArg(" not in text:
+                value, value_depth = text[len("Given value: ") :].split(". Got value")[0], depth
+        elif text and not _NOISE.match(text) and "expects a function or a callable" not in text:
+            if match := re.search(r"Got value: (.*)", text):
+                value, value_depth = match[1], depth
+            path = ".".join(key for at, key in keys if at < depth)
+            faults.append(_Fault(path, class_path, text))
+        elif "has no attribute" in text:
+            path = ".".join(key for at, key in keys if at < depth)
+            faults.append(_Fault(path, class_path, text.split(". Got value")[0]))
+    depth_of = max((len(fault.key) for fault in faults), default=0)
+    return [f for f in faults if len(f.key) == depth_of or _about_name(f)], value
+
+
+def _about_name(fault: _Fault, trainer_keys: Iterable[str] = ()) -> str | None:
+    """Return what is said about a key, a class or a module that is not there."""
+    key = fault.key
+    if match := re.search(rf"Option {_QUOTED} is not accepted", fault.text):
+        if not fault.class_path:
+            return _unknown(match[1], trainer_keys)
+        known = [*inspect.signature(_imported(fault.class_path)).parameters]
+        owner = fault.class_path.split(".")[-1]
+        return f"{key}.{match[1]}: {owner} has no such key{hint(match[1], known)}"
+    if match := re.search(rf"Group {_QUOTED} does not accept option {_QUOTED}", fault.text):
+        return f"{key}.{match[1]}.{match[2]}: there is no such key"
+    if match := re.search(rf"does not accept option {_QUOTED}", fault.text):
+        return _unknown(match[1], trainer_keys)
+    if match := re.search(r"unrecognized arguments: --([\w.+]+)", fault.text):
+        return _unknown(match[1], trainer_keys)
+    # without a key it is what r1lit says itself, and names one
+    match = re.search(rf"module {_QUOTED} has no attribute {_QUOTED}", fault.text)
+    if key and match:
+        known = getattr(importlib.import_module(match[1]), "__all__", [])
+        return f"{key}: {match[1]}.{match[2]} does not exist{hint(match[2], known)}"
+    if match := re.search(rf"No module named {_QUOTED}", fault.text):
+        return (
+            f"{key}: {fault.class_path or match[1]!r} cannot be imported, there is no module"
+            f" {match[1]!r}; its folder must be on PYTHONPATH (PYTHONPATH=. for this one)"
+        )
+    return None
+
+
+def _unknown(key: str, trainer_keys: Iterable[str]) -> str:
+    section, _, name = key.partition(".")
+    if section == "trainer" and name:
+        return f"{key}: the trainer has no such key{hint(name, trainer_keys)}"
+    return f"{key}: there is no such key{hint(section, SECTIONS if trainer_keys else ())}"
+
+
+def _wanted(texts: Iterable[str]) -> str:
+    """Return what would be right, of the alternatives listed."""
+    kinds: list[str] = []
+    for text in texts:
+        if literal := _LITERAL.search(text):
+            kinds += [part.strip().strip("'") for part in literal[1].split(",")]
+        elif match := re.search(r"Expected a <class '(?:[\w.]*\.)?(\w+)'>", text):
+            name = match[1]
+            kinds.append({"NoneType": "null", "Sequence": "a list", "list": "a list"}.get(
+                name, f"an {name}" if name[0] in "aeiou" else f"a {name}"))  # fmt: skip
+    kinds = list(dict.fromkeys(kinds))
+    return " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
+
+
+def _imported(class_path: str) -> Any:
+    module, _, name = class_path.rpartition(".")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,38 @@
+"""The process that a run is in: set up for its device, and put back when the run ends."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from r1lit.devices import backend
+
+
+class ProcessSettings(Callback):
+    """Enters ``Backend.running`` of the run's device; leaves it when the run ends or fails.
+
+    Modules bring it with them (``configure_callbacks``), so that it is there without the command
+    line too. A callback, since a module is not told of failures.
+    """
+
+    def __init__(self) -> None:
+        self._entered = ExitStack()
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Set the process up."""
+        self._entered.enter_context(backend(trainer.strategy.root_device).running())
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Put it back."""
+        self._entered.close()
+
+    def on_exception(self, *_: Any) -> None:
+        """Put it back after a failure or an interruption too."""
+        self._entered.close()
+
+
+def process_settings(module: LightningModule) -> list[ProcessSettings]:
+    """Return the callback, as a module's ``configure_callbacks``."""
+    return [ProcessSettings()]

@@ -1,0 +1,36 @@
+"""A learning rate that falls over a run, however long the data make it."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+
+class CosineOverRun(LRScheduler):
+    """Half a cosine from the optimiser's rate at the first update to a share of it at the end.
+
+    Where it ends follows from the run: a module sets ``num_updates`` to the iterations that the
+    data make, times ``max_epochs`` and the updates of an iteration. R1's supervised stages and
+    distillations fall to a tenth (Nature 645:633).
+
+    Args:
+        optimizer: whose rates it sets.
+        final_share: of the first rate, behind the last update.
+    """
+
+    def __init__(self, optimizer: Optimizer, final_share: float = 0.1) -> None:
+        if not 0 <= final_share <= 1:
+            raise ValueError(f"final_share: {final_share} is not between 0 and 1")
+        self.final_share = final_share
+        self.num_updates = 1
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | Tensor]:
+        """Return the next update's rates."""
+        progress = min(self.last_epoch / self.num_updates, 1.0)
+        share = (1 + math.cos(math.pi * progress)) / 2
+        share = self.final_share + (1 - self.final_share) * share
+        return [rate * share for rate in self.base_lrs]

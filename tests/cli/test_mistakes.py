@@ -1,0 +1,235 @@
+# ruff: noqa: E501 - a mistake a line
+"""Sixty and more mistakes: each ends in one line and status 2, and the line says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from tiny import data, grpo_config, merge, model
+from tiny_evaluation import evaluation_config
+
+from r1lit import console
+from r1lit.batches import Problem, Response, Verdict
+from r1lit.cli import main
+from r1lit.rewards import RewardFunction
+from r1lit.verifiers import Verifier
+
+LIGHTNING = "lightning.pytorch."
+BARE: dict[str, Any] = {
+    "trainer": {"callbacks": [], "logger": False, "limit_val_batches": 0, "val_check_interval": 1,
+                "enable_checkpointing": False, "enable_progress_bar": False},
+    "data": {"init_args": {"num_iterations": 1}},
+}  # fmt: skip
+
+
+SFT = {"class_path": "r1lit.modules.SFTModule"}
+
+
+class Broken(RewardFunction):
+    """Divides by the number of digits, of which there may be none."""
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        return [1 / sum(c == "☃" for c in r.text) for r in responses]
+
+
+class TooFew(RewardFunction):
+    """Forgets a response."""
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        return [1.0] * (len(responses) - 1)
+
+
+class BrokenVerifier(Verifier):
+    """Looks a key up that problems do not have."""
+
+    needs_answer = False
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        raise KeyError("solution")
+
+
+class Silent(Verifier):
+    """Never comes to a verdict, as a judge whose server answers nonsense."""
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        return Verdict(value=0.0, status="error", canonical=None, reason="no verdict in the reply")
+
+
+def trainer(**named: Any) -> dict[str, Any]:
+    return {"trainer": named}
+
+
+def callback(name: str, **init_args: Any) -> dict[str, Any]:
+    return trainer(callbacks=[{"class_path": f"r1lit.callbacks.{name}", "init_args": init_args}])
+
+
+def table(**init_args: Any) -> dict[str, Any]:
+    return data(train=[{"class_path": "r1lit.data.TableProblems", "init_args": init_args}])
+
+
+def objective(name: str, **init_args: Any) -> dict[str, Any]:
+    return model(objective={"class_path": f"r1lit.objectives.{name}", "init_args": init_args})
+
+
+def reward(name: str, **init_args: Any) -> dict[str, Any]:
+    return model(rewards=[{"class_path": name, "init_args": init_args}])
+
+
+class Mistake(NamedTuple):
+    """What is wrong, and the words that the one line must have: key, value, what is right."""
+
+    change: dict[str, Any]
+    words: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    base: str = "fit"
+
+
+def said(*args: str, words: tuple[str, ...], base: str = "fit") -> Mistake:
+    return Mistake({}, words, args, base)
+
+
+MISTAKES: dict[str, Mistake] = {
+    "no model": said("fit", words=("model", "-c configs/"), base="none"),
+    "no command": said("train", "-c", "x.yaml", words=("'train' is no command", "fit", "predict"), base="none"),
+    "no such file": said("fit", "-c", "no.yaml", words=("config", "no.yaml", "No such file"), base="none"),
+    "not yaml": said("fit", "-c", "a: [1\n", words=("config", "is not YAML", "line"), base="none"),
+    "a list of keys": said("fit", "-c", "- 1\n", words=("config", "list", "keys"), base="none"),
+    "unknown key": said("--model.rate", "1", words=("model.rate", "GRPOModule", "did you mean")),
+    "unknown top key": said("--models.policy", "x", words=("models.policy", "model")),
+    "unknown key in yaml": Mistake(model(train_batch_sizes=8), ("model.train_batch_sizes", "train_batch_size?")),
+    "unknown section in yaml": Mistake({"trainr": {"x": 1}}, ("trainr", "trainer")),
+    "unknown trainer key": Mistake(trainer(max_epoch=1), ("trainer.max_epoch", "max_epochs")),
+    "unknown model class": Mistake({"model": {"class_path": "r1lit.modules.GRPO"}}, ("model", "r1lit.modules.GRPO", "GRPOModule")),
+    "unknown short name": said("--model.objective", "DAPOO", words=("objective", "DAPOO", "DAPO")),
+    "unknown objective": Mistake(objective("GRPOO"), ("objective", "GRPOO", "GRPO")),
+    "unknown module": Mistake(reward("my_reward.Brevity"), ("rewards", "my_reward", "PYTHONPATH")),
+    "unknown optimizer": Mistake(model(optimizer={"class_path": "torch.optim.AdamX"}), ("model.optimizer", "AdamX", "Adam?")),
+    "text for a number": said("--model.train_batch_size", "many", words=("train_batch_size", "many", "int")),
+    "text for a rate": said("--model.optimizer.lr", "fast", words=("lr", "fast", "float")),
+    "negative rate": said("--model.optimizer.lr=-1", words=("optimizer.lr", "-1", "0 or above")),
+    "no iterations": Mistake(data(num_iterations=0), ("data.num_iterations", "0", "at least 1")),
+    "group of one": Mistake(data(rollout={"group_size": 1}), ("group_size", "1", "2")),
+    "no prompts": Mistake(data(rollout={"prompts_per_iteration": 0}), ("prompts_per_iteration", "0", "1")),
+    "batch that does not divide": Mistake(model(train_batch_size=6), ("train_batch_size", "6", "16 rows")),
+    "no micro-batch": Mistake(model(micro_batch_tokens=0), ("micro_batch_tokens", "0", "at least 1")),
+    "negative norm": Mistake(model(max_grad_norm=-1), ("max_grad_norm", "-1", "0 switches clipping off")),
+    "accumulated batches": Mistake(trainer(accumulate_grad_batches=2), ("trainer.accumulate_grad_batches", "2", "micro_batch_tokens")),
+    "text for iterations": said("--trainer.max_epochs", "abc", words=("trainer.max_epochs", "abc", "int")),
+    "unknown key of a group": Mistake(data(rollout={"group_sizes": 4}), ("data.rollout.group_sizes", "no such key")),
+    "clipped by the trainer": Mistake(trainer(gradient_clip_val=1.0), ("trainer.gradient_clip_val", "1.0", "max_grad_norm")),
+    "unknown accelerator": Mistake(trainer(accelerator="tpuu"), ("trainer.accelerator", "tpuu", "cpu")),
+    "missing gpu": Mistake(trainer(accelerator="cuda"), ("trainer.accelerator", "CUDA", "cpu")),
+    "devices in words": said("--trainer.devices", "two", words=("trainer.devices", "CPU", "int")),
+    "unknown precision": Mistake(trainer(precision="fp8"), ("trainer.precision", "fp8", "bf16-mixed")),
+    "unusable precision": Mistake(trainer(precision="bf16-true"), ("precision", "bf16-true", "bf16-mixed")),
+    "unknown strategy": Mistake(trainer(strategy="ddpp"), ("trainer.strategy", "ddpp", "ddp")),
+    "rare evaluation": Mistake(trainer(val_check_interval=5, limit_val_batches=1), ("trainer.val_check_interval", "5", "1")),
+    "unknown logger": Mistake(trainer(logger={"class_path": LIGHTNING + "loggers.TensorLogger"}), ("trainer.logger", "TensorLogger", "TensorBoardLogger")),
+    "unknown callback": Mistake(callback("CurveWriters"), ("trainer.callbacks", "CurveWriters", "CurveWriter")),
+    "never a checkpoint": Mistake(callback("IterationCheckpoint", every_n_iterations=0), ("every_n_iterations", "0", "at least 1")),
+    "checkpoints that do not fit": Mistake(callback("IterationCheckpoint", every_n_iterations=2, keep_every_n_iterations=3), ("keep_every_n_iterations", "3", "multiple")),
+    "no cons": Mistake(callback("CurveWriter", cons_k=0), ("cons_k", "0", "at least 1")),
+    "two folders": said("--run", "a", "--trainer.default_root_dir", "b", words=("run", "a", "b", "one folder")),
+    "checkpoint that is not there": said("--ckpt_path", "no.ckpt", words=("ckpt_path", "no.ckpt")),
+    "checkpoint by url": said("--ckpt_path", "https://x.org/a.ckpt", words=("ckpt_path", "https://x.org/a.ckpt", "file")),
+    "unknown template": Mistake(data(prompts={"template": "chatt"}), ("template", "chatt", "'chat'", "r1_zero", "{question}")),
+    "wording without question": Mistake(data(prompts={"wording": "Say it."}), ("wording", "Say it.", "{question}")),
+        "long prompts": Mistake(data(prompts={"max_tokens": 20}), ("data.prompts.max_tokens", "20")),
+    "negative temperature": Mistake(model(sampling={"temperature": -1.0}), ("temperature", "-1.0", "0 is greedy")),
+    "top_p above 1": Mistake(model(sampling={"top_p": 2.0}), ("top_p", "2.0", "at most 1")),
+    "no tokens": Mistake(model(sampling={"max_tokens": 0}), ("max_tokens", "0", "at least 1")),
+    "too many tokens": Mistake(model(sampling={"max_tokens": 400}), ("max_tokens", "400", "256")),
+    "empty stop": Mistake(model(sampling={"stop": [""]}), ("stop", "non-empty")),
+    "negative clip": Mistake(objective("GRPO", epsilon=-0.1), ("epsilon", "-0.1", "0 or above")),
+    "negative penalty": Mistake(objective("GRPO", beta=-0.1), ("beta", "-0.1")),
+    "no policy": Mistake(model(policy="./nope"), ("policy", "./nope", "does not exist")),
+    "misspelt policy folder": Mistake(model(policy="runs/polcy"), ("policy", "runs/polcy", "does not exist")),
+    "policy that is a file": Mistake(model(policy="{table}"), ("policy", "sums.jsonl", "does not exist")),
+    "folder without a model": Mistake(model(policy="{folder}"), ("policy", "config.json")),
+    "policy by url": Mistake(model(policy="https://x.org/m"), ("policy", "https://x.org/m", "owner/model")),
+    "unknown dtype": Mistake(model(dtype="float23"), ("dtype", "float23", "float32 or bfloat16")),
+    "unknown attention": Mistake(model(attention="flashh"), ("attention", "flashh", "eager")),
+    "no rewards": Mistake(model(rewards=[]), ("rewards", "at least one")),
+    "rewards of one name": Mistake(model(rewards=[{"class_path": "r1lit.rewards.Accuracy"}] * 2), ("rewards", "accuracy", "two")),
+    "weight without end": Mistake(reward("r1lit.rewards.Accuracy", weight=float("inf")), ("weight", "inf", "accuracy")),
+    "a reward's unknown key": Mistake(reward("r1lit.rewards.Accuracy", wight=1.0), ("rewards.wight", "weight?")),
+    "a reward that crashes": Mistake(reward("cli.test_mistakes.Broken"), ("reward function 'broken'", "ZeroDivisionError", "test_mistakes.py")),
+    "a reward too few": Mistake(reward("cli.test_mistakes.TooFew"), ("too_few", "15 rewards", "16 responses")),
+    "a verifier that crashes": Mistake(model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {"countdown": {"class_path": "cli.test_mistakes.BrokenVerifier"}, "math": {"class_path": "cli.test_mistakes.BrokenVerifier"}}}}), ("verifier 'countdown'", "KeyError", "solution", "test_mistakes.py")),
+    "a judge that never decides": Mistake(merge(table(path="{table}", verifier="judge"), model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {"judge": {"class_path": "cli.test_mistakes.Silent"}}}})) , ("data.train", "verifier 'judge' decided about none", "no verdict in the reply")),
+    "no problems": Mistake(data(train=None), ("data.train", "data.documents")),
+    "problems that are held out": Mistake(data(train=[{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"split": "held_out", "num_problems": 3}}]), ("data.validation", "countdown", "allow_overlap: true")),
+    "no table": Mistake(table(path="no.jsonl"), ("path", "no.jsonl", "no file")),
+    "table of another kind": Mistake(table(path="table.xlsx"), ("path", "table.xlsx", ".jsonl")),
+    "column that is not there": Mistake(table(path="{table}", question="problem"), ("question", "problem", "answer")),
+    "broken line": Mistake(table(path="{broken}"), ("path", "broken.jsonl", "line 2")),
+    "empty table": Mistake(table(path="{empty}"), ("path", "empty.jsonl", "0 rows")),
+    "unknown verifier": Mistake(table(path="{table}", verifier="maths"), ("verifier", "maths", "math")),
+    "pattern that is none": Mistake(table(path="{table}", answer_pattern="("), ("answer_pattern", "(")),
+    "pattern that finds nothing": Mistake(table(path="{table}", answer_pattern="####(.*)"), ("answer_pattern", "####")),
+    "problems for supervised training": Mistake(data(validation=None), ("SFTModule", "data.documents"), base="sft"),
+    "documents for reinforcement learning": Mistake(data(train=None, validation=None, documents=[{"class_path": "r1lit.data.TableDocuments", "init_args": {"path": "{table}", "prompt": "question", "response": "answer"}}]), ("GRPOModule", "data.train", "SFTModule")),
+    "old key": Mistake(model(rows_per_update=8), ("model.rows_per_update", "model.train_batch_size")),
+    "refresh without reference": Mistake(callback("ReferenceRefresh", every_n_iterations=0), ("every_n_iterations", "0", "at least 1")),
+    "test without problems": Mistake(data(test=None), ("test", "data.test", "null"), base="test"),
+    "fit of an evaluation": said(words=("model", "EvaluationModule", "test and predict"), base="test as fit"),
+    "test of a training module": said(words=("data.test",), base="fit as test"),
+    "no samples": Mistake(data(evaluation={"num_samples": 0}), ("num_samples", "0"), base="test"),
+    "unknown meta": Mistake(model(by=["levl"]), ("by", "levl", "meta"), base="test"),
+    "validate without problems": Mistake(data(validation=None), ("validate", "data.validation"), base="fit as validate"),
+    "a key of another engine": Mistake(model(engine={"class_path": "r1lit.rollout.ServerEngine", "init_args": {"max_rows": None}}), ("engine.max_rows", "ServerEngine", "max_retries"), base="test"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def command(tmp_path: Path, policy: Path):
+    """Write what a mistake is made in; return its command line."""
+    row = json.dumps({"question": "What is 1 + 1?", "answer": "2"}) + "\n"
+    paths = {name: tmp_path / f"{name}.jsonl" for name in ("table", "broken", "empty")}
+    paths["table"] = tmp_path / "sums.jsonl"
+    paths["table"].write_text(row * 4)
+    paths["broken"].write_text(row + "{question:\n")
+    paths["empty"].write_text("")
+    paths["folder"] = tmp_path
+    (tmp_path / "runs").mkdir()
+
+    def make(mistake: Mistake) -> list[str]:
+        text = yaml.safe_dump(mistake.change)
+        for name, path in paths.items():
+            text = text.replace("{" + name + "}", str(path))
+        change = yaml.safe_load(text)
+        if mistake.base == "none":
+            return list(mistake.args)
+        start, _, command = mistake.base.partition(" as ")
+        if start == "test":
+            config = evaluation_config(tmp_path, policy, change)
+        elif start == "sft":
+            config = grpo_config(tmp_path / "run", policy, merge(BARE, change))
+            whole = yaml.safe_load(config.read_text())
+            whole["model"] = {**SFT, "init_args": {"policy": str(policy)}}
+            config.write_text(yaml.safe_dump(whole))
+        else:
+            config = grpo_config(tmp_path / "run", policy, merge(BARE, change))
+        return [command or ("test" if start == "test" else "fit"), "-c", str(config), *mistake.args]
+
+    return make
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_ends_in_one_line(name: str, command, capsys, monkeypatch, tmp_path) -> None:
+    mistake = MISTAKES[name]
+    monkeypatch.chdir(tmp_path)
+    arguments = command(mistake)
+    with pytest.raises(SystemExit) as stop:
+        console.run("r1lit", lambda: main(arguments))
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert stop.value.code == 2, lines
+    (line,) = [line for line in lines if line.startswith("r1lit: error: ")]
+    assert line == next(text for text in reversed(lines) if not text.startswith("  "))
+    missing = [word for word in mistake.words if word not in line]
+    assert not missing, line

@@ -1,0 +1,124 @@
+"""What is written of tokens is what the policy says of them, and costs a run no number."""
+
+from __future__ import annotations
+
+import pytest
+import tiny
+import torch
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from r1lit import cli, jsonl
+from r1lit.batches import Problem, Response, Rollout, Verdict
+from r1lit.modules.token_values import token_values
+from r1lit.policy import Policy
+from r1lit.text.pieces import pieces
+
+TIMES = ("seconds", "time/grade_s", "time/rollout_s", "time/update_s")
+FIELDS = {
+    "iteration", "split", "uid", "sample", "source", "question", "answer", "response", "value",
+    "status", "reason", "canonical", "num_tokens", "finished", "rewards",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The same run without and with tokens; top_p and a temperature, so that they tell."""
+    folder = tmp_path_factory.mktemp("runs")
+    policy = tiny.save_policy(folder / "policy")
+    for name in ("plain", "tokens"):
+        callbacks = tiny.callbacks(folder / name)
+        [table] = [c for c in callbacks if c["class_path"].endswith("ResponseTable")]
+        table["init_args"]["tokens"] = name == "tokens"
+        table["init_args"]["num_responses"] = 6
+        change = {
+            **tiny.model(sampling={"max_tokens": 8, "temperature": 0.7}),
+            "trainer": {"callbacks": callbacks},
+        }
+        change = tiny.merge(change, tiny.data(num_iterations=2))
+        cli.main(["fit", "-c", str(tiny.grpo_config(folder / name, policy, change))])
+    return folder
+
+
+def test_the_switch_adds_fields_and_changes_no_number(runs):
+    plain, tokens = (jsonl.read(runs / name / "responses.jsonl") for name in ("plain", "tokens"))
+    assert plain and all(set(line) - {"prompt"} == FIELDS for line in plain)
+    added = {"train": {"reward", "advantage", "tokens"}, "val": {"reward", "tokens"}}
+    for before, after in zip(plain, tokens, strict=True):
+        assert set(after) - set(before) == added[after["split"]]
+        assert {key: after[key] for key in before} == before
+    for before, after in zip(
+        *(jsonl.read(runs / name / "metrics.jsonl") for name in ("plain", "tokens")), strict=True
+    ):
+        assert {k: v for k, v in before.items() if k not in TIMES} == {
+            k: v for k, v in after.items() if k not in TIMES
+        }
+
+
+def test_what_was_sampled_and_what_training_computes_are_one_number(runs):
+    lines = jsonl.read(runs / "tokens/responses.jsonl")
+    assert {(line["split"], line["iteration"]) for line in lines} >= {("train", 1), ("val", 2)}
+    special = AutoTokenizer.from_pretrained(runs / "policy").all_special_tokens
+    for line in lines:
+        tokens = line["tokens"]
+        assert {len(values) for values in tokens.values()} == {line["num_tokens"]}
+        kept = "".join(text for text in tokens["text"] if text not in special)
+        assert kept == line["response"]  # a response is without special tokens
+        assert tokens["logp"] == pytest.approx(tokens["logp_trainer"], abs=1e-3)
+    train = [line for line in lines if line["split"] == "train"]
+    assert len({line["advantage"] for line in train}) > 1
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_token_values_by_hand(runs, temperature):
+    """The log-softmax of transformers' own logits, prompt by prompt."""
+    model = LlamaForCausalLM.from_pretrained(runs / "policy")
+    policy = Policy(model)
+    policy.model.train()  # as in training; dropout is off for the while
+    lengths, prompts = (5, 3, 1, 4), ((7, 8, 9), (11, 12))
+    random = torch.Generator().manual_seed(0)
+    response_BT = torch.randint(0, model.config.vocab_size, (4, 5), generator=random)
+    zero_BT, zero_PG = torch.zeros(4, 5), torch.zeros(2, 2)
+    problem = Problem(uid="p", question="?", answer="1", source="s")
+    verdict = Verdict(value=0.0, status="wrong", canonical=None, reason="")
+    rollout = Rollout(
+        iteration=0,
+        group_size=2,
+        prompts=prompts,
+        responses=tuple(
+            Response(text="", problem=problem, verdict=verdict, num_tokens=length, finished=True)
+            for length in lengths
+        ),
+        response_BT=response_BT,
+        length_B=torch.tensor(lengths),
+        loss_mask_BT=torch.ones(4, 5, dtype=torch.bool),
+        logp_sampler_BT=zero_BT,
+        logp_old_BT=zero_BT,
+        rewards={},
+        reward_PG=zero_PG,
+        advantage_BT=zero_BT,
+    )
+    values = token_values(policy, rollout, 3, temperature)
+    assert policy.model.training
+    for row in range(3):
+        prompt, length = prompts[row // 2], lengths[row]
+        ids = torch.tensor([[*prompt, *response_BT[row, :length].tolist()]])
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(prompt) - 1 : -1] / temperature
+        logp = logits.log_softmax(-1)
+        drawn = logp.gather(-1, response_BT[row, :length, None])[:, 0]
+        entropy = -(logp.exp() * logp).sum(-1)
+        torch.testing.assert_close(values.logp_BT[row, :length], drawn, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(values.entropy_BT[row, :length], entropy, atol=1e-4, rtol=1e-4)
+        assert not values.logp_BT[row, length:].any()
+    assert values.logp_BT.shape == values.entropy_BT.shape == (3, 5)
+
+
+@pytest.mark.parametrize("text", ["make 24: 6 * 4", "数学 und Mathé 🙂🙃", " a  b\n\n\tc ", ""])
+def test_pieces_of_a_real_tokenizer_are_the_whole_text(text):
+    tokenizer = AutoTokenizer.from_pretrained(tiny.ROOT / "models/mini")
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    found = pieces(tokenizer.decode, ids)
+    assert len(found) == len(ids) and "".join(found) == tokenizer.decode(ids)
+    # a text cut within a character ends as the decoder has it
+    for end in range(len(ids)):
+        assert "".join(pieces(tokenizer.decode, ids[:end])) == tokenizer.decode(ids[:end])
