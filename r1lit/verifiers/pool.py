@@ -51,7 +51,10 @@ class WorkerPool:
         self._become_empty()
 
     def _become_empty(self) -> None:
-        self._changed = threading.Condition()
+        # entered as itself, not through the condition: Ctrl-C inside Condition.__enter__, which is
+        # Python, would leave it locked for good
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._listener: Call | None = None
         self._calls: deque[Call] = deque()
         self._workers: list[Worker] = []
@@ -81,7 +84,7 @@ class WorkerPool:
         if self._pid != os.getpid():  # forked: the processes belong to the parent
             self._become_empty()
         call = Call(requests)
-        with self._changed:
+        with self._lock:
             self._calls.append(call)
             if self._listener is not None:
                 self._button.send_bytes(b"")  # have it look up
@@ -89,7 +92,7 @@ class WorkerPool:
             while self._listens(call):
                 self._listen()
         finally:
-            with self._changed:
+            with self._lock:
                 self._calls.remove(call)
                 if self._listener is call:  # cut short, also by Ctrl-C: a reply may be half heard
                     self._start_afresh()
@@ -100,13 +103,13 @@ class WorkerPool:
         """Kill the workers, once no item is waited for; a later ``run`` starts new ones."""
         if self._pid != os.getpid():
             return
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._listener is None)
             self._start_afresh()
 
     def _listens(self, call: Call) -> bool:
         """Return whether ``call`` is to listen to the workers; else it is over."""
-        with self._changed:
+        with self._lock:
             if self._listener is call and call.over:
                 self._give_way()
             self._changed.wait_for(lambda: call.over or self._listener in (call, None))
@@ -120,7 +123,7 @@ class WorkerPool:
 
     def _listen(self) -> None:
         """Send items out, and hear what comes back first."""
-        with self._changed:
+        with self._lock:
             self._start()
             self._dispatch()
             waiting = [worker for worker in self._workers if not worker.idle]
@@ -133,7 +136,7 @@ class WorkerPool:
                 self._hear(worker)
             elif time.monotonic() >= worker.deadline:
                 self._give_up(worker)
-        with self._changed:
+        with self._lock:
             if any(call.over for call in self._calls):
                 self._changed.notify_all()
 
