@@ -159,6 +159,7 @@ class GRPOModule(RolloutModule):
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
             "train/num_tokens": float(rollout.mask_BT.sum()),
             "train/num_groups_dropped": float(num_dropped),
+            "time/sync_s": self.sync_seconds,
             "time/rollout_s": timings.rollout,
             "time/grade_s": timings.grade,
             "time/update_s": time.perf_counter() - started,

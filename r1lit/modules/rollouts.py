@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -42,6 +44,8 @@ class RolloutModule(PolicyModule):
 
     num_token_rows = 0
     """Responses of the next rollout whose ``TokenValues`` are wanted; set by callbacks."""
+    sync_seconds = 0.0
+    """What it took to hand the engine the weights that it generates from."""
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class RolloutModule(PolicyModule):
     def setup(self, stage: str) -> None:
         """Check engine, context and gold answers before anything is loaded."""
         if stage == "fit":
-            check_trains(self.engine)
+            check_trains(self.engine, self.sampling)
         super().setup(stage)
         data = self.data
         if data is None or not data.problems:
@@ -82,7 +86,12 @@ class RolloutModule(PolicyModule):
         """Load the policy, once, and bind the engine to it."""
         super().configure_model()
         self.engine.bind(
-            ModelSpec(name=self.policy_path, tokenizer=self.tokenizer, policy=self.policy)
+            ModelSpec(
+                name=self.policy_path,
+                tokenizer=self.tokenizer,
+                policy=self.policy,
+                folder=Path(self.trainer.default_root_dir),
+            )
         )
 
     def _check_context(self, data: Any, stage: str) -> None:
@@ -136,7 +145,9 @@ class RolloutModule(PolicyModule):
         """Return what collects rollouts, its engine at the policy's present weights."""
         version = self.trainer.global_step
         if self.engine.takes_weights and self.engine.version != version:
+            started = time.perf_counter()
             self.engine.update_weights(named_weights(self.policy), version)
+            self.sync_seconds = time.perf_counter() - started
         return RolloutWorker(
             engine=self.engine,
             grader=self.grader,
