@@ -39,6 +39,7 @@ KEYS: dict[str, dict[str, str]] = {
     "DistillationModule": _GRADES,
     "EvaluationModule": {**_GRADES, "measures": "eval_metrics"},
     "RejectionSampling": {"form": "response_template"},
+    "ServerTeacher": {"form": "logprobs_format"},
     "Format": _FORMAT,
     "SpecialTokenFormat": _FORMAT,
     "LanguageConsistency": _FORMAT,

@@ -19,7 +19,7 @@ from transformers import (
 
 from r1lit.policy.policy import Policy
 from r1lit.policy.rope import rope_limit
-from r1lit.policy.support import enable_packed, why_not_causal
+from r1lit.policy.support import enable_packed, find_causality_error
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
@@ -149,7 +149,7 @@ def load_policy(
                 f" {missing[0]} the first"
             )
     policy = Policy(model, dropout)
-    reason = why_not_causal(policy)
+    reason = find_causality_error(policy)
     if reason is not None:
         raise ValueError(f"policy: {name_or_path!r} is no causal language model: {reason}")
     reason = enable_packed(policy) if attention == "sdpa" else f"attention is {attention!r}"
