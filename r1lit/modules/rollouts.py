@@ -160,8 +160,9 @@ class RolloutModule(PolicyModule):
         )
 
     def teardown(self, stage: str) -> None:
-        """Let the verifiers' worker processes go."""
+        """Let the verifiers' worker processes go, and what the engine has started."""
         self.grader.close()
+        self.engine.close()
 
 
 def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:

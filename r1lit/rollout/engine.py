@@ -153,6 +153,9 @@ class RolloutEngine(ABC):
         """
         self.version = version
 
+    def close(self) -> None:  # noqa: B027
+        """Let go of what was started for a run; ``bind`` begins again."""
+
     def describe(self) -> dict[str, Any]:
         """Return what a report says about this engine."""
         return {"engine": type(self).__name__}

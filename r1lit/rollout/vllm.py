@@ -107,6 +107,7 @@ class VLLMEngine(RolloutEngine):
         self._weights_dir = weights_dir
         self._tolerance = tolerance
         self._process: VLLMProcess | None = None
+        self._fleet: Fleet[VLLMServer] | None = None
         self._servers = [VLLMServer(url, *self._options) for url in urls]
 
     def bind(self, model: ModelSpec) -> None:
@@ -116,6 +117,8 @@ class VLLMEngine(RolloutEngine):
             ValueError: if a server does not answer, serves another model or lacks an option.
         """
         super().bind(model)
+        if self._fleet is not None:
+            self._fleet.close()
         self._run = _from_first(secrets.token_hex(4))
         folder = self._weights_dir or (str(model.folder / "weights") if model.folder else None)
         if folder is None:
@@ -167,6 +170,7 @@ class VLLMEngine(RolloutEngine):
             version=version,
             label=f"{self._run}-{version}",
         )
+        assert self._fleet is not None
         self._fleet.renew()
         if _rank() == 0:
             for old in self._folder.iterdir():
@@ -190,6 +194,7 @@ class VLLMEngine(RolloutEngine):
         if self.version is None:
             assert self.model.policy is not None
             self.update_weights(self.model.policy.model.state_dict().items(), 0)
+        assert self._fleet is not None
         known = [server for server in self._servers if server.max_model_len]
         limit = min(server.max_model_len for server in known)
         for request in requests:
@@ -206,6 +211,15 @@ class VLLMEngine(RolloutEngine):
             lambda unit, done: on_finished(range(unit.start, unit.start + len(done)), done),
             self.concurrency,
         )
+
+    def close(self) -> None:
+        """Stop the server that was started here, and bring none back any more."""
+        if self._fleet is not None:
+            self._fleet.close()
+        if self._process is not None:
+            self._process.stop()
+        if self._python:
+            self._process, self._servers = None, []
 
     def describe(self) -> dict[str, Any]:
         """Return what a report says about this engine."""

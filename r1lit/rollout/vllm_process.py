@@ -98,7 +98,11 @@ class VLLMProcess:
                 self._command, env=environment, cwd=self.log.parent, stdout=log, stderr=log
             )
         self._was_up = False
-        weakref.finalize(self, _stop, self._process)
+        self._stop = weakref.finalize(self, _stop, self._process)
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop()
 
     def wait(self) -> None:
         """Wait until it answers; start it again if it has died since it did.
