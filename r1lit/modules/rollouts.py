@@ -85,12 +85,14 @@ class RolloutModule(PolicyModule):
     def configure_model(self) -> None:
         """Load the policy, once, and bind the engine to it."""
         super().configure_model()
+        root = Path(self.trainer.default_root_dir)
         self.engine.bind(
             ModelSpec(
                 name=self.policy_path,
                 tokenizer=self.tokenizer,
                 policy=self.policy,
-                folder=Path(self.trainer.default_root_dir),
+                # the working directory stands for none
+                folder=None if root.resolve() == Path.cwd() else root,
             )
         )
 

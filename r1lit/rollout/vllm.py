@@ -120,15 +120,15 @@ class VLLMEngine(RolloutEngine):
         if self._fleet is not None:
             self._fleet.close()
         self._run = _from_first(secrets.token_hex(4))
-        folder = self._weights_dir or (str(model.folder / "weights") if model.folder else None)
-        if folder is None:
-            folder = _from_first(tempfile.mkdtemp(prefix="r1lit-weights-"))
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._folder = Path(folder).absolute()
+        if self._weights_dir is None and model.folder is None:
+            self._weights_dir = _from_first(tempfile.mkdtemp(prefix="r1lit-weights-"))
+            weakref.finalize(self, shutil.rmtree, self._weights_dir, ignore_errors=True)
+        own = None if model.folder is None else model.folder / "weights"
+        self._folder = Path(self._weights_dir or own or "").absolute()
         if self._python and not self._servers:
             url = None
             if _rank() == 0:
-                log = self._folder.with_name("vllm.log")
+                log = (model.folder or self._folder).absolute() / "vllm.log"
                 self._process = VLLMProcess(self._python, model, self._flags, log)
                 self._process.start()
                 url = self._process.url
