@@ -239,6 +239,7 @@ class DistillationModule(SFTModule):
             "train/num_tokens": num_tokens,
             "train/on_policy_share": float(on_policy_B.float().mean()),
             **outcome_metrics(rollout, "train"),
+            "time/sync_s": self.sync_seconds,
             "time/rollout_s": timings.rollout,
             "time/grade_s": timings.grade,
             "time/update_s": time.perf_counter() - started,

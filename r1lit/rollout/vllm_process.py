@@ -14,8 +14,10 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from r1lit.rollout.engine import ModelSpec
-from r1lit.rollout.vllm_server import EXTENSION
+from r1lit.rollout.vllm_server import CPU_FLAG, EXTENSION
 
 VARIABLE = "R1LIT_VLLM_PYTHON"
 OWN = Path(".venv-vllm/bin/python")
@@ -75,6 +77,7 @@ class VLLMProcess:
             "worker-extension-cls": EXTENSION,
             "weight-transfer-config": json.dumps({"backend": "safetensors"}),
             "enable-scale-out": True,
+            CPU_FLAG: not torch.cuda.is_available(),
         } | flags
         command = [python, "-m", "vllm.entrypoints.openai.api_server"]
         for key, value in options.items():
@@ -131,7 +134,8 @@ class VLLMProcess:
         """Return the last line of the log that names an error, or the last one."""
         lines = self.log.read_text(errors="replace")[-20_000:].split("\n")
         lines = [line.strip()[:300] for line in lines if line.strip()]
-        return next((line for line in reversed(lines) if "Error" in line), "".join(lines[-1:]))
+        errors = [line for line in lines if "Error" in line and " WARNING " not in line]
+        return [*lines[-1:], *errors][-1] if lines else "it said nothing"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -20,6 +20,8 @@ from r1lit.seeding import generator
 
 GENERATE = "inference/v1/generate"
 EXTENSION = "r1lit_vllm_worker.Extension"
+CPU_FLAG = "no-enable-chunked-prefill"
+"""vLLM 0.32 on a CPU dies of a seeded request whose prompt is computed in two steps."""
 TRIES = 3
 START = "start it as docs/SCALE_OUT.md says"
 
@@ -96,6 +98,12 @@ class VLLMServer:
             raise ValueError(
                 f"urls: {self.url} returns {config['logprobs_mode']}, not the log-probs of what is"
                 " sampled; start it with --logprobs-mode processed_logprobs"
+            )
+        on_cpu = info["device_config"]["device"] == "cpu"
+        if on_cpu and info["scheduler_config"]["enable_chunked_prefill"]:
+            raise ValueError(
+                f"urls: {self.url} runs on a CPU with chunked prefill, in which vLLM dies of"
+                f" seeds; start it with --{CPU_FLAG}"
             )
         transfer = (info.get("weight_transfer_config") or {}).get("backend")
         try:

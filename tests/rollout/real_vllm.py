@@ -53,6 +53,7 @@ class RealServer:
         self.command = [VLLM, "-m", "vllm.entrypoints.openai.api_server"]
         self.command += [str(x) for pair in options.items() if pair[1] is not None for x in pair]
         self.command += ["--enforce-eager", "--enable-scale-out"]
+        self.command += ["--no-enable-chunked-prefill"]
         self.env = os.environ | SMALL | {"PYTHONPATH": str(WORKER)}
         self.env |= {"VLLM_SERVER_DEV_MODE": "1"} if dev else {}
         self.process: subprocess.Popen[bytes] | None = None

@@ -110,6 +110,19 @@ def test_log_probs_are_the_policys_and_a_run_can_be_repeated(servers, policy, to
     assert any(not torch.equal(a.token_ids, b.token_ids) for a, b in zip(first, other, strict=True))
 
 
+def test_more_prompts_than_a_step_computes(servers, policy, tokenizer):
+    engine = engine_of(servers[:1], policy, tokenizer)
+    sync(engine, policy)
+    text = "Some numbers, of which some are odd: " + ", ".join(map(str, range(60)))
+    prompts = [tuple(tokenizer(f"{p} {text}")["input_ids"]) for p in range(30)]
+    assert sum(map(len, prompts)) > 2 * 2048, "tokens of a step"
+    asked = [
+        Request(prompt=prompt, samples=(2 * p, 2 * p + 1), sampling=Sampling(max_tokens=8), seed=0)
+        for p, prompt in enumerate(prompts)
+    ]
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
 def test_new_weights_reach_all_servers_with_their_tied_head(servers, policy, tokenizer):
     engine = engine_of(servers, policy, tokenizer)
     asked = requests(tokenizer, prompts=8)
