@@ -13,8 +13,8 @@ import os
 import random
 import ssl
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import Future
 from http.client import responses
 from typing import Any, TypeVar
 from urllib.parse import urljoin
@@ -33,7 +33,6 @@ _LOCK = threading.Lock()
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
 
 T = TypeVar("T")
-Item = TypeVar("Item")
 Reply = Future[tuple[int, float | None, bytes]]
 """What a server will have replied: status, seconds of Retry-After, body."""
 
@@ -220,9 +219,9 @@ class Client:
         """Return the pool of this process; a fork must not share its parent's sockets."""
         if self._http is None or self._http[0] != os.getpid():
             tls = ssl.create_default_context()  # heeds SSL_CERT_FILE
-            client = httpx2.AsyncClient(
-                timeout=None, trust_env=False, verify=tls, limits=httpx2.Limits()
-            )
+            # below uvicorn's 5 s: a connection that both sides give up at once tears a request
+            limits = httpx2.Limits(keepalive_expiry=2.0)
+            client = httpx2.AsyncClient(timeout=None, trust_env=False, verify=tls, limits=limits)
             self._http = os.getpid(), client
         return self._http[1]
 
@@ -230,26 +229,6 @@ class Client:
         if wait_s is not None:
             return min(wait_s, LONGEST_PAUSE_S)
         return min(self.backoff_s * 2.0**attempt, LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
-
-
-def in_parallel(
-    work: Callable[[Item, threading.Event], T], items: Sequence[Item], num_threads: int
-) -> list[T]:
-    """Return ``work(item, stop)`` of each item, in order, ``num_threads`` at a time.
-
-    The first failure sets ``stop`` and is raised once those under way have ended.
-    """
-    stop = threading.Event()
-    with ThreadPoolExecutor(min(num_threads, max(1, len(items)))) as pool:
-        futures = [pool.submit(work, item, stop) for item in items]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]
 
 
 def only_choice(reply: dict[str, Any]) -> dict[str, Any]:

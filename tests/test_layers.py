@@ -24,8 +24,18 @@ LAYERS = (
     {"objectives", "sandbox", "text"},
     {"jsonl", "devices"},
     {"cpu", "cuda", "composition"},
-    {"atomic", "backend", "batches", "client", "seeding", "console", "renamed", "shipped"},
-    {"problems", "explain", "own_code"},
+    {
+        "atomic",
+        "backend",
+        "batches",
+        "client",
+        "parallel",
+        "seeding",
+        "console",
+        "renamed",
+        "shipped",
+    },
+    {"problems", "explain", "own_code", "parallel"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"command", "modules", "callbacks", "data"}

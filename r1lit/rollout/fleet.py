@@ -139,6 +139,7 @@ class Fleet(Generic[S]):
         waiting, tries = deque(range(len(units))), Counter[int]()
         running: dict[Future[Any], tuple[S, int]] = {}
         pings: dict[Future[Any], S] = {}
+        silent: dict[int, BaseException] = {}  # who has not answered once
         next_ping = time.monotonic() + PING_EVERY_S
 
         def lose(server: S, reason: object) -> None:
@@ -187,9 +188,14 @@ class Fleet(Generic[S]):
                     del running[reply]
                     on_done(units[index], result)
                 for ping in [ping for ping in pings if ping.done()]:
-                    server = pings.pop(ping)
-                    if ping.exception() is not None and server in self.up:
-                        lose(server, f"no answer ({type(ping.exception()).__name__})")
+                    server, error = pings.pop(ping), ping.exception()
+                    if error is None or server not in self.up:
+                        silent.pop(id(server), None)
+                    elif silent.setdefault(id(server), error) is error:
+                        pings[server.ping()] = server  # a torn connection is no dead server
+                    else:
+                        del silent[id(server)]
+                        lose(server, f"no answer ({type(error).__name__})")
         finally:
             for reply in (*running, *pings):
                 reply.cancel()

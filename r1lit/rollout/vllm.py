@@ -238,7 +238,7 @@ class VLLMEngine(RolloutEngine):
         name = re.sub(r"\W+", "-", server.url)
         with FileLock(self._folder / f".{name}.lock", timeout=self._options[0]):  # against ranks
             label = server.label()
-            if not label.startswith(f"{self._run}-"):
+            if not server.max_model_len or not label.startswith(f"{self._run}-"):
                 server.check(self.model)
             if label != weights.label:
                 server.load(weights)

@@ -105,6 +105,19 @@ def test_a_served_vllm_dies_with_a_trainer_that_is_killed(tmp_path):
     assert gone, left
 
 
+def test_two_ranks_draw_from_one_server(tmp_path):
+    run = tmp_path / "run"
+    path = config(run, **served())
+    environment = os.environ | SMALL | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    command = [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(path)]
+    command += ["--trainer.devices=2", "--trainer.strategy=ddp"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    logged = [line for line in metrics(run) if "train/mismatch/max_abs" in line]
+    assert len(logged) == 3
+    assert all(line["train/mismatch/max_abs"] < 1e-3 for line in logged)
+
+
 def test_a_vllm_that_cannot_start_is_told_of(tmp_path):
     path = config(tmp_path / "run", **served(dtype="float7"))
     with pytest.raises(ValueError, match=r"serve: vLLM has ended: .*float7") as error:
