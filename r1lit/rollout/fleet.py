@@ -188,14 +188,14 @@ class Fleet(Generic[S]):
                     del running[reply]
                     on_done(units[index], result)
                 for ping in [ping for ping in pings if ping.done()]:
-                    server, error = pings.pop(ping), ping.exception()
-                    if error is None or server not in self.up:
+                    server, fault = pings.pop(ping), ping.exception()
+                    if fault is None or server not in self.up:
                         silent.pop(id(server), None)
-                    elif silent.setdefault(id(server), error) is error:
+                    elif silent.setdefault(id(server), fault) is fault:
                         pings[server.ping()] = server  # a torn connection is no dead server
                     else:
                         del silent[id(server)]
-                        lose(server, f"no answer ({type(error).__name__})")
+                        lose(server, f"no answer ({type(fault).__name__})")
         finally:
             for reply in (*running, *pings):
                 reply.cancel()

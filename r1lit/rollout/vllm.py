@@ -10,7 +10,7 @@ import secrets
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,13 @@ from r1lit.rollout.engine import (
 )
 from r1lit.rollout.fleet import Fleet
 from r1lit.rollout.vllm_process import VLLMProcess, find_python
-from r1lit.rollout.vllm_server import Unit, VLLMServer, Weights
+from r1lit.rollout.vllm_server import VLLMServer, Weights, units
 from r1lit.rollout.weights_folder import write_weights
 
 PROBE_TEXT = "If 3 + 4 = 7 and 7 - 2 = 5, then 2 * 5 + 7 = 17. What is 17 - 9?"
 PROBE_TOKENS = 32
 TOLERANCE = {torch.float32: 1e-3}
 ROUNDED = 0.05  # of 16-bit weights, whose log-probs differ by some 0.01 on average
-REPLY_TOKENS = 2**17  # of one request: some 170 bytes each
 REPLY_SAMPLES = 64
 
 
@@ -265,27 +264,6 @@ def log_probs(policy: Policy, ids: tuple[int, ...]) -> Tensor:
     responses = Responses(prompts=[ids[:1]], response_BT=response_BT, mask_BT=mask_BT)
     with evaluating(policy), torch.autocast(policy.device.type, enabled=False):
         return policy(responses, LogProbs()).logp_K.float().cpu()
-
-
-def units(requests: Sequence[Request], num_samples: int) -> Iterator[Unit]:
-    """Yield HTTP requests for neighbouring samples, ``num_samples`` and a reply's size at most."""
-    start = 0
-    for request in requests:
-        sampling, names = request.sampling, request.samples
-        most = max(1, min(num_samples, REPLY_TOKENS // sampling.max_tokens))
-        if sampling.temperature == 0:
-            most = 1  # vLLM draws a greedy response once
-        begin = 0
-        for end in range(1, len(names) + 1):
-            ends_here = end == len(names) or names[end] != names[end - 1] + 1
-            if ends_here or end - begin == most:
-                yield Unit(
-                    request=request,
-                    samples=range(names[begin], names[end - 1] + 1),
-                    start=start + begin,
-                )
-                begin = end
-        start += len(names)
 
 
 def _rank() -> int:

@@ -5,7 +5,7 @@ T response tokens
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ EXTENSION = "r1lit_vllm_worker.Extension"
 CPU_FLAG = "no-enable-chunked-prefill"
 """vLLM 0.32 on a CPU dies of a seeded request whose prompt is computed in two steps."""
 TRIES = 3
+REPLY_TOKENS = 2**17  # of one request: some 170 bytes each
 START = "start it as docs/SCALE_OUT.md says"
 
 
@@ -43,6 +44,27 @@ class Unit:
     request: Request
     samples: range
     start: int
+
+
+def units(requests: Sequence[Request], num_samples: int) -> Iterator[Unit]:
+    """Yield HTTP requests for neighbouring samples, ``num_samples`` and a reply's size at most."""
+    start = 0
+    for request in requests:
+        sampling, names = request.sampling, request.samples
+        most = max(1, min(num_samples, REPLY_TOKENS // sampling.max_tokens))
+        if sampling.temperature == 0:
+            most = 1  # vLLM draws a greedy response once
+        begin = 0
+        for end in range(1, len(names) + 1):
+            ends_here = end == len(names) or names[end] != names[end - 1] + 1
+            if ends_here or end - begin == most:
+                yield Unit(
+                    request=request,
+                    samples=range(names[begin], names[end - 1] + 1),
+                    start=start + begin,
+                )
+                begin = end
+        start += len(names)
 
 
 class WeightsRefused(ValueError):
