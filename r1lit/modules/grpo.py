@@ -43,8 +43,8 @@ class GRPOModule(RolloutModule):
         policy: a Hugging Face directory, or a model's name on the hub.
         objective: what is maximised, for example ``r1lit.objectives.GRPO``.
         rewards: reward functions or plain callables; their weighted sum is the reward.
-        sampling: how responses are drawn in training.
-        validation_sampling: how they are drawn in evaluation; as in training if left out.
+        sampling: how responses are sampled in training.
+        validation_sampling: how they are sampled in evaluation; as in training if left out.
         train_batch_size: rows of a minibatch, over all ranks.
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
@@ -57,8 +57,8 @@ class GRPOModule(RolloutModule):
             itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
-        dropout: keep the dropout that the policy's configuration asks for. Rollouts are drawn
-            without, so log-probs with it are not those of the old policy.
+        dropout: keep the dropout that the policy's configuration asks for. Rollouts are
+            generated without, so log-probs with it are not those of the old policy.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 

@@ -161,10 +161,10 @@ def load_policy(
         )
     rates = dropout_rates(config)
     if rates and not dropout:
-        said = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+        listed = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
         warnings.warn(
-            f"policy: {type(model).__name__} has dropout ({said}), which is off: rollouts are drawn"
-            " without, and log-probs with it would not be theirs; dropout: true keeps it on",
+            f"policy: {type(model).__name__} has dropout ({listed}), which is off: rollouts are"
+            " drawn without, and log-probs with it would not be theirs; dropout: true keeps it on",
             stacklevel=2,
         )
     if gradient_checkpointing:
@@ -226,7 +226,7 @@ def refuse_missing_directory(name_or_path: str) -> None:
 
 
 def _refuse_code(name_or_path: str, error: BaseException) -> None:
-    """Raise what is to be said where transformers refuses to run a model's own code."""
+    """Raise a one-line error where transformers refuses to run a model's own code."""
     if "trust_remote_code" in str(error):
         raise ValueError(
             f"policy: {name_or_path!r} brings Python code of its own, which runs with your rights;"

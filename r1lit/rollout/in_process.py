@@ -65,10 +65,10 @@ class InProcessEngine(RolloutEngine):
     Neighbouring requests of one prompt are a group: its prompt is prefilled and kept once and read
     once a step, all in the dtype that training computes in (bfloat16 under ``precision:
     bf16-mixed``), where the policy can attend so; otherwise rows decode with Hugging Face's own
-    caches, or without any where those give other log-probs than a plain forward pass. Which it is
-    is tried before the first rollout, and said if it is not the first. Finished rows leave the
-    batch once a fifth of it has finished. A completion depends on its prompt and (seed, iteration,
-    sample) alone, up to the rounding of logits.
+    caches, or without any where those give other log-probs than a plain forward pass. The method is
+    found by a trial before the first rollout, with a warning if it is a slower one. Finished rows
+    leave the batch once a fifth of it has finished. A completion depends on its prompt and (seed,
+    iteration, sample) alone, up to the rounding of logits.
 
     Args:
         max_rows: how many rows decode at a time (None: all of them); memory depends on it, tokens

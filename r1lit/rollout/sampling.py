@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BLOCK = 256  # tokens of the vocabulary whose probabilities are added up at once
+BLOCK = 256  # tokens of the vocabulary whose probabilities are added up together
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How responses are drawn.
+    """How responses are sampled.
 
     ``temperature`` 0 takes the likeliest token. ``top_p`` 1 and ``top_k`` 0 leave the distribution
     whole, as RL needs. ``stop``, a text or several, ends a response once it has been produced;
