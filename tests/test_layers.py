@@ -60,6 +60,13 @@ def may_import(here: str, there: str) -> bool:
     return here == there or HEIGHT[here] < HEIGHT[there]
 
 
+def test_the_page_draws_the_same_picture():
+    page = (ROOT.parent / "docs" / "ARCHITECTURE.md").read_text()
+    picture = page.split("## Rooms")[1].split("```")[1]
+    lines = [line.split("  ")[0].replace("/", "").split() for line in picture.strip().splitlines()]
+    assert [set(names) for names in lines] == list(LAYERS)
+
+
 def test_every_file_has_a_room():
     assert {room(path) for path in FILES} - {"__init__"} == set(HEIGHT)
 

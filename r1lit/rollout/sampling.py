@@ -1,4 +1,7 @@
-"""Choosing the next token: temperature, top-k, top-p, and one uniform number a token."""
+"""Sampling the next token: temperature, top-k, top-p, and one uniform number a token.
+
+B rows   V vocabulary   N blocks of the vocabulary, of K tokens each
+"""
 
 from __future__ import annotations
 
