@@ -27,6 +27,7 @@ from r1lit.modules.gradients import clip_gradients, gradient_norm
 from r1lit.modules.process import process_settings
 from r1lit.modules.schedule import CosineOverRun
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+from r1lit.settings import check_at_least
 
 
 class PolicyModule(LightningModule):
@@ -70,8 +71,7 @@ class PolicyModule(LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        if micro_batch_tokens < 1:
-            raise ValueError(f"micro_batch_tokens: {micro_batch_tokens} is not at least 1")
+        check_at_least("micro_batch_tokens", micro_batch_tokens, 1)
         if max_grad_norm < 0:
             raise ValueError(f"max_grad_norm: {max_grad_norm} is negative; 0 switches clipping off")
         self.policy_path = policy

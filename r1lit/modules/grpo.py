@@ -29,6 +29,7 @@ from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import without_truncated
 from r1lit.seeding import permutation
+from r1lit.settings import check_at_least
 from r1lit.verifiers import Grader
 
 
@@ -96,8 +97,7 @@ class GRPOModule(RolloutModule):
         self.mask_truncated = mask_truncated
         self.correction = correction
         for key in ("train_batch_size", "num_inner_epochs"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: {getattr(self, key)} is not at least 1")
+            check_at_least(key, getattr(self, key), 1)
 
     def setup(self, stage: str) -> None:
         """Check the batch plan before anything is loaded."""

@@ -23,6 +23,7 @@ from r1lit.modules.batch_plan import print_preference_plan
 from r1lit.objectives import RewardObjective
 from r1lit.policy import ScalarModel, evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
+from r1lit.settings import check_at_least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +66,7 @@ class RewardModule(PolicyModule):
         **options: Any,
     ) -> None:
         super().__init__(policy, **options)
-        if max_reference_rows < 2:
-            raise ValueError(f"max_reference_rows: {max_reference_rows} is not at least 2")
+        check_at_least("max_reference_rows", max_reference_rows, 2)
         self.objective = objective
         self.max_reference_rows = max_reference_rows
         self.reward_report: Report | None = None

@@ -71,7 +71,10 @@ class RolloutModule(PolicyModule):
         data = self.data
         if data is None or not data.problems:
             return
-        self._check_context(data, stage)
+        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
+        if stage == "fit":
+            self.sampling.check_fits(longest, self.context_length)
+        self.validation_sampling.check_fits(longest, self.context_length)
         for split, problems in data.problems.items():
             check_gold_answers(self.grader, problems, f"data.{split}")
 
@@ -84,17 +87,6 @@ class RolloutModule(PolicyModule):
         self.engine.bind(
             ModelSpec(name=self.policy_path, tokenizer=self.tokenizer, policy=self.policy)
         )
-
-    def _check_context(self, data: Any, stage: str) -> None:
-        limit = self.context_length
-        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
-        training = [self.sampling] if stage == "fit" else []
-        for sampling in (*training, self.validation_sampling):
-            if limit is not None and longest + sampling.max_tokens > limit:
-                raise ValueError(
-                    f"max_tokens: {sampling.max_tokens} after a prompt of {longest} tokens exceeds"
-                    f" the policy's context of {limit}; at most {limit - longest} fit"
-                )
 
     def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Roll out k responses to each held-out problem; callbacks report on them."""
