@@ -77,6 +77,8 @@ class InProcessEngine(RolloutEngine):
             machine then takes some 20 s longer, and all others are faster.
     """
 
+    shares_weights = True
+
     def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
         if max_rows is not None and max_rows < 1:
             raise ValueError(f"max_rows: {max_rows} is not at least 1")

@@ -1,0 +1,97 @@
+"""Weights, gradients and optimiser state sharded over ranks: PyTorch's ``fully_shard`` (FSDP2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+
+from r1lit.policy import PolicyOutput, Responses, evaluating
+
+
+def is_sharding(strategy: Strategy) -> bool:
+    """Return whether a strategy shards weights over ranks."""
+    return isinstance(strategy, ModelParallelStrategy)
+
+
+def check_data_parallel(strategy: Strategy) -> None:
+    """Raise a ValueError where a strategy splits a model otherwise than over data-parallel ranks."""
+    if not isinstance(strategy, ModelParallelStrategy):
+        return
+    mesh = strategy.device_mesh
+    if mesh["tensor_parallel"].size() != 1:
+        raise ValueError(
+            f"trainer.strategy: data_parallel_size {mesh['data_parallel'].size()} and"
+            f" tensor_parallel_size {mesh['tensor_parallel'].size()} over {mesh.size()} processes;"
+            f" weights are sharded over data-parallel ranks alone: {mesh.size()} and 1"
+        )
+
+
+def shard(model: Any, mesh: DeviceMesh) -> None:
+    """Shard a policy or reward model layer by layer, and what is outside of its layers together.
+
+    In ``forward`` each layer is gathered when it is computed and freed after it.
+    """
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def idle_forward(model: Any) -> Tensor:
+    """Make the smallest forward pass: how a rank takes part in one that others make.
+
+    Returns:
+        A number a token, with a gradient to the weights.
+    """
+    token = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    inputs = Responses(prompts=[[0]], response_BT=token, mask_BT=token == 0)
+    output = model(inputs)
+    return output.logp_K if isinstance(output, PolicyOutput) else output
+
+
+@contextmanager
+def whole_weights(model: Any) -> Iterator[None]:
+    """Hold all weights of a sharded model on every rank for the while, each where it belongs.
+
+    What is computed with them communicates with no other rank, so ranks may do unlike work. All of
+    them enter together. A model that is not sharded is left as it is.
+    """
+    if not isinstance(model, FSDPModule):
+        yield
+        return
+    shards = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    model.set_reshard_after_forward(False)
+    with torch.no_grad(), evaluating(model):
+        idle_forward(model)  # which gathers every layer
+    try:
+        yield
+    finally:
+        for module in shards:
+            module.reshard()
+            module.set_reshard_after_forward(module is not model, recurse=False)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return a tensor that is sharded as a whole one, on every rank."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def synchronise_gradients(module: nn.Module, last: bool) -> None:
+    """Have gradients reduced over ranks in the next backward pass, or added up until then."""
+    for child in module.modules():
+        if isinstance(child, FSDPModule):
+            child.set_requires_gradient_sync(last, recurse=False)
+
+
+def most_over_ranks(count: int, strategy: Strategy) -> int:
+    """Return the largest count of any rank where the ranks' forward passes go together."""
+    if not is_sharding(strategy):
+        return count
+    return int(strategy.reduce(torch.tensor(count, device=strategy.root_device), reduce_op="max"))
