@@ -136,6 +136,7 @@ class PolicyModule(LightningModule):
             self.policy = self._load_model()
         self._copy_policy()
         if is_sharding(self.trainer.strategy):
+            assert self.device_mesh is not None
             for model in self.children():
                 if hasattr(model, "layers"):
                     shard(model, self.device_mesh["data_parallel"])

@@ -20,8 +20,8 @@ from r1lit.batches import PreferenceBatch
 from r1lit.metrics.reward_models import Report, label_report, pair_report, prefers_longer
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.batch_plan import print_preference_plan
-from r1lit.objectives import RewardObjective
 from r1lit.modules.sharding import whole_weights
+from r1lit.objectives import RewardObjective
 from r1lit.policy import ScalarModel, evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
 

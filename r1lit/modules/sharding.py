@@ -22,7 +22,7 @@ def is_sharding(strategy: Strategy) -> bool:
 
 
 def check_data_parallel(strategy: Strategy) -> None:
-    """Raise a ValueError where a strategy splits a model otherwise than over data-parallel ranks."""
+    """Raise a ValueError where a strategy shards otherwise than over data-parallel ranks."""
     if not isinstance(strategy, ModelParallelStrategy):
         return
     mesh = strategy.device_mesh
@@ -53,7 +53,9 @@ def idle_forward(model: Any) -> Tensor:
     token = torch.zeros(1, 1, dtype=torch.long, device=model.device)
     inputs = Responses(prompts=[[0]], response_BT=token, mask_BT=token == 0)
     output = model(inputs)
-    return output.logp_K if isinstance(output, PolicyOutput) else output
+    log_probs = output.logp_K if isinstance(output, PolicyOutput) else output
+    assert log_probs is not None
+    return log_probs
 
 
 @contextmanager
@@ -66,10 +68,11 @@ def whole_weights(model: Any) -> Iterator[None]:
     if not isinstance(model, FSDPModule):
         yield
         return
-    shards = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    root: Any = model
+    shards = [module for module in root.modules() if isinstance(module, FSDPModule)]
     model.set_reshard_after_forward(False)
-    with torch.no_grad(), evaluating(model):
-        idle_forward(model)  # which gathers every layer
+    with torch.no_grad(), evaluating(root):
+        idle_forward(root)  # which gathers every layer
     try:
         yield
     finally:
