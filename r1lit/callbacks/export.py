@@ -20,8 +20,8 @@ class ExportHuggingFace(Callback):
 
     A sharded policy (FSDP2) is gathered into the memory of rank 0's CPU.
 
-    At the end of the fit, and after every n-th iteration if asked; ``dirpath`` always holds the
-    newest export, whole: it is written beside and renamed.
+    At the end of the fit, and after every n-th iteration if set; ``dirpath`` always holds the
+    newest export, complete: it is written to another folder and renamed.
 
     Args:
         dirpath: Where; ``policy`` in the run folder if left out.

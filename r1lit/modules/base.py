@@ -101,8 +101,8 @@ class PolicyModule(LightningModule):
         """Refuse strategies and precisions under which updates or rollouts cannot work."""
         if isinstance(self.trainer.strategy, FSDPStrategy):
             raise ValueError(
-                "strategy: FSDPStrategy (FSDP1) cannot clip gradients; shard by ModelParallelStrategy"
-                " (configs/hardware/fsdp2.yaml)"
+                "strategy: FSDPStrategy (FSDP1) cannot clip gradients; shard with"
+                " ModelParallelStrategy (configs/hardware/fsdp2.yaml)"
             )
         check_data_parallel(self.trainer.strategy)
         if self.trainer.precision not in ("32-true", "bf16-mixed"):

@@ -19,7 +19,7 @@ from transformers import (
 
 from r1lit.policy.policy import Policy
 from r1lit.policy.rope import rope_limit
-from r1lit.policy.support import enable_packed, why_not_causal
+from r1lit.policy.support import enable_packed, find_causality_error
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
@@ -149,7 +149,7 @@ def load_policy(
                 f" {missing[0]} the first"
             )
     policy = Policy(model, dropout)
-    reason = why_not_causal(policy)
+    reason = find_causality_error(policy)
     if reason is not None:
         raise ValueError(f"policy: {name_or_path!r} is no causal language model: {reason}")
     reason = enable_packed(policy) if attention == "sdpa" else f"attention is {attention!r}"
@@ -161,10 +161,10 @@ def load_policy(
         )
     rates = dropout_rates(config)
     if rates and not dropout:
-        said = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+        listed = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
         warnings.warn(
-            f"policy: {type(model).__name__} has dropout ({said}), which is off: rollouts are drawn"
-            " without, and log-probs with it would not be theirs; dropout: true keeps it on",
+            f"policy: {type(model).__name__} has dropout ({listed}), which is off: rollouts are"
+            " drawn without, and log-probs with it would not be theirs; dropout: true keeps it on",
             stacklevel=2,
         )
     if gradient_checkpointing:
@@ -226,7 +226,7 @@ def refuse_missing_directory(name_or_path: str) -> None:
 
 
 def _refuse_code(name_or_path: str, error: BaseException) -> None:
-    """Raise what is to be said where transformers refuses to run a model's own code."""
+    """Raise a one-line error where transformers refuses to run a model's own code."""
     if "trust_remote_code" in str(error):
         raise ValueError(
             f"policy: {name_or_path!r} brings Python code of its own, which runs with your rights;"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ import yaml
 from safetensors.torch import load_file
 from test_ddp import fit_in_a_process
 from test_distillation import of
-from test_resume import run_and_kill
 from test_sft_module import sft
 from tiny import data, grpo_config, merge, model, save_policy
 from tiny_distillation import off_policy, on_policy
@@ -78,7 +79,7 @@ def documents(run: Path, policy: Path, other: Path) -> Path:
 
 def reward(run: Path, policy: Path, other: Path) -> Path:
     pairs = write_pairs(run.with_suffix(".jsonl"))
-    change = merge(model(optimizer=SGD, micro_batch_tokens=48), data(num_iterations=2))
+    change = merge(model(optimizer=SGD, micro_batch_tokens=48), data(num_iterations=4))
     return reward_config(run, policy, pairs, change)
 
 
@@ -119,7 +120,9 @@ def test_killed_it_resumes_to_the_bit_and_on_one_rank(tmp_path: Path, policy: Pa
     change = merge(data(num_iterations=4), sharded(2))
     whole, killed = (grpo_config(tmp_path / n, policy, change) for n in ("whole", "killed"))
     fit(whole)
-    run_and_kill(killed, 2, tmp_path)
+    kill = [{"class_path": "modules.test_resume.KillAt", "init_args": {"iteration": 2}}]
+    done = fit_in_a_process(killed, tmp_path, "--trainer.callbacks+", json.dumps(kill))
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     assert (tmp_path / "killed" / "checkpoints" / "last.ckpt").is_dir(), "a shard of each rank"
     alone = grpo_config(tmp_path / "alone", policy, merge(change, sharded(1)))
     checkpoint = str(tmp_path / "killed" / "checkpoints" / "last.ckpt")
