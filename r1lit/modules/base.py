@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.strategies import FSDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -20,14 +19,14 @@ from transformers import PretrainedConfig
 from r1lit.devices import backend
 from r1lit.modules.gradients import clip_gradients, gradient_norm
 from r1lit.modules.process import process_settings
-from r1lit.modules.schedule import CosineOverRun
+from r1lit.modules.schedule import CosineOverRun, updates_of_run
 from r1lit.modules.sharding import (
     check_data_parallel,
     idle_forward,
     is_sharding,
     most_over_ranks,
-    shard,
-    synchronise_gradients,
+    reducing_gradients,
+    shard_models,
 )
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 
@@ -135,11 +134,7 @@ class PolicyModule(LightningModule):
             torch.manual_seed(self.seed)
             self.policy = self._load_model()
         self._copy_policy()
-        if is_sharding(self.trainer.strategy):
-            assert self.device_mesh is not None
-            for model in self.children():
-                if hasattr(model, "layers"):
-                    shard(model, self.device_mesh["data_parallel"])
+        shard_models(self)
 
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_config(policy, trust_remote_code)
@@ -188,21 +183,7 @@ class PolicyModule(LightningModule):
             )
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, CosineOverRun):
-                config.scheduler.num_updates = self._num_updates()
-
-    def _num_updates(self) -> int:
-        """Return the updates of the whole run, which the data and ``max_epochs`` decide."""
-        plan = getattr(self, "plan", None)
-        an_iteration = 1 if plan is None else plan.updates_per_iteration
-        epochs, steps = self.trainer.max_epochs or -1, self.trainer.max_steps
-        updates = self.trainer.num_training_batches * an_iteration * epochs
-        updates = min(count for count in (updates, steps, math.inf) if count >= 0)
-        if not math.isfinite(updates):
-            raise ValueError(
-                "trainer.max_epochs: without one the run has no end, towards which CosineOverRun"
-                " could fall; set it"
-            )
-        return max(int(updates), 1)
+                config.scheduler.num_updates = updates_of_run(self)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another policy, in one line.
@@ -267,7 +248,8 @@ class PolicyModule(LightningModule):
         alone, own = isinstance(self.trainer.strategy, SingleDeviceStrategy), backend(self.device)
         total = torch.tensor(0.0, dtype=torch.float64)
         for index, loss_of in enumerate(losses):
-            with self._sync(last=index + 1 == len(losses)), own.in_place_gradients(alone):
+            last = index + 1 == len(losses)
+            with reducing_gradients(self, last), own.in_place_gradients(alone):
                 loss = loss_of()
                 total = total.to(loss.device) + loss.detach().double()
                 self.manual_backward(loss)
@@ -298,15 +280,6 @@ class PolicyModule(LightningModule):
     def learning_rate(self) -> float:
         """Return the learning rate of the policy's next update."""
         return float(self.policy_optimizer.param_groups[0]["lr"])
-
-    def _sync(self, *, last: bool):
-        model = self.trainer.strategy.model
-        if is_sharding(self.trainer.strategy):
-            synchronise_gradients(self, last)
-        if isinstance(self.trainer.strategy, DDPStrategy) and not last:
-            assert isinstance(model, DistributedDataParallel)
-            return model.no_sync()
-        return nullcontext()
 
     def mean_over_ranks(self, count: Tensor) -> float:
         """Return the mean over ranks; gradients are averaged, so normalisers must be too."""

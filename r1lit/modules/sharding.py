@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch import Tensor
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
-from r1lit.policy import PolicyOutput, Responses, evaluating
+from r1lit.policy import Policy, PolicyOutput, Responses, ScalarModel, evaluating
 
 
 def is_sharding(strategy: Strategy) -> bool:
@@ -34,14 +35,21 @@ def check_data_parallel(strategy: Strategy) -> None:
         )
 
 
-def shard(model: Any, mesh: DeviceMesh) -> None:
-    """Shard a policy or reward model layer by layer, and what is outside of its layers together.
+def shard_models(module: LightningModule) -> None:
+    """Shard each policy and reward model that a module holds, where its strategy shards.
 
-    In ``forward`` each layer is gathered when it is computed and freed after it.
+    Layer by layer, and what is outside of the layers together: in ``forward`` a layer is gathered
+    when it is computed and freed after it.
     """
-    for layer in model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    if not is_sharding(module.trainer.strategy):
+        return
+    assert module.device_mesh is not None
+    mesh = module.device_mesh["data_parallel"]
+    for model in module.children():
+        if isinstance(model, Policy | ScalarModel):
+            for layer in model.layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(model, mesh=mesh)
 
 
 def idle_forward(model: Any) -> Tensor:
@@ -86,11 +94,16 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def synchronise_gradients(module: nn.Module, last: bool) -> None:
-    """Have gradients reduced over ranks in the next backward pass, or added up until then."""
-    for child in module.modules():
-        if isinstance(child, FSDPModule):
-            child.set_requires_gradient_sync(last, recurse=False)
+def reducing_gradients(module: LightningModule, last: bool) -> AbstractContextManager[None]:
+    """Reduce gradients over ranks in the last backward pass of an update, and add them up until."""
+    if is_sharding(module.trainer.strategy):
+        for child in module.modules():
+            if isinstance(child, FSDPModule):
+                child.set_requires_gradient_sync(last, recurse=False)
+    model = module.trainer.strategy.model
+    if isinstance(model, DistributedDataParallel) and not last:
+        return model.no_sync()
+    return nullcontext()
 
 
 def most_over_ranks(count: int, strategy: Strategy) -> int:
