@@ -81,6 +81,8 @@ class InProcessEngine(RolloutEngine):
             machine then takes some 20 s longer, and all others are faster.
     """
 
+    shares_weights = True
+
     def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
         if max_rows is not None:
             check_at_least("max_rows", max_rows, 1)
