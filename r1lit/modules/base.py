@@ -20,13 +20,15 @@ from lightning.pytorch.strategies import (
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from transformers import PretrainedConfig
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.devices import backend
+from r1lit.modules.checkpoint import leave_out_frozen, put_back_frozen, refuse_another_policy
 from r1lit.modules.gradients import clip_gradients, gradient_norm
 from r1lit.modules.process import process_settings
 from r1lit.modules.schedule import CosineOverRun
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.adapter import Adapter, PeftConfig, check_adapter
 
 
 class PolicyModule(LightningModule):
@@ -35,15 +37,18 @@ class PolicyModule(LightningModule):
     A subclass may put another model in its place by ``_load_config`` and ``_load_model``.
 
     Args:
-        policy: a Hugging Face directory, or a model's name on the hub.
-        optimizer: makes the optimiser from the policy's parameters; ``torch.optim.AdamW`` if left
-            out (as a default value its settings would stay with another class).
+        policy: a Hugging Face directory, or a model's name on the hub; or a PEFT folder.
+        optimizer: makes the optimiser from the weights that are trained; ``torch.optim.AdamW`` if
+            left out (as a default value its settings would stay with another class).
         lr_scheduler: makes the scheduler from the optimiser; stepped after every update.
         from_scratch: take only architecture and tokenizer from ``policy``, with fresh weights.
         dtype: of the weights; ``float32`` unless memory is short.
         attention: Hugging Face attention implementation.
         gradient_checkpointing: trade time for memory in the update.
         trust_remote_code: run Python code that comes with the model; it has your rights.
+        adapter: train this adapter of peft's alone (``peft.LoraConfig``); checkpoints and exports
+            hold no other weights. Where ``policy`` is a PEFT folder, its adapter goes on; without
+            ``adapter`` it is merged, and all weights are trained.
         micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
             of its own. A GPU takes more (``configs/hardware``).
         max_grad_norm: gradients are clipped to this norm; 0 leaves them.
@@ -52,6 +57,7 @@ class PolicyModule(LightningModule):
 
     iteration: Tensor
     policy: Any
+    _auto_class: Any = AutoModelForCausalLM
 
     def __init__(
         self,
@@ -64,6 +70,7 @@ class PolicyModule(LightningModule):
         attention: str = "sdpa",
         gradient_checkpointing: bool = False,
         trust_remote_code: bool = False,
+        adapter: PeftConfig | None = None,
         micro_batch_tokens: int = 4096,
         max_grad_norm: float = 1.0,
         seed: int = 0,
@@ -77,6 +84,10 @@ class PolicyModule(LightningModule):
         self.policy_path = policy
         self.policy_config = self._load_config(policy, trust_remote_code)
         self.tokenizer = load_tokenizer(policy, trust_remote_code)
+        if adapter is not None:
+            if from_scratch:
+                raise ValueError("adapter: it needs a policy's own weights; leave from_scratch out")
+            check_adapter(self._auto_class, self.policy_config, adapter, trust_remote_code)
         self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
         self.seed = seed
@@ -89,6 +100,7 @@ class PolicyModule(LightningModule):
             "attention": attention,
             "gradient_checkpointing": gradient_checkpointing,
             "trust_remote_code": trust_remote_code,
+            "adapter": adapter,
         }
         self.register_buffer("iteration", torch.tensor(0))
 
@@ -142,7 +154,7 @@ class PolicyModule(LightningModule):
 
         A subclass that trains another model beside the policy appends that one's.
         """
-        optimizer = self._make_optimizer(self.policy.parameters())
+        optimizer = self._make_optimizer(p for p in self.policy.parameters() if p.requires_grad)
         for saved, group in zip(self._saved_groups, optimizer.param_groups, strict=False):
             lacking = {*group} - {*saved} - {"initial_lr"}  # some add settings in training
             if lacking:
@@ -186,25 +198,25 @@ class PolicyModule(LightningModule):
             )
         return max(int(updates), 1)
 
+    @property
+    def adapter(self) -> Adapter | None:
+        """The adapter that is trained alone, if there is one."""
+        return getattr(self.policy, "adapter", None)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Leave out what an adapter leaves as it is, but for a digest of it."""
+        leave_out_frozen(checkpoint, self.adapter, self.policy_path)
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another policy, in one line.
 
         Raises:
-            ValueError: naming a weight that differs, and how many others do.
+            ValueError: see ``refuse_another_policy`` and ``put_back_frozen``.
         """
+        put_back_frozen(checkpoint, self.adapter, self.policy_path)
         if not self.strict_loading:
             return
-        own = {name: tuple(value.shape) for name, value in self.state_dict().items()}
-        saved = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
-        differ = [n for n in sorted({*own, *saved}) if own.get(n) != saved.get(n)]
-        if differ:
-            name = differ[0]
-            was, now = saved.get(name, "not there"), own.get(name, "not there")
-            raise ValueError(
-                f"ckpt_path: the checkpoint is of another policy than {self.policy_path}: {name}"
-                f" was {was} and is {now}, {len(differ) - 1} others differ; resume with the policy"
-                " and objective that it was written with, or begin again in another folder"
-            )
+        refuse_another_policy(checkpoint["state_dict"], self.state_dict(), self.policy_path)
         self._saved_groups = [
             group.keys()
             for state in checkpoint.get("optimizer_states", [])

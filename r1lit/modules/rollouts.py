@@ -154,8 +154,12 @@ class RolloutModule(PolicyModule):
 
 
 def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Yield the policy's weights and buffers by name, tied ones under each of their names."""
-    yield from policy.model.state_dict().items()
+    """Yield the policy's weights and buffers by name, tied ones under each of their names.
+
+    An adapter is merged into them, one layer at a time.
+    """
+    adapter = policy.adapter
+    yield from policy.model.state_dict().items() if adapter is None else adapter.merged_weights()
 
 
 def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:

@@ -20,6 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from r1lit.batches import PackedRows
 from r1lit.devices import backend
+from r1lit.policy.adapter import Adapter
 from r1lit.policy.attention import has_packed_attention, no_mask
 from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
 from r1lit.policy.packed import PackedTokens, pack_documents, pack_responses
@@ -64,8 +65,10 @@ class Policy(nn.Module):
 
     ``dropout``: whether training mode has any; without, all that differs between training and
     evaluation mode stays as in evaluation. ``rope_limit``: the longest row it takes, where its
-    rotary frequencies would change beyond.
+    rotary frequencies would change beyond. ``adapter``: what is trained, where not the whole is.
     """
+
+    adapter: Adapter | None = None
 
     def __init__(self, model: PreTrainedModel, dropout: bool = True) -> None:
         super().__init__()
@@ -134,8 +137,8 @@ class Policy(nn.Module):
         return lists[0]
 
     def save_pretrained(self, directory: str | Path) -> None:
-        """Write the model as a Hugging Face directory."""
-        self.model.save_pretrained(directory)
+        """Write the model as a Hugging Face directory, or its adapter alone as a PEFT folder."""
+        (self.adapter or self.model).save_pretrained(directory)
 
     def _predict(self, inputs: Responses | PackedRows | HiddenStates) -> tuple[Predictions, Tensor]:
         """Return what the targets (K) are predicted from, and the targets."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from r1lit.devices import backend
 from r1lit.policy import Policy, evaluating, is_packed
-from r1lit.policy.support import trial
+from r1lit.policy.support import nudged, trial
 from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, why_not
 from r1lit.rollout.engine import (
@@ -110,7 +110,9 @@ class InProcessEngine(RolloutEngine):
             policy.check_length(len(request.prompt) + request.sampling.max_tokens)
         device = next(policy.parameters()).device
         with evaluating(policy), backend(device).decoding(), any_sizes():
-            self._way = self._way or way_to_decode(policy)
+            if self._way is None:
+                with nudged(policy):
+                    self._way = way_to_decode(policy)
             decoder = (
                 Decoder(policy, compute_dtype(policy), self._run_layer)
                 if self._way == "shared"
