@@ -184,7 +184,7 @@ def merge_adapter(model: PreTrainedModel, folder: str) -> Any:
     _need_peft()
     try:
         merged: Any = PeftModel.from_pretrained(model, folder)
-        return merged.merge_and_unload()
+        return merged.merge_and_unload().requires_grad_(True)  # peft has frozen them
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"policy: the adapter in {folder!r} cannot be merged ({error})") from error
 
