@@ -52,7 +52,8 @@ test: $(STAMP)  ## the tests, in under ten minutes
 	$(BIN)/python -m pytest -m "alone and not slow"
 
 test-slow: $(STAMP)  ## the tests that take minutes each
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow and not alone"
+	$(BIN)/python -m pytest -m "slow and alone"
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install -e '.[dev,bench]'

@@ -32,7 +32,7 @@ from benchmarks.tiny_configs import VOCABULARY, causal_model_types, tiny_config
 from r1lit.batches import PackedRows
 from r1lit.policy import LogProbs, Policy, Responses, load_policy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, Sampling
-from r1lit.rollout.in_process import way_to_decode
+from r1lit.rollout.in_process import find_decoding_method
 
 PROMPTS = ((3, 4, 5, 6, 7, 8, 9, 10, 11), (3, 12, 13), tuple(range(20, 34)), (3, 40))
 LENGTHS = (12, 3, 7, 1, 9, 12, 2, 5)  # of given responses, two a prompt
@@ -200,7 +200,7 @@ def measure(case: Case) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         line |= _training(policy, plain)
-        line |= {"way": way_to_decode(policy)}
+        line |= {"way": find_decoding_method(policy)}
         line |= _rollouts(policy, plain)
     return line
 

@@ -22,7 +22,7 @@ from r1lit.modules import GRPOModule
 from r1lit.objectives import DrGRPO
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
-from r1lit.rollout.in_process import Stopper
+from r1lit.rollout.in_process import StoppingCriterion
 
 MANY = 10_000
 
@@ -34,7 +34,7 @@ class ForcedLengths(InProcessEngine):
         super().__init__(**options)
         self.lengths = tuple(lengths)
 
-    def stopper(self, sampling: Sampling, samples: Sequence[int]) -> Stopper:
+    def stopping_criterion(self, sampling: Sampling, samples: Sequence[int]) -> StoppingCriterion:
         """Return the rule that ends row ``r`` at its recorded length."""
         length_B = torch.tensor([self.lengths[sample] for sample in samples])
 

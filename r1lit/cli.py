@@ -68,7 +68,7 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
     composed = compose(given)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is asked for six times
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
     from r1lit.command import run_command
 
     return run_command(composed)

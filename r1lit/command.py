@@ -160,10 +160,10 @@ def run_command(args: Sequence[str]) -> R1CLI:
             args=list(args),
         )
     except (ArgumentError, MisconfigurationException, TypeError, ValueError) as error:
-        said = explain(str(error), signature(Trainer).parameters)
-        if said == str(error) and isinstance(error, TypeError | ValueError):
+        explanation = explain(str(error), signature(Trainer).parameters)
+        if explanation == str(error) and isinstance(error, TypeError | ValueError):
             raise
-        raise ValueError(said) from error
+        raise ValueError(explanation) from error
 
 
 def _says_something(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Keys and classes that were renamed: a configuration with an old name is told the new one.
+"""Keys and classes that were renamed: an old name is an error that gives the new one.
 
 CHANGELOG.md lists the same.
 """
@@ -39,6 +39,7 @@ KEYS: dict[str, dict[str, str]] = {
     "DistillationModule": _GRADES,
     "EvaluationModule": {**_GRADES, "measures": "eval_metrics"},
     "RejectionSampling": {"form": "response_template"},
+    "ServerTeacher": {"form": "logprobs_format"},
     "Format": _FORMAT,
     "SpecialTokenFormat": _FORMAT,
     "LanguageConsistency": _FORMAT,

@@ -63,15 +63,15 @@ class ActorCritic(GRPOModule):
         return [*optimizers, critic], [*schedulers, decay]
 
     @torch.no_grad()
-    def estimate(self, rollout: Rollout) -> Rollout:
+    def estimate_advantages(self, rollout: Rollout) -> Rollout:
         responses = responses_of(rollout, torch.arange(len(rollout.responses)))
         value_BT = responses.to_rows(self.critic(responses))
-        return super().estimate(replace(rollout, value_BT=value_BT))
+        return super().estimate_advantages(replace(rollout, value_BT=value_BT))
 
-    def update(
-        self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, *, first: bool
+    def update_minibatch(
+        self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
     ) -> dict[str, float]:
-        metrics = super().update(rollout, rows_b, update_metrics, first=first)
+        metrics = super().update_minibatch(rollout, rows_b, update_metrics, is_first_update)
         num_tokens = self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum())
         parts = micro_batches(rollout, rows_b, self.micro_batch_tokens, packed=False, skip=False)
         _, optimizer = self.optimizers()  # type: ignore[misc]

@@ -17,8 +17,8 @@ from r1lit.callbacks.stage import finished_iterations, folder_of
 class ExportHuggingFace(Callback):
     """Writes policy and tokenizer with ``save_pretrained`` to ``dirpath``, from rank 0.
 
-    At the end of the fit, and after every n-th iteration if asked; ``dirpath`` always holds the
-    newest export, whole: it is written beside and renamed.
+    At the end of the fit, and after every n-th iteration if set; ``dirpath`` always holds the
+    newest export, complete: it is written to another folder and renamed.
 
     Args:
         dirpath: Where; ``policy`` in the run folder if left out.

@@ -70,8 +70,8 @@ class EngineRefiner(Refiner):
     parts, once each, and nothing else but the refiner's own thinking. Any other reply is requested
     again, up to ``attempts`` times in all; then the response is dropped.
 
-    Every reply is written to ``cache`` at once, so an interrupted run continues and a repeated one
-    sends no request. The key is a digest of question, response, model and settings.
+    Every reply is written to ``cache`` immediately, so an interrupted run continues and a
+    repeated one sends no request. The key is a digest of question, response, model and settings.
 
     Args:
         engine: generates replies: `r1lit.rollout.InProcessEngine` (the default, 256 at a

@@ -93,7 +93,7 @@ class EvaluationOptions:
 
     Args:
         num_samples: k, responses to each problem.
-        prompts_per_batch: problems rolled out at once, at most.
+        prompts_per_batch: the most problems rolled out together.
     """
 
     num_samples: int = 16

@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.devices import backend
 from r1lit.modules.checkpoint import leave_out_frozen, put_back_frozen, refuse_another_policy
-from r1lit.modules.gradients import clip_gradients, gradient_norm
+from r1lit.modules.gradients import clip_gradients, gradient_norm, refuse_non_finite
 from r1lit.modules.process import process_settings
 from r1lit.modules.schedule import CosineOverRun
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
@@ -205,7 +205,7 @@ class PolicyModule(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Leave out what an adapter leaves as it is, but for a digest of it."""
-        leave_out_frozen(checkpoint, self.adapter, self.policy_path)
+        leave_out_frozen(self, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another policy, in one line.
@@ -213,7 +213,7 @@ class PolicyModule(LightningModule):
         Raises:
             ValueError: see ``refuse_another_policy`` and ``put_back_frozen``.
         """
-        put_back_frozen(checkpoint, self.adapter, self.policy_path)
+        put_back_frozen(self, checkpoint)
         if not self.strict_loading:
             return
         refuse_another_policy(checkpoint["state_dict"], self.state_dict(), self.policy_path)
@@ -264,8 +264,8 @@ class PolicyModule(LightningModule):
                 self.manual_backward(loss)
         norm = gradient_norm(optimizer.optimizer)
         loss_value, norm_value = float(total), float(norm)
-        self._refuse_non_finite("gradient norm", norm_value)  # the same on all ranks
-        self._refuse_non_finite("loss", loss_value)
+        refuse_non_finite(self, "gradient norm", norm_value)  # the same on all ranks
+        refuse_non_finite(self, "loss", loss_value)
         max_norm = self.max_grad_norm if max_grad_norm is None else max_grad_norm
         if max_norm:
             clip_gradients(optimizer.optimizer, max_norm, norm)
@@ -298,14 +298,3 @@ class PolicyModule(LightningModule):
         if self.trainer.world_size == 1:
             return float(count)
         return float(self.trainer.strategy.reduce(count.float(), reduce_op="mean"))
-
-    def _refuse_non_finite(self, what: str, value: float) -> None:
-        if math.isfinite(value):
-            return
-        saved = getattr(self.trainer.checkpoint_callback, "last_model_path", "")
-        resume = f"resume from {saved}, which is intact" if saved else "no checkpoint was written"
-        raise ValueError(
-            f"the {what} is {value} at iteration {int(self.iteration)}, update"
-            f" {self.trainer.global_step}, which was not made; {resume}. A lower learning rate or"
-            " a look at the rewards may help"
-        )

@@ -64,10 +64,10 @@ class BatchPlan:
         problems = data["num_train_problems"]
         growth = data.get("num_problems_from_iteration", {})
         grown = [(count, f"of these problems from iteration {i} on") for i, count in growth.items()]
-        asked = f"prompts, of {sum(problems.values()):,} problems: {listed(problems)}"
+        prompts = f"prompts, of {sum(problems.values()):,} problems: {listed(problems)}"
         print_table(
             "Batch plan of one iteration",
-            (self.num_prompts, asked),
+            (self.num_prompts, prompts),
             *(grown if len(grown) > 1 else []),
             (self.group_size, "responses to each (group_size)"),
             (self.num_rows, f"rows, of up to {max_tokens} tokens"),

@@ -8,37 +8,39 @@ from typing import Any
 from torch import Tensor
 
 from r1lit.evaluation.provenance import policy_fingerprint
-from r1lit.policy.adapter import Adapter, base_of
+from r1lit.policy.adapter import base_of
 
 BASE = "base_policy"
 
 
-def leave_out_frozen(checkpoint: dict[str, Any], adapter: Adapter | None, path: str) -> None:
-    """Take frozen weights out of a checkpoint, and put a digest of their files into it."""
-    if adapter is None:
+def leave_out_frozen(module: Any, checkpoint: dict[str, Any]) -> None:
+    """Take weights that an adapter leaves as they are out, and put a digest of their files in."""
+    if module.adapter is None:
         return
-    for name in adapter.frozen_names:
+    for name in module.adapter.frozen_names:
         del checkpoint["state_dict"][f"policy.model.{name}"]
-    checkpoint[BASE] = policy_fingerprint(base_of(path))
+    checkpoint[BASE] = policy_fingerprint(base_of(module.policy_path))
 
 
-def put_back_frozen(checkpoint: dict[str, Any], adapter: Adapter | None, path: str) -> None:
-    """Put them back, as they have been loaded.
+def put_back_frozen(module: Any, checkpoint: dict[str, Any]) -> None:
+    """Put them back, as they have been loaded, and make room for a reference that was refreshed.
 
     Raises:
         ValueError: if they are others than the adapter was trained on, as far as files tell.
     """
-    if adapter is None:
+    if module.adapter is None:
         return
-    base = base_of(path)
+    base = base_of(module.policy_path)
     if checkpoint.get(BASE) not in (None, policy_fingerprint(base)):
         raise ValueError(
             f"ckpt_path: the adapter was trained on other weights than {base} has now; put those"
             " back, or begin again in another folder"
         )
-    state = adapter.model.state_dict()
-    own = {f"policy.model.{name}": state[name] for name in adapter.frozen_names}
-    checkpoint["state_dict"] = checkpoint["state_dict"] | own
+    own, saved = module.adapter.model.state_dict(), checkpoint["state_dict"]
+    frozen = {f"policy.model.{name}": own[name] for name in module.adapter.frozen_names}
+    checkpoint["state_dict"] = saved | frozen
+    if hasattr(module, "reference") and any(name.startswith("reference.") for name in saved):
+        module.refresh_reference()
 
 
 def refuse_another_policy(

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from r1lit.batches import PackedRows, PromptBatch, Rollout
 from r1lit.modules.batch_plan import BatchPlan
+from r1lit.modules.distillation_checks import check_data, check_settings
 from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings
 from r1lit.modules.rollouts import outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.student_rollouts import check_stored, roll_out_share
-from r1lit.modules.teaching import check_data, check_teaching
 from r1lit.objectives import Divergence, ForwardKL, SampledReverseKL
 from r1lit.policy import (
     Divergences,
@@ -102,7 +102,7 @@ class DistillationModule(SFTModule):
         )
         self.sampling = sampling or self.validation_sampling
         self.divergence = ForwardKL() if divergence is None else divergence
-        check_teaching(
+        check_settings(
             teacher=teacher,
             divergence=self.divergence,
             sft_weight=sft_weight,
@@ -185,9 +185,9 @@ class DistillationModule(SFTModule):
         return self._losses(rows, self.teacher.score_documents(rows))
 
     def _losses(
-        self, inputs: PackedRows | Responses, teacher: Scores, given_K: Tensor | None = None
+        self, inputs: PackedRows | Responses, teacher: Scores, off_policy_K: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Return the loss and its parts; ``given_K`` is false at tokens that the student drew."""
+        """Return the loss and its terms; ``off_policy_K`` is true at tokens of stored responses."""
         imitates = bool(self.sft_weight) and self.on_policy < 1
         student = self.policy(
             inputs,
@@ -203,8 +203,8 @@ class DistillationModule(SFTModule):
         losses["loss"] = self.logit_weight * self.temperature**2 * divergence
         if imitates:
             logp_K = student.logp_K
-            if given_K is not None:
-                logp_K = torch.where(given_K, logp_K, 0.0)
+            if off_policy_K is not None:
+                logp_K = torch.where(off_policy_K, logp_K, 0.0)
             losses["cross_entropy"] = -logp_K.sum()
             losses["loss"] = self.sft_weight * losses["cross_entropy"] + losses["loss"]
         return losses
@@ -213,7 +213,7 @@ class DistillationModule(SFTModule):
         self.check_iteration(batch.iteration)
         timings = Timings()
         worker = self.worker(self.sampling, self.seed)
-        rollout, drawn_B = roll_out_share(
+        rollout, on_policy_B = roll_out_share(
             worker, batch, timings, self.on_policy, self.stored_response
         )
         started = time.perf_counter()
@@ -224,7 +224,9 @@ class DistillationModule(SFTModule):
         loss, norm = self.make_update(
             self.policy_optimizer,
             [
-                partial(sums.share, partial(self._row_losses, rollout, rows_b, drawn_B), num_tokens)
+                partial(
+                    sums.share, partial(self._row_losses, rollout, rows_b, on_policy_B), num_tokens
+                )
                 for rows_b in micro_batches(
                     rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False
                 )
@@ -235,7 +237,7 @@ class DistillationModule(SFTModule):
             "train/grad_norm": norm,
             "train/learning_rate": self.learning_rate(),
             "train/num_tokens": num_tokens,
-            "train/on_policy_share": float(drawn_B.float().mean()),
+            "train/on_policy_share": float(on_policy_B.float().mean()),
             **outcome_metrics(rollout, "train"),
             "time/rollout_s": timings.rollout,
             "time/grade_s": timings.grade,
@@ -246,9 +248,11 @@ class DistillationModule(SFTModule):
         self.log_dict(metrics, batch_size=len(rollout.responses), sync_dist=True)
         return {"rollout": rollout}
 
-    def _row_losses(self, rollout: Rollout, rows_b: Tensor, drawn_B: Tensor) -> dict[str, Tensor]:
+    def _row_losses(
+        self, rollout: Rollout, rows_b: Tensor, on_policy_B: Tensor
+    ) -> dict[str, Tensor]:
         """Return the loss and its parts, summed over the tokens of some rows."""
         assert self.teacher is not None
         responses = responses_of(rollout, rows_b)
-        given_K = ~drawn_B[rows_b].repeat_interleave(rollout.length_B[rows_b])
-        return self._losses(responses, self.teacher.score_responses(responses), given_K)
+        off_policy_K = ~on_policy_B[rows_b].repeat_interleave(rollout.length_B[rows_b])
+        return self._losses(responses, self.teacher.score_responses(responses), off_policy_K)

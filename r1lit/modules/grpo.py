@@ -43,8 +43,8 @@ class GRPOModule(RolloutModule):
         policy: a Hugging Face directory, or a model's name on the hub.
         objective: what is maximised, for example ``r1lit.objectives.GRPO``.
         rewards: reward functions or plain callables; their weighted sum is the reward.
-        sampling: how responses are drawn in training.
-        validation_sampling: how they are drawn in evaluation; as in training if left out.
+        sampling: how responses are sampled in training.
+        validation_sampling: how they are sampled in evaluation; as in training if left out.
         train_batch_size: rows of a minibatch, over all ranks.
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
@@ -57,8 +57,8 @@ class GRPOModule(RolloutModule):
             itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
-        dropout: keep the dropout that the policy's configuration asks for. Rollouts are drawn
-            without, so log-probs with it are not those of the old policy.
+        dropout: keep the dropout that the policy's configuration asks for. Rollouts are
+            generated without, so log-probs with it are not those of the old policy.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
@@ -134,13 +134,6 @@ class GRPOModule(RolloutModule):
         """Replace the reference by the policy, as R1 does every 400 updates."""
         refresh_reference(self.reference, self.policy)
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make room for the reference if it is an adapter that has been refreshed."""
-        saved = any(name.startswith("reference.") for name in checkpoint["state_dict"])
-        if saved and hasattr(self, "reference") and self.adapter is not None:
-            self.refresh_reference()
-        super().on_load_checkpoint(checkpoint)
-
     def on_fit_start(self) -> None:
         """Print the batch plan."""
         if self.trainer.is_global_zero and self.data is not None:
@@ -160,7 +153,7 @@ class GRPOModule(RolloutModule):
             rollout = without_truncated(rollout)
         tokens = self.tokens_of(rollout, self.sampling)
         started = time.perf_counter()
-        rollout, metrics = self._maximise(rollout)
+        rollout, metrics = self.update_policy(rollout)
         metrics |= {
             **outcome_metrics(rollout, "train"),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
@@ -174,8 +167,8 @@ class GRPOModule(RolloutModule):
         self.log_dict(metrics, batch_size=len(rollout.responses), sync_dist=True)
         return {"rollout": rollout, **tokens}
 
-    def _maximise(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
-        """Make the iteration's updates; return what they learnt from, and what to log."""
+    def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
+        """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
         update_metrics = UpdateMetrics()
         if self.correction is not None:
             logp_old_BT = self._old_log_probs(rollout, update_metrics)
@@ -183,12 +176,12 @@ class GRPOModule(RolloutModule):
                 logp_old_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT
             )
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
-        rollout = self.estimate(rollout)
+        rollout = self.estimate_advantages(rollout)
         logged: dict[str, list[float]] = {}
         for index, rows_b in enumerate(self._minibatches(rollout)):
-            # the first update alone is computed with the weights that sampled
-            first = index == 0 and self.correction is None
-            for name, value in self.update(rollout, rows_b, update_metrics, first=first).items():
+            is_first_update = index == 0
+            values = self.update_minibatch(rollout, rows_b, update_metrics, is_first_update)
+            for name, value in values.items():
                 logged.setdefault(name, []).append(value)
         return rollout, {
             **{name: sum(values) / len(values) for name, values in logged.items()},
@@ -196,7 +189,7 @@ class GRPOModule(RolloutModule):
             **update_metrics.metrics(),
         }
 
-    def estimate(self, rollout: Rollout) -> Rollout:
+    def estimate_advantages(self, rollout: Rollout) -> Rollout:
         """Return the rollout with its advantages.
 
         A subclass with a critic puts ``value_BT`` into it first. ``logp_old_BT`` and
@@ -204,8 +197,8 @@ class GRPOModule(RolloutModule):
         """
         return replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
 
-    def update(
-        self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, *, first: bool
+    def update_minibatch(
+        self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
     ) -> dict[str, float]:
         """Make the update of one minibatch.
 
@@ -215,7 +208,7 @@ class GRPOModule(RolloutModule):
             rollout: of the iteration, over all of its rows.
             rows_b: the minibatch's rows.
             update_metrics: takes what is averaged over tokens.
-            first: whether the weights are still those that sampled.
+            is_first_update: whether the weights are still those that sampled.
 
         Returns:
             What to log; averaged over the iteration's minibatches.
@@ -227,7 +220,7 @@ class GRPOModule(RolloutModule):
             num_rows=float(len(rows_b)),
             num_tokens=max(num_tokens, 1.0),
             update_metrics=update_metrics,
-            first=first,
+            is_first_update=is_first_update,
         )
         batches = micro_batches(
             rollout,
@@ -277,7 +270,7 @@ class GRPOModule(RolloutModule):
         num_rows: float,
         num_tokens: float,
         update_metrics: UpdateMetrics,
-        first: bool,
+        is_first_update: bool,
     ) -> Tensor:
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
         responses = responses_of(rollout, rows_b)
@@ -302,7 +295,7 @@ class GRPOModule(RolloutModule):
         )
         outputs = self.objective.loss(inputs)
         update_metrics.add(dict(outputs.metrics), inputs, responses.to_rows(output.entropy_K))
-        if first:
+        if is_first_update and self.correction is None:  # a correction has measured it before
             logp_sampler_bT = rollout.logp_sampler_BT[rows_b, :width]
             update_metrics.add_mismatch(logp_bT, logp_sampler_bT, inputs.mask_BT)
         return outputs.loss

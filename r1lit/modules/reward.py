@@ -118,8 +118,8 @@ class RewardModule(PolicyModule):
         loss, norm = self.make_update(
             self.policy_optimizer,
             [
-                partial(self._share_of_loss, batch, part, num_examples, rewards)
-                for part in self._micro_batches(batch)
+                partial(self._share_of_loss, batch, chunk, num_examples, rewards)
+                for chunk in self._micro_batches(batch)
             ],
         )
         self.iteration += 1
@@ -141,11 +141,11 @@ class RewardModule(PolicyModule):
         return self.policy(flat).view(len(rows), -1)
 
     def _share_of_loss(
-        self, batch: PreferenceBatch, part: list[int], num_examples: float, rewards: list[Tensor]
+        self, batch: PreferenceBatch, chunk: list[int], num_examples: float, rewards: list[Tensor]
     ) -> Tensor:
-        reward_NK = self.rewards_NK([batch.rows[i] for i in part])
+        reward_NK = self.rewards_NK([batch.rows[i] for i in chunk])
         rewards.append(reward_NK.detach())
-        label_N = batch.label_N[part].to(reward_NK.device)
+        label_N = batch.label_N[chunk].to(reward_NK.device)
         return self.objective.loss_N(reward_NK, label_N).sum() / num_examples
 
     def _micro_batches(self, batch: PreferenceBatch) -> list[list[int]]:
@@ -237,12 +237,12 @@ class RewardModule(PolicyModule):
             setattr(self.policy.config, key, value)
 
 
-def _joined(parts: Sequence[Scored]) -> Scored:
+def _joined(chunks: Sequence[Scored]) -> Scored:
     return Scored(
-        reward_NK=np.concatenate([part.reward_NK for part in parts]),
-        length_NK=np.concatenate([part.length_NK for part in parts]),
-        label_N=np.concatenate([part.label_N for part in parts]),
-        groups=tuple(group for part in parts for group in part.groups),
+        reward_NK=np.concatenate([chunk.reward_NK for chunk in chunks]),
+        length_NK=np.concatenate([chunk.length_NK for chunk in chunks]),
+        label_N=np.concatenate([chunk.label_N for chunk in chunks]),
+        groups=tuple(group for chunk in chunks for group in chunk.groups),
     )
 
 

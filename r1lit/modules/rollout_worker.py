@@ -54,13 +54,13 @@ class RolloutWorker:
     def collect(
         self,
         batch: PromptBatch,
-        rows: Sequence[int],
+        prompt_indices: Sequence[int],
         timings: Timings,
         iteration: int | None = None,
     ) -> Rollout:
-        """Return a rollout of problems ``rows``."""
+        """Return a rollout of some of the batch's prompts."""
         iteration = batch.iteration if iteration is None else iteration
-        samples, size = batch.samples(rows), batch.group_size
+        samples, size = batch.samples(prompt_indices), batch.group_size
         requests = [
             Request(
                 prompt=batch.prompts[p],
@@ -69,27 +69,29 @@ class RolloutWorker:
                 seed=self.seed,
                 iteration=iteration,
             )
-            for i, p in enumerate(rows)
+            for i, p in enumerate(prompt_indices)
         ]
         started = time.perf_counter()
-        with self._grading(batch, rows) as grading:
+        with self._grading(batch, prompt_indices) as grading:
             completions = self.engine.generate(requests, grading.begin)
             timings.rollout += time.perf_counter() - started
-            return self._finish(grading, completions, batch, rows, timings, iteration)
+            return self._finish(grading, completions, batch, prompt_indices, timings, iteration)
 
     def grade(
         self,
         completions: Sequence[Completion],
         batch: PromptBatch,
-        rows: Sequence[int],
+        prompt_indices: Sequence[int],
         timings: Timings,
     ) -> Rollout:
-        """Return completions of problems ``rows``, already there, as a rollout."""
-        with self._grading(batch, rows) as grading:
-            return self._finish(grading, completions, batch, rows, timings, batch.iteration)
+        """Return completions that exist already, of some of the batch's prompts, as a rollout."""
+        with self._grading(batch, prompt_indices) as grading:
+            return self._finish(
+                grading, completions, batch, prompt_indices, timings, batch.iteration
+            )
 
-    def _grading(self, batch: PromptBatch, rows: Sequence[int]) -> AsyncGrading:
-        problems = [batch.problems[p] for p in rows for _ in range(batch.group_size)]
+    def _grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> AsyncGrading:
+        problems = [batch.problems[p] for p in prompt_indices for _ in range(batch.group_size)]
         return AsyncGrading(self.grader, self.tokenizer, problems)
 
     def _finish(
@@ -97,7 +99,7 @@ class RolloutWorker:
         grading: AsyncGrading,
         completions: Sequence[Completion],
         batch: PromptBatch,
-        rows: Sequence[int],
+        prompt_indices: Sequence[int],
         timings: Timings,
         iteration: int,
     ) -> Rollout:
@@ -108,13 +110,13 @@ class RolloutWorker:
 
         def per_group(values: Sequence[float]) -> Tensor:
             values_B = torch.tensor(values, dtype=torch.float32, device=self.device)
-            return values_B.reshape(len(rows), batch.group_size)
+            return values_B.reshape(len(prompt_indices), batch.group_size)
 
         response_BT, mask_BT, logp_BT = pad(completions, self.tokenizer, self.device)
         rollout = Rollout(
             iteration=iteration,
             group_size=batch.group_size,
-            prompts=tuple(batch.prompts[p] for p in rows),
+            prompts=tuple(batch.prompts[p] for p in prompt_indices),
             responses=responses,
             response_BT=response_BT,
             length_B=mask_BT.sum(-1),
@@ -164,21 +166,21 @@ def collect_mixed(
     Returns:
         The rollout of P groups, and how many unmixed groups were dropped from it.
     """
-    wanted = batch.num_prompts
-    drawn, next_prompt, spare = [], 0, []
-    missing = wanted
+    mixed_rollouts, unmixed_rollouts = [], []
+    next_prompt, missing = 0, batch.num_prompts
     while missing and next_prompt < len(batch.problems):
-        rows = range(next_prompt, min(next_prompt + missing, len(batch.problems)))
-        rollout = collect(rows)
-        next_prompt = rows.stop
+        prompt_indices = range(next_prompt, min(next_prompt + missing, len(batch.problems)))
+        rollout = collect(prompt_indices)
+        next_prompt = prompt_indices.stop
         mixed = mixed_groups(rollout)
-        unmixed = [p for p in range(len(rows)) if p not in mixed]
+        unmixed = [p for p in range(rollout.num_prompts) if p not in mixed]
         if mixed:
-            drawn.append(take_groups(rollout, mixed))
+            mixed_rollouts.append(take_groups(rollout, mixed))
         if unmixed:
-            spare.append(take_groups(rollout, unmixed))
+            unmixed_rollouts.append(take_groups(rollout, unmixed))
         missing -= len(mixed)
-    num_unmixed = sum(r.num_prompts for r in spare)
+    num_unmixed = sum(r.num_prompts for r in unmixed_rollouts)
     if missing:
-        drawn.append(take_groups(join_rollouts(spare), range(missing)))
-    return join_rollouts(drawn), num_unmixed - missing
+        fill = take_groups(join_rollouts(unmixed_rollouts), range(missing))
+        mixed_rollouts.append(fill)
+    return join_rollouts(mixed_rollouts), num_unmixed - missing

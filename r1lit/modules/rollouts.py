@@ -32,8 +32,8 @@ class RolloutModule(PolicyModule):
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
         rewards: reward functions or plain callables; their weighted sum is the reward.
-        sampling: how responses are drawn in training.
-        validation_sampling: how they are drawn in evaluation; as in training if left out.
+        sampling: how responses are sampled in training.
+        validation_sampling: how they are sampled in evaluation; as in training if left out.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
         dropout: whether updates have the dropout that the policy's configuration asks for.

@@ -73,9 +73,9 @@ def attend(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
-    asked = [name for name in UNSUPPORTED if options.get(name) is not None]
-    if asked:
-        raise UnsupportedAttentionError(", ".join(asked))
+    unsupported = [name for name in UNSUPPORTED if options.get(name) is not None]
+    if unsupported:
+        raise UnsupportedAttentionError(", ".join(unsupported))
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if cached is not None:
         return attend_cached(query, key, value, cached, scaling), None

@@ -39,7 +39,7 @@ class LinearLogp(torch.autograd.Function):
         running = _RunningSoftmax(target_K)
         for chunk, _, product_Kv in _products(hidden_KD, weight_VD):
             for rows, product_Rv in few_rows(slice(0, len(hidden_KD)), product_Kv):
-                running.take(rows, chunk, _logits(product_Rv, temperature))
+                running.add(rows, chunk, _logits(product_Rv, temperature))
         ctx.save_for_backward(hidden_KD, weight_VD, target_K, running.normaliser_K())
         logp_K, entropy_K = running.logp_K(), running.entropy_K()
         ctx.mark_non_differentiable(entropy_K)
@@ -65,8 +65,8 @@ class LinearLogp(torch.autograd.Function):
                 logits_Rv = _logits(product_Rv, ctx.temperature)
                 grad_R1 = grad_K1[rows]
                 grad_Rv = logits_Rv.sub_(normaliser_K[rows, None]).exp_().mul_(-grad_R1)
-                place_R1, here_R1 = _place(target_K[rows], chunk)
-                grad_Rv.scatter_add_(-1, place_R1, grad_R1 * here_R1)
+                index_R1, inside_R1 = _local_index(target_K[rows], chunk)
+                grad_Rv.scatter_add_(-1, index_R1, grad_R1 * inside_R1)
                 product_Rv.copy_(grad_Rv)
             if hidden_grad_KD is not None:
                 hidden_grad_KD += product_Kv @ cast_vD
@@ -80,47 +80,51 @@ class LinearLogp(torch.autograd.Function):
 
 
 class _RunningSoftmax:
-    """What the softmax of every token comes to, one chunk of its logits after the other.
+    """Statistics of every token's softmax, updated by one chunk of its logits after the other.
 
-    Exponentials are relative to the greatest logit so far and rescaled when a greater one comes
+    Exponentials are relative to the largest logit so far and rescaled when a larger one comes
     (Milakov and Gimelshein 2018).
     """
 
     def __init__(self, target_K: Tensor) -> None:
         zeros_K = torch.zeros(len(target_K), device=target_K.device)
         self._target_K = target_K
-        self._chosen_K, self._sum_K, self._weighted_K = (zeros_K.clone() for _ in range(3))
-        self._greatest_K = zeros_K.fill_(LEAST)  # finite: a logit may be -inf
+        self._target_logit_K, self._sum_K, self._weighted_sum_K = (
+            zeros_K.clone() for _ in range(3)
+        )
+        self._max_K = zeros_K.fill_(LEAST)  # finite: a logit may be -inf
 
-    def take(self, rows: slice, chunk: slice, logits_Rv: Tensor) -> None:
-        """Take some tokens' logits of a chunk of the vocabulary, whose memory is used up."""
-        place_R1, here_R1 = _place(self._target_K[rows], chunk)
-        self._chosen_K[rows] += logits_Rv.gather(-1, place_R1).where(here_R1, 0.0).squeeze(-1)
-        before_R = self._greatest_K[rows]
-        greatest_R = torch.maximum(before_R, logits_Rv.amax(-1))
-        fall_R = before_R - greatest_R
-        scale_R = fall_R.exp()
-        logits_Rv.sub_(greatest_R[:, None])
+    def add(self, rows: slice, chunk: slice, logits_Rv: Tensor) -> None:
+        """Add some tokens' logits of a chunk of the vocabulary; their memory is overwritten."""
+        index_R1, inside_R1 = _local_index(self._target_K[rows], chunk)
+        self._target_logit_K[rows] += (
+            logits_Rv.gather(-1, index_R1).where(inside_R1, 0.0).squeeze(-1)
+        )
+        old_max_R = self._max_K[rows]
+        max_R = torch.maximum(old_max_R, logits_Rv.amax(-1))
+        shift_R = old_max_R - max_R
+        scale_R = shift_R.exp()
+        logits_Rv.sub_(max_R[:, None])
         exp_Rv = logits_Rv.exp()
         sum_R = exp_Rv.sum(-1)
         # a logit of -inf has probability 0 and adds 0; autocast would round a dot product
-        weighted_R = exp_Rv.mul_(logits_Rv.nan_to_num_(neginf=0.0)).sum(-1)
-        moved_R = self._weighted_K[rows] + self._sum_K[rows] * fall_R
-        self._weighted_K[rows] = moved_R * scale_R + weighted_R
+        weighted_sum_R = exp_Rv.mul_(logits_Rv.nan_to_num_(neginf=0.0)).sum(-1)
+        shifted_R = self._weighted_sum_K[rows] + self._sum_K[rows] * shift_R
+        self._weighted_sum_K[rows] = shifted_R * scale_R + weighted_sum_R
         self._sum_K[rows] = self._sum_K[rows] * scale_R + sum_R
-        self._greatest_K[rows] = greatest_R
+        self._max_K[rows] = max_R
 
     def logp_K(self) -> Tensor:
         """Return the targets' log-probs."""
-        return self._chosen_K - self._greatest_K - self._sum_K.log()
+        return self._target_logit_K - self._max_K - self._sum_K.log()
 
     def entropy_K(self) -> Tensor:
         """Return the entropies."""
-        return self._sum_K.log() - self._weighted_K / self._sum_K
+        return self._sum_K.log() - self._weighted_sum_K / self._sum_K
 
     def normaliser_K(self) -> Tensor:
         """Return the logarithms of the sums of exponentials."""
-        return self._greatest_K + self._sum_K.log()
+        return self._max_K + self._sum_K.log()
 
 
 def linear_logp(
@@ -153,8 +157,8 @@ def _logits(product_Rv: Tensor, temperature: float) -> Tensor:
     return logits_Rv if temperature == 1.0 else logits_Rv.div_(temperature)
 
 
-def _place(target_R: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
-    """Return where in a chunk of the vocabulary the targets are, and whether they are in it."""
-    place_R1 = (target_R - chunk.start)[:, None]
+def _local_index(target_R: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
+    """Return the targets' indices within a chunk of the vocabulary, and whether they lie in it."""
+    index_R1 = (target_R - chunk.start)[:, None]
     size = chunk.stop - chunk.start
-    return place_R1.clamp(0, size - 1), (place_R1 >= 0) & (place_R1 < size)
+    return index_R1.clamp(0, size - 1), (index_R1 >= 0) & (index_R1 < size)

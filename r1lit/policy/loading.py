@@ -20,7 +20,7 @@ from transformers import (
 from r1lit.policy.adapter import SETTINGS_FILE, Adapter, PeftConfig, base_of, merge_adapter
 from r1lit.policy.policy import Policy
 from r1lit.policy.rope import rope_limit
-from r1lit.policy.support import enable_packed, why_not_causal
+from r1lit.policy.support import enable_packed, find_causality_error
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
@@ -167,7 +167,7 @@ def load_policy(
     policy = Policy(model, dropout)
     if adapter is not None:
         policy.adapter = Adapter(model, adapter, folder, base)
-    reason = why_not_causal(policy)
+    reason = find_causality_error(policy)
     if reason is not None:
         raise ValueError(f"policy: {name_or_path!r} is no causal language model: {reason}")
     reason = enable_packed(policy) if attention == "sdpa" else f"attention is {attention!r}"
@@ -181,10 +181,10 @@ def load_policy(
     settings = {} if adapter is None else adapter.to_dict()
     rates |= {name: rate for name, rate in settings.items() if "dropout" in name and rate}
     if rates and not dropout:
-        said = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+        listed = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
         warnings.warn(
-            f"policy: {type(model).__name__} has dropout ({said}), which is off: rollouts are drawn"
-            " without, and log-probs with it would not be theirs; dropout: true keeps it on",
+            f"policy: {type(model).__name__} has dropout ({listed}), which is off: rollouts are"
+            " drawn without, and log-probs with it would not be theirs; dropout: true keeps it on",
             stacklevel=2,
         )
     if gradient_checkpointing:
@@ -246,7 +246,7 @@ def refuse_missing_directory(name_or_path: str) -> None:
 
 
 def _refuse_code(name_or_path: str, error: BaseException) -> None:
-    """Raise what is to be said where transformers refuses to run a model's own code."""
+    """Raise a one-line error where transformers refuses to run a model's own code."""
     if "trust_remote_code" in str(error):
         raise ValueError(
             f"policy: {name_or_path!r} brings Python code of its own, which runs with your rights;"

@@ -79,7 +79,7 @@ class Policy(nn.Module):
     def forward(
         self, inputs: Responses | PackedRows | HiddenStates, compute: Compute | None = None
     ) -> PolicyOutput:
-        """Predict K tokens, and compute what is asked for there.
+        """Predict K tokens, and compute what ``output`` requests there.
 
         Args:
             inputs: responses to prompts; rows of documents, whose ``position_ids_RL`` restart at 0

@@ -23,7 +23,7 @@ LENGTHS = (3, 2, 1)
 # softmax attention changes other rows by 3e-7 at most, the least of recurrent layers by 2e-4
 LARGEST_LEAK = 1e-5
 TOLERANCE = 1e-3  # nats
-TOLERANCE_LOW = 0.1  # in the dtype of the weights, where that is below float32
+LOW_PRECISION_TOLERANCE = 0.1  # in the dtype of the weights, where that is below float32
 FAILURES = (
     *(AttributeError, ImportError, IndexError, KeyError, NotImplementedError),
     *(RuntimeError, TypeError, ValueError),
@@ -37,7 +37,7 @@ def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
     Weights of a lower dtype are cast for the time of their module's own call, so that no second
     model exists. Modules that use another one's weights fail with a RuntimeError then.
     """
-    low = [module for module in policy.modules() if in_float32 and _low(module)]
+    low = [module for module in policy.modules() if in_float32 and _low_precision_tensors(module)]
     handles = [handle for module in low for handle in _cast_in_calls(module)]
     try:
         kind = next(policy.parameters()).device.type
@@ -53,7 +53,7 @@ def nudged(policy: Policy) -> AbstractContextManager[None]:
     return nullcontext() if policy.adapter is None else policy.adapter.nudged()
 
 
-def _low(module: nn.Module) -> list[Tensor]:
+def _low_precision_tensors(module: nn.Module) -> list[Tensor]:
     """Return the module's own tensors of less than 32 bits."""
     own = (*module._parameters.values(), *module._buffers.values())
     return [x for x in own if x is not None and x.is_floating_point() and x.itemsize < 4]
@@ -63,7 +63,7 @@ def _cast_in_calls(module: nn.Module) -> tuple[torch.utils.hooks.RemovableHandle
     before: list[tuple[Tensor, Tensor]] = []
 
     def cast(module: nn.Module, args: object) -> None:
-        for tensor in _low(module):
+        for tensor in _low_precision_tensors(module):
             before.append((tensor, tensor.data))
             tensor.data = tensor.data.float()
 
@@ -78,24 +78,24 @@ def _cast_in_calls(module: nn.Module) -> tuple[torch.utils.hooks.RemovableHandle
     )
 
 
-def why_not_causal(policy: Policy) -> str | None:
-    """Return why a row's log-probs are not its own, or None if they are.
+def find_causality_error(policy: Policy) -> str | None:
+    """Return how a row's log-probs depend on other rows or later tokens, or None if they do not.
 
-    They are where they change neither with what follows nor with rows of other lengths. Log-probs
-    that are not finite are not judged: a run of such a policy ends in its first rollout or update.
+    Log-probs that are not finite are not judged: a run of such a policy ends in its first rollout
+    or update.
     """
 
-    def change() -> float:
+    def largest_change() -> float:
         together_K = _log_probs(policy)
         alone_K = [_log_probs(policy, slice(row, row + 1)) for row in range(len(LENGTHS))]
         return float((together_K - torch.cat(alone_K)).abs().max())
 
     try:
         with trial(policy):
-            excess = change() - TOLERANCE
+            excess = largest_change() - TOLERANCE
     except FAILURES:
         with trial(policy, in_float32=False):
-            excess = change() - TOLERANCE_LOW
+            excess = largest_change() - LOW_PRECISION_TOLERANCE
     if excess > 0:
         return "its log-probs change with the rows beside a row, or with what follows a token"
     return None
@@ -107,18 +107,18 @@ def enable_packed(policy: Policy) -> str | None:
     Returns:
         None when it did, otherwise why the policy stays as it was.
     """
-    reason = _lacks(policy)
+    reason = _unsupported_feature(policy)
     if reason is not None:
         return reason
     before = policy.config._attn_implementation
     with trial(policy), nudged(policy):
-        reason = _tried(policy)
+        reason = _find_packing_error(policy)
     if reason is not None:
         policy.model.set_attn_implementation(before)
     return reason
 
 
-def _lacks(policy: Policy) -> str | None:
+def _unsupported_feature(policy: Policy) -> str | None:
     """Return what a trial on a few tokens of a fresh model would not show."""
     config = policy.config.get_text_config(decoder=True)
     head = policy.model.get_output_embeddings()
@@ -131,14 +131,14 @@ def _lacks(policy: Policy) -> str | None:
     return None
 
 
-def _tried(policy: Policy) -> str | None:
+def _find_packing_error(policy: Policy) -> str | None:
     try:
         expected_K = _log_probs(policy)
         policy.model.set_attn_implementation(ATTENTION)
         if not is_packed(policy):
             return "its attention cannot be replaced"
         found_K = _log_probs(policy)
-        leak = _leak(policy)
+        leak = _cross_row_leak(policy)
     except UnsupportedAttentionError as error:
         return f"its attention has {error}"
     except FAILURES as error:
@@ -164,7 +164,7 @@ def _log_probs(policy: Policy, rows: slice = slice(None)) -> Tensor:
     return policy(_responses(policy, rows)).logp_K
 
 
-def _leak(policy: Policy) -> float:
+def _cross_row_leak(policy: Policy) -> float:
     """Return by how much, relatively, hidden states change with another row's response."""
     responses = _responses(policy)
     states = []

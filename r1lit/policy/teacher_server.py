@@ -30,7 +30,7 @@ MAX_SUM = 1.01
 
 
 class ServerTeacher(Teacher):
-    """Asks ``/v1/completions`` for the log-probs of a text's own tokens and of the likeliest.
+    """Requests the log-probs of a text's own tokens and of the likeliest from ``/v1/completions``.
 
     What is computed then: a divergence over C + 1 outcomes, the token that stands there, the
     ``top_k`` likeliest and all others as one, which is a lower bound of that over the vocabulary
@@ -38,8 +38,8 @@ class ServerTeacher(Teacher):
     ``SampledReverseKL`` needs no more than the token's own log-prob.
 
     ``prompt_logprobs`` is vLLM's form: the answer is by token id. ``echo`` is OpenAI's older one,
-    ``echo`` with ``logprobs`` and no new tokens. It is by text; vLLM spells ids when asked, as it
-    is here, and for other servers a text counts as the one token that decodes to it. A likely token
+    ``echo`` with ``logprobs`` and no new tokens. It is by text; vLLM spells ids on request, which
+    is made, and for other servers a text counts as the one token that decodes to it. A likely token
     whose text several tokens share cannot be named and joins the rest.
 
     A text is one request, sent as token ids. A reply that cannot be read, in all its tries, costs
@@ -51,8 +51,8 @@ class ServerTeacher(Teacher):
         model: what the server calls the teacher.
         tokenizer: a directory or name of the teacher's tokenizer, to compare with the student's.
         base_url: up to and including the version.
-        top_k: how many of the likeliest tokens are asked for at each position.
-        form: ``prompt_logprobs`` or ``echo``.
+        top_k: how many of the likeliest tokens are requested at each position.
+        logprobs_format: ``prompt_logprobs`` or ``echo``.
         max_tokens: the longest text it scores; None leaves it to the server.
         concurrency: how many requests are under way at a time.
         timeout_s: seconds one answer may take.
@@ -71,7 +71,7 @@ class ServerTeacher(Teacher):
         tokenizer: str,
         base_url: str = "http://127.0.0.1:8000/v1",
         top_k: int = 20,
-        form: LogprobsFormat = "prompt_logprobs",
+        logprobs_format: LogprobsFormat = "prompt_logprobs",
         max_tokens: int | None = None,
         concurrency: int = 16,
         timeout_s: float = 600.0,
@@ -85,11 +85,13 @@ class ServerTeacher(Teacher):
             raise ValueError(f"top_k: {top_k} is negative; 0 asks for no other than the text's own")
         if concurrency < 1:
             raise ValueError(f"concurrency: {concurrency} is not at least 1")
-        if form not in ("prompt_logprobs", "echo"):
-            raise ValueError(f"form: {form!r} is neither prompt_logprobs nor echo")
+        if logprobs_format not in ("prompt_logprobs", "echo"):
+            raise ValueError(
+                f"logprobs_format: {logprobs_format!r} is neither prompt_logprobs nor echo"
+            )
         self.name = model
         self.top_k = top_k
-        self.form = form
+        self.logprobs_format = logprobs_format
         self.max_tokens = max_tokens
         self.concurrency = concurrency
         self.extra = dict(extra or {})
@@ -116,34 +118,34 @@ class ServerTeacher(Teacher):
         return self._tokenizer
 
     def context_length(self) -> int | None:
-        """Return ``max_tokens``, less the one that vLLM must be asked to make."""
+        """Return ``max_tokens``, less the one that vLLM must generate."""
         return None if self.max_tokens is None else self.max_tokens - 1
 
     def score_documents(self, rows: PackedRows) -> Scores:
-        """Ask about every document of the rows."""
+        """Score every document of the rows."""
         ids = rows.input_ids_RL.flatten().tolist()
         targets = rows.loss_mask_RL.flatten().tolist()
         starts = (rows.position_ids_RL.flatten() == 0).nonzero().flatten().tolist()
-        texts, places = [], []
+        texts, positions = [], []
         for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
-            here = [place for place in range(stop - start) if targets[start + place]]
+            here = [position for position in range(stop - start) if targets[start + position]]
             if here:
                 texts.append(ids[start : start + here[-1] + 1])
-                places.append(here)
-        return self._score(texts, places, rows.input_ids_RL.device)
+                positions.append(here)
+        return self._score(texts, positions, rows.input_ids_RL.device)
 
     def score_responses(self, responses: Responses) -> Scores:
-        """Ask about every prompt and its response."""
-        texts, places = [], []
+        """Score every response behind its prompt."""
+        texts, positions = [], []
         rows = zip(responses.prompts, responses.response_BT, responses.mask_BT, strict=True)
         for prompt, response_T, mask_T in rows:
             text = [*prompt, *response_T[mask_T].tolist()]
             texts.append(text)
-            places.append(list(range(len(prompt), len(text))))
-        return self._score(texts, places, responses.response_BT.device)
+            positions.append(list(range(len(prompt), len(text))))
+        return self._score(texts, positions, responses.response_BT.device)
 
     def _score(
-        self, texts: Sequence[list[int]], places: Sequence[list[int]], device: torch.device
+        self, texts: Sequence[list[int]], positions: Sequence[list[int]], device: torch.device
     ) -> TopScores:
         self._vocabulary()  # loaded before there are threads
 
@@ -155,16 +157,19 @@ class ServerTeacher(Teacher):
             try:
                 return self.client.request("completions", read, self._body(text), stop)
             except MalformedReply as error:
-                message = f"teacher: a text of {len(text)} tokens is left out (form: {self.form})"
-                warnings.warn(f"{message}: {error}", stacklevel=2)
+                warnings.warn(
+                    f"teacher: a text of {len(text)} tokens is left out (logprobs_format:"
+                    f" {self.logprobs_format}): {error}",
+                    stacklevel=2,
+                )
                 return None
 
-        items = list(zip(texts, places, strict=True))
+        items = list(zip(texts, positions, strict=True))
         answers = in_parallel(request, items, self.concurrency)
         rows: list[TopLogps] = []
         known: list[bool] = []
         for (text, here), answer in zip(items, answers, strict=True):
-            rows += [{text[place]: 0.0} for place in here] if answer is None else answer
+            rows += [{text[position]: 0.0} for position in here] if answer is None else answer
             known += [answer is not None] * len(here)
         width = max((len(row) for row in rows), default=1)
         # what is missing repeats the first token, which counts once
@@ -178,28 +183,28 @@ class ServerTeacher(Teacher):
 
     def _body(self, text: list[int]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.name, "prompt": text, "temperature": 0.0}
-        if self.form == "prompt_logprobs":
+        if self.logprobs_format == "prompt_logprobs":
             body |= {"max_tokens": 1, "prompt_logprobs": self.top_k}
         else:
             body |= {"max_tokens": 0, "echo": True, "logprobs": self.top_k}
             body["return_tokens_as_token_ids"] = True
         return body | self.extra
 
-    def _read(self, text: list[int], places: list[int], reply: dict[str, Any]) -> list[TopLogps]:
-        """Return the log-probs at some places of the text; its first token has none."""
+    def _read(self, text: list[int], positions: list[int], reply: dict[str, Any]) -> list[TopLogps]:
+        """Return the log-probs at some positions of the text; its first token has none."""
         choice = only_choice(reply)
-        if self.form == "prompt_logprobs":
+        if self.logprobs_format == "prompt_logprobs":
             tops = [{}, *(by_id(top) for top in choice["prompt_logprobs"][1:])]
             own = [top.get(token) for top, token in zip(tops, text, strict=True)]
         else:
             own = choice["logprobs"]["token_logprobs"]
             given = choice["logprobs"].get("top_logprobs") or [None] * len(own)
             tops = [self._by_text(top or {}) for top in given]
-        all_places = list(zip(text, own, tops, strict=True))
-        return [self._checked(place, *all_places[place]) for place in places]
+        all_positions = list(zip(text, own, tops, strict=True))
+        return [self._checked(position, *all_positions[position]) for position in positions]
 
-    def _checked(self, place: int, token: int, logp: Any, top: dict[int, Any]) -> TopLogps:
-        """Return the log-probs at one place, that of its token first.
+    def _checked(self, position: int, token: int, logp: Any, top: dict[int, Any]) -> TopLogps:
+        """Return the log-probs at one position, that of its token first.
 
         Ids that only pad the vocabulary join the rest.
 
@@ -210,12 +215,12 @@ class ServerTeacher(Teacher):
         found = {token: logp, **{**top, token: logp}}
         for one, value in found.items():
             if not 0 <= one < num_logits:
-                raise MalformedReply(f"token {place}: id {one} is not in the vocabulary")
+                raise MalformedReply(f"token {position}: id {one} is not in the vocabulary")
             if type(value) not in (int, float) or not -1e4 <= value <= 1e-3:
-                raise MalformedReply(f"token {place}: {str(value)[:40]} is not a log-prob")
+                raise MalformedReply(f"token {position}: {str(value)[:40]} is not a log-prob")
         kept = {i: float(p) for i, p in found.items() if i == token or i < num_tokens}
         if sum(map(math.exp, kept.values())) > MAX_SUM:
-            raise MalformedReply(f"token {place}: probabilities add up to more than 1")
+            raise MalformedReply(f"token {position}: probabilities add up to more than 1")
         return kept
 
     def _vocabulary(self) -> tuple[int, int]:

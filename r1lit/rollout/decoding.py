@@ -1,4 +1,4 @@
-"""Decoding with Hugging Face's own caches, or without any, and whether a way of decoding is right.
+"""Decoding with Hugging Face's own caches, or without any, and a trial of a decoding method.
 
 P prompts   R rows   V vocabulary
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from r1lit.policy import Policy
 from r1lit.policy.loading import first_line
-from r1lit.policy.support import FAILURES, TOLERANCE, TOLERANCE_LOW
+from r1lit.policy.support import FAILURES, LOW_PRECISION_TOLERANCE, TOLERANCE
 from r1lit.rollout.cache import make_cache
 
 PROMPTS = (tuple(range(22, 36)), (9, 10), (11, 12, 13))
@@ -30,7 +30,7 @@ class Decoding(ABC):
         """Append one token to each row; return the logits [R, V] of the next."""
 
     @abstractmethod
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these, given as ascending indices."""
 
 
@@ -81,7 +81,7 @@ class CachedDecoding(Decoding):
         self.position_R = self.position_R + 1
         return logits_RV
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.cache.reorder_cache(rows)  # type: ignore[arg-type]
         self.seen_RL, self.position_R = self.seen_RL[rows], self.position_R[rows]
@@ -114,7 +114,7 @@ class UncachedDecoding(Decoding):
         self.length_R = self.length_R + 1
         return self._last_logits(self.ids_RL, self.length_R)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.length_R = self.length_R[rows]
         self.ids_RL = self.ids_RL[rows, : int(self.length_R.max())]
@@ -125,12 +125,12 @@ class UncachedDecoding(Decoding):
 
 
 @torch.no_grad()
-def why_not(
+def find_decoding_error(
     policy: Policy,
     decoding_of: Callable[[Sequence[Sequence[int]], int], Decoding],
     exact: bool = True,
 ) -> str | None:
-    """Try whether a way of decoding gives the log-probs of a plain forward pass.
+    """Try whether a decoding method gives the log-probs of a plain forward pass.
 
     Prompts of several lengths, two rows each, of which some leave on the way.
 
@@ -138,7 +138,7 @@ def why_not(
         policy: what is decoded.
         decoding_of: decodes prompts, that many rows each.
         exact: whether every log-prob must be right to ``TOLERANCE``; otherwise, where all is in a
-            lower dtype, their mean to ``TOLERANCE_LOW``.
+            lower dtype, their mean to ``LOW_PRECISION_TOLERANCE``.
 
     Returns:
         None if it does, otherwise what went wrong.
@@ -147,7 +147,7 @@ def why_not(
     prompts = [tuple(token % vocabulary for token in prompt) for prompt in PROMPTS]
     device = next(policy.parameters()).device
     token_RT = torch.tensor(TOKENS, device=device).repeat(len(prompts), 1) % vocabulary
-    plain_RTV = _plainly(policy, prompts, token_RT)
+    plain_RTV = _plain_log_probs(policy, prompts, token_RT)
     if not bool(plain_RTV.isfinite().all()):
         return None  # broken weights are the engine's to report
     left_R, kept = torch.arange(len(token_RT)), torch.tensor([0, 2, 3])
@@ -159,17 +159,17 @@ def why_not(
             changes.append(logits_RV.float().log_softmax(-1) - plain_RTV[left_R, step])
             if step == 2:
                 left_R = left_R[kept]
-                decoding.keep(kept.to(device))
+                decoding.keep_rows(kept.to(device))
             logits_RV = decoding.step(token_RT[left_R, step])
         changes.append(logits_RV.float().log_softmax(-1) - plain_RTV[left_R, -1])
     except FAILURES as error:
         return f"{type(error).__name__} ({first_line(error)})"
     change_KV = torch.cat(changes).abs()
-    right = change_KV.max() < TOLERANCE if exact else change_KV.mean() < TOLERANCE_LOW
+    right = change_KV.max() < TOLERANCE if exact else change_KV.mean() < LOW_PRECISION_TOLERANCE
     return None if bool(right) else "its log-probs would change"
 
 
-def _plainly(policy: Policy, prompts: Sequence[Sequence[int]], token_RT: Tensor) -> Tensor:
+def _plain_log_probs(policy: Policy, prompts: Sequence[Sequence[int]], token_RT: Tensor) -> Tensor:
     """Return log-probs [R, T + 1, V] of what follows each prompt and token, a row at a time."""
     group_size = len(token_RT) // len(prompts)
     rows = []

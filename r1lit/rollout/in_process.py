@@ -16,7 +16,7 @@ from r1lit.devices import backend
 from r1lit.policy import Policy, evaluating, is_packed
 from r1lit.policy.support import nudged, trial
 from r1lit.rollout.compiled import Compiled, any_sizes
-from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, why_not
+from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, find_decoding_error
 from r1lit.rollout.engine import (
     Completion,
     FinishReason,
@@ -27,19 +27,19 @@ from r1lit.rollout.engine import (
     collect,
 )
 from r1lit.rollout.randomness import Uniforms
-from r1lit.rollout.sampling import Sampling, choose
+from r1lit.rollout.sampling import Sampling, sample_tokens
 from r1lit.rollout.shared_prompts import (
     Decoder,
     SharedPromptDecoding,
     at_least_two,
     compute_dtype,
+    find_shared_prompt_error,
     run_layer,
-    why_not_shared,
 )
 
 COMPACT_BELOW = 0.8
-Stopper = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-Way = Literal["shared", "cached", "uncached"]
+StoppingCriterion = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+DecodingMethod = Literal["shared", "cached", "uncached"]
 Row = tuple[int, int]  # place among all completions, sample
 
 
@@ -65,10 +65,10 @@ class InProcessEngine(RolloutEngine):
     Neighbouring requests of one prompt are a group: its prompt is prefilled and kept once and read
     once a step, all in the dtype that training computes in (bfloat16 under ``precision:
     bf16-mixed``), where the policy can attend so; otherwise rows decode with Hugging Face's own
-    caches, or without any where those give other log-probs than a plain forward pass. Which it is
-    is tried before the first rollout, and said if it is not the first. Finished rows leave the
-    batch once a fifth of it has finished. A completion depends on its prompt and (seed, iteration,
-    sample) alone, up to the rounding of logits.
+    caches, or without any where those give other log-probs than a plain forward pass. The method is
+    found by a trial before the first rollout, with a warning if it is a slower one. Finished rows
+    leave the batch once a fifth of it has finished. A completion depends on its prompt and (seed,
+    iteration, sample) alone, up to the rounding of logits.
 
     Args:
         max_rows: how many rows decode at a time (None: all of them); memory depends on it, tokens
@@ -82,13 +82,13 @@ class InProcessEngine(RolloutEngine):
             raise ValueError(f"max_rows: {max_rows} is not at least 1")
         self.max_rows = max_rows
         self._run_layer = Compiled(run_layer) if compile else run_layer
-        self._choose = Compiled(choose) if compile else choose
+        self._sample_tokens = Compiled(sample_tokens) if compile else sample_tokens
 
     def bind(self, model: ModelSpec) -> None:
         """Share the weights of ``model.policy`` from now on."""
         assert model.policy is not None, "the in-process engine needs a loaded policy"
         super().bind(model)
-        self._way: Way | None = None
+        self._decoding_method: DecodingMethod | None = None
 
     def generate(
         self, requests: Sequence[Request], on_finished: OnFinished | None = None
@@ -110,12 +110,12 @@ class InProcessEngine(RolloutEngine):
             policy.check_length(len(request.prompt) + request.sampling.max_tokens)
         device = next(policy.parameters()).device
         with evaluating(policy), backend(device).decoding(), any_sizes():
-            if self._way is None:
+            if self._decoding_method is None:
                 with nudged(policy):
-                    self._way = way_to_decode(policy)
+                    self._decoding_method = find_decoding_method(policy)
             decoder = (
                 Decoder(policy, compute_dtype(policy), self._run_layer)
-                if self._way == "shared"
+                if self._decoding_method == "shared"
                 else None
             )
             for batch in batches(requests, self.max_rows):
@@ -131,22 +131,22 @@ class InProcessEngine(RolloutEngine):
         if isinstance(policy, Decoder):
             decoding = SharedPromptDecoding(policy, batch.prompts, batch.group_size)
         else:
-            kind = CachedDecoding if self._way == "cached" else UncachedDecoding
+            kind = CachedDecoding if self._decoding_method == "cached" else UncachedDecoding
             decoding = kind(policy, batch.prompts, batch.group_size, pad)
         logits_RV = decoding.first_logits_RV
         device = logits_RV.device
         num_rows, limit = len(batch.samples), sampling.max_tokens
         uniforms = Uniforms(batch.seed, batch.iteration, batch.samples, device)
-        ended = self.stopper(sampling, batch.samples)
+        ended = self.stopping_criterion(sampling, batch.samples)
         response_BT = torch.full((num_rows, limit), pad, device=device)
         logp_BT = torch.zeros(num_rows, limit, device=device)
         length_B = torch.full((num_rows,), limit, device=device)
         row_R = torch.arange(num_rows, device=device)  # which row each row of the batch is
         alive_R = torch.ones(num_rows, dtype=torch.bool, device=device)
-        left = dict(enumerate(batch.indices))  # rows not handed over, and their indices
+        left = dict(enumerate(batch.indices))  # rows not reported yet, and their indices
         num_alive, every = num_rows, check_every(device)
 
-        def hand_over(rows: list[int], reason: FinishReason) -> None:
+        def report_finished(rows: list[int], reason: FinishReason) -> None:
             rows = [row for row in rows if row in left]
             if not rows:
                 return
@@ -162,7 +162,7 @@ class InProcessEngine(RolloutEngine):
             on_finished([left.pop(row) for row in rows], completions)
 
         for token in range(limit):
-            token_R, logp_R = self._choose(logits_RV, uniforms.at(token, row_R), sampling)
+            token_R, logp_R = self._sample_tokens(logits_RV, uniforms.at(token, row_R), sampling)
             # a row that finished but has not left yet decodes on; nothing of it is kept
             response_BT[row_R, token] = token_R.where(alive_R, pad)
             logp_BT[row_R, token] = logp_R.where(alive_R, 0.0)
@@ -173,12 +173,12 @@ class InProcessEngine(RolloutEngine):
             if last or (token + 1) % every == 0:
                 before, num_alive = num_alive, int(alive_R.sum())
                 if num_alive < before:
-                    hand_over(row_R[~alive_R].tolist(), "stop")
+                    report_finished(row_R[~alive_R].tolist(), "stop")
                 if num_alive == 0 or last:
                     break
                 if num_alive < COMPACT_BELOW * len(row_R):
                     keep = at_least_two(alive_R.nonzero().squeeze(-1), len(row_R))
-                    decoding.keep(keep)
+                    decoding.keep_rows(keep)
                     row_R, token_R, alive_R = row_R[keep], token_R[keep], alive_R[keep]
             logits_RV = decoding.step(token_R)
         if not bool(logp_BT.isfinite().all()):
@@ -187,10 +187,10 @@ class InProcessEngine(RolloutEngine):
                 " weights are broken or its dtype is too coarse; in training resume from the last"
                 " checkpoint, with less learning rate"
             )
-        hand_over(list(left), "length")
+        report_finished(list(left), "length")
 
-    def stopper(self, sampling: Sampling, samples: Sequence[int]) -> Stopper:
-        """Return the function that says which rows end with the token they just got.
+    def stopping_criterion(self, sampling: Sampling, samples: Sequence[int]) -> StoppingCriterion:
+        """Return the function that tells which rows end with the token they just got.
 
         It is called with the rows' tokens, all responses so far, the rows' indices and the token's;
         row ``r`` is the one named ``samples[r]``. A subclass may end rows by another rule.
@@ -257,17 +257,17 @@ def batches(requests: Sequence[Request], max_rows: int | None) -> Iterator[Batch
                 )
 
 
-def way_to_decode(policy: Policy) -> Way:
-    """Return the fastest way to decode that gives a plain forward pass's log-probs; say if slow."""
+def find_decoding_method(policy: Policy) -> DecodingMethod:
+    """Return the fastest method whose log-probs are a plain forward pass's; warn if it is slow."""
     name = f"policy: {type(policy.model).__name__} decodes"
     if is_packed(policy):
-        reason = why_not_shared(policy)
+        reason = find_shared_prompt_error(policy)
         if reason is None:
             return "shared"
     else:
         reason = ""
     with trial(policy):
-        cached = why_not(policy, partial(CachedDecoding, policy, pad=0))
+        cached = find_decoding_error(policy, partial(CachedDecoding, policy, pad=0))
     if cached is not None:
         warnings.warn(
             f"{name} without a cache, each token after a forward pass over its whole row, which is"

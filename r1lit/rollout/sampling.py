@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BLOCK = 256  # tokens of the vocabulary whose probabilities are added up at once
+BLOCK = 256  # tokens of the vocabulary whose probabilities are added up together
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How responses are drawn.
+    """How responses are sampled.
 
     ``temperature`` 0 takes the likeliest token. ``top_p`` 1 and ``top_k`` 0 leave the distribution
     whole, as RL needs. ``stop``, a text or several, ends a response once it has been produced;
@@ -49,7 +49,9 @@ class Sampling:
         object.__setattr__(self, "stop", stop)  # hashable
 
 
-def choose(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+def sample_tokens(
+    logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling
+) -> tuple[Tensor, Tensor]:
     """Draw one token a row by inverting the distribution function at ``uniform_B`` in [0, 1).
 
     The log-prob returned is that of the whole distribution at the temperature, before top-k and
@@ -64,12 +66,12 @@ def choose(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling) -> tuple[Te
     else:
         if sampling.temperature != 1:
             logits_BV = logits_BV / sampling.temperature
-        token_B = _invert(_keep(logits_BV, sampling), uniform_B)
+        token_B = _inverse_cdf(_mask_top_k_top_p(logits_BV, sampling), uniform_B)
     logp_B = logits_BV.gather(-1, token_B[:, None]).squeeze(-1) - logits_BV.logsumexp(-1)
     return token_B, logp_B
 
 
-def _invert(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
+def _inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """Return the first token at which the distribution function exceeds ``uniform_B``.
 
     First the block of tokens, then the token within it: only sums of blocks and one block a row
@@ -96,7 +98,7 @@ def _first_above(below_BN: Tensor, point_B1: Tensor) -> Tensor:
     return torch.minimum((below_BN <= point_B1).sum(-1, keepdim=True), last_B1)
 
 
-def _keep(logits_BV: Tensor, sampling: Sampling) -> Tensor:
+def _mask_top_k_top_p(logits_BV: Tensor, sampling: Sampling) -> Tensor:
     """Set to -inf what top-k, then top-p, leave out. The likeliest token always stays."""
     if sampling.top_k and sampling.top_k < logits_BV.shape[-1]:
         smallest_B1 = logits_BV.topk(sampling.top_k, dim=-1).values[:, -1:]

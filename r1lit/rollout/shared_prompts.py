@@ -17,17 +17,17 @@ from r1lit.policy import Policy
 from r1lit.policy.attention import autocast_dtype, no_mask
 from r1lit.policy.cached_attention import CachedLayer
 from r1lit.policy.support import trial
-from r1lit.rollout.decoding import Decoding, why_not
-from r1lit.rollout.packed_linear import for_decoding
+from r1lit.rollout.decoding import Decoding, find_decoding_error
+from r1lit.rollout.decoding_layers import for_decoding
 
 BLOCK = 64  # own tokens by which caches grow
 # prompts are padded to a multiple of it: CPUs add up what is left over in another order, and a
 # prompt's logits would depend on how long others are
-LANES = 16
+PAD_MULTIPLE = 16
 
 
 class Decoder:
-    """A policy made ready to decode: weights in the compute dtype, layers compiled if asked for.
+    """A policy made ready to decode: weights in the compute dtype, layers compiled or not.
 
     It holds the weights of one moment; make a new one after an update.
 
@@ -76,7 +76,7 @@ class SharedPromptDecoding(Decoding):
         self.decoder = decoder
         device = next(decoder.model.parameters()).device
         length_P = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        width = -(-int(length_P.max()) // LANES) * LANES
+        width = -(-int(length_P.max()) // PAD_MULTIPLE) * PAD_MULTIPLE
         ids_PS = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
         for row, prompt in enumerate(prompts):
             ids_PS[row, : len(prompt)] = torch.tensor(prompt, device=device)
@@ -89,17 +89,17 @@ class SharedPromptDecoding(Decoding):
             ids_PS, position_S.expand_as(ids_PS), prompt_cache=prefilled, logits_to_keep=ends
         )
         row_P = torch.arange(len(prompts), device=device)
-        self.prompt_R = _no_view(row_P.repeat_interleave(group_size))
+        self.prompt_R = _contiguous_copy(row_P.repeat_interleave(group_size))
         self.position_R = length_P[self.prompt_R]
         self.first_logits_RV = logits_PEV[row_P, which_P][self.prompt_R]
         self.prompts_L = [
-            (_no_view(key.to(decoder.dtype)), _no_view(value.to(decoder.dtype)))
+            (_contiguous_copy(key.to(decoder.dtype)), _contiguous_copy(value.to(decoder.dtype)))
             for key, value in prefilled
         ]
         self.length_P = last_P  # of the prompts but for their last tokens
         last_L = [(key[row_P, :, last_P], value[row_P, :, last_P]) for key, value in prefilled]
         self.own_L = [
-            tuple(_grown(x[self.prompt_R].unsqueeze(2).to(decoder.dtype)) for x in layer)
+            tuple(_with_spare_room(x[self.prompt_R].unsqueeze(2).to(decoder.dtype)) for x in layer)
             for layer in last_L
         ]
         self.num_own = 1
@@ -111,9 +111,9 @@ class SharedPromptDecoding(Decoding):
     def step(self, token_R: Tensor) -> Tensor:
         """Append one token to each row; return the logits of the next."""
         self.num_own += 1
-        # always room to spare: a cache filled to the end has other strides
+        # grow one token early: a cache filled to the end has other strides
         if self.num_own == self.own_L[0][0].shape[2]:
-            self.own_L = [tuple(_grown(x) for x in layer) for layer in self.own_L]
+            self.own_L = [tuple(_with_spare_room(x) for x in layer) for layer in self.own_L]
         cached = [
             CachedLayer(
                 prompt_key=prompt_key,
@@ -133,7 +133,7 @@ class SharedPromptDecoding(Decoding):
         self.position_R = self.position_R + 1
         return logits_R1V[:, -1]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these, and the prompts that no row is left of."""
         kept = at_least_two(self.prompt_R[rows].unique(), len(self.length_P))
         self.prompt_R = torch.searchsorted(kept, self.prompt_R[rows])
@@ -202,7 +202,7 @@ def compute_dtype(policy: Policy) -> torch.dtype:
     return autocast_dtype(policy.device, policy.dtype)
 
 
-def why_not_shared(policy: Policy) -> str | None:
+def find_shared_prompt_error(policy: Policy) -> str | None:
     """Try whether decoding over shared prompts gives the policy's own log-probs.
 
     It is judged in float32, and then in the compute dtype as far as rounding lets one judge.
@@ -218,18 +218,18 @@ def why_not_shared(policy: Policy) -> str | None:
 
     dtype = compute_dtype(policy)
     with trial(policy):
-        reason = why_not(policy, decoding_of(torch.float32, cast=False))
+        reason = find_decoding_error(policy, decoding_of(torch.float32, cast=False))
     if reason is None and dtype != torch.float32:
-        reason = why_not(policy, decoding_of(dtype, cast=True), exact=False)
+        reason = find_decoding_error(policy, decoding_of(dtype, cast=True), exact=False)
     return reason
 
 
-def _no_view(x: Tensor) -> Tensor:
+def _contiguous_copy(x: Tensor) -> Tensor:
     """Return a copy: ``torch.compile`` would compile once for views and once for others."""
     return x.clone(memory_format=torch.contiguous_format)
 
 
-def _grown(own_RKTD: Tensor) -> Tensor:
+def _with_spare_room(own_RKTD: Tensor) -> Tensor:
     rows, heads, tokens, size = own_RKTD.shape
     room = own_RKTD.new_empty(rows, heads, (tokens // BLOCK + 1) * BLOCK, size)
     room[:, :, :tokens] = own_RKTD

@@ -187,8 +187,8 @@ class WorkerPool:
                 if self._failed_starts < MAX_FAILED_STARTS:
                     return
                 self._failed_starts = 0
-                said = f"a worker died starting ({code}), {MAX_FAILED_STARTS} in a row"
-                raise RuntimeError(f"{self.script.name}: {said}") from None
+                fault = f"a worker died starting ({code}), {MAX_FAILED_STARTS} in a row"
+                raise RuntimeError(f"{self.script.name}: {fault}") from None
             status, reason = _of_its_end(code)
             if status == "timeout" or not worker.try_again():
                 worker.reply(_lost(status, reason))

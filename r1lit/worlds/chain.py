@@ -106,7 +106,7 @@ class WorldChain(ProblemSource):
         split: corpus, train or held_out.
         num_problems: how many.
         seed: of the sample.
-        chinese: the share asked in Chinese.
+        chinese: the share of questions in Chinese.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class WorldRequests(ProblemSource):
         split: corpus, train or held_out.
         num_problems: how many.
         seed: of the sample.
-        chinese: the share asked in Chinese.
+        chinese: the share of questions in Chinese.
         families: of requests, from ``SHARES``; all if left out.
     """
 
@@ -92,7 +92,7 @@ class WorldConversations(DocumentSource):
     Args:
         num_documents: how many.
         seed: of requests and answers.
-        chinese: the share asked in Chinese.
+        chinese: the share of questions in Chinese.
         split: of the requests: corpus, train or held_out.
     """
 

@@ -84,6 +84,7 @@ def test_the_end_says_where_results_lie(capsys, tmp_path: Path, policy: Path) ->
     assert "Finished after 3 iterations" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path, policy: Path) -> None:
     rewards = [{"class_path": "cli.test_nothing_in_silence.CtrlC"}]
     config = grpo_config(tmp_path / "run", policy, merge(model(rewards=rewards), NOVAL))
@@ -102,6 +103,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, policy: Path) -> None:
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [3, 4])
 def test_the_last_iteration_is_evaluated_and_resumed_behind(
     tmp_path: Path, policy: Path, interval: int

@@ -14,8 +14,8 @@ from r1lit.cli import main
 from r1lit.renamed import CLASSES, KEYS
 
 WHERE = {"DataModule": "data", "Module": "model"}
-PACKAGES = ("r1lit.modules", "r1lit.data", "r1lit.rewards", "r1lit.callbacks")
-LISTS = {"RejectionSampling": "trainer.callbacks"}
+PACKAGES = ("r1lit.modules", "r1lit.data", "r1lit.rewards", "r1lit.callbacks", "r1lit.policy")
+PLACES = {"RejectionSampling": "trainer.callbacks[0]", "ServerTeacher": "model.teacher"}
 OLD_KEYS = [(name, old, new) for name, keys in KEYS.items() for old, new in keys.items()]
 
 
@@ -25,7 +25,7 @@ def found(name: str) -> str:
 
 def place(name: str) -> str:
     single = next((w for end, w in WHERE.items() if name.endswith(end)), None)
-    return single or LISTS.get(name, "model.rewards")
+    return single or PLACES.get(name, "model.rewards[0]")
 
 
 def refused(tmp_path: Path, config: dict, *args: str) -> str:
@@ -38,9 +38,11 @@ def refused(tmp_path: Path, config: dict, *args: str) -> str:
 
 
 def nested(where: str, node: dict) -> dict:
-    if where == "model.rewards":
+    if where == "model.rewards[0]":
         return {"model": {"class_path": "GRPOModule", "init_args": {"rewards": [node]}}}
-    if where == "trainer.callbacks":
+    if where == "model.teacher":
+        return {"model": {"class_path": "DistillationModule", "init_args": {"teacher": node}}}
+    if where == "trainer.callbacks[0]":
         return {"trainer": {"callbacks": [node]}}
     return {where: node}
 
@@ -48,8 +50,7 @@ def nested(where: str, node: dict) -> dict:
 @pytest.mark.parametrize(("name", "old", "new"), OLD_KEYS, ids=[f"{n}-{o}" for n, o, _ in OLD_KEYS])
 def test_an_old_key(tmp_path, name, old, new):
     where, node = place(name), {"class_path": found(name), "init_args": {old: 1}}
-    item = where if where in WHERE.values() else f"{where}[0]"
-    message = f"{item}.{old}: this key is now {item}.{new}"
+    message = f"{where}.{old}: this key is now {where}.{new}"
     assert refused(tmp_path, nested(where, node)) == message
     del node["init_args"]
     if where in WHERE.values():

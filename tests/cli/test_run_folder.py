@@ -96,6 +96,7 @@ def test_a_saved_configuration_runs_again_elsewhere(config, tmp_path):
     assert (second / "validate.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_found_by_its_folder_and_goes_on(config, tmp_path):
     file = config({"data": {"init_args": {"num_iterations": 4}}})
     whole, part = tmp_path / "whole", tmp_path / "part"

@@ -100,6 +100,7 @@ def made(experiment: Experiment) -> list[str]:
     return launched
 
 
+@pytest.mark.slow
 def test_rl_ends_when_it_has_computed_as_much_as_distillation(experiment, tmp_path, capsys):
     read = read_experiment(experiment)
     assert made(read) == ["test", "fit", "test", "fit", "test"]

@@ -63,6 +63,7 @@ def train_with_the_module(tmp_path: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_its_losses_are_those_of_the_module(tmp_path: Path) -> None:
     logged = train_with_the_module(tmp_path)
     policy = AutoModelForCausalLM.from_pretrained(ROOT / "models" / "mini").train()

@@ -46,6 +46,7 @@ def files(folder):
     return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 def test_grid_times_seeds_runs_once_and_again_only_where_the_config_changed(sweep_file, tmp_path):
     launch = InProcess()
     assert run_sweep(read_sweep(sweep_file()), launch=launch) == []
@@ -88,6 +89,7 @@ def test_grid_times_seeds_runs_once_and_again_only_where_the_config_changed(swee
     assert [(r["variant"], r["seed"]) for r in new[2:]] == [("dr", 0)]  # dr 1 is out of date
 
 
+@pytest.mark.slow
 def test_an_interrupted_point_resumes_and_a_failed_one_stops_nothing(
     sweep_file, tmp_path, monkeypatch
 ):
@@ -115,6 +117,7 @@ def test_an_interrupted_point_resumes_and_a_failed_one_stops_nothing(
     assert [line["iteration"] for line in iterations] == [0, 1]
 
 
+@pytest.mark.slow
 def test_the_sweep_ends_with_its_tables_its_figure_and_its_failures(sweep_file, tmp_path, capsys):
     grid = {
         "objective": {

@@ -58,6 +58,7 @@ def test_values_are_read_before_each_token_and_do_not_know_it(policy: Path):
     assert len({round(float(v), 4) for v in value_K}) == 5
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path) -> None:
     change = merge(CRITIC | NO_VALIDATION, model(objective=WITH_GAE, lr_scheduler=SCHEDULE))
     whole = grpo_config(tmp_path / "whole", policy, change)

@@ -112,8 +112,8 @@ class Patient(InProcessEngine):
         super().__init__(compile=False)
         self.decided = decided
 
-    def stopper(self, *arguments):
-        ends = super().stopper(*arguments)
+    def stopping_criterion(self, *arguments):
+        ends = super().stopping_criterion(*arguments)
 
         def ended(token_R, response_BT, rows, token):
             assert token < 5 or self.decided.wait(60), "nothing is judged while others decode"

@@ -77,13 +77,13 @@ def ending(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def update(fit, ending, tmp_path, monkeypatch):
     """Make one update; return its rollout, its metrics, and the weights after it."""
     seen: list[Rollout] = []
-    inner = GRPOModule.update
+    inner = GRPOModule.update_minibatch
 
     def watched(self, rollout, *args, **options):
         seen.append(rollout)
         return inner(self, rollout, *args, **options)
 
-    monkeypatch.setattr(GRPOModule, "update", watched)
+    monkeypatch.setattr(GRPOModule, "update_minibatch", watched)
 
     def run(**change: Any) -> tuple[Rollout, dict[str, float], dict[str, Tensor]]:
         options: dict[str, Any] = {
@@ -226,5 +226,5 @@ def test_where_no_token_counts_there_is_no_mean_over_tokens(update, ending):
 class NeverEnding(InProcessEngine):
     """Ends no row before the limit."""
 
-    def stopper(self, sampling: Any, samples: Any) -> Any:
+    def stopping_criterion(self, sampling: Any, samples: Any) -> Any:
         return lambda token_R, response_BT, rows, token: torch.zeros_like(token_R, dtype=torch.bool)

@@ -36,6 +36,7 @@ def of(teacher: Path, **init_args: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_without_the_logit_term_it_is_sft_bit_for_bit(
     tmp_path: Path, policy: Path, teacher
 ) -> None:

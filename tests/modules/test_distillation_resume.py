@@ -23,6 +23,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"path": str(path)}}
 
 
+@pytest.mark.slow
 def test_on_policy_with_stored_responses_too(
     tmp_path: Path, policy: Path, teacher: dict[str, Any]
 ) -> None:

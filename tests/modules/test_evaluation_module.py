@@ -142,6 +142,7 @@ def test_responses_lost_in_a_kill_are_drawn_and_no_other(whole, policy, tmp_path
     assert report(tmp_path / "run")["pass_at_1"] == report(whole)["pass_at_1"]
 
 
+@pytest.mark.slow
 def test_a_killed_process_left_its_responses_and_is_continued(whole, policy, tmp_path):
     slow = change(grader={"class_path": "stand_ins.DigitJudge"}, engine="stand_ins.SlowEngine")
     config = evaluation_config(tmp_path, policy, slow)

@@ -67,6 +67,7 @@ def test_a_run_leaves_everything_it_promises(fit, tmp_path: Path) -> None:
     assert [line["iteration"] for line in metrics(run)] == list(range(6))
 
 
+@pytest.mark.slow
 def test_learns_what_is_rewarded(fit, tmp_path: Path) -> None:
     fit("run", data(num_iterations=16, train=[
         {"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_problems": 64}}
@@ -149,6 +150,7 @@ def test_an_iteration_that_teaches_nothing_makes_its_updates_all_the_same(
     assert all(torch.equal(v, before[k]) for k, v in weights(tmp_path / "run").items())
 
 
+@pytest.mark.slow
 def test_seed_makes_the_run(fit, tmp_path: Path) -> None:
     fit("a")
     fit("b")
@@ -201,6 +203,7 @@ def test_reference_is_kept_and_refreshed(fit, tmp_path: Path) -> None:
         assert torch.equal(value, cli.model.reference.state_dict()[name])  # iteration 6 refreshed
 
 
+@pytest.mark.slow
 def test_dynamic_sampling_replaces_unmixed_groups(fit, tmp_path: Path) -> None:
     """A policy that pays only for a rare token leaves most groups unmixed."""
     rare = model(

@@ -52,6 +52,7 @@ def stored(tmp_path: Path) -> dict[str, Any]:
     ) | {"model": {"init_args": {"sampling": {"max_tokens": 24}}}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("divergence", "num_iterations"),  # what is known of one token alone takes longer to learn
     [("ReverseKL", 40), ("GeneralizedJSD", 40), ("SampledReverseKL", 60)],
@@ -71,6 +72,7 @@ def test_the_student_becomes_like_its_teacher(
     assert (tmp_path / "run" / "responses.jsonl").is_file()
 
 
+@pytest.mark.slow
 def test_micro_batches_do_not_change_the_run(
     tmp_path: Path, policy: Path, teacher: dict[str, Any]
 ) -> None:
@@ -100,6 +102,7 @@ def test_a_teacher_that_is_the_student_teaches_nothing(tmp_path: Path, policy: P
     assert abs(first["train/divergence"]) < 1e-5 and first["train/grad_norm"] < 1e-3
 
 
+@pytest.mark.slow
 def test_a_share_is_drawn_and_the_rest_is_what_is_stored(
     tmp_path: Path, policy: Path, teacher: dict[str, Any], stored: dict[str, Any]
 ) -> None:
@@ -123,6 +126,7 @@ def test_a_share_is_drawn_and_the_rest_is_what_is_stored(
         assert drawn or row[mask][-1] == eos
 
 
+@pytest.mark.slow
 def test_nothing_drawn_is_supervised_kd(
     tmp_path: Path, policy: Path, teacher: dict[str, Any], stored: dict[str, Any]
 ) -> None:

@@ -87,6 +87,7 @@ def test_learns_its_documents(tmp_path: Path, policy: Path, documents: Path, cap
     assert (tmp_path / "run" / "policy" / "tokenizer.json").is_file()
 
 
+@pytest.mark.slow
 def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, documents: Path) -> None:
     main(["fit", "-c", str(sft(tmp_path / "one", policy, documents, micro_batch_tokens=256))])
     main(["fit", "-c", str(sft(tmp_path / "four", policy, documents, micro_batch_tokens=64))])
@@ -95,6 +96,7 @@ def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, docum
         torch.testing.assert_close(value, four[name], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_resumed_is_the_same_run(tmp_path: Path, policy: Path, documents: Path) -> None:
     whole, part = (sft(tmp_path / n, policy, documents) for n in ("whole", "part"))
     main(["fit", "-c", str(whole)])
@@ -103,6 +105,7 @@ def test_resumed_is_the_same_run(tmp_path: Path, policy: Path, documents: Path) 
     assert losses(tmp_path / "whole") == losses(tmp_path / "part")
 
 
+@pytest.mark.slow
 def test_from_scratch_reads_no_weights(tmp_path: Path, policy: Path, documents: Path) -> None:
     main(["fit", "-c", str(sft(tmp_path / "a", policy, documents, from_scratch=True))])
     main(["fit", "-c", str(sft(tmp_path / "b", policy, documents, from_scratch=True))])
@@ -119,6 +122,7 @@ def test_a_micro_batch_holds_at_least_a_token(
         main(["fit", "-c", str(sft(tmp_path / "run", policy, documents, micro_batch_tokens=0))])
 
 
+@pytest.mark.slow
 def test_weights_in_bfloat16_learn_with_an_optimizer_that_keeps_what_rounding_takes(
     tmp_path: Path, policy: Path, documents: Path
 ) -> None:

@@ -13,6 +13,7 @@ import torch
 from tiny import ROOT
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,7 @@ def sft(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_sft_answers_what_it_has_learnt(sft: Path) -> None:
     evaluations = summary(sft)
     assert [e["iteration"] for e in evaluations] == [0, 30, 60]
@@ -124,6 +125,7 @@ def test_problems_alone(tmp_path: Path, policy: Path, sft: Path) -> None:
     assert responses(run) == responses(sft)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_is_the_same_run(tmp_path: Path, policy: Path, sft: Path) -> None:
     run = tmp_path / "run"
     path = str(config(run, policy, SFT))
@@ -146,6 +148,7 @@ def test_validate_alone_writes_both(tmp_path: Path, policy: Path, sft: Path) -> 
     }
 
 
+@pytest.mark.slow
 def test_distillation_from_a_teachers_distributions(tmp_path: Path, policy: Path) -> None:
     teacher = save_policy(tmp_path / "teacher", layers=3, seed=11)
     of = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"path": str(teacher)}}

@@ -14,7 +14,7 @@ from r1lit.policy import LogProbs, Policy, Responses, is_packed, load_policy, lo
 from r1lit.policy.merge import main
 from r1lit.policy.support import nudged
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
-from r1lit.rollout.in_process import way_to_decode
+from r1lit.rollout.in_process import find_decoding_method
 
 ALL = "all-linear"
 KINDS = {
@@ -115,9 +115,9 @@ def lora(policy: Path, **settings) -> Policy:
 def test_lora_decodes_over_shared_prompts_also_in_bfloat16(policy: Path) -> None:
     own = lora(policy, r=8)
     with nudged(own):
-        assert way_to_decode(own.eval()) == "shared"
+        assert find_decoding_method(own.eval()) == "shared"
         with torch.autocast("cpu", torch.bfloat16):
-            assert way_to_decode(own) == "shared"
+            assert find_decoding_method(own) == "shared"
 
 
 def test_a_nudge_and_other_values_leave_the_weights_as_they_were(policy: Path) -> None:

@@ -31,10 +31,10 @@ def teacher(request, tokenizer_path: Path):
     server = ScoringServer(MODEL, make_tokenizer(), spells_ids=request.param != "echo by text")
 
     def make(**options) -> ServerTeacher:
-        form = request.param.removesuffix(" by text")
+        logprobs_format = request.param.removesuffix(" by text")
         return ServerTeacher(
-            model="tiny", tokenizer=str(tokenizer_path), base_url=server.base_url, form=form,
-            max_retries=0, **options,
+            model="tiny", tokenizer=str(tokenizer_path), base_url=server.base_url,
+            logprobs_format=logprobs_format, max_retries=0, **options,
         )  # fmt: skip
 
     make.server = server
@@ -110,7 +110,8 @@ def test_a_server_without_log_probs_is_an_error(tokenizer_path: Path):
     teacher = ServerTeacher(
         model="tiny", tokenizer=str(tokenizer_path), base_url=server.base_url, max_retries=0
     )
-    with pytest.warns(UserWarning, match=r"of 6 tokens is left out \(form: prompt_logprobs\)"):
+    left_out = r"of 6 tokens is left out \(logprobs_format: prompt_logprobs\)"
+    with pytest.warns(UserWarning, match=left_out):
         scores = teacher.score_responses(
             Responses(prompts=PROMPTS[:1], response_BT=RESPONSE_BT[:1], mask_BT=MASK_BT[:1])
         )
@@ -131,7 +132,8 @@ def test_a_server_without_log_probs_is_an_error(tokenizer_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"top_k": -1}, "top_k: -1"), ({"concurrency": 0}, "concurrency: 0"),
-     ({"form": "chat"}, "form: 'chat'"), ({"base_url": "localhost"}, "base_url: 'localhost'")],
+     ({"logprobs_format": "chat"}, "logprobs_format: 'chat'"),
+     ({"base_url": "localhost"}, "base_url: 'localhost'")],
 )  # fmt: skip
 def test_bad_settings(options, message):
     with pytest.raises(ValueError, match=message):

@@ -19,10 +19,10 @@ from tiny_models import (
 
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling
-from r1lit.rollout.in_process import way_to_decode
+from r1lit.rollout.in_process import find_decoding_method
 from r1lit.rollout.randomness import Uniforms
-from r1lit.rollout.sampling import choose
-from r1lit.rollout.shared_prompts import why_not_shared
+from r1lit.rollout.sampling import sample_tokens
+from r1lit.rollout.shared_prompts import find_shared_prompt_error
 
 PROMPTS = [[1, 50, 60, 70, 80, 90, 100, 110], [1, 51], [1, *range(8, 21)], [1, 200, 7]]
 SEED, ITERATION = 3, 5
@@ -37,7 +37,7 @@ def policy(request):
     policy = make_policy(request.param.removesuffix("-shared"))
     if request.param.endswith("-shared"):
         assert enable_packed(policy) is None
-        assert why_not_shared(policy) is None
+        assert find_shared_prompt_error(policy) is None
     return policy
 
 
@@ -62,7 +62,9 @@ def plainly(policy, prompt: list[int], sample: int, sampling: Sampling) -> list[
     response: list[int] = []
     while len(response) < sampling.max_tokens and response[-1:] != [EOS]:
         logits_1V = policy.model(torch.tensor([prompt + response]), use_cache=False).logits[:, -1]
-        token_1, _ = choose(logits_1V, uniforms.at(len(response), torch.tensor([0])), sampling)
+        token_1, _ = sample_tokens(
+            logits_1V, uniforms.at(len(response), torch.tensor([0])), sampling
+        )
         response.append(int(token_1))
     return response
 
@@ -160,7 +162,7 @@ def test_rows_leave_and_the_others_do_not_notice(name, tokenizer):
 
         policy.model.forward = eager_to_end
         widths: list[int] = []
-        way_to_decode(policy)
+        find_decoding_method(policy)
         num_tried = len(widths)
         generation = draw(policy, tokenizer, PROMPTS, 6, max_tokens=40)
         widths = widths[2 * num_tried :]
@@ -178,7 +180,7 @@ def test_rows_leave_and_the_others_do_not_notice(name, tokenizer):
 
 def test_prompt_is_prefilled_once_a_group(tokenizer):
     policy = Markov(torch.zeros(VOCABULARY, VOCABULARY))
-    way_to_decode(policy)
+    find_decoding_method(policy)
     num_tried = len(policy.rows)
     draw(policy, tokenizer, PROMPTS, 5, max_tokens=2)
     assert policy.rows[2 * num_tried :] == [4, 20]

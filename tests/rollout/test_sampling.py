@@ -7,7 +7,7 @@ import torch
 
 from r1lit.rollout import Sampling
 from r1lit.rollout.randomness import BLOCK, Uniforms
-from r1lit.rollout.sampling import choose
+from r1lit.rollout.sampling import sample_tokens
 
 PROBABILITY_V = torch.tensor([0.05, 0.4, 0.15, 0.1, 0.3])
 GRID = torch.linspace(0, 1, 2001, dtype=torch.float64)[:-1]
@@ -16,7 +16,7 @@ GRID = torch.linspace(0, 1, 2001, dtype=torch.float64)[:-1]
 def shares(probability_V: torch.Tensor, **sampling) -> torch.Tensor:
     """How often each token is drawn, over evenly spaced uniform numbers."""
     logits_BV = probability_V.log().repeat(len(GRID), 1)
-    token_B, _ = choose(logits_BV, GRID, Sampling(**sampling))
+    token_B, _ = sample_tokens(logits_BV, GRID, Sampling(**sampling))
     return torch.bincount(token_B, minlength=len(probability_V)) / len(GRID)
 
 
@@ -62,16 +62,16 @@ def test_top_p_applies_after_temperature_and_top_k():
 def test_logp_is_that_of_the_whole_distribution():
     logits_BV = PROBABILITY_V.log().repeat(2, 1)
     uniform_B = torch.tensor([0.0, 0.99], dtype=torch.float64)
-    token_B, logp_B = choose(logits_BV, uniform_B, Sampling(top_k=2, top_p=0.9))
+    token_B, logp_B = sample_tokens(logits_BV, uniform_B, Sampling(top_k=2, top_p=0.9))
     assert torch.allclose(logp_B, PROBABILITY_V[token_B].log())
-    _, logp_B = choose(logits_BV, uniform_B, Sampling(temperature=0.0))
+    _, logp_B = sample_tokens(logits_BV, uniform_B, Sampling(temperature=0.0))
     assert torch.allclose(logp_B, torch.tensor([0.4, 0.4]).log())
 
 
 def test_a_token_of_no_probability_is_never_drawn():
     logits_BV = torch.tensor([[float("-inf"), 0.0, float("-inf"), 0.0, float("-inf")]]).repeat(3, 1)
     uniform_B = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
-    assert choose(logits_BV, uniform_B, Sampling())[0].tolist() == [1, 3, 3]
+    assert sample_tokens(logits_BV, uniform_B, Sampling())[0].tolist() == [1, 3, 3]
 
 
 def test_many_tokens_do_not_blur_the_last():
@@ -79,7 +79,7 @@ def test_many_tokens_do_not_blur_the_last():
     size = 100_000
     logits_BV = torch.zeros(3, size)
     uniform_B = torch.tensor([0.5 / size, 0.5 + 0.5 / size, 1 - 0.5 / size], dtype=torch.float64)
-    token_B, _ = choose(logits_BV, uniform_B, Sampling())
+    token_B, _ = sample_tokens(logits_BV, uniform_B, Sampling())
     assert token_B.tolist() == [0, size // 2, size - 1]
 
 

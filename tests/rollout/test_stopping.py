@@ -15,7 +15,7 @@ from r1lit.modules.rollout_worker import pad
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import Completion, ModelSpec, in_process
-from r1lit.rollout.in_process import way_to_decode
+from r1lit.rollout.in_process import find_decoding_method
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_finished_rows_leave_the_batch(tokenizer):
     logits_VV = torch.zeros(VOCABULARY, VOCABULARY)
     logits_VV[:, EOS] = 5.0  # about 1 in 3 ends at each token
     policy = Markov(logits_VV)
-    way_to_decode(policy)
+    find_decoding_method(policy)
     first = 2 * len(policy.rows)  # the same trial comes before the rollout
     generation = draw(policy, tokenizer, [[10 + p] for p in range(40)], max_tokens=60)
     decoded, alive = sum(policy.rows[first + 1 :]), int(generation.mask_BT.sum()) - 40

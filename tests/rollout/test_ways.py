@@ -14,8 +14,8 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from r1lit.policy import Responses, load_policy
-from r1lit.rollout.in_process import way_to_decode
-from r1lit.rollout.packed_linear import for_decoding
+from r1lit.rollout.decoding_layers import for_decoding
+from r1lit.rollout.in_process import find_decoding_method
 
 PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 10, 11], [3, 12, 13], [3, 40], list(range(20, 34))]
 WAYS = {
@@ -36,7 +36,7 @@ def test_a_response_is_that_of_plain_forward_passes(name, tmp_path: Path):
     attention = "eager" if name in EAGER else "sdpa"
     folder = save_tiny(tmp_path, name, attention)
     policy, model = load_policy(folder, attention=attention).eval(), plain(folder, attention)
-    assert way_to_decode(policy) == WAYS[name]
+    assert find_decoding_method(policy) == WAYS[name]
     options = {"max_tokens": 12, "compile": False}
     greedy = drawing.draw(policy, make_tokenizer(), PROMPTS, 2, temperature=0.0, **options)
     for b, tokens in enumerate(greedy.tokens()):
@@ -65,7 +65,7 @@ def test_ordinary_policies_say_nothing(tmp_path: Path):
     policy = load_policy(save_tiny(tmp_path, "llama"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert way_to_decode(policy) == "shared"
+        assert find_decoding_method(policy) == "shared"
 
 
 @pytest.mark.filterwarnings("ignore:policy:UserWarning")
@@ -74,7 +74,7 @@ def test_ordinary_policies_say_nothing(tmp_path: Path):
 def test_the_trial_judges_in_float32(name, dtype, tmp_path: Path):
     policy = load_policy(save_tiny(tmp_path, name), dtype=dtype)
     before = [p.clone() for p in policy.parameters()]
-    assert way_to_decode(policy.eval()) == WAYS[name]
+    assert find_decoding_method(policy.eval()) == WAYS[name]
     for p, q in zip(before, policy.parameters(), strict=True):
         assert p.dtype == q.dtype and torch.equal(p, q)
 

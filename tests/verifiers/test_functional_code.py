@@ -171,6 +171,7 @@ def test_tests_that_fail_by_themselves_are_an_error(verifier):
     assert verdict.status == "error" and "SyntaxError" in verdict.reason
 
 
+@pytest.mark.slow
 def test_tests_that_use_up_their_cpu_time_are_a_timeout(verifier):
     spin = "def g():\n    while True: hashlib.sha256(bytes(1 << 24))\n"
     threads = "for _ in range(4): threading.Thread(target=g).start()\n"

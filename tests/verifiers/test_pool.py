@@ -252,6 +252,7 @@ def test_no_process_outlives_its_parent():
     assert wait_until(lambda: not alive(int(done.stdout)))
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_killed_parent_even_at_work():
     command = [sys.executable, "-c", SCRIPT + AT_WORK]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:

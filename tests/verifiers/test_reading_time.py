@@ -42,6 +42,7 @@ def last_lines() -> Iterator[Callable[[str], list[str]]]:
     script.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_time_grows_with_the_length(last_lines: Callable[[str], list[str]], name: str):
     case, end = last_lines(name)

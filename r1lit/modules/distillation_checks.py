@@ -1,4 +1,4 @@
-"""What a distillation's settings must be, and which data each of them needs."""
+"""Checks of a distillation's settings, and of the data that each of them needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from r1lit.policy import Teacher
 from r1lit.rollout import Sampling
 
 
-def check_teaching(
+def check_settings(
     *,
     teacher: Teacher | None,
     divergence: Divergence | SampledReverseKL,
