@@ -277,7 +277,6 @@ class GRPOModule(RolloutModule):
         width = responses.response_BT.shape[1]
         log_probs = LogProbs(temperature=self.sampling.temperature)
         logp_ref_bT, correction_BT = None, rollout.correction_BT
-        # before the policy: an adapter's reference is the policy, changed for the while
         if self.objective.beta > 0:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
