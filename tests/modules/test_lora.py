@@ -16,11 +16,14 @@ from modules.test_ddp import fit_in_a_process
 from modules.test_resume import assert_equal, everything, run_and_kill
 from modules.test_sft_module import documents, losses, sft  # noqa: F401  (a fixture)
 from safetensors.torch import load_file
-from tiny import ROOT, data, grpo_config, merge, model
+from tiny import ROOT, data, grpo_config, merge, model, save_policy
+from tiny_distillation import off_policy
+from tiny_evaluation import evaluation_config, texts
 from tiny_reward import reward_config, write_pairs
 from transformers import AutoModelForCausalLM
 
 from r1lit.cli import main
+from r1lit.policy.merge import main as merge_to_a_model
 
 LORA = {"class_path": "peft.LoraConfig", "init_args": {"r": 4, "target_modules": "all-linear"}}
 WITH_KL = {"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.05}}
@@ -185,6 +188,28 @@ def test_a_reward_model_of_an_adapter_and_its_head(tmp_path: Path, policy: Path)
     torch.testing.assert_close(exported(rows), now, rtol=1e-4, atol=1e-5)
     assert exported.config.reward_mean == module.policy.config.reward_mean
     assert len(adapter_of(tmp_path / "run")) == 2 * 7 * 2 + 1
+
+
+def test_a_student_learns_by_an_adapter_from_a_teacher(tmp_path: Path, policy: Path) -> None:
+    teacher = {"class_path": "r1lit.policy.ModelTeacher",
+               "init_args": {"policy": str(save_policy(tmp_path / "teacher", seed=9))}}  # fmt: skip
+    how = {"adapter": LORA, "teacher": teacher, "logit_weight": 1.0, "sft_weight": 0.0}
+    config = off_policy(tmp_path / "run", policy, **how)
+    main(["fit", "-c", str(config), "--data.num_iterations", "8"])
+    values = losses(tmp_path / "run")
+    assert values[-1] < 0.95 * values[0]
+    assert len(adapter_of(tmp_path / "run")) == 2 * 7 * 2
+
+
+def test_a_peft_folder_is_evaluated(fit, tmp_path: Path) -> None:
+    fit("run", model(adapter=LORA), data(num_iterations=2, validation=None))
+    config = evaluation_config(tmp_path / "evaluation", tmp_path / "run" / "policy")
+    main(["test", "-c", str(config)])
+    (tmp_path / "whole").mkdir()
+    merge_to_a_model([str(tmp_path / "run" / "policy"), str(tmp_path / "whole")])
+    config = evaluation_config(tmp_path / "of_whole", tmp_path / "whole")
+    main(["test", "-c", str(config)])
+    assert texts(tmp_path / "evaluation" / "run") == texts(tmp_path / "of_whole" / "run")
 
 
 @pytest.mark.parametrize(
