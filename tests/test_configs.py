@@ -47,6 +47,7 @@ COMPOSITIONS = [
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
     ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
+    ("mini/r1_zero.yaml", "hardware/lora.yaml"),
     *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation
     *[(f"r1/full/{name}",) for name in FULL],  # run in tests/experiments/r1/test_stage_presets.py
     *[

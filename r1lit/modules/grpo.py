@@ -7,7 +7,6 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,6 +25,7 @@ from r1lit.modules.sharding import idle_forward, most_over_ranks
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.policy import LogProbs, is_packed
+from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import without_truncated
@@ -128,11 +128,11 @@ class GRPOModule(RolloutModule):
     def _copy_policy(self) -> None:
         """Make the reference, if the objective penalises the distance to it."""
         if self.objective.beta > 0:
-            self.reference = copy.deepcopy(self.policy).eval().requires_grad_(False)
+            self.reference = make_reference(self.policy)
 
     def refresh_reference(self) -> None:
         """Replace the reference by the policy, as R1 does every 400 updates."""
-        self.reference.load_state_dict(self.policy.state_dict())
+        refresh_reference(self.reference, self.policy)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""
@@ -286,12 +286,12 @@ class GRPOModule(RolloutModule):
         responses = responses_of(rollout, rows_b)
         width = responses.response_BT.shape[1]
         log_probs = LogProbs(temperature=self.sampling.temperature)
-        output = self.policy(responses, log_probs)
-        logp_bT = responses.to_rows(output.logp_K)
         logp_ref_bT, correction_BT = None, rollout.correction_BT
         if self.objective.beta > 0:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
+        output = self.policy(responses, log_probs)
+        logp_bT = responses.to_rows(output.logp_K)
         inputs = LossInputs(
             logp_BT=logp_bT,
             logp_old_BT=rollout.logp_old_BT[rows_b, :width],

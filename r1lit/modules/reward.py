@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from r1lit.batches import PreferenceBatch
 from r1lit.metrics.reward_models import Report, label_report, pair_report, prefers_longer
@@ -58,6 +58,8 @@ class RewardModule(PolicyModule):
         max_reference_rows: rewards are normalised on as many rows at most, evenly spaced.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
+
+    _auto_class = AutoModelForSequenceClassification
 
     def __init__(
         self,

@@ -155,8 +155,13 @@ class RolloutModule(PolicyModule):
 def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     """Yield the policy's weights and buffers by name, tied ones under each of their names.
 
-    Of a sharded policy one whole weight at a time exists; all ranks read them together.
+    Of a sharded policy one whole weight at a time exists; all ranks read them together. An adapter
+    is merged into them, one layer at a time.
     """
+    adapter = policy.adapter
+    if adapter is not None:
+        yield from adapter.merged_weights()
+        return
     for name, weight in policy.model.state_dict().items():
         yield name, whole(weight)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
@@ -22,10 +22,17 @@ def is_sharding(strategy: Strategy) -> bool:
     return isinstance(strategy, ModelParallelStrategy)
 
 
-def check_data_parallel(strategy: Strategy) -> None:
-    """Raise a ValueError where a strategy shards otherwise than over data-parallel ranks."""
+def check_strategy(strategy: Strategy, has_adapter: bool) -> None:
+    """Raise a ValueError for a strategy that shards otherwise than over data-parallel ranks."""
+    if isinstance(strategy, FSDPStrategy):
+        raise ValueError(
+            "strategy: FSDPStrategy (FSDP1) cannot clip gradients; shard with"
+            " ModelParallelStrategy (configs/hardware/fsdp2.yaml)"
+        )
     if not isinstance(strategy, ModelParallelStrategy):
         return
+    if has_adapter:
+        raise ValueError("adapter: weights beside it are not sharded yet; use strategy: ddp")
     mesh = strategy.device_mesh
     if mesh["tensor_parallel"].size() != 1:
         raise ValueError(
