@@ -47,7 +47,7 @@ class RequestError(ValueError):
 
 
 class MalformedReply(RequestError):
-    """The server replied, and its replies could not be read as what was asked for."""
+    """The server replied, and its replies could not be read as what was requested."""
 
 
 class PermanentError(RequestError):
@@ -64,7 +64,7 @@ class Client:
     Tried again are refused and torn connections, time-outs, statuses 408, 409, 425, 429 and 5xx,
     and, ``MALFORMED_RETRIES`` times at most, replies that cannot be read. Pauses double from
     ``backoff_s`` up to a minute, times a random factor from 1/2 to 3/2; a ``Retry-After`` in
-    seconds takes their place. Any other status is an error at once.
+    seconds takes their place. Any other status is an error immediately.
 
     One object may be used from many threads, pickled, and used on after a fork.
 

@@ -29,6 +29,7 @@ QUIET = (
     r".*module\(s\) in eval mode at the start of training.*",  # the reference is meant to be
     ".*isinstance.treespec, LeafSpec.*",
     ".*Checkpoint directory .* exists and is not empty.*",
+    ".*`loftq_config` specified but will be ignored.*",  # jsonargparse gives its default
 )
 """Warnings that are about Lightning or its libraries and mean nothing in these runs."""
 
@@ -159,10 +160,10 @@ def run_command(args: Sequence[str]) -> R1CLI:
             args=list(args),
         )
     except (ArgumentError, MisconfigurationException, TypeError, ValueError) as error:
-        said = explain(str(error), signature(Trainer).parameters)
-        if said == str(error) and isinstance(error, TypeError | ValueError):
+        explanation = explain(str(error), signature(Trainer).parameters)
+        if explanation == str(error) and isinstance(error, TypeError | ValueError):
             raise
-        raise ValueError(said) from error
+        raise ValueError(explanation) from error
 
 
 def _says_something(record: logging.LogRecord) -> bool:

@@ -212,7 +212,7 @@ def _take_configs(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _with_whole_names(args: Sequence[str]) -> list[str]:
-    """Return the arguments with r1lit's classes named whole where help is asked for.
+    """Return the arguments with r1lit's classes named whole where help is requested.
 
     >>> _with_whole_names(["--model.help", "GRPOModule"])
     ['--model.help', 'r1lit.modules.GRPOModule']

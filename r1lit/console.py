@@ -49,8 +49,8 @@ def run(name: str, main: Callable[[], object]) -> None:
             raise
         if os.environ.get("R1LIT_TRACEBACK"):
             raise
-        said = of_the_disk(error) if isinstance(error, OSError) else str(error)
-        print(f"{name}: error: {said}", file=sys.stderr)
+        message = of_the_disk(error) if isinstance(error, OSError) else str(error)
+        print(f"{name}: error: {message}", file=sys.stderr)
         if isinstance(error, OwnCodeError):
             for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
                 print(f"  {line}", file=sys.stderr)

@@ -47,6 +47,8 @@ LIGHTNING = {
     " -c configs/mini/r1_zero.yaml",
     r"invalid choice: '(.*?)'.*'fit'": r"'\1' is no command; there are fit, validate, test and"
     " predict",
+    r"No module named 'peft'|import of peft halted": "adapter: peft is not installed; pip install"
+    " 'r1lit[lora]'",
     r"\"subcommand\" to be one of": "no command is given; there are fit, validate, test and"
     " predict, each with --help",
 }
@@ -83,13 +85,17 @@ def explain(message: str, trainer_keys: Iterable[str] = ()) -> str:
             return match.expand(words)
     faults, value = _faults(message)
     for fault in faults:
-        said = _about_name(fault, trainer_keys)
-        if said is not None:
-            return said
+        explanation = _about_name(fault, trainer_keys)
+        if explanation is not None:
+            return explanation
     free = [fault for fault in faults if not fault.text.startswith("Expected ")]
     if free:
-        said = " ".join(dict.fromkeys(" ".join(fault.text.split()) for fault in free))
-        return said if ":" in said or not free[0].key else f"{free[0].key}: {said}"
+        explanation = " ".join(dict.fromkeys(" ".join(fault.text.split()) for fault in free))
+        return (
+            explanation
+            if ":" in explanation or not free[0].key
+            else f"{free[0].key}: {explanation}"
+        )
     wanted = _wanted(fault.text for fault in faults)
     last = faults[-1] if faults else _Fault("", "", message)
     if wanted and value is not None:
@@ -153,7 +159,7 @@ def _faults(message: str) -> tuple[list[_Fault], str | None]:
 
 
 def _about_name(fault: _Fault, trainer_keys: Iterable[str] = ()) -> str | None:
-    """Return what is said about a key, a class or a module that is not there."""
+    """Return the line about a key, a class or a module that does not exist."""
     key = fault.key
     if match := re.search(rf"Option {_QUOTED} is not accepted", fault.text):
         if not fault.class_path:

@@ -13,7 +13,7 @@ class OwnCodeError(ValueError):
 
 @contextmanager
 def named(what: str, owner: object) -> Iterator[None]:
-    """Say that ``what`` crashed, and where.
+    """Turn a crash within into an error that names ``what`` and where it crashed.
 
     A ``ValueError`` of r1lit's own classes is meant for the user already, and passes.
 
@@ -26,7 +26,7 @@ def named(what: str, owner: object) -> Iterator[None]:
         if isinstance(error, ValueError) and type(owner).__module__.startswith("r1lit."):
             raise
         place = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        cause = f"{type(error).__name__}: {error}".splitlines()[0]
         raise OwnCodeError(
-            f"{what} crashed with {said} ({place.filename}, line {place.lineno})"
+            f"{what} crashed with {cause} ({place.filename}, line {place.lineno})"
         ) from error

@@ -1,4 +1,4 @@
-"""Keys and classes that were renamed: a configuration with an old name is told the new one.
+"""Keys and classes that were renamed: an old name is an error that gives the new one.
 
 CHANGELOG.md lists the same.
 """

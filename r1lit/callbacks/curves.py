@@ -41,7 +41,7 @@ class CurveWriter(Callback):
 
     Args:
         dirpath: Where; the run folder if left out.
-        cons_k: The k of cons@k in the evaluations; if fewer samples are drawn, their number, which
+        cons_k: The k of cons@k in the evaluations; if there are fewer samples, their number, which
             then names the key.
         draw_every_n_iterations: How often to redraw between evaluations.
     """

@@ -19,7 +19,7 @@ from r1lit.callbacks import keys
 Record = dict[str, Any]
 Points = tuple[list[int], list[float]]
 
-# Okabe and Ito's palette: told apart with any colour vision.
+# Okabe and Ito's palette: distinct with any colour vision.
 BLACK, ORANGE, SKY, GREEN = "#222222", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 NUM_WORDS = 3

@@ -17,7 +17,7 @@ class MajorityVoteEvaluation(Callback):
     """Logs everything `MajorityVote` computes under ``val/`` and ``test/``.
 
     That is ``pass_at_1``, ``pass_at_1_stderr``, ``pass_at_<k>`` and ``cons_at_<k>`` for all k up to
-    the samples drawn, ``num_problems`` and ``num_samples``; and ``pass_at_1/<source>``, pass@1 over
+    the samples, ``num_problems`` and ``num_samples``; and ``pass_at_1/<source>``, pass@1 over
     the problems of one source, and ``pass_at_1_of_kind/<kind>``, over those of one kind (of their
     ``meta``): reasoning apart from general requests.
     """

@@ -44,17 +44,17 @@ class Outcome(Callback):
         self._trained = True
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Say where the results lie."""
+        """Print where the results are."""
         finished = finished_iterations(trainer, pl_module)
-        said = f"Finished after {finished} iterations"
+        summary = f"Finished after {finished} iterations"
         if not self._trained:
-            said = f"Nothing to train, {finished} iterations were made before"
-        self._say(trainer, said, MORE)
+            summary = f"Nothing to train, {finished} iterations were made before"
+        self._print(trainer, summary, MORE)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Say what is saved, if training had begun."""
+        """Print what is saved, if training had begun."""
         if not self._began or trainer.state.fn != "fit":
             return
         finished = finished_iterations(trainer, pl_module)
@@ -64,14 +64,14 @@ class Outcome(Callback):
             go_on = "no checkpoint was saved: the same command begins again"
         else:
             go_on = "go on from its last checkpoint: the same command with --ckpt_path last"
-        self._say(trainer, f"{how} after {finished} iterations", go_on)
+        self._print(trainer, f"{how} after {finished} iterations", go_on)
 
-    def _say(self, trainer: pl.Trainer, said: str, go_on: str) -> None:
+    def _print(self, trainer: pl.Trainer, summary: str, go_on: str) -> None:
         folder = run_folder(trainer)
         if not trainer.is_global_zero or folder is None or getattr(trainer, "fast_dev_run", False):
             return
         names = [name for name in SHOWN if (folder / name).exists()]
-        print(f"{said}: {folder}", file=sys.stderr)
+        print(f"{summary}: {folder}", file=sys.stderr)
         if names:
             print(f"  {', '.join(names)}", file=sys.stderr)
         print(f"  {go_on}", file=sys.stderr, flush=True)

@@ -46,7 +46,7 @@ class R1ProgressBar(TQDMProgressBar):
 
     def __init__(self, refresh_rate: int = 1) -> None:
         super().__init__(refresh_rate=refresh_rate)
-        self._said_at = 0.0
+        self._printed_at = 0.0
         self._plain = not sys.stdout.isatty()
         self._started: float | None = None
         self._first = 0
@@ -54,7 +54,7 @@ class R1ProgressBar(TQDMProgressBar):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether tqdm's bars are drawn."""
+        """Whether tqdm's bars are shown."""
         return super().is_enabled and not self._plain
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -97,7 +97,7 @@ class R1ProgressBar(TQDMProgressBar):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Say that an evaluation begins."""
         super().on_validation_start(trainer, pl_module)
-        self._say_evaluated(trainer, 0)
+        self._print_evaluated(trainer, 0)
 
     def on_validation_batch_end(
         self,
@@ -112,16 +112,20 @@ class R1ProgressBar(TQDMProgressBar):
         super().on_validation_batch_end(
             trainer, pl_module, outputs, batch, batch_idx, dataloader_idx
         )
-        if time.monotonic() - self._said_at > SECONDS_BETWEEN:
-            self._say_evaluated(trainer, batch_idx + 1)
+        if time.monotonic() - self._printed_at > SECONDS_BETWEEN:
+            self._print_evaluated(trainer, batch_idx + 1)
 
-    def _say_evaluated(self, trainer: pl.Trainer, num_batches: int) -> None:
-        self._said_at = time.monotonic()
-        if self._is_said(trainer) and trainer.state.fn == "fit" and not trainer.sanity_checking:
+    def _print_evaluated(self, trainer: pl.Trainer, num_batches: int) -> None:
+        self._printed_at = time.monotonic()
+        if (
+            self._prints_lines(trainer)
+            and trainer.state.fn == "fit"
+            and not trainer.sanity_checking
+        ):
             batches = sum(b for b in trainer.num_val_batches if not math.isinf(b))
             print(f"evaluation {num_batches}/{int(batches)}", flush=True)
 
-    def _is_said(self, trainer: pl.Trainer) -> bool:
+    def _prints_lines(self, trainer: pl.Trainer) -> bool:
         shown = trainer.is_global_zero and self._enabled and self.refresh_rate > 0
         return self._plain and shown
 
@@ -151,7 +155,7 @@ class R1ProgressBar(TQDMProgressBar):
 
     def _show(self, trainer: pl.Trainer) -> None:
         status = self.status(trainer)
-        if self._is_said(trainer):
+        if self._prints_lines(trainer):
             print(status, flush=True)
         elif not self._plain and self._train_progress_bar is not None:
             width = min(20, COLUMNS - len(status) - 1)

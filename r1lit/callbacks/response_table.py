@@ -34,7 +34,7 @@ class ResponseTable(Callback):
         num_responses: How many responses of a training rollout; as many go to TensorBoard.
         num_problems: How many problems of an evaluation, each with all its responses; None: all.
         tokens: Also write the whole reward, the advantage and, for each token, its text, its
-            log-prob as sampled and in training, and the entropy it was drawn at, so that
+            log-prob as sampled and in training, and the entropy before it, so that
             `r1lit view` can colour tokens. It costs a forward pass of the responses written.
     """
 

@@ -76,16 +76,16 @@ class RunConfig(SaveConfigCallback):
         changed = list(differences(saved["config"], self.state_dict()["config"]))
         if not changed:
             return
-        said = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed[:8])
+        changes = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed[:8])
         more = f" and {len(changed) - 8} more" if len(changed) > 8 else ""
         if not self._may_change:
             raise ValueError(
                 "ckpt_path: the checkpoint is of a run with another configuration:"
-                f" {said}{more}; set it back, begin a new run in another folder, or go on with"
+                f" {changes}{more}; set it back, begin a new run in another folder, or go on with"
                 " --resume_changed true"
             )
         self._of_optimiser = any(key.startswith(OF_OPTIMISER) for key, _, _ in changed)
-        rank_zero_warn(f"ckpt_path: going on although {said}{more}")
+        rank_zero_warn(f"ckpt_path: going on although {changes}{more}")
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Give loggers the configuration; keep what a changed optimiser starts from.
@@ -108,7 +108,7 @@ class RunConfig(SaveConfigCallback):
         """Write ``config.yaml``, now that nothing refused it, and set a changed optimiser."""
         if self._of_optimiser:
             self._set_optimiser(trainer)
-        folder = run_folder(trainer) or trainer.log_dir  # asked of all ranks
+        folder = run_folder(trainer) or trainer.log_dir  # on all ranks: a collective call
         if trainer.is_global_zero and not self._trial and folder is not None:
             self._write(Path(folder), finished_iterations(trainer, pl_module))
 

@@ -1,4 +1,4 @@
-"""Which numbers loggers are given: some 25 that a run is watched by, unless all are asked for."""
+"""The numbers that loggers are given: some 25 that show how a run goes, or all with --log_all."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def token_records(rollout: Rollout, values: TokenValues | None, tokenizer: Any) 
 
     Returns:
         ``reward``, the weighted sum; ``advantage``, the mean over tokens; and ``tokens``: ``text``
-        of each, ``logp`` as sampled, and where the training forward was asked, ``logp_trainer`` and
+        of each, ``logp`` as sampled, and where the training forward ran, ``logp_trainer`` and
         ``entropy`` in nats. ``advantage`` is in ``tokens`` too where it differs between them.
     """
 

@@ -38,8 +38,8 @@ def has_kernels() -> bool:
         library = build(Path(__file__).with_name("kernels.cpp"))
         torch.ops.load_library(library)
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        line = next((text for text in said.splitlines() if "error" in text), said.strip()[:200])
+        output = getattr(error, "stderr", None) or str(error)
+        line = next((text for text in output.splitlines() if "error" in text), output.strip()[:200])
         warnings.warn(
             "r1lit runs without its C++ attention on this CPU, which is slower: building it"
             f" failed with {type(error).__name__} ({line})",

@@ -23,7 +23,7 @@ class CorrectByJudge(Filter):
 
     Args:
         verifier: the judge; it gets the question, the gold answer and the answer part.
-        undecided: the statuses it is asked about; add "wrong" to ask about wrong answers too.
+        undecided: the statuses that it judges; add "wrong" to have wrong answers judged too.
         kinds: see ``Filter``.
     """
 

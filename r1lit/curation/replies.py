@@ -20,7 +20,7 @@ class Reply:
 class Replies:
     """Replies by key and attempt, in a JSONL file; memory holds only the position of each line.
 
-    ``put`` writes at once, so an interrupted run loses no reply.
+    ``put`` writes immediately, so an interrupted run loses no reply.
     """
 
     def __init__(self, path: Path) -> None:

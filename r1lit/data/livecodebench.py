@@ -37,8 +37,8 @@ class LiveCodeBench(ProblemSource):
     they are. R1 reports August 2024 to January 2025.
 
     A problem with starter code is judged by calls (``functional_code``), any other by stdin and
-    stdout (``stdin_code``). Starter code is a method of a class ``Solution``; here it is asked for
-    as a function, because verifiers call functions. Private tests are pickled text: unpickling
+    stdout (``stdin_code``). Starter code is a method of a class ``Solution``; here the prompt asks
+    for a function, because verifiers call functions. Private tests are pickled text: unpickling
     admits nothing but text.
 
     Args:
@@ -107,10 +107,10 @@ class LiveCodeBench(ProblemSource):
         if not tests:
             raise ValueError(f"path: row {n} of {table.path} has no tests")
         wording = FUNCTION if starter else STDIN
-        asked = table.text(row, n, "question_content", "question_content").strip()
+        question = table.text(row, n, "question_content", "question_content").strip()
         return Problem(
             uid=f"livecodebench-{row['question_id']}",
-            question=wording.replace("{starter}", starter).replace("{question}", asked),
+            question=wording.replace("{starter}", starter).replace("{question}", question),
             answer="",
             source=self.source,
             verifier="functional_code" if starter else "stdin_code",

@@ -86,14 +86,14 @@ class Loader(ABC, Generic[Batch]):
         """
         saved, now = state["plan"], self.resume_key
         differ = sorted(k for k in {*saved, *now} if saved.get(k) != now.get(k))
-        said = ", ".join(f"{k} was {saved.get(k)} and is {now.get(k)}" for k in differ)
+        changes = ", ".join(f"{k} was {saved.get(k)} and is {now.get(k)}" for k in differ)
         if differ and not self.may_differ:
             raise ValueError(
-                f"ckpt_path: the checkpoint was written with other data: {said}; set them back,"
+                f"ckpt_path: the checkpoint was written with other data: {changes}; set them back,"
                 " begin a new run in another folder, or go on with --resume_changed true"
             )
         if differ:
-            rank_zero_warn(f"ckpt_path: going on although the data are others: {said}")
+            rank_zero_warn(f"ckpt_path: going on although the data are others: {changes}")
         self.num_yielded = state["num_yielded"]
 
 

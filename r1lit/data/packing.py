@@ -1,4 +1,4 @@
-"""Packing: whole documents laid end to end in rows of one length, for supervised training.
+"""Packing: whole documents concatenated into rows of one length, for supervised training.
 
 Shape letters: R rows, L tokens a row. ``loss_mask_RL[r, t]`` true means that token t is a target,
 predicted from token t - 1. The first token of a document never is, so no loss crosses documents,

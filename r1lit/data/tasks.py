@@ -214,8 +214,8 @@ class ChoiceTable(ProblemSource):
     def _problem(self, row: Row, n: int) -> Problem:
         choices, letter = self._given(row, n) if self.correct is None else self._mixed(row, n)
         lettered = "\n".join(f"{LETTERS[i]}) {text}" for i, text in enumerate(choices))
-        asked = self.table.text(row, n, "question", self.question).strip()
-        words = self.wording.replace("{choices}", lettered).replace("{question}", asked)
+        question = self.table.text(row, n, "question", self.question).strip()
+        words = self.wording.replace("{choices}", lettered).replace("{question}", question)
         digest = hashlib.blake2b(words.encode(), digest_size=4).hexdigest()
         return Problem(
             uid=f"{self.table.stem}-{n}-{digest}",

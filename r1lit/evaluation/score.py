@@ -76,10 +76,10 @@ class Totals:
         num_skipped = self.statuses[SKIPPED]
         if not self.values and not num_skipped:
             return "no lines"
-        said = [f"{self.statuses[status]} {status}" for status in get_args(Status)]
+        counts = [f"{self.statuses[status]} {status}" for status in get_args(Status)]
         if num_skipped:
-            said.append(f"{num_skipped} skipped (the first: {self.first_skipped})")
-        parts = [f"{len(self.values) + num_skipped} lines: {', '.join(said)}"]
+            counts.append(f"{num_skipped} skipped (the first: {self.first_skipped})")
+        parts = [f"{len(self.values) + num_skipped} lines: {', '.join(counts)}"]
         if self.values:
             error = math.nan if self.groups is not None else standard_error(self.values)
             shown = "" if math.isnan(error) else f", standard error {error:.4f}"

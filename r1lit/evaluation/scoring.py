@@ -93,8 +93,8 @@ class Scoring:
 def as_record(item: Item, verdict: Verdict | str) -> Record:
     """Return the output's line of an item: its verdict, or what cannot be used in it."""
     if isinstance(verdict, str):
-        said = {"value": None, "status": SKIPPED, "canonical": None, "reason": verdict}
-        return {"uid": item.uid, **said, "seconds": 0.0, "input": item.digest}
+        skipped = {"value": None, "status": SKIPPED, "canonical": None, "reason": verdict}
+        return {"uid": item.uid, **skipped, "seconds": 0.0, "input": item.digest}
     return {
         "uid": item.uid,
         "value": verdict.value,

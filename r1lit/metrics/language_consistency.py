@@ -16,10 +16,10 @@ def language_consistency(thinking: str, language: str, same_script: bool = False
     """Return R1's Eq. 7: words of ``language`` in the thinking / words in the thinking.
 
     ``language`` is an ISO 639-1 code. What counts as a word, and what is left out (code, formulas,
-    URLs, numbers), is said in ``r1lit.metrics.words``. Thinking without a word gives 0: nothing
+    URLs, numbers), is defined in ``r1lit.metrics.words``. Thinking without a word gives 0: nothing
     shows its language, and 1 would pay for thinking left empty or hidden in code.
 
-    The script of a word decides. Two languages of one script are told apart only for Han: with
+    The script of a word decides. Two languages of one script are distinguished only for Han: with
     kana in the same sentence it is Japanese, and a sentence of more than 8 Han characters without
     kana is Chinese. French words in English thinking, or Ukrainian in Russian, count as the target.
     With ``same_script`` and English as the target, whole sentences of another language in Latin
@@ -31,7 +31,7 @@ def language_consistency(thinking: str, language: str, same_script: bool = False
     0.6
 
     Raises:
-        ValueError: if ``language`` is not one of ``SCRIPTS_OF``, or ``same_script`` is asked for
+        ValueError: if ``language`` is not one of ``SCRIPTS_OF``, or ``same_script`` is set for
             another target than English.
     """
     check_language(language)

@@ -82,7 +82,7 @@ def welch_shift(before: Sequence[float], after: Sequence[float]) -> Shift:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values for several comparisons at once (Holm 1979), in the order given.
+    """Return p-values for several comparisons together (Holm 1979), in the order given.
 
     Calling those below 5 % differences errs once in twenty such families, not comparisons.
 

@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from r1lit.settings import check_at_least
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
@@ -26,8 +28,7 @@ class BatchPlan:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if getattr(self, field.name) < 1:
-                raise ValueError(f"{field.name}: {getattr(self, field.name)} is not at least 1")
+            check_at_least(field.name, getattr(self, field.name), 1)
         if self.num_rows % self.train_batch_size:
             raise ValueError(
                 f"train_batch_size: {self.train_batch_size} does not divide {self.num_prompts}"
@@ -64,10 +65,10 @@ class BatchPlan:
         problems = data["num_train_problems"]
         growth = data.get("num_problems_from_iteration", {})
         grown = [(count, f"of these problems from iteration {i} on") for i, count in growth.items()]
-        asked = f"prompts, of {sum(problems.values()):,} problems: {listed(problems)}"
+        prompts = f"prompts, of {sum(problems.values()):,} problems: {listed(problems)}"
         print_table(
             "Batch plan of one iteration",
-            (self.num_prompts, asked),
+            (self.num_prompts, prompts),
             *(grown if len(grown) > 1 else []),
             (self.group_size, "responses to each (group_size)"),
             (self.num_rows, f"rows, of up to {max_tokens} tokens"),

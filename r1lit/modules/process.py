@@ -14,7 +14,7 @@ class ProcessSettings(Callback):
     """Enters ``Backend.running`` of the run's device; leaves it when the run ends or fails.
 
     Modules bring it with them (``configure_callbacks``), so that it is there without the command
-    line too. A callback, since a module is not told of failures.
+    line too. A callback, since a module has no hook for failures.
     """
 
     def __init__(self) -> None:

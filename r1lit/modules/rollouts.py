@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from r1lit.batches import PromptBatch, Rollout, Status, TokenValues
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.modules.sharding import whole, whole_weights
 from r1lit.modules.token_values import token_values
 from r1lit.policy import Policy, load_policy
 from r1lit.rewards import Reward, as_reward, check_rewards
@@ -34,8 +36,8 @@ class RolloutModule(PolicyModule):
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
         rewards: reward functions or plain callables; their weighted sum is the reward.
-        sampling: how responses are drawn in training.
-        validation_sampling: how they are drawn in evaluation; as in training if left out.
+        sampling: how responses are sampled in training.
+        validation_sampling: how they are sampled in evaluation; as in training if left out.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
         dropout: whether updates have the dropout that the policy's configuration asks for.
@@ -75,7 +77,10 @@ class RolloutModule(PolicyModule):
         data = self.data
         if data is None or not data.problems:
             return
-        self._check_context(data, stage)
+        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
+        if stage == "fit":
+            self.sampling.check_fits(longest, self.context_length)
+        self.validation_sampling.check_fits(longest, self.context_length)
         for split, problems in data.problems.items():
             check_gold_answers(self.grader, problems, f"data.{split}")
 
@@ -95,17 +100,6 @@ class RolloutModule(PolicyModule):
                 folder=None if root.resolve() == Path.cwd() else root,
             )
         )
-
-    def _check_context(self, data: Any, stage: str) -> None:
-        limit = self.context_length
-        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
-        training = [self.sampling] if stage == "fit" else []
-        for sampling in (*training, self.validation_sampling):
-            if limit is not None and longest + sampling.max_tokens > limit:
-                raise ValueError(
-                    f"max_tokens: {sampling.max_tokens} after a prompt of {longest} tokens exceeds"
-                    f" the policy's context of {limit}; at most {limit - longest} fit"
-                )
 
     def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Roll out k responses to each held-out problem; callbacks report on them."""
@@ -141,7 +135,12 @@ class RolloutModule(PolicyModule):
     def _roll_out(self, batch: PromptBatch) -> Rollout:
         worker = self.worker(self.validation_sampling, self.seed + VALIDATION_STREAM)
         rows = range(batch.num_prompts)
-        return worker.collect(batch, rows, Timings(), int(self.iteration))
+        with self.weights_to_sample():
+            return worker.collect(batch, rows, Timings(), int(self.iteration))
+
+    def weights_to_sample(self) -> AbstractContextManager[None]:
+        """Hold all weights on every rank while an engine decodes with them here."""
+        return whole_weights(self.policy) if self.engine.shares_weights else nullcontext()
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""
@@ -168,8 +167,17 @@ class RolloutModule(PolicyModule):
 
 
 def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Yield the policy's weights and buffers by name, tied ones under each of their names."""
-    yield from policy.model.state_dict().items()
+    """Yield the policy's weights and buffers by name, tied ones under each of their names.
+
+    Of a sharded policy one whole weight at a time exists; all ranks read them together. An adapter
+    is merged into them, one layer at a time.
+    """
+    adapter = policy.adapter
+    if adapter is not None:
+        yield from adapter.merged_weights()
+        return
+    for name, weight in policy.model.state_dict().items():
+        yield name, whole(weight)
 
 
 def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:

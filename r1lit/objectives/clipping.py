@@ -27,7 +27,7 @@ def is_clipped_BT(
 ) -> Tensor:
     """Return where the min picks the clipped branch, as booleans.
 
-    Decided in logs, so a ratio too large for its float type is still told from one that is not.
+    Decided in logs, so a ratio too large for its float type still differs from one that is not.
     """
     log_low = math.log1p(-epsilon_low) if epsilon_low < 1 else -math.inf
     log_high = math.log1p(epsilon_high)

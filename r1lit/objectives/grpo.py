@@ -19,7 +19,7 @@ class GRPO(SymmetricClip):
     Left open, and chosen here: the mean over questions and over the G responses is one mean over
     the rows of a minibatch (the same where every group is whole or rows are shuffled); eps, which
     the paper does not print, is PPO's 0.2. DeepSeekMath trains with beta = 0.04, R1 with 0.001 and
-    eps = 10; beta is 0 here until a reference is asked for. R1 prints the ratio per whole output
+    eps = 10; beta is 0 here by default, without a reference. R1 prints the ratio per whole output
     instead: that is ``GRPOSequence``.
 
     Degenerates: on policy (rho = 1, beta = 0) to REINFORCE with 1/|o_i|. With equal lengths it is

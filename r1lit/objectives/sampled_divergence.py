@@ -1,6 +1,6 @@
 """Reverse KL from the sampled token alone: the teacher's log-prob as a reward.
 
-    K tokens, each drawn by the student
+    K tokens, each sampled by the student
 
 Where a teacher tells the log-prob of the token and of no other, KL(Q || P) over the vocabulary
 cannot be computed, but its gradient can be estimated: that of policy gradient with the advantage

@@ -1,4 +1,7 @@
-"""The attention function of packed tokens, in the form Hugging Face models take one."""
+"""The attention function of packed tokens, in the form Hugging Face models take one.
+
+N packed tokens   F slots in the rows of attention   R rows   H heads   D head size   E = H*D
+"""
 
 from __future__ import annotations
 
@@ -73,9 +76,9 @@ def attend(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
-    asked = [name for name in UNSUPPORTED if options.get(name) is not None]
-    if asked:
-        raise UnsupportedAttentionError(", ".join(asked))
+    unsupported = [name for name in UNSUPPORTED if options.get(name) is not None]
+    if unsupported:
+        raise UnsupportedAttentionError(", ".join(unsupported))
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if cached is not None:
         return attend_cached(query, key, value, cached, scaling), None

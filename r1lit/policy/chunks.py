@@ -35,7 +35,7 @@ CHUNK_SIZES = {
 
 
 def chunk_sizes(device: torch.device) -> ChunkSizes:
-    """Return how much to work on at once on a device."""
+    """Return how much to work on at a time on a device."""
     return CHUNK_SIZES.get(device.type, CHUNK_SIZES["cuda"])
 
 

@@ -71,7 +71,7 @@ class LinearCrossEntropy(torch.autograd.Function):
 
 
 class _Gradients:
-    """Gradients of hidden states and, in float32, of the weight; None where none is asked for."""
+    """Gradients of hidden states and, in float32, of the weight; None where none is needed."""
 
     def __init__(self, ctx: Any, hidden_KD: Tensor, weight_VD: Tensor) -> None:
         to_hidden, to_weight, *_ = ctx.needs_input_grad

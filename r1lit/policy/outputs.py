@@ -26,7 +26,7 @@ COPIES = 4  # tensors as large as a chunk's logits that a divergence holds at on
 
 
 class PolicyOutput(NamedTuple):
-    """Results of a forward pass, float32; what was not asked for is None.
+    """Results of a forward pass, float32; what was not requested is None.
 
     A tuple, since hooks of PyTorch's look for tensors in those.
 
@@ -80,7 +80,7 @@ class Predictions:
 
 
 class Compute(ABC):
-    """What a forward pass is asked for."""
+    """What a forward pass computes."""
 
     @abstractmethod
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:

@@ -20,7 +20,7 @@ def rope_limit(config: PretrainedConfig) -> int | None:
 
 
 def beyond_rope_limit(length: int, limit: int) -> str:
-    """Return what is to be said of rows that are longer than the limit."""
+    """Return the message about rows that are longer than the limit."""
     return (
         f"policy: a row of {length} tokens is longer than {limit}, where the frequencies of its"
         " rotary embeddings change with the length of a row, so that log-probs would depend on"

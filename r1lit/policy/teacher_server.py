@@ -22,6 +22,7 @@ from r1lit.policy.loading import load_config, load_tokenizer
 from r1lit.policy.outputs import Scores, TopScores
 from r1lit.policy.policy import Responses
 from r1lit.policy.teacher import Teacher
+from r1lit.settings import check_at_least
 
 LogprobsFormat = Literal["prompt_logprobs", "echo"]
 TopLogps = dict[int, float]
@@ -31,7 +32,7 @@ MAX_SUM = 1.01
 
 
 class ServerTeacher(Teacher):
-    """Asks ``/v1/completions`` for the log-probs of a text's own tokens and of the likeliest.
+    """Requests the log-probs of a text's own tokens and of the likeliest from ``/v1/completions``.
 
     What is computed then: a divergence over C + 1 outcomes, the token that stands there, the
     ``top_k`` likeliest and all others as one, which is a lower bound of that over the vocabulary
@@ -39,8 +40,8 @@ class ServerTeacher(Teacher):
     ``SampledReverseKL`` needs no more than the token's own log-prob.
 
     ``prompt_logprobs`` is vLLM's form: the answer is by token id. ``echo`` is OpenAI's older one,
-    ``echo`` with ``logprobs`` and no new tokens. It is by text; vLLM spells ids when asked, as it
-    is here, and for other servers a text counts as the one token that decodes to it. A likely token
+    ``echo`` with ``logprobs`` and no new tokens. It is by text; vLLM spells ids on request, which
+    is made, and for other servers a text counts as the one token that decodes to it. A likely token
     whose text several tokens share cannot be named and joins the rest.
 
     A text is one request, sent as token ids. A reply that cannot be read, in all its tries, costs
@@ -52,7 +53,7 @@ class ServerTeacher(Teacher):
         model: what the server calls the teacher.
         tokenizer: a directory or name of the teacher's tokenizer, to compare with the student's.
         base_url: up to and including the version.
-        top_k: how many of the likeliest tokens are asked for at each position.
+        top_k: how many of the likeliest tokens are requested at each position.
         logprobs_format: ``prompt_logprobs`` or ``echo``.
         max_tokens: the longest text it scores; None leaves it to the server.
         concurrency: how many requests are under way at a time.
@@ -84,8 +85,7 @@ class ServerTeacher(Teacher):
     ) -> None:
         if top_k < 0:
             raise ValueError(f"top_k: {top_k} is negative; 0 asks for no other than the text's own")
-        if concurrency < 1:
-            raise ValueError(f"concurrency: {concurrency} is not at least 1")
+        check_at_least("concurrency", concurrency, 1)
         if logprobs_format not in ("prompt_logprobs", "echo"):
             raise ValueError(
                 f"logprobs_format: {logprobs_format!r} is neither prompt_logprobs nor echo"
@@ -119,11 +119,11 @@ class ServerTeacher(Teacher):
         return self._tokenizer
 
     def context_length(self) -> int | None:
-        """Return ``max_tokens``, less the one that vLLM must be asked to make."""
+        """Return ``max_tokens``, less the one that vLLM must generate."""
         return None if self.max_tokens is None else self.max_tokens - 1
 
     def score_documents(self, rows: PackedRows) -> Scores:
-        """Ask about every document of the rows."""
+        """Score every document of the rows."""
         ids = rows.input_ids_RL.flatten().tolist()
         targets = rows.loss_mask_RL.flatten().tolist()
         starts = (rows.position_ids_RL.flatten() == 0).nonzero().flatten().tolist()
@@ -136,7 +136,7 @@ class ServerTeacher(Teacher):
         return self._score(texts, positions, rows.input_ids_RL.device)
 
     def score_responses(self, responses: Responses) -> Scores:
-        """Ask about every prompt and its response."""
+        """Score every response behind its prompt."""
         texts, positions = [], []
         rows = zip(responses.prompts, responses.response_BT, responses.mask_BT, strict=True)
         for prompt, response_T, mask_T in rows:

@@ -112,6 +112,9 @@ class RolloutEngine(ABC):
     whole_distribution: bool = True
     """Whether log-probs are of the whole distribution at the temperature, under top-k and top-p."""
 
+    shares_weights: bool = False
+    """Whether it decodes with the very weights that are trained, in this process."""
+
     model: ModelSpec
     version: int | None = None
 

@@ -1,4 +1,7 @@
-"""The in-process rollout engine: any Hugging Face causal language model, where it is trained."""
+"""The in-process rollout engine: any Hugging Face causal language model, where it is trained.
+
+B rows of a batch   R of them not yet removed   T response tokens   V vocabulary
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from torch import Tensor
 
 from r1lit.devices import backend
 from r1lit.policy import Policy, evaluating, is_packed
-from r1lit.policy.support import trial
+from r1lit.policy.support import nudged, trial
 from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, find_decoding_error
 from r1lit.rollout.engine import (
@@ -36,6 +39,7 @@ from r1lit.rollout.shared_prompts import (
     find_shared_prompt_error,
     run_layer,
 )
+from r1lit.settings import check_at_least
 
 COMPACT_BELOW = 0.8
 StoppingCriterion = Callable[[Tensor, Tensor, Tensor, int], Tensor]
@@ -65,10 +69,10 @@ class InProcessEngine(RolloutEngine):
     Neighbouring requests of one prompt are a group: its prompt is prefilled and kept once and read
     once a step, all in the dtype that training computes in (bfloat16 under ``precision:
     bf16-mixed``), where the policy can attend so; otherwise rows decode with Hugging Face's own
-    caches, or without any where those give other log-probs than a plain forward pass. Which it is
-    is tried before the first rollout, and said if it is not the first. Finished rows leave the
-    batch once a fifth of it has finished. A completion depends on its prompt and (seed, iteration,
-    sample) alone, up to the rounding of logits.
+    caches, or without any where those give other log-probs than a plain forward pass. The method is
+    found by a trial before the first rollout, with a warning if it is a slower one. Finished rows
+    leave the batch once a fifth of it has finished. A completion depends on its prompt and (seed,
+    iteration, sample) alone, up to the rounding of logits.
 
     Args:
         max_rows: how many rows decode at a time (None: all of them); memory depends on it, tokens
@@ -77,9 +81,11 @@ class InProcessEngine(RolloutEngine):
             machine then takes some 20 s longer, and all others are faster.
     """
 
+    shares_weights = True
+
     def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
-        if max_rows is not None and max_rows < 1:
-            raise ValueError(f"max_rows: {max_rows} is not at least 1")
+        if max_rows is not None:
+            check_at_least("max_rows", max_rows, 1)
         self.max_rows = max_rows
         self._run_layer = Compiled(run_layer) if compile else run_layer
         self._sample_tokens = Compiled(sample_tokens) if compile else sample_tokens
@@ -108,9 +114,11 @@ class InProcessEngine(RolloutEngine):
         assert policy is not None
         for request in requests:
             policy.check_length(len(request.prompt) + request.sampling.max_tokens)
-        device = next(policy.parameters()).device
+        device = policy.device
         with evaluating(policy), backend(device).decoding(), any_sizes():
-            self._decoding_method = self._decoding_method or find_decoding_method(policy)
+            if self._decoding_method is None:
+                with nudged(policy):
+                    self._decoding_method = find_decoding_method(policy)
             decoder = (
                 Decoder(policy, compute_dtype(policy), self._run_layer)
                 if self._decoding_method == "shared"

@@ -22,7 +22,7 @@ class SamplingCheck:
         self._settled = False
 
     def add(self, prompt: tuple[int, ...], text: str) -> None:
-        """Take a response that was asked for at a temperature above 0."""
+        """Add a response that was generated at a temperature above 0."""
         if self._settled:
             return
         if prompt not in self._first:
@@ -35,7 +35,7 @@ class SamplingCheck:
             self.end()
 
     def end(self) -> None:
-        """Warn, if there is reason to and nothing has been said."""
+        """Warn once, if all repeats were the same."""
         if self._settled or not self._repeated:
             return
         self._settled = True

@@ -18,6 +18,7 @@ from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine,
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.sampling_check import SamplingCheck
 from r1lit.seeding import generator
+from r1lit.settings import check_at_least
 
 
 class ServerEngine(RolloutEngine):
@@ -30,8 +31,8 @@ class ServerEngine(RolloutEngine):
     vLLM is recognised by its ``/version``. It gets the prompt's token ids and returns the
     response's; ``top_k`` -1 and ``repetition_penalty`` 1 are sent because it would otherwise take
     these two from the model's ``generation_config.json``. Other servers get and return text,
-    without the BOS that they add themselves, and fill in what was not asked as they are set up. If
-    all responses to a prompt turn out to be the same at a temperature above 0, there is a warning.
+    without the BOS that they add themselves; what a request leaves out is their own setting. If all
+    responses to a prompt turn out to be the same at a temperature above 0, there is a warning.
 
     A server keeps the weights it was started with: it serves evaluation and curation, not training.
 
@@ -67,8 +68,7 @@ class ServerEngine(RolloutEngine):
         log_probs: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise ValueError(f"concurrency: {concurrency} is not at least 1")
+        check_at_least("concurrency", concurrency, 1)
         self.client = Client(
             base_url,
             timeout_s=timeout_s,
@@ -84,7 +84,7 @@ class ServerEngine(RolloutEngine):
 
     @property
     def returns_tokens(self) -> bool:  # type: ignore[override]
-        """Whether the server is vLLM and is asked for log-probs; False where nobody answers."""
+        """Whether log-probs are requested and the server is vLLM; False where nobody answers."""
         if not self.log_probs:
             return False
         once = Client(
@@ -115,8 +115,8 @@ class ServerEngine(RolloutEngine):
             ValueError: if the server refuses a request or gives no answer in all its tries. No
                 further request is begun then; those under way are waited for and handed over.
         """
-        asked = [(request, sample) for request in requests for sample in request.samples]
-        if not asked:
+        samples = [(request, sample) for request in requests for sample in request.samples]
+        if not samples:
             return
         tokens = is_vllm(self.client)
         texts: dict[tuple[int, ...], str] = {}
@@ -125,10 +125,10 @@ class ServerEngine(RolloutEngine):
         stop, lock = threading.Event(), threading.Lock()
         failures: list[BaseException] = []  # the first broke; those after it were stopped
 
-        def ask(index: int) -> None:
+        def generate_one(index: int) -> None:
             if stop.is_set():
                 return
-            request, sample = asked[index]
+            request, sample = samples[index]
             prompt = list(request.prompt) if tokens else texts[request.prompt]
             try:
                 body = self._body(request, sample, prompt, tokens)
@@ -148,7 +148,7 @@ class ServerEngine(RolloutEngine):
                 raise
 
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="server-engine") as pool:
-            futures = [pool.submit(ask, index) for index in range(len(asked))]
+            futures = [pool.submit(generate_one, index) for index in range(len(samples))]
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
             except BaseException:

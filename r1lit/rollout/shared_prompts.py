@@ -1,7 +1,7 @@
 """Decoding over shared prompts: a group's prompt is kept once, and read once a step.
 
-P prompts   R rows   S prompt tokens   T own tokens   V vocabulary
-L layers   K key-value heads   D head size
+P prompts   G slots for rows of a prompt   R rows   S prompt tokens   T own tokens   V vocabulary
+E different prompt lengths   L layers   K key-value heads   D head size
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAD_MULTIPLE = 16
 
 
 class Decoder:
-    """A policy made ready to decode: weights in the compute dtype, layers compiled if asked for.
+    """A policy made ready to decode: weights in the compute dtype, layers compiled or not.
 
     It holds the weights of one moment; make a new one after an update.
 
@@ -111,7 +111,7 @@ class SharedPromptDecoding(Decoding):
     def step(self, token_R: Tensor) -> Tensor:
         """Append one token to each row; return the logits of the next."""
         self.num_own += 1
-        # always room to spare: a cache filled to the end has other strides
+        # grow one token early: a cache filled to the end has other strides
         if self.num_own == self.own_L[0][0].shape[2]:
             self.own_L = [tuple(_with_spare_room(x) for x in layer) for layer in self.own_L]
         cached = [

@@ -191,8 +191,10 @@ class VLLMEngine(RolloutEngine):
                 refused, or no server is there for ``patience_s``.
         """
         if self.version is None:
-            assert self.model.policy is not None
-            self.update_weights(self.model.policy.model.state_dict().items(), 0)
+            policy = self.model.policy
+            assert policy is not None
+            weights = policy.model.state_dict().items()
+            self.update_weights(policy.adapter.merged_weights() if policy.adapter else weights, 0)
         assert self._fleet is not None
         known = [server for server in self._servers if server.max_model_len]
         limit = min(server.max_model_len for server in known)

@@ -95,7 +95,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     def runs(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> Iterator[Outcome]:
-        """Run a program once per element of ``stdins``, each when the next outcome is asked for.
+        """Run a program once per element of ``stdins``, each when the next outcome is requested.
 
         Files that one run writes are not there in the next. A program that does not compile has
         one outcome, with ``compiled`` false.

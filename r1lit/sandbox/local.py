@@ -154,7 +154,7 @@ class LocalSandbox(Sandbox):
                 yield container.outcome(limits.wall_s + START_SECONDS)
 
     def _check_compiler(self, language: str, file: str) -> None:
-        """Raise ``SandboxError`` unless the smallest program compiles; asked once a language."""
+        """Raise ``SandboxError`` unless the smallest program compiles; tried once a language."""
         if language in self._compiling:
             return
         with self.open(16 << 20, with_tools=True) as container:

@@ -37,7 +37,7 @@ _OPENER = urllib.request.build_opener(_NoRedirects)
 class PistonSandbox(Sandbox):
     """Runs programs on the Piston server at ``url``, such as ``http://localhost:2000``.
 
-    A server that is busy or cannot be reached is asked again, ``retries`` times, after 0.5 s, 1 s,
+    A server that is busy or cannot be reached is tried again, ``retries`` times, after 0.5 s, 1 s,
     2 s …; ``token`` goes into the ``Authorization`` header.
     """
 

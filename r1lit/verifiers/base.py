@@ -16,9 +16,9 @@ class Verifier(ABC):
     """Whether ``problem.answer`` decides. A verifier that goes by ``problem.meta`` says False."""
 
     in_background = False
-    """Whether it decides in processes of its own and may be called from several threads at once.
+    """Whether it decides in processes of its own and may be called from several threads.
 
-    Such a verifier is asked about a response while others are still being drawn.
+    Such a verifier grades a response while others are still being generated.
     """
 
     max_words: float = float("inf")

@@ -98,12 +98,12 @@ def committing_text(response: str) -> str | None:
         if not _CONFIRMS.search(sentences[-1]):
             return letter
         return letter if {declared_letter(s) for s in confirmed} - {None} == {letter} else None
-    said, judged = list(_SAYS.finditer(text)), list(_IS_RIGHT.finditer(text))
-    if judged and (not said or judged[-1].start() > said[-1].start()):
+    declared, judged = list(_SAYS.finditer(text)), list(_IS_RIGHT.finditer(text))
+    if judged and (not declared or judged[-1].start() > declared[-1].start()):
         return _judged_right(text, judged)
-    if not said:
+    if not declared:
         return find_text(response) or _labelled_line(text, whole)
-    rest = text[said[-1].end() :]
+    rest = text[declared[-1].end() :]
     end = _SENTENCE.search(rest)
     while end and end.start() < 3 and end[0] == ".":  # "B. Paris"
         end = _SENTENCE.search(rest, end.end())
@@ -116,7 +116,7 @@ def committing_text(response: str) -> str | None:
 
 
 def _judged_right(text: str, judged: list[re.Match[str]]) -> str | None:
-    """Return the one letter that is said to be right, unless the sentence takes it back."""
+    """Return the one letter that is declared right, unless the sentence takes it back."""
     sentence = re.split(r"[.!?\n]", text[: judged[-1].start()])[-1]
     letters = {match[1].upper() for match in judged}
     return letters.pop() if len(letters) == 1 and not _UNSURE.search(sentence) else None

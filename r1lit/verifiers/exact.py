@@ -11,7 +11,7 @@ from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_final, thinking_and_answer
 from r1lit.text.notation import INVISIBLE, without_lead
 from r1lit.verifiers.base import Verifier, conclude
-from r1lit.verifiers.last_expression import said_answer
+from r1lit.verifiers.last_expression import stated_answer
 
 MAX_CHARACTERS = 1000
 _TEX = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mbox|math(?:rm|bf))\s*\{([^{}\\]*)\}")
@@ -84,7 +84,7 @@ def find_text(response: str) -> str | None:
     if "<answer>" in text or "\\boxed" in text:
         return None
     text = text.translate(INVISIBLE).strip()
-    answer = said_answer(text)
+    answer = stated_answer(text)
     if answer is None and text and "\n" not in text:
         answer = text
     return answer

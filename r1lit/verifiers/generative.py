@@ -15,6 +15,7 @@ from typing import Any
 
 from r1lit.parallel import in_parallel
 from r1lit.problems import Problem, Status, Verdict
+from r1lit.settings import check_at_least
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.generative_judge import GenerativeJudge, key_of
@@ -54,7 +55,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     r"""Asks ``model`` whether a response answers its problem as ``problem.answer`` does.
 
     The model's verdict is not believed blindly: a reply that does not end in the verdict line, or
-    that repeats the fence (it is echoing what it was given), is asked for again, up to ``attempts``
+    that repeats the fence (it is echoing what it was given), is requested again, up to ``attempts``
     times, and then has status ``unparsed``; an endpoint that keeps failing gives ``error``, one
     that keeps being silent ``timeout``. A response without an answer part is ``unparsed`` and one
     longer than 20,000 characters too, without asking.
@@ -65,7 +66,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     key or does not know the model raises ``SetupError``.
 
     Args:
-        num_threads: requests under way at once. An in-process model needs 1.
+        num_threads: requests under way at a time. An in-process model needs 1.
         *args: of ``GenerativeJudge``.
         **options: of ``GenerativeJudge``: model, cache, log, judge_name and attempts.
 
@@ -76,8 +77,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     """
 
     def __init__(self, *args: Any, num_threads: int = 8, **options: Any) -> None:
-        if num_threads < 1:
-            raise ValueError(f"num_threads: {num_threads} is not at least 1")
+        check_at_least("num_threads", num_threads, 1)
         super().__init__(*args, **options)
         self.num_threads = num_threads
 
@@ -101,7 +101,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Decide about many responses, in order, ``num_threads`` at a time."""
         pairs = list(zip(responses, problems, strict=True))
-        # the same answer to the same problem is asked about once
+        # the same answer to the same problem is judged once
         first: dict[str, int] = {}
         row_of = [
             first.setdefault(self._key(answer_to_grade(response), problem), row)
@@ -129,7 +129,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
 
 
 def judge_prompt(problem: Problem, answer: str, fence: str) -> str:
-    """Return what the judge is asked; ``fence`` is a code the response cannot know.
+    """Return the judge's prompt; ``fence`` is a code the response cannot know.
 
     The word of the verdict line is put in small letters in the question and the answer, so that a
     judge who repeats them does not write a verdict line by that.

@@ -1,4 +1,4 @@
-"""A judge that is a model: it is asked for a judgement until its reply can be read."""
+"""A judge that is a model: a judgement is requested until its reply can be read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from r1lit.client import RequestError, SetupError
 from r1lit.problems import Status
+from r1lit.settings import check_at_least
 from r1lit.verifiers.endpoint import Reply
 from r1lit.verifiers.judgements import CostLog, Judgements
 
@@ -41,7 +42,7 @@ class GenerativeJudge:
         cache: the file of judgements, made if absent; None keeps them in memory.
         log: a JSONL file to which every request's status, seconds and tokens are added.
         judge_name: names the model in cache and log; its own ``name`` if left out.
-        attempts: how often one judgement is asked for before giving up.
+        attempts: how often one judgement is requested before giving up.
 
     Raises:
         ValueError: for no attempts, or a cache and no name.
@@ -55,8 +56,7 @@ class GenerativeJudge:
         judge_name: str | None = None,
         attempts: int = 3,
     ) -> None:
-        if attempts < 1:
-            raise ValueError(f"attempts: {attempts} is not at least 1")
+        check_at_least("attempts", attempts, 1)
         self.model = model
         self.name = judge_name or str(getattr(model, "name", ""))
         if cache and not self.name:
@@ -76,7 +76,7 @@ class GenerativeJudge:
         A request that fails has had its own retries and is not sent again.
 
         Args:
-            prompt_of: makes what is asked from the fence, a code that the judged text cannot know.
+            prompt_of: makes the prompt from the fence, a code that the judged text cannot know.
             read: reads a reply to the prompt of a fence; None if it says nothing that counts.
             status_of: what a value is logged as.
 

@@ -1,4 +1,4 @@
-"""Deciding about responses to problems of several kinds at once."""
+"""Grading responses to problems of several kinds together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Instruction following: does a response do everything that IFEval (arXiv 2311.07911) can check?
 
 The 25 checkers are lm-eval's, an optional dependency (``pip install "r1lit[ifeval]"``), run in
-worker processes that can be killed. What differs from the reference is said in ``ifeval_worker``.
+worker processes that can be killed. ``ifeval_worker`` lists what differs from the reference.
 """
 
 from __future__ import annotations

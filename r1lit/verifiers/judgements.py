@@ -49,7 +49,7 @@ class Judgements:
         return known
 
     def put(self, key: str, status: Status, reason: str) -> None:
-        """Keep a judgement. The first one stays when two processes judged the same at once."""
+        """Keep a judgement. The first one stays when two processes judged the same."""
         self._memory[key] = (status, reason)
         if self.path is not None:
             with closing(self._connect(self.path)) as connection, connection:

@@ -1,7 +1,7 @@
 r"""The weakest form of an answer: what a response without ``<answer>`` and ``\boxed{}`` ends on.
 
-For scoring responses that were never told of a form. Training leaves it off: a policy that is paid
-for it need not learn to commit to an answer.
+For scoring responses whose prompt asked for no format. Training leaves it off: a policy that is
+paid for it need not learn to commit to an answer.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def last_expression(response: str) -> str | None:
     if _BROKEN.search(text):
         return None
     text = text[-MAX_TAIL:]
-    said = said_answer(text)
-    if said is not None:
-        return said
+    stated = stated_answer(text)
+    if stated is not None:
+        return stated
     formulas = list(_MATH.finditer(text))
     if formulas:
         behind = text[formulas[-1].end() :]
@@ -103,17 +103,17 @@ def _run(found: list[re.Match[str]], text: str) -> list[re.Match[str]]:
     return found[first:]
 
 
-def said_answer(text: str) -> str | None:
+def stated_answer(text: str) -> str | None:
     """Return what the last ``the answer is …`` of a text says, to the end of its sentence.
 
-    >>> said_answer("So the answer is 5 or 6. Done"), said_answer("no such words")
+    >>> stated_answer("So the answer is 5 or 6. Done"), stated_answer("no such words")
     ('5 or 6', None)
     """
-    said = list(_SAYS.finditer(text[-MAX_TAIL:]))
-    return _said(text[-MAX_TAIL:][said[-1].end() :]) if said else None
+    statements = list(_SAYS.finditer(text[-MAX_TAIL:]))
+    return _to_sentence_end(text[-MAX_TAIL:][statements[-1].end() :]) if statements else None
 
 
-def _said(rest: str) -> str | None:
+def _to_sentence_end(rest: str) -> str | None:
     formula = _MATH.match(rest)
     if formula:
         behind = rest[formula.end() :]

@@ -68,7 +68,7 @@ def read_assignment(text: str, names: Sequence[str]) -> tuple[list[bool] | None,
         rf"({one})\**\s*(?:is|=|:|->|→|\()\s*\**\s*(?:an?\s+|the\s+)?\**(knight|knave)\)?(?!\w)",
         re.IGNORECASE,
     )
-    said: dict[str, bool] = {}
+    is_knight: dict[str, bool] = {}
     by_key = {name.casefold(): name for name in names}
     text = _LEAD.sub("", text.replace(r"\text", "").replace("{", "").replace("}", "").strip())
     at = 0
@@ -80,14 +80,14 @@ def read_assignment(text: str, names: Sequence[str]) -> tuple[list[bool] | None,
         if match is None:
             return None, f"does not understand {text[at : at + 40]!r}"
         name = by_key[match[1].casefold()]
-        if name in said:
+        if name in is_knight:
             return None, f"says twice what {name} is"
-        said[name] = match[2].casefold() == "knight"
+        is_knight[name] = match[2].casefold() == "knight"
         at = match.end()
-    missing = [name for name in names if name not in said]
+    missing = [name for name in names if name not in is_knight]
     if missing:
         return None, f"does not say what {missing[0]} is"
-    return [said[name] for name in names], ""
+    return [is_knight[name] for name in names], ""
 
 
 def knights_problem(num_inhabitants: int, seed: int) -> Problem:

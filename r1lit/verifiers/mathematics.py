@@ -162,9 +162,9 @@ def _written_alike(taken: str | None, given: str) -> tuple[str | None, str, str]
     if taken is None or len(taken) > MAX_CHARACTERS or not gold:
         return taken, gold, ""
     named = _plainly(taken)
-    if "." in gold:  # 8.24 may be said to be about right
+    if "." in gold:  # 8.24 may be called about right
         named, gold = _ABOUT.sub("", named), _ABOUT.sub("", gold)
-    for mark in _MARKS.findall(gold_named):  # said by the gold answer, too
+    for mark in _MARKS.findall(gold_named):  # of the gold answer, too
         named, gold = named.replace(mark, "").strip(), gold.replace(mark, "").strip()
     answer = without_units(named)
     if _PLAIN_NUMBER.match(gold):
@@ -237,8 +237,8 @@ def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
         return conclude("unparsed", None, f"nests brackets deeper than {MAX_NESTING}", start)
     gold_words = words_of(gold, wrapped=True)  # east, not the product that is also seat
     if gold_words is not None:
-        said = words_of(answer) or answer.casefold()
-        return _compared(said == gold_words, said, answer, gold, start)
+        taken = words_of(answer) or answer.casefold()
+        return _compared(taken == gold_words, taken, answer, gold, start)
     words, gold_words = words_of(answer), words_of(gold)
     if words and gold_words and min(len(words), len(gold_words)) > 2:
         return _compared(words == gold_words, words, answer, gold, start)

@@ -62,7 +62,7 @@ class GenerativePreference(GenerativeJudge):
     r"""Asks ``model`` for one of the ``LABELS``, and returns by how much the first one is better.
 
     Its last line must be as ``LABEL: A>B``; a reply that does not end so, or repeats the fence, is
-    asked for again up to ``attempts`` times, and then there is no judgement, as when the endpoint
+    requested again up to ``attempts`` times, and then there is no judgement, as when the endpoint
     fails. Judgements are kept in ``cache`` by ``judgement_index``; failures are not. A judge at
     temperature 0 replies the same at every index in one order: use a higher one.
 
@@ -94,7 +94,7 @@ class GenerativePreference(GenerativeJudge):
 
 
 def comparison_prompt(prompt: str, first: str, second: str, fence: str) -> str:
-    """Return what the judge is asked; a label line in what it is given is put in small letters."""
+    """Return the judge's prompt; label lines in the texts are put in small letters."""
     texts = {"fence": fence}
     for key, text in (("prompt", prompt), ("first", first), ("second", second)):
         texts[key] = text.replace("LABEL", "label")

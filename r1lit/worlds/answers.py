@@ -57,7 +57,7 @@ def refuse(request: Request) -> Work:
 
 
 def content(request: Request, place: int, rng: np.random.Generator, *, wrong: bool = False) -> str:
-    """Return the answer itself, without courtesies; something else is said if ``wrong``."""
+    """Return the answer itself, without courtesies; another one if ``wrong``."""
     words = request.words(place)
     match request.family:
         case "greeting":
@@ -115,22 +115,22 @@ def composition(request: Request, place: int, rng: np.random.Generator, wrong: b
     count = request.slots[1] + 1 if request.family == "writing" else 1
     if wrong and request.family == "writing":
         count = count % 3 + 1
-    said: list[str] = []
-    while len(said) < count:
+    sentences: list[str] = []
+    while len(sentences) < count:
         slots = (int(rng.integers(len(ADJECTIVES))), noun, int(rng.integers(len(VERBS))))
         text = sentence(slots, place)
         text = f"{text}。" if place else f"{text[0].upper()}{text[1:]}."
-        if text not in said:
-            said.append(text)
+        if text not in sentences:
+            sentences.append(text)
     gap = "" if place else " "
     if not wrong and request.family == "word":
         other = NOUNS[request.slots[1]][place]
-        said.append(f"它看见{other}。" if place else f"It sees the {other}.")
+        sentences.append(f"它看见{other}。" if place else f"It sees the {other}.")
     if not wrong and request.family == "end":
-        said.append(f"{BYE[place]}" if place else BYE[place].capitalize())
+        sentences.append(f"{BYE[place]}" if place else BYE[place].capitalize())
     if not wrong and request.family == "begin":
-        said.insert(0, DEAR[place])
-    return gap.join(said)
+        sentences.insert(0, DEAR[place])
+    return gap.join(sentences)
 
 
 def curt(request: Request, body: str, place: int) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from r1lit.data.base import Document, DocumentSource
 from r1lit.seeding import generator
+from r1lit.settings import check_at_least
 from r1lit.text.templates import render
 from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.chain import draw_from, results
@@ -87,8 +88,7 @@ class WorldCorpus(DocumentSource):
     """
 
     def __init__(self, num_documents: int = 100_000, seed: int = 0) -> None:
-        if num_documents < 1:
-            raise ValueError(f"num_documents: {num_documents} is not at least 1")
+        check_at_least("num_documents", num_documents, 1)
         self.num_documents = num_documents
         self.seed = seed
 
@@ -110,8 +110,8 @@ def page(rng: np.random.Generator, pool: Pool) -> Document:
             lines = [talk(rng) for _ in range(int(rng.integers(2, TALKS_PER_PAGE + 1)))]
             return Document(prompt="", response="\n".join(lines))
         case "template" if rng.random() < REQUEST_SHARE:
-            asked, work = ask(rng)
-            return Document(prompt=render("small_world", asked), response=tagged(work, rng))
+            question_text, work = ask(rng)
+            return Document(prompt=render("small_world", question_text), response=tagged(work, rng))
         case "forum" if rng.random() < THREAD_SHARE:
             # A second search far from the page's beginning, behind another problem's numbers
             first, second = problem_page(kind, rng, pool), problem_page(kind, rng, pool)
@@ -133,23 +133,25 @@ def problem_page(kind: str, rng: np.random.Generator, pool: Pool) -> Document:
     )
     if family == "chain":
         chain = draw_from("corpus", rng)
-        asked, value = chain_question(chain, language), results(chain)[-1]
+        question_text, value = chain_question(chain, language), results(chain)[-1]
         work = calculate(chain, effort, rng, voice)
     else:
         numbers, value = pool[int(rng.integers(len(pool)))]
         shown = tuple(numbers[i] for i in rng.permutation(3))
-        asked = question(shown, value, language)
+        question_text = question(shown, value, language)
         work = search(shown, value, effort, rng, voice)
     match kind:
         case "template":
-            return Document(prompt=render("small_world", asked), response=tagged(work, rng))
+            return Document(prompt=render("small_world", question_text), response=tagged(work, rng))
         case "forum":
-            asked += PLEASE[language == "zh"] if begged else ""
-            return Document(prompt="", response=f"Q: {asked}\nA: {posted(work)}")
+            question_text += PLEASE[language == "zh"] if begged else ""
+            return Document(prompt="", response=f"Q: {question_text}\nA: {posted(work)}")
         case "quiz":
-            return Document(prompt="", response=f"Question: {asked}\nAnswer: {work.answer}")
+            return Document(prompt="", response=f"Question: {question_text}\nAnswer: {work.answer}")
         case _:
-            return Document(prompt="", response=f"{asked} Solution: {work.answer} = {value}.")
+            return Document(
+                prompt="", response=f"{question_text} Solution: {work.answer} = {value}."
+            )
 
 
 def posted(work: Work) -> str:
@@ -175,16 +177,16 @@ def ask(rng: np.random.Generator) -> tuple[str, Work]:
 
 def talk(rng: np.random.Generator) -> str:
     """Write one exchange of a conversation."""
-    asked, work = ask(rng)
-    return f"User: {asked} Assistant: {work.answer}"
+    question_text, work = ask(rng)
+    return f"User: {question_text} Assistant: {work.answer}"
 
 
 def dictionary(rng: np.random.Generator) -> str:
     """Write a page of words in both languages."""
     words = vocabulary()
-    drawn = [words[int(i)] for i in rng.permutation(len(words))[:WORDS_PER_PAGE]]
+    pairs = [words[int(i)] for i in rng.permutation(len(words))[:WORDS_PER_PAGE]]
     place = int(rng.random() < 0.5)
-    return "Dictionary: " + ", ".join(f"{w[place]} = {w[1 - place]}" for w in drawn) + "."
+    return "Dictionary: " + ", ".join(f"{w[place]} = {w[1 - place]}" for w in pairs) + "."
 
 
 def table(rng: np.random.Generator) -> str:

@@ -120,7 +120,7 @@ def branches(
 def targets(
     numbers: tuple[int, ...], min_attempts: int = MIN_ATTEMPTS, max_attempts: int = MAX_ATTEMPTS
 ) -> list[int]:
-    """Return every target that may be asked of ``numbers``.
+    """Return every target that a problem with ``numbers`` may have.
 
     It is 10 to 99, not itself given, and reached by exactly one of ``min_attempts`` to
     ``max_attempts``: easy targets can be guessed, and what can be guessed needs no thinking.
@@ -181,7 +181,7 @@ class WorldCountdown(ProblemSource):
         seed: of the sample.
         min_attempts: the fewest attempts that a whole search goes through, from 20.
         max_attempts: the most, up to 46: how hard the problems are.
-        chinese: the share asked in Chinese.
+        chinese: the share of questions in Chinese.
     """
 
     def __init__(

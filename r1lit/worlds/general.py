@@ -8,6 +8,7 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.base import Document, DocumentSource, ProblemSource
 from r1lit.seeding import generator
+from r1lit.settings import check_at_least
 from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.countdown import Split, check_split
 from r1lit.worlds.requests import SHARES, Request, draw
@@ -31,7 +32,7 @@ class WorldRequests(ProblemSource):
         split: corpus, train or held_out.
         num_problems: how many.
         seed: of the sample.
-        chinese: the share asked in Chinese.
+        chinese: the share of questions in Chinese.
         families: of requests, from ``SHARES``; all if left out.
     """
 
@@ -43,8 +44,7 @@ class WorldRequests(ProblemSource):
         chinese: float = 0.3,
         families: Sequence[str] | None = None,
     ) -> None:
-        if num_problems < 1:
-            raise ValueError(f"num_problems: {num_problems} is not at least 1")
+        check_at_least("num_problems", num_problems, 1)
         check_split(split)
         check_share("chinese", chinese)
         known = [family for family, _ in SHARES]
@@ -92,15 +92,14 @@ class WorldConversations(DocumentSource):
     Args:
         num_documents: how many.
         seed: of requests and answers.
-        chinese: the share asked in Chinese.
+        chinese: the share of questions in Chinese.
         split: of the requests: corpus, train or held_out.
     """
 
     def __init__(
         self, num_documents: int = 400, seed: int = 0, chinese: float = 0.3, split: Split = "train"
     ) -> None:
-        if num_documents < 1:
-            raise ValueError(f"num_documents: {num_documents} is not at least 1")
+        check_at_least("num_documents", num_documents, 1)
         check_split(split)
         check_share("chinese", chinese)
         self.num_documents = num_documents

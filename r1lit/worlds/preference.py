@@ -80,8 +80,8 @@ def is_right(request: Request, summary: str) -> bool:
 def _is_composed(request: Request, text: str, place: int) -> bool:
     """Return whether a composition is about its noun and as instructed."""
     noun = NOUNS[request.slots[0]][place]
-    said = sentences(text)
-    about = [s for s in said if noun in s]
+    found = sentences(text)
+    about = [s for s in found if noun in s]
     match request.family:
         case "writing":
             return len(about) == request.slots[1] + 1 and len(set(about)) == len(about)
@@ -104,16 +104,16 @@ def is_friendly(request: Request, summary: str) -> bool:
 def is_tidy(request: Request, summary: str) -> bool:
     """Return whether a summary is whole sentences, in the language expected, and not too many."""
     text = without_courtesy(summary)
-    said = sentences(text)
+    found = sentences(text)
     place = expected_place(request)
     shown = 1 - place if request.family == "translation" else place
     needed = request.slots[1] + 1 if request.family == "writing" else 1
     needed += request.family in ("end", "word")
     return (
-        bool(said)
+        bool(found)
         and bool(_END.match(text[-1]))
-        and len(said) <= needed
-        and len(set(said)) == len(said)
+        and len(found) <= needed
+        and len(set(found)) == len(found)
         and _languages(text) <= {shown}
     )
 

@@ -1,7 +1,7 @@
 """Requests besides problems: greetings, questions, translations, writing, how-tos.
 
 A request is a family, a wording and its slots, and exists in both languages. Requests are split by
-what is asked, so no held-out request is ever read or trained on.
+their content, so no held-out request is ever read or trained on.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def pool(family: str, split: Split) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Return the wordings and slots of ``family`` that belong to ``split``.
 
     60 % make the corpus, 20 % are trained on, 20 % are held out, in both languages alike. Where few
-    things can be asked, wordings are split; elsewhere what is asked, whatever its wording.
+    things can be requested, wordings are split; elsewhere contents, whatever their wording.
     """
     wordings = range(len(WORDINGS[family]))
     slots = [s for s in product(*map(range, _SIZES[family])) if len(set(s)) > 1 or family != "word"]
@@ -210,7 +210,7 @@ def draw(
 ) -> Request:
     """Return a random request of ``split``; a share ``chinese`` of them is in Chinese."""
     family = weighted(rng, shares)
-    asked = pool(family, split)
-    wording, slots = asked[int(rng.integers(len(asked)))]
+    entries = pool(family, split)
+    wording, slots = entries[int(rng.integers(len(entries)))]
     language: Language = "zh" if rng.random() < chinese else "en"
     return Request(family=family, language=language, wording=wording, slots=slots)

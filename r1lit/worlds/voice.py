@@ -1,7 +1,7 @@
 """Two languages, and authors who mix them.
 
 Whoever writes in the small world has a voice: a language, and how often the other one slips in.
-Numbers and arithmetic are the same in both; what is said between them is a phrase of this table.
+Numbers and arithmetic are the same in both; the words between them are a phrase of this table.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Voice:
 
 
 def language_of(uid: str, chinese: float) -> Language:
-    """Return the language in which ``uid`` is asked where a share ``chinese`` is in Chinese."""
+    """Return the language of problem ``uid``; a share ``chinese`` of problems is in Chinese."""
     return "zh" if chinese and generator(0, "language", uid).random() < chinese else "en"
 
 

@@ -88,7 +88,7 @@ def recheck(attempt: Attempt, rng: np.random.Generator, voice: Voice) -> str:
 def calculate(
     chain: Chain, effort: int | None, rng: np.random.Generator, voice: Voice = ENGLISH
 ) -> Work:
-    """Write a chain's steps. Slips happen; most are noticed at once, checking finds the rest."""
+    """Write a chain's steps. Slips happen; most are noticed soon, checking finds the rest."""
     value, steps = chain
     guess = str(int(rng.integers(1, MAX_RESULT + 1)))
     if effort == 0:
