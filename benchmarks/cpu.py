@@ -47,6 +47,7 @@ SUITE: dict[str, Measure] = {
     "vllm-135M": suite_rollout.vllm_135m,
     "sft": suite_sft.sft_135m,
     "memory": suite_memory.memory_05b,
+    "memory-lora": suite_memory.memory_lora,
     "growth-time": growth.growth_time,
     "growth-memory": growth.growth_memory,
 }

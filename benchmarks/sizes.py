@@ -115,6 +115,12 @@ def update_05b(
     )
 
 
+def update_135m(folder: Path, precision: Precision = "bf16-mixed", tiny: bool = False) -> Work:
+    """8 responses of 256 tokens of a 135M model, one update."""
+    model, max_tokens = ("tiny", 32) if tiny else ("135M", 256)
+    return even_work(model, folder, prompts=2, group=4, max_tokens=max_tokens, precision=precision)
+
+
 def sft_work(
     model: str,
     folder: Path,

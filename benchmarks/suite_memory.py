@@ -1,8 +1,10 @@
-"""Peak memory of an update, beside TRL's."""
+"""Peak memory of an update, beside TRL's; of an adapter's, beside that of all weights."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from peft import LoraConfig
 
 from benchmarks import peers, sizes
 from benchmarks.context import Context, shape_of
@@ -60,4 +62,39 @@ def memory_05b(context: Context) -> list[Entry]:
             "peak memory of an update above weights, gradients and AdamW's state",
             "above_static_mb",
         ),
+    ]
+
+
+def memory_lora(context: Context) -> list[Entry]:
+    """8 responses of 256 tokens, 135M: an adapter of rank 8 on every linear layer, and all weights.
+
+    Layers are checkpointed on both sides.
+    """
+    work = sizes.update_135m(context.folder, tiny=context.tiny)
+    settings: dict[str, Any] = {
+        "work": work,
+        "environment": HUGE_PAGES,
+        "micro_batch_tokens": MICRO_BATCH_TOKENS,
+        "gradient_checkpointing": True,
+    }
+    adapter = LoraConfig(r=8, target_modules="all-linear")
+    comparison = alternate_alone(
+        lambda: Worker("benchmarks.update_memory:run_ours", adapter=adapter, **settings),
+        lambda: Worker("benchmarks.update_memory:run_ours", **settings),
+        repeats=1,
+        show=context.show,
+    )
+    return [
+        compare(
+            comparison,
+            work="peak memory of an update by LoRA of rank 8, 8 x 256 tokens",
+            goal=0.45,
+            key="peak_rss_mb",
+            model="135M",
+            peer="r1lit, all weights",
+            unit="MB",
+            seconds_ours=round(comparison.ours[0]["seconds"], 1),
+            seconds_theirs=round(comparison.theirs[0]["seconds"], 1),
+            settings=work.describe() | {"micro_batch_tokens": MICRO_BATCH_TOKENS},
+        )
     ]

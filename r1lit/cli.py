@@ -30,6 +30,7 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
                   to each problem and writes a report
   r1lit predict   draw responses to data.predict and choose among them
   r1lit view RUN  one HTML page of a run, or of two side by side
+  r1lit merge ADAPTER OUT    a whole model of an adapter (LoRA)
 
 Files are merged in the order of their -c; keys come last.
 
@@ -41,7 +42,7 @@ Files are merged in the order of their -c; keys come last.
   r1lit fit --data.help R1DataModule
   r1lit fit --trainer.callbacks.help CurveWriter
 
-docs/RECIPES.md has ten tasks with a command each, docs/CONFIGURATION.md how
+docs/RECIPES.md has eleven tasks with a command each, docs/CONFIGURATION.md how
 files and keys are merged. Other commands: r1lit-score, r1lit-compare,
 r1lit-pairs."""
 
@@ -97,6 +98,10 @@ def run() -> None:
         from r1lit.view import page
 
         console.run("r1lit view", lambda: page.main(sys.argv[2:]))
+    elif sys.argv[1:2] == ["merge"]:
+        from r1lit.policy import merge
+
+        console.run("r1lit merge", lambda: merge.main(sys.argv[2:]))
     else:
         console.run("r1lit", main)
 

@@ -29,6 +29,7 @@ QUIET = (
     r".*module\(s\) in eval mode at the start of training.*",  # the reference is meant to be
     ".*isinstance.treespec, LeafSpec.*",
     ".*Checkpoint directory .* exists and is not empty.*",
+    ".*`loftq_config` specified but will be ignored.*",  # jsonargparse gives its default
 )
 """Warnings that are about Lightning or its libraries and mean nothing in these runs."""
 

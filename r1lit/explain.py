@@ -47,6 +47,8 @@ LIGHTNING = {
     " -c configs/mini/r1_zero.yaml",
     r"invalid choice: '(.*?)'.*'fit'": r"'\1' is no command; there are fit, validate, test and"
     " predict",
+    r"No module named 'peft'|import of peft halted": "adapter: peft is not installed; pip install"
+    " 'r1lit[lora]'",
     r"\"subcommand\" to be one of": "no command is given; there are fit, validate, test and"
     " predict, each with --help",
 }

@@ -40,10 +40,14 @@ COMPOSITIONS = [
     ("mini/pretrain.yaml",),
     ("mini/pretrain_student.yaml",),
     *[(f"data/{name}.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml") for name in DATA],
-    *[("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml") for name in ("cpu", "ddp")],
+    *[
+        ("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml")
+        for name in ("cpu", "ddp", "fsdp2")
+    ],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
     ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
+    ("mini/r1_zero.yaml", "hardware/lora.yaml"),
     *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation
     *[(f"r1/full/{name}",) for name in FULL],  # run in tests/experiments/r1/test_stage_presets.py
     *[

@@ -18,6 +18,7 @@ from transformers import AutoTokenizer
 from experiments.sweep import read_sweep, run_sweep
 from r1lit.cli import main
 from r1lit.policy import load_policy
+from r1lit.policy.merge import main as merge
 
 PAGE = (ROOT / "docs" / "RECIPES.md").read_text()
 BLOCK = re.compile(r"```(\w+)(?: (\S+))?\n(.*?)```", re.S)
@@ -84,6 +85,10 @@ def test_the_commands_of_a_task_run(
                 sweep(tmp_path / words[-1], policy)
                 continue
             command = words[1]
+            if command == "merge":
+                merge(words[2:])
+                assert (Path(words[3]) / "model.safetensors").is_file()
+                continue
             configs = [words[i + 1] for i, word in enumerate(words) if word == "-c"]
             small = tmp_path / f"small-{len(ran)}.yaml"
             small.write_text(yaml.safe_dump(shrink(command, configs)))
@@ -107,5 +112,5 @@ def sweep(path: Path, policy: Path) -> None:
     assert not failed and len(results) == 4
 
 
-def test_there_are_ten() -> None:
-    assert len(SECTIONS) == 10
+def test_there_are_eleven() -> None:
+    assert len(SECTIONS) == 11

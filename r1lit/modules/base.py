@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.strategies import (
-    DDPStrategy,
-    FSDPStrategy,
-    ModelParallelStrategy,
-    SingleDeviceStrategy,
-)
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from transformers import PretrainedConfig
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.devices import backend
-from r1lit.modules.gradients import clip_gradients, gradient_norm
+from r1lit.modules.checkpoint import leave_out_frozen, put_back_frozen, refuse_another_policy
+from r1lit.modules.gradients import clip_gradients, gradient_norm, refuse_non_finite
 from r1lit.modules.process import process_settings
-from r1lit.modules.schedule import CosineOverRun
+from r1lit.modules.schedule import CosineOverRun, updates_of_run
+from r1lit.modules.sharding import (
+    check_strategy,
+    idle_forward,
+    is_sharding,
+    most_over_ranks,
+    reducing_gradients,
+    shard_models,
+)
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.adapter import Adapter, PeftConfig, check_adapter
 from r1lit.settings import check_at_least
 
 
@@ -36,15 +39,18 @@ class PolicyModule(LightningModule):
     A subclass may put another model in its place by ``_load_config`` and ``_load_model``.
 
     Args:
-        policy: a Hugging Face directory, or a model's name on the hub.
-        optimizer: makes the optimiser from the policy's parameters; ``torch.optim.AdamW`` if left
-            out (as a default value its settings would stay with another class).
+        policy: a Hugging Face directory, or a model's name on the hub; or a PEFT folder.
+        optimizer: makes the optimiser from the weights that are trained; ``torch.optim.AdamW`` if
+            left out (as a default value its settings would stay with another class).
         lr_scheduler: makes the scheduler from the optimiser; stepped after every update.
         from_scratch: take only architecture and tokenizer from ``policy``, with fresh weights.
         dtype: of the weights; ``float32`` unless memory is short.
         attention: Hugging Face attention implementation.
         gradient_checkpointing: trade time for memory in the update.
         trust_remote_code: run Python code that comes with the model; it has your rights.
+        adapter: train this adapter of peft's alone (``peft.LoraConfig``); checkpoints and exports
+            hold no other weights. Where ``policy`` is a PEFT folder, its adapter goes on; without
+            ``adapter`` it is merged, and all weights are trained.
         micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
             of its own. A GPU takes more (``configs/hardware``).
         max_grad_norm: gradients are clipped to this norm; 0 leaves them.
@@ -53,6 +59,7 @@ class PolicyModule(LightningModule):
 
     iteration: Tensor
     policy: Any
+    _auto_class: Any = AutoModelForCausalLM
 
     def __init__(
         self,
@@ -65,6 +72,7 @@ class PolicyModule(LightningModule):
         attention: str = "sdpa",
         gradient_checkpointing: bool = False,
         trust_remote_code: bool = False,
+        adapter: PeftConfig | None = None,
         micro_batch_tokens: int = 4096,
         max_grad_norm: float = 1.0,
         seed: int = 0,
@@ -77,6 +85,10 @@ class PolicyModule(LightningModule):
         self.policy_path = policy
         self.policy_config = self._load_config(policy, trust_remote_code)
         self.tokenizer = load_tokenizer(policy, trust_remote_code)
+        if adapter is not None:
+            if from_scratch:
+                raise ValueError("adapter: it needs a policy's own weights; leave from_scratch out")
+            check_adapter(self._auto_class, self.policy_config, adapter, trust_remote_code)
         self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
         self.seed = seed
@@ -89,6 +101,7 @@ class PolicyModule(LightningModule):
             "attention": attention,
             "gradient_checkpointing": gradient_checkpointing,
             "trust_remote_code": trust_remote_code,
+            "adapter": adapter,
         }
         self.register_buffer("iteration", torch.tensor(0))
 
@@ -96,11 +109,7 @@ class PolicyModule(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Refuse strategies and precisions under which updates or rollouts cannot work."""
-        if isinstance(self.trainer.strategy, FSDPStrategy | ModelParallelStrategy):
-            raise ValueError(
-                f"strategy: {type(self.trainer.strategy).__name__} shards the policy, which the"
-                " in-process rollout cannot decode with; use ddp"
-            )
+        check_strategy(self.trainer.strategy, self._loading["adapter"] is not None)
         if self.trainer.precision not in ("32-true", "bf16-mixed"):
             raise ValueError(
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
@@ -124,12 +133,14 @@ class PolicyModule(LightningModule):
         return context_length(self.policy_config)
 
     def configure_model(self) -> None:
-        """Load the policy, once."""
+        """Load what is trained, and what is as large, once; shard it where the strategy does."""
         if hasattr(self, "policy"):
             return
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self.policy = self._load_model()
+        self._copy_policy()
+        shard_models(self)
 
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_config(policy, trust_remote_code)
@@ -137,12 +148,15 @@ class PolicyModule(LightningModule):
     def _load_model(self) -> torch.nn.Module:
         return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
 
+    def _copy_policy(self) -> None:
+        """Make the models that begin as the policy, for a subclass that has some."""
+
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         """Return the policy's optimiser, and its scheduler if there is one, each in a list.
 
         A subclass that trains another model beside the policy appends that one's.
         """
-        optimizer = self._make_optimizer(self.policy.parameters())
+        optimizer = self._make_optimizer(p for p in self.policy.parameters() if p.requires_grad)
         for saved, group in zip(self._saved_groups, optimizer.param_groups, strict=False):
             lacking = {*group} - {*saved} - {"initial_lr"}  # some add settings in training
             if lacking:
@@ -163,6 +177,11 @@ class PolicyModule(LightningModule):
         """
         model = self.trainer.strategy.model
         waits = isinstance(model, DistributedDataParallel) and not model.find_unused_parameters
+        if isinstance(self.optimizers(), list) and is_sharding(self.trainer.strategy):
+            raise ValueError(
+                "strategy: with several optimisers weights are not sharded; use"
+                " ddp_find_unused_parameters_true"
+            )
         if waits and isinstance(self.optimizers(), list):
             raise ValueError(
                 "strategy: ddp expects gradients of all weights in each update, and this model has"
@@ -170,41 +189,29 @@ class PolicyModule(LightningModule):
             )
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, CosineOverRun):
-                config.scheduler.num_updates = self._num_updates()
+                config.scheduler.num_updates = updates_of_run(self)
 
-    def _num_updates(self) -> int:
-        """Return the updates of the whole run, which the data and ``max_epochs`` decide."""
-        plan = getattr(self, "plan", None)
-        an_iteration = 1 if plan is None else plan.updates_per_iteration
-        epochs, steps = self.trainer.max_epochs or -1, self.trainer.max_steps
-        updates = self.trainer.num_training_batches * an_iteration * epochs
-        updates = min(count for count in (updates, steps, math.inf) if count >= 0)
-        if not math.isfinite(updates):
-            raise ValueError(
-                "trainer.max_epochs: without one the run has no end, towards which CosineOverRun"
-                " could fall; set it"
-            )
-        return max(int(updates), 1)
+    @property
+    def adapter(self) -> Adapter | None:
+        """The adapter that is trained alone, if there is one."""
+        return getattr(self.policy, "adapter", None)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Leave out what an adapter leaves as it is, but for a digest of it."""
+        leave_out_frozen(self, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another policy, in one line.
 
         Raises:
-            ValueError: naming a weight that differs, and how many others do.
+            ValueError: see ``refuse_another_policy`` and ``put_back_frozen``.
         """
+        if "state_dict" not in checkpoint:  # a folder, of shards
+            return
+        put_back_frozen(self, checkpoint)
         if not self.strict_loading:
             return
-        own = {name: tuple(value.shape) for name, value in self.state_dict().items()}
-        saved = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
-        differ = [n for n in sorted({*own, *saved}) if own.get(n) != saved.get(n)]
-        if differ:
-            name = differ[0]
-            was, now = saved.get(name, "not there"), own.get(name, "not there")
-            raise ValueError(
-                f"ckpt_path: the checkpoint is of another policy than {self.policy_path}: {name}"
-                f" was {was} and is {now}, {len(differ) - 1} others differ; resume with the policy"
-                " and objective that it was written with, or begin again in another folder"
-            )
+        refuse_another_policy(checkpoint["state_dict"], self.state_dict(), self.policy_path)
         self._saved_groups = [
             group.keys()
             for state in checkpoint.get("optimizer_states", [])
@@ -228,7 +235,8 @@ class PolicyModule(LightningModule):
         """Make one update with one optimiser: backward through the losses, clip, step.
 
         The losses add up: each already carries its share of the minibatch. Gradients are
-        synchronised between ranks only with the last of them.
+        synchronised between ranks only with the last of them. Where weights are sharded, ranks with
+        fewer losses than others add ``idle_loss`` to theirs.
 
         Args:
             optimizer: one of ``self.optimizers()``. Its parameters alone are cleared, clipped and
@@ -243,17 +251,20 @@ class PolicyModule(LightningModule):
             ValueError: if the loss or the gradient is not finite; this update is not made then.
         """
         optimizer.zero_grad()
+        missing = most_over_ranks(len(losses), self.trainer.strategy) - len(losses)
+        losses = [*losses, *[self.idle_loss] * missing]
         alone, own = isinstance(self.trainer.strategy, SingleDeviceStrategy), backend(self.device)
         total = torch.tensor(0.0, dtype=torch.float64)
         for index, loss_of in enumerate(losses):
-            with self._sync(last=index + 1 == len(losses)), own.in_place_gradients(alone):
+            last = index + 1 == len(losses)
+            with reducing_gradients(self, last), own.in_place_gradients(alone):
                 loss = loss_of()
                 total = total.to(loss.device) + loss.detach().double()
                 self.manual_backward(loss)
         norm = gradient_norm(optimizer.optimizer)
         loss_value, norm_value = float(total), float(norm)
-        self._refuse_non_finite("gradient norm", norm_value)  # the same on all ranks
-        self._refuse_non_finite("loss", loss_value)
+        refuse_non_finite(self, "gradient norm", norm_value)  # the same on all ranks
+        refuse_non_finite(self, "loss", loss_value)
         max_norm = self.max_grad_norm if max_grad_norm is None else max_grad_norm
         if max_norm:
             clip_gradients(optimizer.optimizer, max_norm, norm)
@@ -263,6 +274,10 @@ class PolicyModule(LightningModule):
             if scheduler.optimizer is optimizer.optimizer:
                 scheduler.step()  # type: ignore[call-arg]
         return loss_value, norm_value
+
+    def idle_loss(self) -> Tensor:
+        """Return 0 after the forward passes of a loss, over next to nothing."""
+        return 0.0 * idle_forward(self.policy).sum()
 
     @property
     def policy_optimizer(self) -> LightningOptimizer:
@@ -274,26 +289,8 @@ class PolicyModule(LightningModule):
         """Return the learning rate of the policy's next update."""
         return float(self.policy_optimizer.param_groups[0]["lr"])
 
-    def _sync(self, *, last: bool):
-        model = self.trainer.strategy.model
-        if isinstance(self.trainer.strategy, DDPStrategy) and not last:
-            assert isinstance(model, DistributedDataParallel)
-            return model.no_sync()
-        return nullcontext()
-
     def mean_over_ranks(self, count: Tensor) -> float:
         """Return the mean over ranks; gradients are averaged, so normalisers must be too."""
         if self.trainer.world_size == 1:
             return float(count)
         return float(self.trainer.strategy.reduce(count.float(), reduce_op="mean"))
-
-    def _refuse_non_finite(self, what: str, value: float) -> None:
-        if math.isfinite(value):
-            return
-        saved = getattr(self.trainer.checkpoint_callback, "last_model_path", "")
-        resume = f"resume from {saved}, which is intact" if saved else "no checkpoint was written"
-        raise ValueError(
-            f"the {what} is {value} at iteration {int(self.iteration)}, update"
-            f" {self.trainer.global_step}, which was not made; {resume}. A lower learning rate or"
-            " a look at the rewards may help"
-        )

@@ -1,9 +1,11 @@
-"""The norm of a model's gradients, and clipping them to one."""
+"""The norm of a model's gradients, clipping them to one, and refusing what is no number."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,3 +48,16 @@ def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float, norm: Tens
     if scale < 1.0:
         for gradient in each_gradient(optimizer):
             gradient.mul_(scale.to(gradient.device))
+
+
+def refuse_non_finite(module: Any, what: str, value: float) -> None:
+    """Raise a ValueError that says where to resume from, if a number of an update is not finite."""
+    if math.isfinite(value):
+        return
+    saved = getattr(module.trainer.checkpoint_callback, "last_model_path", "")
+    resume = f"resume from {saved}, which is intact" if saved else "no checkpoint was written"
+    raise ValueError(
+        f"the {what} is {value} at iteration {int(module.iteration)}, update"
+        f" {module.trainer.global_step}, which was not made; {resume}. A lower learning rate or"
+        " a look at the rewards may help"
+    )

@@ -7,7 +7,6 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,9 +21,11 @@ from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
+from r1lit.modules.sharding import idle_forward, most_over_ranks
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.policy import LogProbs, is_packed
+from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import without_truncated
@@ -124,15 +125,14 @@ class GRPOModule(RolloutModule):
                     f" from; twice prompts_per_iteration, {2 * self.plan.num_prompts}, is usual"
                 )
 
-    def configure_model(self) -> None:
-        """Load the policy, and its reference if the objective penalises the distance to it."""
-        super().configure_model()
-        if self.objective.beta > 0 and not hasattr(self, "reference"):
-            self.reference = copy.deepcopy(self.policy).eval().requires_grad_(False)
+    def _copy_policy(self) -> None:
+        """Make the reference, if the objective penalises the distance to it."""
+        if self.objective.beta > 0:
+            self.reference = make_reference(self.policy)
 
     def refresh_reference(self) -> None:
         """Replace the reference by the policy, as R1 does every 400 updates."""
-        self.reference.load_state_dict(self.policy.state_dict())
+        refresh_reference(self.reference, self.policy)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""
@@ -145,10 +145,11 @@ class GRPOModule(RolloutModule):
         timings = Timings()
         worker = self.worker(self.sampling, self.seed, training=True)
         collect = partial(worker.collect, batch, timings=timings)
-        if self.dynamic_sampling:
-            rollout, num_dropped = collect_mixed(collect, batch)
-        else:
-            rollout, num_dropped = collect(range(batch.num_prompts)), 0
+        with self.weights_to_sample():
+            if self.dynamic_sampling:
+                rollout, num_dropped = collect_mixed(collect, batch)
+            else:
+                rollout, num_dropped = collect(range(batch.num_prompts)), 0
         if self.mask_truncated:
             rollout = without_truncated(rollout)
         tokens = self.tokens_of(rollout, self.sampling)
@@ -239,9 +240,10 @@ class GRPOModule(RolloutModule):
         logp_BT = torch.zeros_like(rollout.logp_sampler_BT)
         rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
         packed = is_packed(self.policy)
-        for chunk in micro_batches(
-            rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False
-        ):
+        chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
+        for _ in range(most_over_ranks(len(chunks), self.trainer.strategy) - len(chunks)):
+            idle_forward(self.policy)
+        for chunk in chunks:
             rows_b = rows_B[chunk]
             responses = responses_of(rollout, rows_b)
             log_probs = LogProbs(temperature=self.sampling.temperature)
@@ -254,6 +256,14 @@ class GRPOModule(RolloutModule):
                 rollout.loss_mask_BT[rows_b, :width],
             )
         return logp_BT
+
+    def idle_loss(self) -> Tensor:
+        """Return 0 after the forward passes of policy and reference, over next to nothing."""
+        loss = super().idle_loss()
+        if self.objective.beta > 0:
+            with torch.no_grad():
+                idle_forward(self.reference)
+        return loss
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)
@@ -276,12 +286,12 @@ class GRPOModule(RolloutModule):
         responses = responses_of(rollout, rows_b)
         width = responses.response_BT.shape[1]
         log_probs = LogProbs(temperature=self.sampling.temperature)
-        output = self.policy(responses, log_probs)
-        logp_bT = responses.to_rows(output.logp_K)
         logp_ref_bT, correction_BT = None, rollout.correction_BT
         if self.objective.beta > 0:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
+        output = self.policy(responses, log_probs)
+        logp_bT = responses.to_rows(output.logp_K)
         inputs = LossInputs(
             logp_BT=logp_bT,
             logp_old_BT=rollout.logp_old_BT[rows_b, :width],

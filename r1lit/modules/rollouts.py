@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from r1lit.batches import PromptBatch, Rollout, Status, TokenValues
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.modules.sharding import whole, whole_weights
 from r1lit.modules.token_values import token_values
 from r1lit.policy import Policy, load_policy
 from r1lit.rewards import Reward, as_reward, check_rewards
@@ -122,7 +124,12 @@ class RolloutModule(PolicyModule):
     def _roll_out(self, batch: PromptBatch) -> Rollout:
         worker = self.worker(self.validation_sampling, self.seed + VALIDATION_STREAM)
         rows = range(batch.num_prompts)
-        return worker.collect(batch, rows, Timings(), int(self.iteration))
+        with self.weights_to_sample():
+            return worker.collect(batch, rows, Timings(), int(self.iteration))
+
+    def weights_to_sample(self) -> AbstractContextManager[None]:
+        """Hold all weights on every rank while an engine decodes with them here."""
+        return whole_weights(self.policy) if self.engine.shares_weights else nullcontext()
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""
@@ -146,8 +153,17 @@ class RolloutModule(PolicyModule):
 
 
 def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Yield the policy's weights and buffers by name, tied ones under each of their names."""
-    yield from policy.model.state_dict().items()
+    """Yield the policy's weights and buffers by name, tied ones under each of their names.
+
+    Of a sharded policy one whole weight at a time exists; all ranks read them together. An adapter
+    is merged into them, one layer at a time.
+    """
+    adapter = policy.adapter
+    if adapter is not None:
+        yield from adapter.merged_weights()
+        return
+    for name, weight in policy.model.state_dict().items():
+        yield name, whole(weight)
 
 
 def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:

@@ -17,6 +17,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from r1lit.policy.adapter import SETTINGS_FILE, Adapter, PeftConfig, base_of, merge_adapter
 from r1lit.policy.policy import Policy
 from r1lit.policy.rope import rope_limit
 from r1lit.policy.support import enable_packed, find_causality_error
@@ -31,6 +32,10 @@ def read_config(name_or_path: str, trust_remote_code: bool = False) -> Pretraine
         ValueError: if there is no such model, or it brings code that is not trusted.
     """
     refuse_missing_directory(name_or_path)
+    path = Path(name_or_path)
+    if path.is_dir() and not (path / "config.json").is_file():
+        name_or_path = base_of(name_or_path)
+        refuse_missing_directory(name_or_path)
     try:
         return AutoConfig.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
@@ -76,6 +81,9 @@ def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTra
     refuse_missing_directory(name_or_path)
     path = Path(name_or_path)
     if path.is_dir() and not any(any(path.glob(kind)) for kind in TOKENIZER_FILES):
+        base = base_of(name_or_path)
+        if base != name_or_path:
+            return load_tokenizer(base, trust_remote_code)
         # AutoTokenizer would make an empty one
         raise ValueError(f"policy: the directory {name_or_path!r} holds no tokenizer")
     try:
@@ -104,18 +112,24 @@ def load_policy(
     gradient_checkpointing: bool = False,
     trust_remote_code: bool = False,
     dropout: bool = True,
+    adapter: PeftConfig | None = None,
 ) -> Policy:
     """Load a policy in training mode, or make one with fresh weights of the same architecture.
 
     ``from_pretrained`` leaves a model in evaluation mode and fills missing weights with noise;
     here the first is undone and the second is an error. Without ``dropout`` training mode has none.
 
+    An ``adapter`` of peft's is put into the layers, and the rest is frozen. Of a PEFT folder the
+    policy that it adapts is loaded; its adapter is merged into that, or where ``adapter`` starts.
+
     Raises:
-        ValueError: if the model cannot be loaded, lacks weights, has not that ``attention``, or
-            lets a token see what comes after it.
+        ValueError: if the model cannot be loaded, lacks weights, has not that ``attention`` or the
+            adapter's layers, or lets a token see what comes after it.
     """
     config = load_config(name_or_path, trust_remote_code)
     weights_dtype = torch_dtype(dtype)
+    base = base_of(name_or_path)
+    folder = None if base == name_or_path or from_scratch else name_or_path
     if from_scratch:
         try:
             model = AutoModelForCausalLM.from_config(
@@ -129,7 +143,7 @@ def load_policy(
     else:
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                name_or_path,
+                base,
                 dtype=weights_dtype,
                 attn_implementation=attention,
                 output_loading_info=True,
@@ -148,7 +162,11 @@ def load_policy(
                 f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights,"
                 f" {missing[0]} the first"
             )
+    if folder is not None and adapter is None:
+        model = merge_adapter(model, folder)
     policy = Policy(model, dropout)
+    if adapter is not None:
+        policy.adapter = Adapter(model, adapter, folder, base)
     reason = find_causality_error(policy)
     if reason is not None:
         raise ValueError(f"policy: {name_or_path!r} is no causal language model: {reason}")
@@ -160,6 +178,8 @@ def load_policy(
             stacklevel=2,
         )
     rates = dropout_rates(config)
+    settings = {} if adapter is None else adapter.to_dict()
+    rates |= {name: rate for name, rate in settings.items() if "dropout" in name and rate}
     if rates and not dropout:
         listed = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
         warnings.warn(
@@ -221,7 +241,7 @@ def refuse_missing_directory(name_or_path: str) -> None:
     looks_local |= "/" in name_or_path and path.parent.is_dir()
     if looks_local and not path.is_dir():
         raise ValueError(f"policy: the directory {name_or_path!r} does not exist")
-    if path.is_dir() and not (path / "config.json").is_file():
+    if path.is_dir() and not any((path / f).is_file() for f in ("config.json", SETTINGS_FILE)):
         raise ValueError(f"policy: the directory {name_or_path!r} holds no config.json")
 
 

@@ -20,6 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from r1lit.batches import PackedRows
 from r1lit.devices import backend
+from r1lit.policy.adapter import Adapter
 from r1lit.policy.attention import has_packed_attention, no_mask
 from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
 from r1lit.policy.packed import PackedTokens, pack_documents, pack_responses
@@ -64,8 +65,10 @@ class Policy(nn.Module):
 
     ``dropout``: whether training mode has any; without, all that differs between training and
     evaluation mode stays as in evaluation. ``rope_limit``: the longest row it takes, where its
-    rotary frequencies would change beyond.
+    rotary frequencies would change beyond. ``adapter``: what is trained, where not the whole is.
     """
+
+    adapter: Adapter | None = None
 
     def __init__(self, model: PreTrainedModel, dropout: bool = True) -> None:
         super().__init__()
@@ -127,15 +130,19 @@ class Policy(nn.Module):
         Raises:
             ValueError: if it has not one list of them.
         """
-        decoder = self.model.get_decoder()
-        lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
-        if len(lists) != 1:
-            raise ValueError(f"{type(decoder).__name__} has {len(lists)} lists of layers, not one")
-        return lists[0]
+        return layers_of(self.model.get_decoder())
 
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write the model as a Hugging Face directory."""
-        self.model.save_pretrained(directory)
+    def save_pretrained(
+        self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write a Hugging Face directory, or the adapter alone as a PEFT folder.
+
+        ``state_dict``: the weights, where this process holds but a share of them.
+        """
+        if self.adapter is not None:
+            self.adapter.save_pretrained(directory)
+        else:
+            self.model.save_pretrained(directory, state_dict=state_dict)
 
     def _predict(self, inputs: Responses | PackedRows | HiddenStates) -> tuple[Predictions, Tensor]:
         """Return what the targets (K) are predicted from, and the targets."""
@@ -251,6 +258,18 @@ def _only_checkpoint(layer: nn.Module) -> None:
     layer.register_forward_pre_hook(before)
     layer.register_forward_hook(after, always_call=True)
     layer.only_checkpoints = True  # type: ignore[assignment]
+
+
+def layers_of(decoder: nn.Module) -> nn.ModuleList:
+    """Return the layers of a Hugging Face model without its head.
+
+    Raises:
+        ValueError: if it has not one list of them.
+    """
+    lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
+    if len(lists) != 1:
+        raise ValueError(f"{type(decoder).__name__} has {len(lists)} lists of layers, not one")
+    return lists[0]
 
 
 def is_packed(policy: Policy) -> bool:

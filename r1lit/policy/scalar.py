@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
+from r1lit.policy.adapter import Adapter, PeftConfig, base_of, merge_adapter
 from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
-from r1lit.policy.policy import Responses
+from r1lit.policy.policy import Responses, layers_of
 
 Tokens = Sequence[int]
 HEAD = "score"
@@ -28,8 +29,11 @@ MEAN, STD = "reward_mean", "reward_std"
 class ScalarModel(nn.Module):
     """Wraps a Hugging Face sequence classifier of one number, ``model``: reward model or critic.
 
-    As of a ``Policy``, all that is computed with its weights is computed in ``forward``.
+    As of a ``Policy``, all that is computed with its weights is computed in ``forward``, and
+    ``adapter`` is what is trained, where not the whole is.
     """
+
+    adapter: Adapter | None = None
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -73,9 +77,27 @@ class ScalarModel(nn.Module):
         """The model's configuration, which also holds what its rewards are normalised by."""
         return self.model.config
 
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write the model as a Hugging Face directory."""
-        self.model.save_pretrained(directory)
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.device
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The model's layers; see ``layers_of``."""
+        return layers_of(self.model.base_model)
+
+    def save_pretrained(
+        self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write a Hugging Face directory, or the adapter alone as a PEFT folder.
+
+        ``state_dict``: the weights, where this process holds but a share of them.
+        """
+        if self.adapter is not None:
+            self.adapter.save_pretrained(directory)
+        else:
+            self.model.save_pretrained(directory, state_dict=state_dict)
 
 
 def is_reward_model(config: PretrainedConfig) -> bool:
@@ -109,6 +131,7 @@ def load_reward_model(
     attention: str = "sdpa",
     gradient_checkpointing: bool = False,
     trust_remote_code: bool = False,
+    adapter: PeftConfig | None = None,
 ) -> ScalarModel:
     """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
 
@@ -124,6 +147,7 @@ def load_reward_model(
         attention: Hugging Face attention implementation.
         gradient_checkpointing: trade time for memory.
         trust_remote_code: run Python code that comes with the model.
+        adapter: train one of peft, with the head; see ``load_policy``.
 
     Raises:
         ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
@@ -138,13 +162,15 @@ def load_reward_model(
         "trust_remote_code": trust_remote_code,
     }
     missing: list[str] = []
+    base = base_of(name_or_path)
+    folder = None if base == name_or_path or from_scratch else name_or_path
     try:
         if from_scratch:
             model = AutoModelForSequenceClassification.from_config(config, **options)
         else:
             with _quiet():  # it reports the head as missing, which it is meant to be
                 model, info = AutoModelForSequenceClassification.from_pretrained(
-                    name_or_path, config=config, output_loading_info=True, **options
+                    base, config=config, output_loading_info=True, **options
                 )
             missing = sorted(info["missing_keys"])
     except (OSError, ImportError, RuntimeError, ValueError) as error:
@@ -158,7 +184,7 @@ def load_reward_model(
             f"policy: {type(model).__name__} has no linear head named {HEAD!r}; reward models are"
             " made of decoders such as Llama, Qwen, Mistral, Gemma and GPT-2"
         )
-    missing = [name for name in missing if not (new and name.startswith(HEAD))]
+    missing = [name for name in missing if not ((new or folder) and name.startswith(HEAD))]
     if missing:
         raise ValueError(
             f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights, {missing[0]}"
@@ -170,9 +196,12 @@ def load_reward_model(
             torch.nn.init.zeros_(head.bias)
         for key in (MEAN, STD):
             setattr(model.config, key, None)
+    made = ScalarModel(model if adapter or folder is None else merge_adapter(model, folder))
+    if adapter is not None:
+        made.adapter = Adapter(model, adapter, folder, base)
     if gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    return ScalarModel(model).train()
+        made.model.gradient_checkpointing_enable({"use_reentrant": False})
+    return made.train()
 
 
 def split_by_length(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

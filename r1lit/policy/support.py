@@ -7,7 +7,7 @@ and rounding look alike.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,11 @@ def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def nudged(policy: Policy) -> AbstractContextManager[None]:
+    """Let an adapter have an effect, if there is one, so that a trial sees what becomes of it."""
+    return nullcontext() if policy.adapter is None else policy.adapter.nudged()
 
 
 def _low_precision_tensors(module: nn.Module) -> list[Tensor]:
@@ -106,7 +111,7 @@ def enable_packed(policy: Policy) -> str | None:
     if reason is not None:
         return reason
     before = policy.config._attn_implementation
-    with trial(policy):
+    with trial(policy), nudged(policy):
         reason = _find_packing_error(policy)
     if reason is not None:
         policy.model.set_attn_implementation(before)

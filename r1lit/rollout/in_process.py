@@ -17,7 +17,7 @@ from torch import Tensor
 
 from r1lit.devices import backend
 from r1lit.policy import Policy, evaluating, is_packed
-from r1lit.policy.support import trial
+from r1lit.policy.support import nudged, trial
 from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, find_decoding_error
 from r1lit.rollout.engine import (
@@ -81,6 +81,8 @@ class InProcessEngine(RolloutEngine):
             machine then takes some 20 s longer, and all others are faster.
     """
 
+    shares_weights = True
+
     def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
         if max_rows is not None:
             check_at_least("max_rows", max_rows, 1)
@@ -114,7 +116,9 @@ class InProcessEngine(RolloutEngine):
             policy.check_length(len(request.prompt) + request.sampling.max_tokens)
         device = policy.device
         with evaluating(policy), backend(device).decoding(), any_sizes():
-            self._decoding_method = self._decoding_method or find_decoding_method(policy)
+            if self._decoding_method is None:
+                with nudged(policy):
+                    self._decoding_method = find_decoding_method(policy)
             decoder = (
                 Decoder(policy, compute_dtype(policy), self._run_layer)
                 if self._decoding_method == "shared"

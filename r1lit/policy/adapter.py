@@ -1,0 +1,260 @@
+"""Adapters of peft: a few weights that are trained beside a policy's own, which stay as they are.
+
+peft puts them into the model's layers, so that packed passes, decoding and hooks meet them there.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+try:
+    from peft import PeftConfig, PeftModel, get_peft_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
+except ImportError:  # an extra
+    PeftConfig = Any  # type: ignore[misc,assignment]
+
+SETTINGS_FILE = "adapter_config.json"
+STARTS = (True, False, "gaussian", "orthogonal")
+DECIDE_NOTHING = {  # about what a stored adapter computes, or are compared by its weights
+    *("auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights"),
+    *("init_weights", "lora_dropout", "peft_version", "revision", "target_modules", "task_type"),
+    *("loftq_config", "runtime_config", "peft_type"),
+}
+NAME = "default"
+NUDGE = 0.1
+
+
+class Adapter:
+    """A peft adapter in the layers of a Hugging Face model; all but its weights is frozen.
+
+    ``frozen_names`` are the names, in the model's state, of what is not trained.
+
+    Args:
+        model: changed in place.
+        settings: peft's configuration, which is not changed.
+        folder: of an adapter to go on with; a new one is made if left out.
+        base: the model's name, which is written beside exported weights.
+
+    Raises:
+        ValueError: if peft is not installed, the adapter is of a kind that does not live in layers,
+            the model has not the layers, or the folder holds another adapter.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        settings: PeftConfig,
+        folder: str | None = None,
+        base: str | None = None,
+    ) -> None:
+        self.model = model
+        own = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
+        self.peft = _put_into(model, settings)
+        state = model.state_dict(keep_vars=True)
+        self._own_names = frozenset(n for n, tensor in state.items() if id(tensor) in own)
+        self.frozen_names = frozenset(n for n in self._own_names if not state[n].requires_grad)
+        starts = getattr(settings, "init_lora_weights", getattr(settings, "init_weights", True))
+        trains_own = any(state[n].requires_grad for n in self._own_names)
+        self.starts_without_effect = folder is None and starts is not False and not trains_own
+        """Whether the model without adapter is the one that training begins with."""
+        if folder is not None:
+            self._load(folder)
+        if base is not None:
+            local = Path(base)
+            name = str(local.resolve()) if local.is_dir() else base
+            self.peft.peft_config[NAME].base_model_name_or_path = name
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """What is trained."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Compute without the adapter."""
+        with self.peft.disable_adapter():
+            yield
+
+    @contextmanager
+    def at(self, values: Sequence[Tensor]) -> Iterator[None]:
+        """Compute with other values of ``weights``; nothing may be waiting for a backward pass."""
+        with torch.no_grad():
+            own = [weight.detach().clone() for weight in self.weights]
+            _copy(values, self.weights)
+        try:
+            yield
+        finally:
+            _copy(own, self.weights)
+
+    @contextmanager
+    def nudged(self) -> Iterator[None]:
+        """Compute with weights at which the adapter has an effect, which a new one has not."""
+        generator = torch.Generator().manual_seed(0)
+        noise = (torch.randn(p.shape, generator=generator) * NUDGE for p in self.weights)
+        with self.at([p.detach() + n.to(p) for p, n in zip(self.weights, noise, strict=True)]):
+            yield
+
+    @torch.no_grad()
+    def merged_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights of the model with its adapter merged, by Hugging Face's names.
+
+        One layer at a time is merged, and has its own weights back after it.
+        """
+        for name, tensor in self.model.state_dict().items():
+            saved = f".modules_to_save.{NAME}."
+            if saved in name:
+                yield name.replace(saved, "."), tensor
+            elif name in self._own_names and ".original_module." not in name:
+                owner, inner, leaf = name.partition(".base_layer.")
+                if not inner:
+                    yield name, tensor
+                    continue
+                layer: Any = self.model.get_submodule(owner)
+                own = {n: x.clone() for n, x in layer.get_base_layer().state_dict().items()}
+                layer.merge()
+                try:
+                    yield f"{owner}.{leaf}", layer.get_base_layer().state_dict()[leaf].clone()
+                finally:
+                    layer.get_base_layer().load_state_dict(own)
+                    layer.merged_adapters = []
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write a PEFT folder, with the model's configuration beside it."""
+        self.peft.save_pretrained(str(directory))
+        config = copy.deepcopy(self.model.config)
+        config.architectures = [type(self.model).__name__]
+        config.save_pretrained(directory)
+
+    def _load(self, folder: str) -> None:
+        stored = PeftConfig.from_pretrained(folder).to_dict()
+        given = self.peft.peft_config[NAME].to_dict()
+        differ = [k for k in given if k not in DECIDE_NOTHING and given[k] != stored.get(k)]
+        weights = load_peft_weights(folder, device="cpu")
+        own = get_peft_model_state_dict(self.peft)
+        shapes = {n: x.shape for n, x in weights.items()}
+        if differ or shapes != {n: x.shape for n, x in own.items()}:
+            what = "".join(f"; {k} was {stored.get(k)} and is {given[k]}" for k in differ[:1])
+            raise ValueError(
+                f"adapter: it is not of the kind in {folder}{what or '; its layers differ'}; give"
+                " the settings of its adapter_config.json, or make a whole model of it by r1lit"
+                " merge"
+            )
+        set_peft_model_state_dict(self.peft, weights)
+
+
+def base_of(name_or_path: str) -> str:
+    """Return the policy that a PEFT folder is an adapter of; of any other its own name.
+
+    Raises:
+        ValueError: if the folder does not say, or the policy is not there.
+    """
+    file = Path(name_or_path) / SETTINGS_FILE
+    if not file.is_file():
+        return name_or_path
+    try:
+        base = json.loads(file.read_text()).get("base_model_name_or_path")
+    except ValueError as error:
+        raise ValueError(f"policy: {file} is not JSON ({error})") from error
+    if not base:
+        raise ValueError(f"policy: {file} names no base_model_name_or_path, which it adapts")
+    if Path(base).is_absolute() and not Path(base).is_dir():
+        raise ValueError(
+            f"policy: {name_or_path!r} is an adapter of {base!r}, which does not exist; write where"
+            f" it is now to base_model_name_or_path in {SETTINGS_FILE}"
+        )
+    return str(base)
+
+
+def merge_adapter(model: PreTrainedModel, folder: str) -> Any:
+    """Return a model with a folder's adapter merged into its weights.
+
+    Raises:
+        ValueError: if peft is not installed, or the adapter does not fit or cannot be merged.
+    """
+    _need_peft()
+    try:
+        merged: Any = PeftModel.from_pretrained(model, folder)
+        return merged.merge_and_unload().requires_grad_(True)  # peft has frozen them
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"policy: the adapter in {folder!r} cannot be merged ({error})") from error
+
+
+def check_adapter(
+    auto_class: Any, config: PretrainedConfig, settings: PeftConfig, trust_remote_code: bool = False
+) -> None:
+    """Put an adapter into a model without memory for weights, to see whether it can be.
+
+    Raises:
+        ValueError: see ``Adapter``.
+    """
+    _need_peft()
+    with torch.device("meta"):
+        model = auto_class.from_config(copy.deepcopy(config), trust_remote_code=trust_remote_code)
+        Adapter(model, settings)
+
+
+def _put_into(model: PreTrainedModel, settings: PeftConfig) -> Any:
+    _need_peft()
+    if not isinstance(settings, PeftConfig):
+        raise ValueError(
+            f"adapter: {settings!r} is no configuration of peft; give class_path: peft.LoraConfig"
+        )
+    kind = type(settings).__name__
+    if settings.is_prompt_learning or kind in ("AdaLoraConfig", "XLoraConfig"):
+        raise ValueError(
+            f"adapter: {kind} is more than weights in layers: tokens before a prompt, or calls"
+            " between updates; use peft.LoraConfig or another that changes layers"
+        )
+    start = getattr(settings, "init_lora_weights", True)
+    if start not in STARTS:
+        raise ValueError(
+            f"adapter.init_lora_weights: {start!r} changes the policy's own weights, or needs data"
+            f" first; {', '.join(map(str, STARTS))} do not"
+        )
+    settings = copy.deepcopy(settings)
+    of_rows = type(model).__name__.endswith("ForSequenceClassification")
+    settings.task_type = "SEQ_CLS" if of_rows else "CAUSAL_LM"
+    wanted = getattr(settings, "target_modules", None)
+    try:
+        peft = get_peft_model(model, settings)
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"adapter: {kind} does not fit {type(model).__name__}:"
+            f" {str(error).split('. ')[0]}; its linear layers are {_linear_names(model)}"
+        ) from error
+    found = [n for n, m in model.named_modules() if isinstance(m, BaseTunerLayer)]
+    names = () if wanted is None or isinstance(wanted, str) else wanted
+    absent = sorted(n for n in names if not any(f".{name}".endswith(f".{n}") for name in found))
+    if absent:
+        raise ValueError(
+            f"adapter.target_modules: {type(model).__name__} has no {', '.join(absent)}; its linear"
+            f" layers are {_linear_names(model)}"
+        )
+    return peft
+
+
+def _need_peft() -> None:
+    if PeftConfig is Any:
+        raise ValueError("adapter: peft is not installed; pip install 'r1lit[lora]'")
+
+
+def _linear_names(model: nn.Module) -> str:
+    kinds = (nn.Linear,)
+    linear = (n for n, m in model.named_modules() if isinstance(m, kinds) and "lora" not in n)
+    return ", ".join(sorted({n.removesuffix(".base_layer").rsplit(".", 1)[-1] for n in linear}))
+
+
+@torch.no_grad()
+def _copy(values: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    for value, weight in zip(values, weights, strict=True):
+        weight.copy_(value)
