@@ -21,7 +21,7 @@ from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
-from r1lit.modules.sharding import idle_forward, most_over_ranks
+from r1lit.modules.sharding import idle_forwards
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.policy import LogProbs, is_packed
@@ -241,8 +241,7 @@ class GRPOModule(RolloutModule):
         rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
         packed = is_packed(self.policy)
         chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
-        for _ in range(most_over_ranks(len(chunks), self.trainer.strategy) - len(chunks)):
-            idle_forward(self.policy)
+        idle_forwards(self.policy, len(chunks), self.trainer.strategy)
         for chunk in chunks:
             rows_b = rows_B[chunk]
             responses = responses_of(rollout, rows_b)
@@ -256,14 +255,6 @@ class GRPOModule(RolloutModule):
                 rollout.loss_mask_BT[rows_b, :width],
             )
         return logp_BT
-
-    def idle_loss(self) -> Tensor:
-        """Return 0 after the forward passes of policy and reference, over next to nothing."""
-        loss = super().idle_loss()
-        if self.objective.beta > 0:
-            with torch.no_grad():
-                idle_forward(self.reference)
-        return loss
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)
