@@ -242,11 +242,10 @@ class GRPOModule(RolloutModule):
         packed = is_packed(self.policy)
         chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
         idle_forwards(self.policy, len(chunks), self.trainer.strategy)
-        for chunk in chunks:
-            rows_b = rows_B[chunk]
+        for rows_b in (rows_B[chunk] for chunk in chunks):
             responses = responses_of(rollout, rows_b)
-            log_probs = LogProbs(temperature=self.sampling.temperature)
-            logp_bT = responses.to_rows(self.policy(responses, log_probs).logp_K)
+            output = self.policy(responses, LogProbs(temperature=self.sampling.temperature))
+            logp_bT = responses.to_rows(output.logp_K)
             width = logp_bT.shape[1]
             logp_BT[rows_b, :width] = logp_bT
             update_metrics.add_mismatch(
