@@ -78,7 +78,7 @@ LEFT_OUT = ("blt", "deepseek_v4", "git", "phi4_multimodal")
 
 def causal_model_types() -> list[str]:
     """Return the architectures that have a decoder of text and nothing beside it."""
-    found = []
+    found: list[str] = []
     for cls in MODEL_FOR_CAUSAL_LM_MAPPING:
         if cls in MODEL_FOR_MASKED_LM_MAPPING or cls.model_type in (*found, *LEFT_OUT):
             continue

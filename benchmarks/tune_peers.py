@@ -126,6 +126,7 @@ def try_variant(
         settings["micro_rows"] = min(settings["micro_rows"], 2)
     try:
         if target == VLLM:
+            assert isinstance(work, Work)
             side = vllm_worker(python or sys.executable, work, **vllm_settings(settings))
         else:
             side = Worker(target, work=work, timeout=1800, **settings)

@@ -40,7 +40,10 @@ COMPOSITIONS = [
     ("mini/pretrain.yaml",),
     ("mini/pretrain_student.yaml",),
     *[(f"data/{name}.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml") for name in DATA],
-    *[("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml") for name in ("cpu", "ddp")],
+    *[
+        ("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml")
+        for name in ("cpu", "ddp", "fsdp2")
+    ],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
     ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),

@@ -14,12 +14,13 @@ from r1lit.cli import main
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 SECTIONS = {
     title: dict(re.findall(r"^```(python|yaml)\n(.*?)^```", body, re.M | re.S))
-    for title, body in re.findall(r"^## A new (.*?)\n(.*?)(?=^## )", PAGE, re.M | re.S)
+    for title, body in re.findall(r"^## A (?:new )?(.*?)\n(.*?)(?=^## )", PAGE, re.M | re.S)
 }
 
 
 def test_the_page_has_the_examples_it_promises() -> None:
     wanted = {"objective", "advantage", "reward", "verifier", "data source", "engine"}
+    wanted |= {"module with a critic"}
     assert wanted <= SECTIONS.keys()
     assert all(set(blocks) == {"python", "yaml"} for blocks in SECTIONS.values())
 
@@ -36,10 +37,12 @@ def test_an_example_trains(
     config = grpo_config(tmp_path / "run", policy, merge(data(num_iterations=2), {}))
     change = tmp_path / "change.yaml"
     change.write_text(SECTIONS[title]["yaml"])
-    main(["fit", "-c", str(config), "-c", str(change)])
+    main(["fit", "-c", str(config), "-c", str(change), f"--model.init_args.policy={policy}"])
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["iteration"] for line in lines] == [0, 1]
     if title == "engine":
         assert json.loads(lines[0])["train/mismatch/max_abs"] < 1e-3
+    if title == "module with a critic":
+        assert json.loads(lines[0])["train/value_loss"] >= 0
     if title == "reward":
         assert json.loads(lines[0])["train/reward/brevity"] >= 0

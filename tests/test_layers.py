@@ -25,7 +25,7 @@ LAYERS = (
     {"jsonl", "devices"},
     {"cpu", "cuda", "composition"},
     {"atomic", "backend", "batches", "client", "seeding", "console", "renamed", "shipped"},
-    {"problems", "explain", "own_code"},
+    {"problems", "explain", "own_code", "settings"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"command", "modules", "callbacks", "data"}
@@ -58,6 +58,13 @@ def rooms_of(names: set[str]) -> set[str]:
 
 def may_import(here: str, there: str) -> bool:
     return here == there or HEIGHT[here] < HEIGHT[there]
+
+
+def test_the_page_draws_the_same_picture():
+    page = (ROOT.parent / "docs" / "ARCHITECTURE.md").read_text()
+    picture = page.split("## Rooms")[1].split("```")[1]
+    lines = [line.split("  ")[0].replace("/", "").split() for line in picture.strip().splitlines()]
+    assert [set(names) for names in lines] == list(LAYERS)
 
 
 def test_every_file_has_a_room():

@@ -130,6 +130,8 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 class Chain(torch.nn.Module):
     """A model whose next token depends on the last one alone: row ``t`` of ``logits_VV``."""
 
+    device = torch.device("cpu")
+
     def __init__(self, logits_VV: Tensor) -> None:
         super().__init__()
         self.table = torch.nn.Embedding.from_pretrained(logits_VV)

@@ -7,8 +7,9 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
-from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy
 from safetensors import SafetensorError
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from r1lit.atomic import beside, naming, remove, replace_path
 from r1lit.callbacks.stage import finished_iterations, folder_of
@@ -16,6 +17,8 @@ from r1lit.callbacks.stage import finished_iterations, folder_of
 
 class ExportHuggingFace(Callback):
     """Writes policy and tokenizer with ``save_pretrained`` to ``dirpath``, from rank 0.
+
+    A sharded policy (FSDP2) is gathered into the memory of rank 0's CPU.
 
     At the end of the fit, and after every n-th iteration if set; ``dirpath`` always holds the
     newest export, complete: it is written to another folder and renamed.
@@ -34,17 +37,8 @@ class ExportHuggingFace(Callback):
         self.every_n_iterations = every_n_iterations
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Find the folder, and refuse strategies under which rank 0 does not hold the whole policy.
-
-        Raises:
-            ValueError: Under FSDP or model parallelism.
-        """
+        """Find the folder."""
         self.dirpath = folder_of(self._given, trainer, self, "policy")
-        if isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy):
-            raise ValueError(
-                f"ExportHuggingFace cannot gather a policy sharded by "
-                f"{type(trainer.strategy).__name__}: export from a checkpoint on one device"
-            )
 
     def on_train_batch_end(
         self,
@@ -71,14 +65,18 @@ class ExportHuggingFace(Callback):
         settle = getattr(pl_module, "before_export", None)
         if settle is not None:
             settle()
+        module: Any = pl_module
+        weights = None
+        if isinstance(trainer.strategy, ModelParallelStrategy):
+            whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
+            weights = get_model_state_dict(module.policy.model, options=whole)
         if trainer.is_global_zero:
             temporary = beside(self.dirpath)
             remove(temporary)
             with naming(self.dirpath):
                 temporary.mkdir(parents=True)
-            module: Any = pl_module
             try:
-                module.policy.save_pretrained(temporary)
+                module.policy.save_pretrained(temporary, weights)
                 module.tokenizer.save_pretrained(temporary)
             except (OSError, SafetensorError) as error:
                 remove(temporary)

@@ -52,11 +52,6 @@ class ReflectionWords(RolloutStatistics[ReflectionRow]):
         self._baseline: dict[str, float] = {}
         self._onset: dict[str, int] = {}
 
-    @property
-    def onset(self) -> dict[str, int]:
-        """The onset iteration of each word that has set in."""
-        return dict(self._onset)
-
     def rows(self, rollout: Rollout) -> list[ReflectionRow]:
         """Return one row a response."""
         return [

@@ -100,16 +100,6 @@ def _plain(value: Any) -> Any:
     return describe() if callable(describe) else getattr(value, "name", type(value).__name__)
 
 
-def at_least(key: str, value: float, least: float) -> None:
-    """Check a setting.
-
-    Raises:
-        ValueError: naming key, value and what would be right.
-    """
-    if not value >= least:
-        raise ValueError(f"{key}: {value} is not at least {least}")
-
-
 def check_fraction(key: str, value: float) -> None:
     """Check a setting that is a fraction.
 

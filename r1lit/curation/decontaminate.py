@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from r1lit.curation.base import Context, Filter, at_least, check_fraction
+from r1lit.curation.base import Context, Filter, check_fraction
 from r1lit.curation.candidate import Candidate
 from r1lit.curation.grams import gram_numbers, words
 from r1lit.data.base import ProblemSource
+from r1lit.settings import check_at_least
 
 LEAST_FOR_WORDING = 10
 
@@ -46,7 +47,7 @@ class Decontaminate(Filter):
         super().__init__(kinds)
         if not evaluations:
             raise ValueError("evaluations: no source is given, so nothing would be kept out")
-        at_least("n", n, 2)
+        check_at_least("n", n, 2)
         check_fraction("wording_share", wording_share)
         self.evaluations = evaluations
         self.n = n

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
 
-from r1lit.curation.base import Context, Filter, at_least, check_fraction
+from r1lit.curation.base import Context, Filter, check_fraction
 from r1lit.curation.candidate import Candidate
 from r1lit.curation.grams import digest, gram_numbers, words
 from r1lit.seeding import permutation
+from r1lit.settings import check_at_least
 from r1lit.text.wording import squeezed
 
 
@@ -42,7 +43,7 @@ class Dedupe(Filter):
         super().__init__(kinds)
         if jaccard is not None:
             check_fraction("jaccard", jaccard)
-        at_least("n", n, 1)
+        check_at_least("n", n, 1)
         self.jaccard = jaccard
         self.n = n
         self._seen: set[int] = set()
@@ -106,7 +107,7 @@ class MaxPerProblem(Filter):
         kinds: Sequence[str] | None = None,
     ) -> None:
         super().__init__(kinds)
-        at_least("n", n, 1)
+        check_at_least("n", n, 1)
         self.n = n
         self.prefer = prefer
         self._seed = 0

@@ -28,6 +28,7 @@ from r1lit.rollout import (
     Sampling,
     texts_of,
 )
+from r1lit.settings import check_at_least
 from r1lit.text.extract import thinking_and_answer
 from r1lit.text.prompts import encode_prompts, prompt_text
 
@@ -109,8 +110,7 @@ class EngineRefiner(Refiner):
         for field in ("{question}", "{response}"):
             if field not in instruction:
                 raise ValueError(f"instruction: {instruction[:60]!r}… does not hold {field}")
-        if attempts < 1:
-            raise ValueError(f"attempts: {attempts} is not at least 1")
+        check_at_least("attempts", attempts, 1)
         self.engine = engine or InProcessEngine(max_rows=256)
         self.policy = policy
         self.sampling = sampling

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from r1lit.batches import Verdict
-from r1lit.curation.base import Filter, at_least, check_fraction
+from r1lit.curation.base import Filter, check_fraction
 from r1lit.curation.candidate import Candidate
 from r1lit.curation.grams import words
 from r1lit.metrics.language import SCRIPTS_OF
@@ -19,6 +19,7 @@ from r1lit.metrics.language_consistency import language_consistency
 from r1lit.metrics.words import count_words, prose
 from r1lit.rewards.format import has_format
 from r1lit.rewards.repetition import repeated_share
+from r1lit.settings import check_at_least
 
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _BLANK = re.compile(r"\n[^\S\n]*\n")
@@ -113,7 +114,7 @@ class LongParagraphs(Filter):
             raise ValueError("max_words: give it, max_characters, or both")
         for key, value in (("max_words", max_words), ("max_characters", max_characters)):
             if value is not None:
-                at_least(key, value, 1)
+                check_at_least(key, value, 1)
         self.max_words = max_words
         self.max_characters = max_characters
 
@@ -193,7 +194,7 @@ class Length(Filter):
         kinds: Sequence[str] | None = None,
     ) -> None:
         super().__init__(kinds)
-        at_least("min_tokens", min_tokens, 1)
+        check_at_least("min_tokens", min_tokens, 1)
         if max_tokens is not None and max_tokens < min_tokens:
             raise ValueError(f"max_tokens: {max_tokens} is less than min_tokens: {min_tokens}")
         self.min_tokens = min_tokens
@@ -224,7 +225,7 @@ class RepeatedText(Filter):
     def __init__(self, most: float = 0.3, n: int = 20, kinds: Sequence[str] | None = None) -> None:
         super().__init__(kinds)
         check_fraction("most", most)
-        at_least("n", n, 1)
+        check_at_least("n", n, 1)
         self.most = most
         self.n = n
 

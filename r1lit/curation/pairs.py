@@ -42,6 +42,7 @@ from r1lit.curation.pairing import (
 )
 from r1lit.explain import explain
 from r1lit.jsonl import JSONLFile, Record
+from r1lit.settings import check_at_least
 from r1lit.text.scored_text import ScoreOn
 
 Judge = Callable[..., float | None]
@@ -90,8 +91,7 @@ def build_pairs(
         ("pairs_per_prompt", pairs_per_prompt),
         ("num_threads", num_threads),
     ):
-        if value < 1:
-            raise ValueError(f"{key}: {value} is not at least 1")
+        check_at_least(key, value, 1)
     if not margin >= 0:
         raise ValueError(f"margin: {margin} is negative")
     records = [record for path in responses for record in _read(path)]

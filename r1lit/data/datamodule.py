@@ -21,6 +21,7 @@ from r1lit.data.packing import count_rows, pack_documents
 from r1lit.data.prompts import EncodedDocument, encode_questions
 from r1lit.data.resumable import ResumableDataModule
 from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler, ShuffledSampler
+from r1lit.settings import check_at_least
 
 
 class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
@@ -74,8 +75,8 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             )
         if validation_documents and not documents:
             raise ValueError("data.validation_documents is given without data.documents")
-        if num_iterations is not None and num_iterations < 1:
-            raise ValueError(f"data.num_iterations: {num_iterations} is not at least 1")
+        if num_iterations is not None:
+            check_at_least("data.num_iterations", num_iterations, 1)
         self.problem_sources = {
             "train": train,
             "validation": validation,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from r1lit.data.packing import LossOn, PackedDocuments, TooLong
+from r1lit.settings import check_at_least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,5 +107,5 @@ class EvaluationOptions:
 def _refuse_below_one(group: str, options: Any, *keys: str) -> None:
     for key in keys:
         count = getattr(options, key)
-        if count is not None and count < 1:
-            raise ValueError(f"data.{group}.{key}: {count} is not at least 1")
+        if count is not None:
+            check_at_least(f"data.{group}.{key}", count, 1)

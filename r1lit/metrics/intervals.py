@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from r1lit.seeding import generator
+from r1lit.settings import check_at_least
 
 NUM_RESAMPLES = 10_000
 LEVEL = 0.95
@@ -49,8 +50,7 @@ def bootstrap_intervals(
     num_problems, num_columns = values_PK.shape
     if num_problems < 1:
         raise ValueError("values: no problem is given, so nothing can be resampled")
-    if num_resamples < 1:
-        raise ValueError(f"num_resamples: {num_resamples} is not at least 1")
+    check_at_least("num_resamples", num_resamples, 1)
     if num_problems == 1:
         return [(math.nan, math.nan)] * num_columns
     means_RK = _resampled_means(values_PK, generator(seed, "bootstrap"), num_resamples)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.strategies import (
-    DDPStrategy,
-    FSDPStrategy,
-    ModelParallelStrategy,
-    SingleDeviceStrategy,
-)
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -26,9 +19,18 @@ from r1lit.devices import backend
 from r1lit.modules.checkpoint import leave_out_frozen, put_back_frozen, refuse_another_policy
 from r1lit.modules.gradients import clip_gradients, gradient_norm, refuse_non_finite
 from r1lit.modules.process import process_settings
-from r1lit.modules.schedule import CosineOverRun
+from r1lit.modules.schedule import CosineOverRun, updates_of_run
+from r1lit.modules.sharding import (
+    check_strategy,
+    idle_forward,
+    is_sharding,
+    most_over_ranks,
+    reducing_gradients,
+    shard_models,
+)
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.adapter import Adapter, PeftConfig, check_adapter
+from r1lit.settings import check_at_least
 
 
 class PolicyModule(LightningModule):
@@ -77,8 +79,7 @@ class PolicyModule(LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        if micro_batch_tokens < 1:
-            raise ValueError(f"micro_batch_tokens: {micro_batch_tokens} is not at least 1")
+        check_at_least("micro_batch_tokens", micro_batch_tokens, 1)
         if max_grad_norm < 0:
             raise ValueError(f"max_grad_norm: {max_grad_norm} is negative; 0 switches clipping off")
         self.policy_path = policy
@@ -108,11 +109,7 @@ class PolicyModule(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Refuse strategies and precisions under which updates or rollouts cannot work."""
-        if isinstance(self.trainer.strategy, FSDPStrategy | ModelParallelStrategy):
-            raise ValueError(
-                f"strategy: {type(self.trainer.strategy).__name__} shards the policy, which the"
-                " in-process rollout cannot decode with; use ddp"
-            )
+        check_strategy(self.trainer.strategy, self._loading["adapter"] is not None)
         if self.trainer.precision not in ("32-true", "bf16-mixed"):
             raise ValueError(
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
@@ -136,18 +133,23 @@ class PolicyModule(LightningModule):
         return context_length(self.policy_config)
 
     def configure_model(self) -> None:
-        """Load the policy, once."""
+        """Load what is trained, and what is as large, once; shard it where the strategy does."""
         if hasattr(self, "policy"):
             return
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self.policy = self._load_model()
+        self._copy_policy()
+        shard_models(self)
 
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_config(policy, trust_remote_code)
 
     def _load_model(self) -> torch.nn.Module:
         return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
+
+    def _copy_policy(self) -> None:
+        """Make the models that begin as the policy, for a subclass that has some."""
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         """Return the policy's optimiser, and its scheduler if there is one, each in a list.
@@ -175,6 +177,11 @@ class PolicyModule(LightningModule):
         """
         model = self.trainer.strategy.model
         waits = isinstance(model, DistributedDataParallel) and not model.find_unused_parameters
+        if isinstance(self.optimizers(), list) and is_sharding(self.trainer.strategy):
+            raise ValueError(
+                "strategy: with several optimisers weights are not sharded; use"
+                " ddp_find_unused_parameters_true"
+            )
         if waits and isinstance(self.optimizers(), list):
             raise ValueError(
                 "strategy: ddp expects gradients of all weights in each update, and this model has"
@@ -182,21 +189,7 @@ class PolicyModule(LightningModule):
             )
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, CosineOverRun):
-                config.scheduler.num_updates = self._num_updates()
-
-    def _num_updates(self) -> int:
-        """Return the updates of the whole run, which the data and ``max_epochs`` decide."""
-        plan = getattr(self, "plan", None)
-        an_iteration = 1 if plan is None else plan.updates_per_iteration
-        epochs, steps = self.trainer.max_epochs or -1, self.trainer.max_steps
-        updates = self.trainer.num_training_batches * an_iteration * epochs
-        updates = min(count for count in (updates, steps, math.inf) if count >= 0)
-        if not math.isfinite(updates):
-            raise ValueError(
-                "trainer.max_epochs: without one the run has no end, towards which CosineOverRun"
-                " could fall; set it"
-            )
-        return max(int(updates), 1)
+                config.scheduler.num_updates = updates_of_run(self)
 
     @property
     def adapter(self) -> Adapter | None:
@@ -213,6 +206,8 @@ class PolicyModule(LightningModule):
         Raises:
             ValueError: see ``refuse_another_policy`` and ``put_back_frozen``.
         """
+        if "state_dict" not in checkpoint:  # a folder, of shards
+            return
         put_back_frozen(self, checkpoint)
         if not self.strict_loading:
             return
@@ -240,7 +235,8 @@ class PolicyModule(LightningModule):
         """Make one update with one optimiser: backward through the losses, clip, step.
 
         The losses add up: each already carries its share of the minibatch. Gradients are
-        synchronised between ranks only with the last of them.
+        synchronised between ranks only with the last of them. Where weights are sharded, ranks with
+        fewer losses than others add ``idle_loss`` to theirs.
 
         Args:
             optimizer: one of ``self.optimizers()``. Its parameters alone are cleared, clipped and
@@ -255,10 +251,13 @@ class PolicyModule(LightningModule):
             ValueError: if the loss or the gradient is not finite; this update is not made then.
         """
         optimizer.zero_grad()
+        missing = most_over_ranks(len(losses), self.trainer.strategy) - len(losses)
+        losses = [*losses, *[self.idle_loss] * missing]
         alone, own = isinstance(self.trainer.strategy, SingleDeviceStrategy), backend(self.device)
         total = torch.tensor(0.0, dtype=torch.float64)
         for index, loss_of in enumerate(losses):
-            with self._sync(last=index + 1 == len(losses)), own.in_place_gradients(alone):
+            last = index + 1 == len(losses)
+            with reducing_gradients(self, last), own.in_place_gradients(alone):
                 loss = loss_of()
                 total = total.to(loss.device) + loss.detach().double()
                 self.manual_backward(loss)
@@ -276,6 +275,10 @@ class PolicyModule(LightningModule):
                 scheduler.step()  # type: ignore[call-arg]
         return loss_value, norm_value
 
+    def idle_loss(self) -> Tensor:
+        """Return 0 after the forward passes of a loss, over next to nothing."""
+        return 0.0 * idle_forward(self.policy).sum()
+
     @property
     def policy_optimizer(self) -> LightningOptimizer:
         """The policy's optimiser, the first."""
@@ -285,13 +288,6 @@ class PolicyModule(LightningModule):
     def learning_rate(self) -> float:
         """Return the learning rate of the policy's next update."""
         return float(self.policy_optimizer.param_groups[0]["lr"])
-
-    def _sync(self, *, last: bool):
-        model = self.trainer.strategy.model
-        if isinstance(self.trainer.strategy, DDPStrategy) and not last:
-            assert isinstance(model, DistributedDataParallel)
-            return model.no_sync()
-        return nullcontext()
 
     def mean_over_ranks(self, count: Tensor) -> float:
         """Return the mean over ranks; gradients are averaged, so normalisers must be too."""

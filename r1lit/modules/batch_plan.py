@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from r1lit.settings import check_at_least
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
@@ -26,8 +28,7 @@ class BatchPlan:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if getattr(self, field.name) < 1:
-                raise ValueError(f"{field.name}: {getattr(self, field.name)} is not at least 1")
+            check_at_least(field.name, getattr(self, field.name), 1)
         if self.num_rows % self.train_batch_size:
             raise ValueError(
                 f"train_batch_size: {self.train_batch_size} does not divide {self.num_prompts}"

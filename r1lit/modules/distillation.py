@@ -213,9 +213,10 @@ class DistillationModule(SFTModule):
         self.check_iteration(batch.iteration)
         timings = Timings()
         worker = self.worker(self.sampling, self.seed)
-        rollout, on_policy_B = roll_out_share(
-            worker, batch, timings, self.on_policy, self.stored_response
-        )
+        with self.weights_to_sample():
+            rollout, on_policy_B = roll_out_share(
+                worker, batch, timings, self.on_policy, self.stored_response
+            )
         started = time.perf_counter()
         num_tokens = self.mean_over_ranks(rollout.mask_BT.sum())
         rows_B = torch.arange(len(rollout.responses), device=rollout.response_BT.device)

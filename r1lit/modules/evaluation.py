@@ -137,12 +137,7 @@ class EvaluationModule(LightningModule):
         for key in [*self.by, *([self.rating] if self.rating else [])]:
             if not any(key in problem.meta for problem in problems):
                 raise ValueError(f"by: no problem of data.{self._split()} has {key!r} in its meta")
-        longest, limit = max(map(len, self._prompts())), self.context_length
-        if limit is not None and longest + self.sampling.max_tokens > limit:
-            raise ValueError(
-                f"max_tokens: {self.sampling.max_tokens} after a prompt of {longest} tokens exceeds"
-                f" the policy's context of {limit}; at most {limit - longest} fit"
-            )
+        self.sampling.check_fits(max(map(len, self._prompts())), self.context_length)
         _ = self.folder  # refuses to have none
         check_gold_answers(self.grader, problems, f"data.{self._split()}")
 

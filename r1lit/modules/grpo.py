@@ -21,6 +21,7 @@ from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
+from r1lit.modules.sharding import idle_forward, most_over_ranks
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.policy import LogProbs, is_packed
@@ -29,6 +30,7 @@ from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import without_truncated
 from r1lit.seeding import permutation
+from r1lit.settings import check_at_least
 from r1lit.verifiers import Grader
 
 
@@ -96,8 +98,7 @@ class GRPOModule(RolloutModule):
         self.mask_truncated = mask_truncated
         self.correction = correction
         for key in ("train_batch_size", "num_inner_epochs"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: {getattr(self, key)} is not at least 1")
+            check_at_least(key, getattr(self, key), 1)
 
     def setup(self, stage: str) -> None:
         """Check the batch plan before anything is loaded."""
@@ -124,10 +125,9 @@ class GRPOModule(RolloutModule):
                     f" from; twice prompts_per_iteration, {2 * self.plan.num_prompts}, is usual"
                 )
 
-    def configure_model(self) -> None:
-        """Load the policy, and its reference if the objective penalises the distance to it."""
-        super().configure_model()
-        if self.objective.beta > 0 and not hasattr(self, "reference"):
+    def _copy_policy(self) -> None:
+        """Make the reference, if the objective penalises the distance to it."""
+        if self.objective.beta > 0:
             self.reference = make_reference(self.policy)
 
     def refresh_reference(self) -> None:
@@ -145,10 +145,11 @@ class GRPOModule(RolloutModule):
         timings = Timings()
         worker = self.worker(self.sampling, self.seed, training=True)
         collect = partial(worker.collect, batch, timings=timings)
-        if self.dynamic_sampling:
-            rollout, num_dropped = collect_mixed(collect, batch)
-        else:
-            rollout, num_dropped = collect(range(batch.num_prompts)), 0
+        with self.weights_to_sample():
+            if self.dynamic_sampling:
+                rollout, num_dropped = collect_mixed(collect, batch)
+            else:
+                rollout, num_dropped = collect(range(batch.num_prompts)), 0
         if self.mask_truncated:
             rollout = without_truncated(rollout)
         tokens = self.tokens_of(rollout, self.sampling)
@@ -239,9 +240,10 @@ class GRPOModule(RolloutModule):
         logp_BT = torch.zeros_like(rollout.logp_sampler_BT)
         rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
         packed = is_packed(self.policy)
-        for chunk in micro_batches(
-            rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False
-        ):
+        chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
+        for _ in range(most_over_ranks(len(chunks), self.trainer.strategy) - len(chunks)):
+            idle_forward(self.policy)
+        for chunk in chunks:
             rows_b = rows_B[chunk]
             responses = responses_of(rollout, rows_b)
             log_probs = LogProbs(temperature=self.sampling.temperature)
@@ -254,6 +256,14 @@ class GRPOModule(RolloutModule):
                 rollout.loss_mask_BT[rows_b, :width],
             )
         return logp_BT
+
+    def idle_loss(self) -> Tensor:
+        """Return 0 after the forward passes of policy and reference, over next to nothing."""
+        loss = super().idle_loss()
+        if self.objective.beta > 0:
+            with torch.no_grad():
+                idle_forward(self.reference)
+        return loss
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)

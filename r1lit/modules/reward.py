@@ -20,9 +20,11 @@ from r1lit.batches import PreferenceBatch
 from r1lit.metrics.reward_models import Report, label_report, pair_report, prefers_longer
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.batch_plan import print_preference_plan
+from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective
 from r1lit.policy import ScalarModel, evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
+from r1lit.settings import check_at_least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +69,7 @@ class RewardModule(PolicyModule):
         **options: Any,
     ) -> None:
         super().__init__(policy, **options)
-        if max_reference_rows < 2:
-            raise ValueError(f"max_reference_rows: {max_reference_rows} is not at least 2")
+        check_at_least("max_reference_rows", max_reference_rows, 2)
         self.objective = objective
         self.max_reference_rows = max_reference_rows
         self.reward_report: Report | None = None
@@ -165,7 +166,9 @@ class RewardModule(PolicyModule):
 
     def _evaluate(self, batch: PreferenceBatch, stage: str) -> None:
         flat = [row for rows in batch.rows for row in rows]
-        reward_NK = score_rows(self.policy, flat, self.micro_batch_tokens).view(len(batch.rows), -1)
+        with whole_weights(self.policy):
+            rewards = score_rows(self.policy, flat, self.micro_batch_tokens)
+        reward_NK = rewards.view(len(batch.rows), -1)
         loss = self.objective.loss_N(reward_NK, batch.label_N.cpu()).mean()
         self.log(f"{stage}/loss", loss.to(self.device), batch_size=len(batch.rows), sync_dist=True)
         self._evaluated.append(
@@ -224,7 +227,8 @@ class RewardModule(PolicyModule):
         examples = data.examples.get("reference") or data.examples["train"]
         rows = [row.tolist() for example in examples for row in example.rows]
         rows = rows[:: -(-len(rows) // self.max_reference_rows)]
-        with evaluating(self.policy), self.trainer.precision_plugin.forward_context():
+        own = self.trainer.precision_plugin.forward_context()
+        with own, evaluating(self.policy), whole_weights(self.policy):
             rewards = score_rows(self.policy, rows, self.micro_batch_tokens)
         settings = {
             MEAN: float(rewards.mean()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from r1lit.batches import PromptBatch, Rollout, Status, TokenValues
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.modules.sharding import whole, whole_weights
 from r1lit.modules.token_values import token_values
 from r1lit.policy import Policy, load_policy
 from r1lit.rewards import Reward, as_reward, check_rewards
@@ -71,7 +73,10 @@ class RolloutModule(PolicyModule):
         data = self.data
         if data is None or not data.problems:
             return
-        self._check_context(data, stage)
+        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
+        if stage == "fit":
+            self.sampling.check_fits(longest, self.context_length)
+        self.validation_sampling.check_fits(longest, self.context_length)
         for split, problems in data.problems.items():
             check_gold_answers(self.grader, problems, f"data.{split}")
 
@@ -84,17 +89,6 @@ class RolloutModule(PolicyModule):
         self.engine.bind(
             ModelSpec(name=self.policy_path, tokenizer=self.tokenizer, policy=self.policy)
         )
-
-    def _check_context(self, data: Any, stage: str) -> None:
-        limit = self.context_length
-        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
-        training = [self.sampling] if stage == "fit" else []
-        for sampling in (*training, self.validation_sampling):
-            if limit is not None and longest + sampling.max_tokens > limit:
-                raise ValueError(
-                    f"max_tokens: {sampling.max_tokens} after a prompt of {longest} tokens exceeds"
-                    f" the policy's context of {limit}; at most {limit - longest} fit"
-                )
 
     def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Roll out k responses to each held-out problem; callbacks report on them."""
@@ -130,7 +124,12 @@ class RolloutModule(PolicyModule):
     def _roll_out(self, batch: PromptBatch) -> Rollout:
         worker = self.worker(self.validation_sampling, self.seed + VALIDATION_STREAM)
         rows = range(batch.num_prompts)
-        return worker.collect(batch, rows, Timings(), int(self.iteration))
+        with self.weights_to_sample():
+            return worker.collect(batch, rows, Timings(), int(self.iteration))
+
+    def weights_to_sample(self) -> AbstractContextManager[None]:
+        """Hold all weights on every rank while an engine decodes with them here."""
+        return whole_weights(self.policy) if self.engine.shares_weights else nullcontext()
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""
@@ -156,10 +155,15 @@ class RolloutModule(PolicyModule):
 def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     """Yield the policy's weights and buffers by name, tied ones under each of their names.
 
-    An adapter is merged into them, one layer at a time.
+    Of a sharded policy one whole weight at a time exists; all ranks read them together. An adapter
+    is merged into them, one layer at a time.
     """
     adapter = policy.adapter
-    yield from policy.model.state_dict().items() if adapter is None else adapter.merged_weights()
+    if adapter is not None:
+        yield from adapter.merged_weights()
+        return
+    for name, weight in policy.model.state_dict().items():
+        yield name, whole(weight)
 
 
 def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:

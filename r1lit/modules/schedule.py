@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -34,3 +35,18 @@ class CosineOverRun(LRScheduler):
         share = (1 + math.cos(math.pi * progress)) / 2
         share = self.final_share + (1 - self.final_share) * share
         return [rate * share for rate in self.base_lrs]
+
+
+def updates_of_run(module: LightningModule) -> int:
+    """Return the updates of the whole run, which the data and ``max_epochs`` decide."""
+    plan = getattr(module, "plan", None)
+    an_iteration = 1 if plan is None else plan.updates_per_iteration
+    epochs, steps = module.trainer.max_epochs or -1, module.trainer.max_steps
+    updates = module.trainer.num_training_batches * an_iteration * epochs
+    updates = min(count for count in (updates, steps, math.inf) if count >= 0)
+    if not math.isfinite(updates):
+        raise ValueError(
+            "trainer.max_epochs: without one the run has no end, towards which CosineOverRun"
+            " could fall; set it"
+        )
+    return max(int(updates), 1)

@@ -1,4 +1,7 @@
-"""The attention function of packed tokens, in the form Hugging Face models take one."""
+"""The attention function of packed tokens, in the form Hugging Face models take one.
+
+N packed tokens   F slots in the rows of attention   R rows   H heads   D head size   E = H*D
+"""
 
 from __future__ import annotations
 

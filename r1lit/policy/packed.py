@@ -1,6 +1,8 @@
 """Packed (varlen) tokens: sequences end to end without padding, what they share once.
 
     N packed tokens   F slots in the rows of attention   R rows   E features of one token
+    M tokens that several rows share   C slots of such a token, at most
+    B responses of T tokens   L tokens of a row of documents
 
 Everything that a transformer computes token by token runs over the N tokens. Attention alone needs
 rows: there each row is put together again from its segments, under plain causal attention.

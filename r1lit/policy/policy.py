@@ -130,15 +130,19 @@ class Policy(nn.Module):
         Raises:
             ValueError: if it has not one list of them.
         """
-        decoder = self.model.get_decoder()
-        lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
-        if len(lists) != 1:
-            raise ValueError(f"{type(decoder).__name__} has {len(lists)} lists of layers, not one")
-        return lists[0]
+        return layers_of(self.model.get_decoder())
 
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write the model as a Hugging Face directory, or its adapter alone as a PEFT folder."""
-        (self.adapter or self.model).save_pretrained(directory)
+    def save_pretrained(
+        self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write a Hugging Face directory, or the adapter alone as a PEFT folder.
+
+        ``state_dict``: the weights, where this process holds but a share of them.
+        """
+        if self.adapter is not None:
+            self.adapter.save_pretrained(directory)
+        else:
+            self.model.save_pretrained(directory, state_dict=state_dict)
 
     def _predict(self, inputs: Responses | PackedRows | HiddenStates) -> tuple[Predictions, Tensor]:
         """Return what the targets (K) are predicted from, and the targets."""
@@ -254,6 +258,18 @@ def _only_checkpoint(layer: nn.Module) -> None:
     layer.register_forward_pre_hook(before)
     layer.register_forward_hook(after, always_call=True)
     layer.only_checkpoints = True  # type: ignore[assignment]
+
+
+def layers_of(decoder: nn.Module) -> nn.ModuleList:
+    """Return the layers of a Hugging Face model without its head.
+
+    Raises:
+        ValueError: if it has not one list of them.
+    """
+    lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
+    if len(lists) != 1:
+        raise ValueError(f"{type(decoder).__name__} has {len(lists)} lists of layers, not one")
+    return lists[0]
 
 
 def is_packed(policy: Policy) -> bool:

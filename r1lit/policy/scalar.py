@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from r1lit.policy.adapter import Adapter, PeftConfig, base_of, merge_adapter
 from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
-from r1lit.policy.policy import Responses
+from r1lit.policy.policy import Responses, layers_of
 
 Tokens = Sequence[int]
 HEAD = "score"
@@ -77,9 +77,27 @@ class ScalarModel(nn.Module):
         """The model's configuration, which also holds what its rewards are normalised by."""
         return self.model.config
 
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write the model as a Hugging Face directory, or its adapter alone as a PEFT folder."""
-        (self.adapter or self.model).save_pretrained(directory)
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.device
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The model's layers; see ``layers_of``."""
+        return layers_of(self.model.base_model)
+
+    def save_pretrained(
+        self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write a Hugging Face directory, or the adapter alone as a PEFT folder.
+
+        ``state_dict``: the weights, where this process holds but a share of them.
+        """
+        if self.adapter is not None:
+            self.adapter.save_pretrained(directory)
+        else:
+            self.model.save_pretrained(directory, state_dict=state_dict)
 
 
 def is_reward_model(config: PretrainedConfig) -> bool:

@@ -40,7 +40,7 @@ def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
     low = [module for module in policy.modules() if in_float32 and _low_precision_tensors(module)]
     handles = [handle for module in low for handle in _cast_in_calls(module)]
     try:
-        kind = next(policy.parameters()).device.type
+        kind = policy.device.type
         with evaluating(policy), torch.no_grad(), torch.autocast(kind, enabled=False):
             yield
     finally:

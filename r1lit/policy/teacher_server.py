@@ -21,6 +21,7 @@ from r1lit.policy.loading import load_config, load_tokenizer
 from r1lit.policy.outputs import Scores, TopScores
 from r1lit.policy.policy import Responses
 from r1lit.policy.teacher import Teacher
+from r1lit.settings import check_at_least
 
 LogprobsFormat = Literal["prompt_logprobs", "echo"]
 TopLogps = dict[int, float]
@@ -83,8 +84,7 @@ class ServerTeacher(Teacher):
     ) -> None:
         if top_k < 0:
             raise ValueError(f"top_k: {top_k} is negative; 0 asks for no other than the text's own")
-        if concurrency < 1:
-            raise ValueError(f"concurrency: {concurrency} is not at least 1")
+        check_at_least("concurrency", concurrency, 1)
         if logprobs_format not in ("prompt_logprobs", "echo"):
             raise ValueError(
                 f"logprobs_format: {logprobs_format!r} is neither prompt_logprobs nor echo"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
+from r1lit.settings import check_at_least
 
 
 class CosineLength(RewardFunction):
@@ -40,8 +41,7 @@ class CosineLength(RewardFunction):
         weight: float = 1.0,
     ) -> None:
         super().__init__(weight)
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens: {max_tokens} is not at least 1")
+        check_at_least("max_tokens", max_tokens, 1)
         for key, values in (("right", right), ("wrong", wrong), ("exceeded", (exceeded,))):
             if not all(map(math.isfinite, values)):
                 raise ValueError(f"{key}: {values} are not finite numbers")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
+from r1lit.settings import check_at_least
 
 _PIECE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|[^\w\s]")
 
@@ -28,8 +29,7 @@ class Repetition(RewardFunction):
 
     def __init__(self, n: int = 20, weight: float = 1.0) -> None:
         super().__init__(weight)
-        if n < 1:
-            raise ValueError(f"n: {n} is not at least 1")
+        check_at_least("n", n, 1)
         self.n = n
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:

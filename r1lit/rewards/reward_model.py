@@ -22,6 +22,7 @@ from r1lit.policy.scalar import (
     score_rows,
 )
 from r1lit.rewards.base import RewardFunction
+from r1lit.settings import check_at_least
 from r1lit.text.scored_text import ScoreOn, encode_scored, scored_part
 
 FLOOR = 3.0  # standard deviations below the mean: what a response with nothing to see is worth
@@ -80,8 +81,7 @@ class RewardModel(RewardFunction):
             raise ValueError(f"clip: {clip} is not above 0; null does not clip")
         if missing is not None and not math.isfinite(missing):
             raise ValueError(f"missing: {missing} is not a finite number")
-        if batch_tokens < 1:
-            raise ValueError(f"batch_tokens: {batch_tokens} is not at least 1")
+        check_at_least("batch_tokens", batch_tokens, 1)
         self.name = name
         self.path = path
         self.config = load_reward_config(path, trust_remote_code)

@@ -44,7 +44,7 @@ class CachedDecoding(Decoding):
         self, policy: Policy, prompts: Sequence[Sequence[int]], group_size: int, pad: int
     ) -> None:
         self.model = policy.model
-        device = next(policy.parameters()).device
+        device = policy.device
         width = max(len(prompt) for prompt in prompts)
         ids_PS = torch.full((len(prompts), width), pad, device=device)
         seen_PS = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
@@ -97,7 +97,7 @@ class UncachedDecoding(Decoding):
         self, policy: Policy, prompts: Sequence[Sequence[int]], group_size: int, pad: int
     ) -> None:
         self.model = policy.model
-        device = next(policy.parameters()).device
+        device = policy.device
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=device)
         ids_PS = torch.full((len(prompts), int(lengths_P.max())), pad, device=device)
         for row, prompt in enumerate(prompts):
@@ -145,7 +145,7 @@ def find_decoding_error(
     """
     vocabulary = int(policy.config.get_text_config(decoder=True).vocab_size)
     prompts = [tuple(token % vocabulary for token in prompt) for prompt in PROMPTS]
-    device = next(policy.parameters()).device
+    device = policy.device
     token_RT = torch.tensor(TOKENS, device=device).repeat(len(prompts), 1) % vocabulary
     plain_RTV = _plain_log_probs(policy, prompts, token_RT)
     if not bool(plain_RTV.isfinite().all()):

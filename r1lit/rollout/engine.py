@@ -105,6 +105,9 @@ class RolloutEngine(ABC):
     takes_weights: bool = True
     """Whether ``update_weights`` reaches the sampler, which training needs."""
 
+    shares_weights: bool = False
+    """Whether it decodes with the very weights that are trained, in this process."""
+
     model: ModelSpec
     version: int | None = None
 

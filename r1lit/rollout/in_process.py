@@ -1,4 +1,7 @@
-"""The in-process rollout engine: any Hugging Face causal language model, where it is trained."""
+"""The in-process rollout engine: any Hugging Face causal language model, where it is trained.
+
+B rows of a batch   R of them not yet removed   T response tokens   V vocabulary
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ from r1lit.rollout.shared_prompts import (
     find_shared_prompt_error,
     run_layer,
 )
+from r1lit.settings import check_at_least
 
 COMPACT_BELOW = 0.8
 StoppingCriterion = Callable[[Tensor, Tensor, Tensor, int], Tensor]
@@ -77,9 +81,11 @@ class InProcessEngine(RolloutEngine):
             machine then takes some 20 s longer, and all others are faster.
     """
 
+    shares_weights = True
+
     def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
-        if max_rows is not None and max_rows < 1:
-            raise ValueError(f"max_rows: {max_rows} is not at least 1")
+        if max_rows is not None:
+            check_at_least("max_rows", max_rows, 1)
         self.max_rows = max_rows
         self._run_layer = Compiled(run_layer) if compile else run_layer
         self._sample_tokens = Compiled(sample_tokens) if compile else sample_tokens
@@ -108,7 +114,7 @@ class InProcessEngine(RolloutEngine):
         assert policy is not None
         for request in requests:
             policy.check_length(len(request.prompt) + request.sampling.max_tokens)
-        device = next(policy.parameters()).device
+        device = policy.device
         with evaluating(policy), backend(device).decoding(), any_sizes():
             if self._decoding_method is None:
                 with nudged(policy):

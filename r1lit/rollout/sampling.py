@@ -1,4 +1,7 @@
-"""Choosing the next token: temperature, top-k, top-p, and one uniform number a token."""
+"""Sampling the next token: temperature, top-k, top-p, and one uniform number a token.
+
+B rows   V vocabulary   N blocks of the vocabulary, of K tokens each
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from r1lit.settings import check_at_least
 
 BLOCK = 256  # tokens of the vocabulary whose probabilities are added up together
 
@@ -41,12 +46,23 @@ class Sampling:
             raise ValueError(f"top_p: {self.top_p} is not above 0 and at most 1")
         if self.top_k < 0:
             raise ValueError(f"top_k: {self.top_k} is negative; 0 keeps every token")
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens: {self.max_tokens} is not at least 1")
+        check_at_least("max_tokens", self.max_tokens, 1)
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         if any(not s for s in stop):
             raise ValueError(f"stop: {self.stop!r} is not a list of non-empty strings")
         object.__setattr__(self, "stop", stop)  # hashable
+
+    def check_fits(self, prompt_tokens: int, context: int | None) -> None:
+        """Check that the longest response fits into the context behind the longest prompt.
+
+        Raises:
+            ValueError: naming ``max_tokens`` and how many fit.
+        """
+        if context is not None and prompt_tokens + self.max_tokens > context:
+            raise ValueError(
+                f"max_tokens: {self.max_tokens} after a prompt of {prompt_tokens} tokens exceeds"
+                f" the policy's context of {context}; at most {context - prompt_tokens} fit"
+            )
 
 
 def sample_tokens(

@@ -18,6 +18,7 @@ from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine,
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.sampling_check import SamplingCheck
 from r1lit.seeding import generator
+from r1lit.settings import check_at_least
 
 
 class ServerEngine(RolloutEngine):
@@ -67,8 +68,7 @@ class ServerEngine(RolloutEngine):
         log_probs: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise ValueError(f"concurrency: {concurrency} is not at least 1")
+        check_at_least("concurrency", concurrency, 1)
         self.client = Client(
             base_url,
             timeout_s=timeout_s,

@@ -1,7 +1,7 @@
 """Decoding over shared prompts: a group's prompt is kept once, and read once a step.
 
-P prompts   R rows   S prompt tokens   T own tokens   V vocabulary
-L layers   K key-value heads   D head size
+P prompts   G slots for rows of a prompt   R rows   S prompt tokens   T own tokens   V vocabulary
+E different prompt lengths   L layers   K key-value heads   D head size
 """
 
 from __future__ import annotations

@@ -62,17 +62,6 @@ def extract_answer(response: str) -> str | None:
     return None if span is None else _visible(text, span)
 
 
-def extract_boxed(response: str) -> str | None:
-    r"""Return what the last complete ``\boxed{…}`` outside thinking holds, or ``None``.
-
-    >>> extract_boxed(r"so \boxed{1} or \boxed{\frac{1}{2}}")
-    '\\frac{1}{2}'
-    """
-    _, text = thinking_and_answer(response)
-    span = _box_span(text)
-    return None if span is None else _visible(text, span)
-
-
 def extract_final(response: str) -> str | None:
     r"""Return the last ``<answer>…</answer>`` or ``\boxed{…}`` outside thinking, or ``None``.
 

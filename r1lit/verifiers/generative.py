@@ -15,6 +15,7 @@ from typing import Any
 
 from r1lit.client import in_parallel
 from r1lit.problems import Problem, Status, Verdict
+from r1lit.settings import check_at_least
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.generative_judge import GenerativeJudge, key_of
@@ -76,8 +77,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     """
 
     def __init__(self, *args: Any, num_threads: int = 8, **options: Any) -> None:
-        if num_threads < 1:
-            raise ValueError(f"num_threads: {num_threads} is not at least 1")
+        check_at_least("num_threads", num_threads, 1)
         super().__init__(*args, **options)
         self.num_threads = num_threads
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from r1lit.client import RequestError, SetupError
 from r1lit.problems import Status
+from r1lit.settings import check_at_least
 from r1lit.verifiers.endpoint import Reply
 from r1lit.verifiers.judgements import CostLog, Judgements
 
@@ -55,8 +56,7 @@ class GenerativeJudge:
         judge_name: str | None = None,
         attempts: int = 3,
     ) -> None:
-        if attempts < 1:
-            raise ValueError(f"attempts: {attempts} is not at least 1")
+        check_at_least("attempts", attempts, 1)
         self.model = model
         self.name = judge_name or str(getattr(model, "name", ""))
         if cache and not self.name:

@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from r1lit.settings import check_at_least
 from r1lit.verifiers.worker_process import START_SECONDS, Call, Reply, Worker
 
 __all__ = ["MAX_FAILED_STARTS", "Reply", "WorkerPool"]
@@ -43,8 +44,7 @@ class WorkerPool:
     ) -> None:
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
-        if num_workers < 1:
-            raise ValueError(f"num_workers: {num_workers} is not at least 1")
+        check_at_least("num_workers", num_workers, 1)
         self.script = script
         self.num_workers = num_workers
         self.timeout_s = timeout_s + grace_s

@@ -11,6 +11,7 @@ import numpy as np
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.seeding import generator
+from r1lit.settings import check_at_least
 from r1lit.worlds.countdown import (
     MAX_NUMBER,
     MAX_RESULT,
@@ -116,8 +117,7 @@ class WorldChain(ProblemSource):
         seed: int = 0,
         chinese: float = 0.0,
     ) -> None:
-        if num_problems < 1:
-            raise ValueError(f"num_problems: {num_problems} is not at least 1")
+        check_at_least("num_problems", num_problems, 1)
         check_split(split)
         check_share("chinese", chinese)
         self.split = split

@@ -12,6 +12,7 @@ import numpy as np
 
 from r1lit.data.base import Document, DocumentSource
 from r1lit.seeding import generator
+from r1lit.settings import check_at_least
 from r1lit.text.templates import render
 from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.chain import draw_from, results
@@ -87,8 +88,7 @@ class WorldCorpus(DocumentSource):
     """
 
     def __init__(self, num_documents: int = 100_000, seed: int = 0) -> None:
-        if num_documents < 1:
-            raise ValueError(f"num_documents: {num_documents} is not at least 1")
+        check_at_least("num_documents", num_documents, 1)
         self.num_documents = num_documents
         self.seed = seed
 

@@ -8,6 +8,7 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.base import Document, DocumentSource, ProblemSource
 from r1lit.seeding import generator
+from r1lit.settings import check_at_least
 from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.countdown import Split, check_split
 from r1lit.worlds.requests import SHARES, Request, draw
@@ -43,8 +44,7 @@ class WorldRequests(ProblemSource):
         chinese: float = 0.3,
         families: Sequence[str] | None = None,
     ) -> None:
-        if num_problems < 1:
-            raise ValueError(f"num_problems: {num_problems} is not at least 1")
+        check_at_least("num_problems", num_problems, 1)
         check_split(split)
         check_share("chinese", chinese)
         known = [family for family, _ in SHARES]
@@ -99,8 +99,7 @@ class WorldConversations(DocumentSource):
     def __init__(
         self, num_documents: int = 400, seed: int = 0, chinese: float = 0.3, split: Split = "train"
     ) -> None:
-        if num_documents < 1:
-            raise ValueError(f"num_documents: {num_documents} is not at least 1")
+        check_at_least("num_documents", num_documents, 1)
         check_split(split)
         check_share("chinese", chinese)
         self.num_documents = num_documents

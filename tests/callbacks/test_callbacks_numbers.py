@@ -151,20 +151,20 @@ def test_onset_is_the_first_windowed_doubling(tmp_path):
     script = [half, half, saying("wait but", "wait"), half, one, saying("wait wait", "wait wait")]
     words = ReflectionWords(growth=2.0, min_rate=0.25, window=2)
     values = logged(tmp_path, words, with_iterations(script))
-    assert words.onset == {"but": 2, "wait": 5}
+    assert words.state_dict()["onset"] == {"but": 2, "wait": 5}
     assert [step for step, key in values if key == "train/reflection/onset/wait"] == [5]
     assert values[3, "train/reflection/onset/but"] == 2
 
     other = ReflectionWords(growth=2.0, min_rate=0.25, window=2)
     other.load_state_dict(words.state_dict())
-    assert other.onset == words.onset and other.state_dict() == words.state_dict()
+    assert other.state_dict() == words.state_dict()
 
 
 def test_an_onset_needs_the_minimal_rate(tmp_path):
     script = with_iterations([saying("x", "x"), saying("wait", "x"), saying("wait", "x")])
     words = ReflectionWords(growth=2.0, min_rate=0.6, window=1)
     logged(tmp_path, words, script)
-    assert words.onset == {}
+    assert words.state_dict()["onset"] == {}
 
 
 @pytest.mark.parametrize("wrong", [{"window": 0}, {"growth": 0.0}, {"min_rate": -1.0}])

@@ -15,9 +15,9 @@ from tiny import ROOT, data, grpo_config, merge, model
 SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
 
 
-def fit_in_a_process(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def fit_in_a_process(config: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config)],
+        [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config), *args],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
         capture_output=True,
         text=True,

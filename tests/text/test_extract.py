@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from r1lit.text.extract import extract_answer, extract_boxed, thinking_and_answer
+from r1lit.text.extract import extract_answer, extract_final, thinking_and_answer
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_thinking_and_answer(response: str, parts: tuple[str, str]):
         ("9", None),
     ],
 )
-def test_extract_boxed(response: str, box: str | None):
-    assert extract_boxed(response) == box
+def test_extract_a_box(response: str, box: str | None):
+    assert extract_final(response) == box
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_extract_boxed(response: str, box: str | None):
 def test_a_megabyte_takes_linear_time(piece: str):
     response = piece * (1_000_000 // len(piece)) + "</think> <answer> 7 </answer>"
     start = time.perf_counter()
-    extract_boxed(response)
+    extract_final(response)
     assert extract_answer(response) == "7"
     assert time.perf_counter() - start < 5.0

@@ -129,7 +129,6 @@ def readers() -> dict[str, Callable[[str], object]]:
         "find_code": code_block.find_code,
         "thinking_and_answer": extract.thinking_and_answer,
         "extract_answer": extract.extract_answer,
-        "extract_boxed": extract.extract_boxed,
         "extract_final": extract.extract_final,
         "scored_part": lambda text: scored_text.scored_part(text, "summary", think_prefilled=True),
         "last_expression": last_expression,

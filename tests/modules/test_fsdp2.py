@@ -1,0 +1,147 @@
+"""Weights sharded over two processes (FSDP2) train as in one, resume exactly and elsewhere."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from test_ddp import fit_in_a_process
+from test_distillation import of
+from test_sft_module import sft
+from tiny import data, grpo_config, merge, model, save_policy
+from tiny_distillation import off_policy, on_policy
+from tiny_reward import reward_config, write_pairs
+
+pytestmark = pytest.mark.slow
+SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
+
+
+def sharded(ranks: int) -> dict[str, Any]:
+    strategy = {
+        "class_path": "lightning.pytorch.strategies.ModelParallelStrategy",
+        "init_args": {"data_parallel_size": ranks, "tensor_parallel_size": 1},
+    }
+    return {"trainer": {"devices": ranks, "strategy": strategy}}
+
+
+def exported(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "policy" / "model.safetensors")
+
+
+def fit(config: Path, *args: str) -> str:
+    done = fit_in_a_process(config, config.parent, *args)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def changed(config: Path, change: dict[str, Any]) -> Path:
+    config.write_text(yaml.safe_dump(merge(yaml.safe_load(config.read_text()), change)))
+    return config
+
+
+def grpo(**init_args: Any) -> Callable[[Path, Path, Path], Path]:
+    """GRPO by updates of the whole batch: ranks share out smaller ones differently."""
+    settings = {"train_batch_size": 16, "micro_batch_tokens": 48, "optimizer": SGD, **init_args}
+    change = merge(model(**settings), data(num_iterations=2))
+    return lambda run, policy, other: grpo_config(run, policy, change)
+
+
+def reference(run: Path, policy: Path, other: Path) -> Path:
+    config = grpo(
+        objective={"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.5}},
+        correction={"class_path": "r1lit.objectives.TruncatedImportanceSampling"},
+        gradient_checkpointing=True,
+    )(run, policy, other)
+    refresh = {
+        "class_path": "r1lit.callbacks.ReferenceRefresh",
+        "init_args": {"every_n_iterations": 1},
+    }
+    read = yaml.safe_load(config.read_text())
+    read["trainer"]["callbacks"].append(refresh)
+    config.write_text(yaml.safe_dump(read))
+    return config
+
+
+def documents(run: Path, policy: Path, other: Path) -> Path:
+    table = run.with_suffix(".jsonl")
+    table.write_text('{"prompt": "Q: 1\\nA:", "response": " one."}\n' * 9)
+    source = {"class_path": "r1lit.data.TableDocuments", "init_args": {"path": str(table)}}
+    config = sft(run, policy, table, optimizer=SGD, micro_batch_tokens=64)
+    return changed(config, data(validation_documents=[source], num_iterations=3))
+
+
+def reward(run: Path, policy: Path, other: Path) -> Path:
+    pairs = write_pairs(run.with_suffix(".jsonl"))
+    change = merge(model(optimizer=SGD, micro_batch_tokens=48), data(num_iterations=4))
+    return reward_config(run, policy, pairs, change)
+
+
+RUNS: dict[str, Callable[[Path, Path, Path], Path]] = {
+    "grpo": grpo(),
+    "dapo": grpo(objective={"class_path": "r1lit.objectives.DAPO"}),
+    "grpo with a reference": reference,
+    "sft": documents,
+    "distillation": lambda run, policy, other: changed(
+        off_policy(run, policy=policy, teacher=of(other), logit_weight=1.0, optimizer=SGD),
+        data(num_iterations=2),
+    ),
+    "distillation on policy": lambda run, policy, other: on_policy(
+        run, policy, data(num_iterations=2), teacher=of(other), micro_batch_tokens=48, optimizer=SGD
+    ),
+    "reward model": reward,
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_two_ranks_make_the_updates_of_one(tmp_path: Path, policy: Path, kind: str):
+    other = save_policy(tmp_path / "other", layers=3, seed=11)
+    for ranks in (1, 2):
+        config = RUNS[kind](tmp_path / str(ranks), policy, other)
+        fit(changed(config, sharded(2)) if ranks == 2 else config)
+    one, two, before = (
+        exported(tmp_path / "1"),
+        exported(tmp_path / "2"),
+        load_file(policy / "model.safetensors"),
+    )
+    assert one.keys() == two.keys()
+    assert max(float((one[n] - before[n]).abs().max()) for n in one if n in before) > 1e-3
+    for name, weight in one.items():
+        torch.testing.assert_close(two[name], weight, rtol=1e-4, atol=1e-5)
+
+
+def test_killed_it_resumes_to_the_bit_and_on_one_rank(tmp_path: Path, policy: Path):
+    change = merge(data(num_iterations=4), sharded(2))
+    whole, killed = (grpo_config(tmp_path / n, policy, change) for n in ("whole", "killed"))
+    fit(whole)
+    kill = [{"class_path": "modules.test_resume.KillAt", "init_args": {"iteration": 2}}]
+    done = fit_in_a_process(killed, tmp_path, "--trainer.callbacks+", json.dumps(kill))
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    assert (tmp_path / "killed" / "checkpoints" / "last.ckpt").is_dir(), "a shard of each rank"
+    alone = grpo_config(tmp_path / "alone", policy, merge(change, sharded(1)))
+    checkpoint = str(tmp_path / "killed" / "checkpoints" / "last.ckpt")
+    fit(alone, "--ckpt_path", checkpoint)
+    fit(killed, "--ckpt_path", "last")
+    expected = exported(tmp_path / "whole")
+    for name, weight in exported(tmp_path / "killed").items():
+        assert torch.equal(weight, expected[name]), name
+    lines = [(tmp_path / n / "responses.jsonl").read_text() for n in ("whole", "killed")]
+    assert lines[0] == lines[1]
+    assert exported(tmp_path / "alone").keys() == expected.keys()
+
+
+def test_another_split_is_refused(tmp_path: Path, policy: Path):
+    strategy = merge(sharded(2), {})
+    strategy["trainer"]["strategy"]["init_args"] = {
+        "data_parallel_size": 1,
+        "tensor_parallel_size": 2,
+    }
+    done = fit_in_a_process(grpo_config(tmp_path / "run", policy, strategy), tmp_path)
+    assert done.returncode != 0
+    assert "data_parallel_size 1 and tensor_parallel_size 2 over 2 processes" in done.stderr
