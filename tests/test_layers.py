@@ -25,7 +25,7 @@ LAYERS = (
     {"jsonl", "devices"},
     {"cpu", "cuda", "composition"},
     {"atomic", "backend", "batches", "client", "seeding", "console", "renamed", "shipped"},
-    {"problems", "explain", "own_code", "settings"},
+    {"problems", "explain", "own_code", "parallel", "settings"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"command", "modules", "callbacks", "data"}

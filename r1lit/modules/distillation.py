@@ -211,8 +211,8 @@ class DistillationModule(SFTModule):
 
     def _on_policy_step(self, batch: PromptBatch) -> dict[str, Rollout]:
         self.check_iteration(batch.iteration)
-        timings = Timings()
         worker = self.worker(self.sampling, self.seed)
+        timings = Timings(sync=self.sync_seconds)
         with self.weights_to_sample():
             rollout, on_policy_B = roll_out_share(
                 worker, batch, timings, self.on_policy, self.stored_response
@@ -240,8 +240,7 @@ class DistillationModule(SFTModule):
             "train/num_tokens": num_tokens,
             "train/on_policy_share": float(on_policy_B.float().mean()),
             **outcome_metrics(rollout, "train"),
-            "time/rollout_s": timings.rollout,
-            "time/grade_s": timings.grade,
+            **timings.metrics(),
             "time/update_s": time.perf_counter() - started,
             **sums.metrics("train", num_tokens),
         }

@@ -280,6 +280,7 @@ class EvaluationModule(LightningModule):
     def teardown(self, stage: str) -> None:
         """Let the verifiers' worker processes and the folder go."""
         self.grader.close()
+        self.engine.close()
         if self._folder is not None:
             self._folder.close()
 

@@ -142,8 +142,8 @@ class GRPOModule(RolloutModule):
     def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Run one iteration."""
         self.check_iteration(batch.iteration)
-        timings = Timings()
         worker = self.worker(self.sampling, self.seed, training=True)
+        timings = Timings(sync=self.sync_seconds)
         collect = partial(worker.collect, batch, timings=timings)
         with self.weights_to_sample():
             if self.dynamic_sampling:
@@ -160,8 +160,7 @@ class GRPOModule(RolloutModule):
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
             "train/num_tokens": float(rollout.mask_BT.sum()),
             "train/num_groups_dropped": float(num_dropped),
-            "time/rollout_s": timings.rollout,
-            "time/grade_s": timings.grade,
+            **timings.metrics(),
             "time/update_s": time.perf_counter() - started,
         }
         self.iteration += 1

@@ -27,11 +27,16 @@ class Timings:
     """Seconds spent on each part of an iteration.
 
     What is graded while responses are generated is part of ``rollout``; ``grade`` is what comes
-    after.
+    after. ``sync`` is the last time that the engine was given weights.
     """
 
+    sync: float = 0.0
     rollout: float = 0.0
     grade: float = 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """Return them by their logged names."""
+        return {f"time/{name}_s": seconds for name, seconds in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

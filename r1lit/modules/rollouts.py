@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -44,6 +46,8 @@ class RolloutModule(PolicyModule):
 
     num_token_rows = 0
     """Responses of the next rollout whose ``TokenValues`` are wanted; set by callbacks."""
+    sync_seconds = 0.0
+    """What it took to hand the engine the weights that it generates from."""
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class RolloutModule(PolicyModule):
     def setup(self, stage: str) -> None:
         """Check engine, context and gold answers before anything is loaded."""
         if stage == "fit":
-            check_trains(self.engine)
+            check_trains(self.engine, self.sampling)
         super().setup(stage)
         data = self.data
         if data is None or not data.problems:
@@ -86,8 +90,15 @@ class RolloutModule(PolicyModule):
     def configure_model(self) -> None:
         """Load the policy, once, and bind the engine to it."""
         super().configure_model()
+        root = Path(self.trainer.default_root_dir)
         self.engine.bind(
-            ModelSpec(name=self.policy_path, tokenizer=self.tokenizer, policy=self.policy)
+            ModelSpec(
+                name=self.policy_path,
+                tokenizer=self.tokenizer,
+                policy=self.policy,
+                # the working directory stands for none
+                folder=None if root.resolve() == Path.cwd() else root,
+            )
         )
 
     def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
@@ -135,7 +146,9 @@ class RolloutModule(PolicyModule):
         """Return what collects rollouts, its engine at the policy's present weights."""
         version = self.trainer.global_step
         if self.engine.takes_weights and self.engine.version != version:
+            started = time.perf_counter()
             self.engine.update_weights(named_weights(self.policy), version)
+            self.sync_seconds = time.perf_counter() - started
         return RolloutWorker(
             engine=self.engine,
             grader=self.grader,
@@ -148,8 +161,9 @@ class RolloutModule(PolicyModule):
         )
 
     def teardown(self, stage: str) -> None:
-        """Let the verifiers' worker processes go."""
+        """Let the verifiers' worker processes go, and what the engine has started."""
         self.grader.close()
+        self.engine.close()
 
 
 def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:

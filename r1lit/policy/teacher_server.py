@@ -16,7 +16,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows
-from r1lit.client import Client, MalformedReply, in_parallel, only_choice
+from r1lit.client import Client, MalformedReply, only_choice
+from r1lit.parallel import in_parallel
 from r1lit.policy.loading import load_config, load_tokenizer
 from r1lit.policy.outputs import Scores, TopScores
 from r1lit.policy.policy import Responses

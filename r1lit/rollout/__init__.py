@@ -12,6 +12,7 @@ from r1lit.rollout.engine import (
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.server import ServerEngine
+from r1lit.rollout.vllm import VLLMEngine
 
 __all__ = [
     "Completion",
@@ -22,6 +23,7 @@ __all__ = [
     "RolloutEngine",
     "Sampling",
     "ServerEngine",
+    "VLLMEngine",
     "check_trains",
     "texts_of",
 ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
@@ -77,11 +78,15 @@ OnFinished = Callable[[Sequence[int], Sequence[Completion]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """The model an engine generates from: its name and tokenizer, and its weights if loaded."""
+    """The model an engine generates from: its name and tokenizer, and its weights if loaded.
+
+    ``folder`` is the run's, where there is one: what an engine writes goes there.
+    """
 
     name: str
     tokenizer: PreTrainedTokenizerBase
     policy: Policy | None = None
+    folder: Path | None = None
 
     def end_ids(self) -> tuple[int, ...]:
         """Return the ids of the tokens that end a response.
@@ -104,6 +109,8 @@ class RolloutEngine(ABC):
     """Whether completions hold token ids and log-probs, which training needs."""
     takes_weights: bool = True
     """Whether ``update_weights`` reaches the sampler, which training needs."""
+    whole_distribution: bool = True
+    """Whether log-probs are of the whole distribution at the temperature, under top-k and top-p."""
 
     shares_weights: bool = False
     """Whether it decodes with the very weights that are trained, in this process."""
@@ -149,6 +156,9 @@ class RolloutEngine(ABC):
         """
         self.version = version
 
+    def close(self) -> None:  # noqa: B027
+        """Let go of what was started for a run; ``bind`` begins again."""
+
     def describe(self) -> dict[str, Any]:
         """Return what a report says about this engine."""
         return {"engine": type(self).__name__}
@@ -171,11 +181,12 @@ def collect(
     return [done[index] for index in range(len(done))]
 
 
-def check_trains(engine: RolloutEngine) -> None:
+def check_trains(engine: RolloutEngine, sampling: Sampling) -> None:
     """Check that a policy can be trained on what the engine generates.
 
     Raises:
-        ValueError: if completions have no tokens, or new weights do not reach the sampler.
+        ValueError: if completions have no tokens, new weights do not reach the sampler, or
+            log-probs would not be those of the policy.
     """
     name, instead = type(engine).__name__, "use r1lit.rollout.InProcessEngine"
     if not engine.returns_tokens:
@@ -187,6 +198,12 @@ def check_trains(engine: RolloutEngine) -> None:
             f"engine: {name} cannot be given the weights that each update makes, which training"
             f" needs; {instead}"
         )
+    for key, cut in (("top_p", sampling.top_p < 1), ("top_k", sampling.top_k > 0)):
+        if cut and not engine.whole_distribution:
+            raise ValueError(
+                f"sampling.{key}: {getattr(sampling, key)} leaves tokens out, and {name} returns"
+                " log-probs among the others alone, not the policy's; leave it out in training"
+            )
 
 
 def texts_of(completions: Sequence[Completion], tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -13,7 +13,7 @@ from r1lit.modules.token_values import token_values
 from r1lit.policy import Policy
 from r1lit.text.pieces import pieces
 
-TIMES = ("seconds", "time/grade_s", "time/rollout_s", "time/update_s")
+TIMES = ("seconds", "time/sync_s", "time/grade_s", "time/rollout_s", "time/update_s")
 FIELDS = {
     "iteration", "split", "uid", "sample", "source", "question", "answer", "response", "value",
     "status", "reason", "canonical", "num_tokens", "finished", "rewards",

@@ -1,0 +1,255 @@
+"""Training on real vLLM servers: what they generate, their weights, and what becomes of faults."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from real_vllm import MINI, RealServer, needs_vllm
+
+from r1lit.policy import LogProbs, Policy, Responses, load_policy, load_tokenizer
+from r1lit.rollout import Completion, ModelSpec, Request, Sampling, VLLMEngine
+from r1lit.rollout import vllm as module
+
+pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealServer]]:
+    folder = tmp_path_factory.mktemp("servers")
+    started = [RealServer(folder / f"{name}.log").start() for name in "ab"]
+    yield started
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return load_policy(str(MINI), dtype="float32", attention="sdpa")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer(str(MINI))
+
+
+def engine_of(servers, policy, tokenizer, **options) -> VLLMEngine:
+    engine = VLLMEngine(urls=[server.url for server in servers], **{"patience_s": 60, **options})
+    engine.bind(ModelSpec(name=str(MINI), tokenizer=tokenizer, policy=policy))
+    return engine
+
+
+def sync(engine: VLLMEngine, policy: Policy, version: int = 0) -> None:
+    engine.update_weights(policy.model.state_dict().items(), version)
+
+
+def move(policy: Policy, size: float = 0.01) -> None:
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight += size * torch.randn(weight.shape, generator=generator)
+
+
+def requests(tokenizer, prompts: int = 3, size: int = 4, tokens: int = 48, seed: int = 0):
+    return [
+        Request(
+            prompt=tuple(tokenizer(f"What is {p} + {7 * p}?")["input_ids"]),
+            samples=tuple(range(p * size, (p + 1) * size)),
+            sampling=Sampling(max_tokens=tokens),
+            seed=seed,
+        )
+        for p in range(prompts)
+    ]
+
+
+def largest_difference(policy, asked: list[Request], completions: list[Completion]) -> float:
+    """Compare log-probs with the training forward's, response by response."""
+    prompts = [request.prompt for request in asked for _ in request.samples]
+    assert len(prompts) == len(completions)
+    largest = 0.0
+    for prompt, completion in zip(prompts, completions, strict=True):
+        token_1T = completion.token_ids[None]
+        responses = Responses(
+            prompts=[prompt], response_BT=token_1T, mask_BT=torch.ones_like(token_1T, dtype=bool)
+        )
+        with torch.no_grad():
+            logp_T = policy(responses, LogProbs()).logp_K
+        largest = max(largest, float((logp_T - completion.logps).abs().max()))
+    return largest
+
+
+def test_log_probs_are_the_policys_and_a_run_can_be_repeated(servers, policy, tokenizer):
+    engine = engine_of(servers[:1], policy, tokenizer)
+    sync(engine, policy)
+    asked, told = requests(tokenizer), []
+    first = engine.generate(asked, lambda indices, _: told.extend(indices))
+    assert sorted(told) == list(range(12))
+    assert largest_difference(policy, asked, first) < 1e-4
+    assert {c.version for c in first} == {0}
+    end = set(engine.model.end_ids())
+    for completion in first:
+        ended = int(completion.token_ids[-1]) in end
+        assert ended == completion.finished or len(completion.token_ids) == 48
+        assert not end & set(completion.token_ids[:-1].tolist())
+    assert len({tuple(c.token_ids.tolist()) for c in first[:4]}) > 1
+    again = engine.generate(asked)
+    for one, other in zip(first, again, strict=True):
+        assert torch.equal(one.token_ids, other.token_ids)
+        assert torch.equal(one.logps, other.logps)
+    # a sample is what it is by its name, whichever others are asked for
+    prompt = asked[1].prompt
+    single = Request(prompt=prompt, samples=(6, 4), sampling=asked[1].sampling, seed=0)
+    for completion, place in zip(engine.generate([single]), (6, 4), strict=True):
+        assert torch.equal(completion.token_ids, first[place].token_ids)
+    other = engine.generate(requests(tokenizer, seed=1))
+    assert any(not torch.equal(a.token_ids, b.token_ids) for a, b in zip(first, other, strict=True))
+
+
+def test_more_prompts_than_a_step_computes(servers, policy, tokenizer):
+    engine = engine_of(servers[:1], policy, tokenizer)
+    sync(engine, policy)
+    text = "Some numbers, of which some are odd: " + ", ".join(map(str, range(60)))
+    prompts = [tuple(tokenizer(f"{p} {text}")["input_ids"]) for p in range(30)]
+    assert sum(map(len, prompts)) > 2 * 2048, "tokens of a step"
+    asked = [
+        Request(prompt=prompt, samples=(2 * p, 2 * p + 1), sampling=Sampling(max_tokens=8), seed=0)
+        for p, prompt in enumerate(prompts)
+    ]
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+def test_new_weights_reach_all_servers_with_their_tied_head(servers, policy, tokenizer):
+    engine = engine_of(servers, policy, tokenizer)
+    asked = requests(tokenizer, prompts=8)
+    sync(engine, policy)
+    old = engine.generate(asked)
+    move(policy)
+    assert largest_difference(policy, asked, old) > 0.1
+    sync(engine, policy, version=4)
+    new = engine.generate(asked)
+    assert {c.version for c in new} == {4}
+    assert largest_difference(policy, asked, new) < 1e-4
+
+
+@pytest.mark.parametrize("lost", ["", "lm_head", "model.layers.2.mlp.up_proj"])
+def test_stale_and_partial_weights_stop_the_run(servers, policy, tokenizer, lost):
+    engine = engine_of(servers[:1], policy, tokenizer)
+    sync(engine, policy)
+    before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    move(policy)
+    weights = policy.model.state_dict()
+    sent = {n: w for n, w in weights.items() if not n.startswith(lost)} if lost else before
+    with pytest.raises(ValueError, match=r"differ from the policy's by .* stale or in part"):
+        engine.update_weights(sent.items(), 1)
+    sync(engine, policy, version=2)
+    asked = requests(tokenizer)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+def test_a_failed_transfer_leaves_the_server_alive(servers, policy, tokenizer, monkeypatch):
+    engine = engine_of(servers[:1], policy, tokenizer)
+    sync(engine, policy)
+    real = module.write_weights
+
+    def torn(folder: Path, weights) -> list[str]:
+        names = real(folder, weights)
+        for file in folder.glob("*.safetensors"):
+            file.write_bytes(file.read_bytes()[:-1000])
+        return names
+
+    monkeypatch.setattr(module, "write_weights", torn)
+    with pytest.raises(ValueError, match="has not taken the weights"):
+        sync(engine, policy, version=1)
+    monkeypatch.undo()
+    sync(engine, policy, version=2)
+    asked = requests(tokenizer)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+def test_a_server_that_is_killed_in_a_rollout(servers, policy, tokenizer):
+    move(policy)  # a restarted server has other weights
+    engine = engine_of(servers, policy, tokenizer, concurrency=2)
+    sync(engine, policy)
+    asked = requests(tokenizer, prompts=24, tokens=200)
+    whole = engine.generate(asked)
+    told: list[int] = []
+
+    def finished(indices, _) -> None:
+        if not told:
+            servers[1].kill()
+            servers[1].start(wait=False)
+        told.extend(indices)
+
+    with pytest.warns(UserWarning, match="is left out until it is back"):
+        drawn = engine.generate(asked, finished)
+    assert sorted(told) == list(range(96))
+    assert largest_difference(policy, asked, drawn) < 1e-4
+    # not a biased subset: the same responses but for rounding
+    same = [torch.equal(a.token_ids, b.token_ids) for a, b in zip(whole, drawn, strict=True)]
+    assert sum(same) > 90
+    while len(engine._fleet.up) < 2:  # the one that is back has the weights, and takes part
+        engine._fleet.refresh()
+        time.sleep(0.2)
+    assert servers[1].answers()
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+def test_a_server_that_hangs_in_a_rollout(servers, policy, tokenizer):
+    engine = engine_of(servers, policy, tokenizer, concurrency=2, hang_s=5)
+    sync(engine, policy)
+    asked, told = requests(tokenizer, prompts=12, tokens=200), []
+
+    def finished(indices, _) -> None:
+        if not told:
+            servers[0].signal(signal.SIGSTOP)
+        told.extend(indices)
+
+    try:
+        with pytest.warns(UserWarning, match="is left out until it is back"):
+            drawn = engine.generate(asked, finished)
+    finally:
+        servers[0].signal(signal.SIGCONT)
+    assert sorted(told) == list(range(48))
+    assert largest_difference(policy, asked, drawn) < 1e-4
+
+
+def test_an_idle_server_that_was_restarted_is_given_the_weights(servers, policy, tokenizer):
+    move(policy)
+    engine = engine_of(servers[:1], policy, tokenizer)
+    sync(engine, policy)
+    servers[0].kill()
+    servers[0].start()
+    asked = requests(tokenizer)
+    with pytest.warns(UserWarning, match="it was restarted"):
+        drawn = engine.generate(asked)
+    assert largest_difference(policy, asked, drawn) < 1e-4
+
+
+def test_no_server_is_left(servers, policy, tokenizer):
+    engine = engine_of(servers[:1], policy, tokenizer, patience_s=3)
+    sync(engine, policy)
+    timer = threading.Timer(0.5, servers[0].kill)
+    timer.start()
+    try:
+        with (
+            pytest.warns(UserWarning, match="is left out"),
+            pytest.raises(ValueError, match="no server has been up for 3 s"),
+        ):
+            engine.generate(requests(tokenizer, prompts=200, tokens=300))
+    finally:
+        timer.join()
+        servers[0].start()
+
+
+def test_a_paused_server_of_a_killed_trainer_is_taken_over(servers, policy, tokenizer):
+    server = engine_of(servers[:1], policy, tokenizer)._servers[0]
+    server._post("pause?mode=keep")
+    server._post("start_weight_update")
+    engine = engine_of(servers[:1], policy, tokenizer)
+    asked = requests(tokenizer)  # without a sync: the first request makes one
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4

@@ -1,0 +1,157 @@
+"""GRPO on rollouts from vLLM through the command line, and servers that cannot serve it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_vllm import MINI, SMALL, VLLM, RealServer, needs_vllm
+from tiny import ROOT, grpo_config, save_policy
+
+from r1lit.cli import main
+
+pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
+
+
+def config(run: Path, policy: Path = MINI, **engine: Any) -> Path:
+    change = {
+        "model": {
+            "init_args": {
+                "engine": {"class_path": "r1lit.rollout.VLLMEngine", "init_args": engine},
+                "sampling": {"max_tokens": 32},
+                "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 1e-3}},
+            }
+        },
+        "data": {"init_args": {"num_iterations": 3, "validation": None}},
+        "trainer": {"limit_val_batches": 0},
+    }
+    return grpo_config(run, policy, change)
+
+
+def served(**flags: Any) -> dict[str, Any]:
+    flags = {"enforce-eager": True, "max-model-len": 512} | flags
+    return {"serve": True, "python": VLLM, "flags": flags}
+
+
+def processes(text: str) -> list[int]:
+    """The other processes whose command line or environment holds ``text``."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            both = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in both and int(folder.name) != os.getpid():
+            found.append(int(folder.name))
+    return found
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_shipped_yaml_trains_and_its_server_ends_with_the_run(tmp_path, monkeypatch):
+    for name, value in SMALL.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("R1LIT_TEST_RUN", str(tmp_path))  # marks the processes
+    run = tmp_path / "run"
+    recipe = config(run)
+    flags = json.dumps(served()["flags"])
+    engine = f"--model.engine.flags={flags}"
+    hardware = ROOT / "configs" / "hardware" / "vllm.yaml"
+    main(["fit", "-c", str(recipe), "-c", str(hardware), engine])
+    logged = [line for line in metrics(run) if "train/mismatch/max_abs" in line]
+    assert len(logged) == 3
+    for line in logged:
+        assert line["train/mismatch/max_abs"] < 1e-3, "the new weights are those that sample"
+        assert 0 < line["time/sync_s"] < 60
+    assert "Application startup complete" in (run / "vllm.log").read_text()
+    assert len(list((run / "weights").iterdir())) <= 2, "the newest weights and a lock"
+    assert wait_until(lambda: not processes(str(tmp_path)), 20)
+
+
+def wait_until(condition: Any, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.3)
+    return False
+
+
+def test_a_served_vllm_dies_with_a_trainer_that_is_killed(tmp_path):
+    run = tmp_path / "run"
+    path = config(run, **served())
+    environment = os.environ | SMALL | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    environment["R1LIT_TEST_RUN"] = str(tmp_path)
+    command = [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(path)]
+    trainer = subprocess.Popen(command, env=environment, cwd=tmp_path, start_new_session=True)
+    log = run / "vllm.log"
+    assert wait_until(lambda: log.exists() and "EngineCore" in log.read_text(), 200)
+    assert len(processes(str(tmp_path))) > 2
+    os.kill(trainer.pid, signal.SIGKILL)
+    trainer.wait()
+    gone = wait_until(lambda: not processes(str(tmp_path)), 30)
+    left = processes(str(tmp_path))
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert gone, left
+
+
+def test_two_ranks_draw_from_one_server(tmp_path):
+    run = tmp_path / "run"
+    path = config(run, **served())
+    environment = os.environ | SMALL | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    command = [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(path)]
+    command += ["--trainer.devices=2", "--trainer.strategy=ddp"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    logged = [line for line in metrics(run) if "train/mismatch/max_abs" in line]
+    assert len(logged) == 3
+    assert all(line["train/mismatch/max_abs"] < 1e-3 for line in logged)
+
+
+def test_a_vllm_that_cannot_start_is_told_of(tmp_path):
+    path = config(tmp_path / "run", **served(dtype="float7"))
+    with pytest.raises(ValueError, match=r"serve: vLLM has ended: .*float7") as error:
+        main(["fit", "-c", str(path)])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "dev", "told"),
+    [
+        ({}, False, "VLLM_SERVER_DEV_MODE=1"),
+        ({"--logprobs-mode": "raw_logprobs"}, True, "--logprobs-mode processed_logprobs"),
+        ({"--worker-extension-cls": None, "--weight-transfer-config": None}, True, "extension-cls"),
+    ],
+    ids=["dev mode", "log-probs", "extension"],
+)
+def test_a_server_without_an_option(tmp_path, change, dev, told):
+    server = RealServer(tmp_path / "vllm.log", change, dev).start()
+    try:
+        path = config(tmp_path / "run", urls=[server.url])
+        with pytest.raises(ValueError, match=told) as error:
+            main(["fit", "-c", str(path)])
+    finally:
+        server.kill()
+    assert "\n" not in str(error.value) and server.url in str(error.value)
+
+
+def test_a_server_of_another_model_or_context(tmp_path):
+    server = RealServer(tmp_path / "vllm.log", {"--max-model-len": 64}).start()
+    try:
+        other = save_policy(tmp_path / "other", width=64)
+        with pytest.raises(ValueError, match=r"another model than .* hidden_size is 192, not"):
+            main(["fit", "-c", str(config(tmp_path / "run", other, urls=[server.url]))])
+        with pytest.raises(ValueError, match="exceeds the servers' --max-model-len of 64"):
+            main(["fit", "-c", str(config(tmp_path / "run2", urls=[server.url]))])
+    finally:
+        server.kill()
