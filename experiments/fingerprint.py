@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from r1lit.atomic import replace_file
+from r1lit.atomic import replace_file, replace_json
 
 WHOLE = 1 << 28  # bytes up to which a file is read whole
 ENDS = 1 << 20  # bytes read at either end of a longer one
@@ -57,7 +57,7 @@ def begin(folder: Path, name: str, config: Any) -> Path:
         elif folder.is_dir() and any(folder.iterdir()):
             raise ValueError(f"output: {folder} holds something else; move it, or name another")
         inputs = {text: fingerprint(Path(text)) for text in sorted(set(_inputs(config, folder)))}
-        replace_file(folder / INPUTS, (json.dumps(inputs, indent=1) + "\n").encode())
+        replace_json(folder / INPUTS, inputs)
         replace_file(path, yaml.safe_dump(config).encode())
     return path
 

@@ -89,11 +89,11 @@ PANELS: tuple[tuple[str, str, Callable[[Record], float | None]], ...] = (
 """What the figure shows along training: title, label, value."""
 
 
-def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:
-    """Return the results by variant, in the order of their first appearance."""
+def group_by(key: str, results: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the results by variant, arm or the like, in the order of their first appearance."""
     groups: dict[str, list[Record]] = {}
     for result in results:
-        groups.setdefault(result["variant"], []).append(result)
+        groups.setdefault(result[key], []).append(result)
     return groups
 
 
@@ -108,20 +108,21 @@ def as_table(results: Sequence[Record]) -> str:
     names = ["variant", "n seeds", *(name for name, _, _ in columns), f"best {score}"]
     names += ["training seconds"]
     lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
-    for variant, group in by_variant(results).items():
+    for variant, group in group_by("variant", results).items():
         cells = [variant, str(len(group))]
         for _, value, form in columns:
-            before = _cell([value(r["evaluations"][0]) for r in group], form, error=False)
-            after = _cell([value(r["final"]) for r in group], form)
+            before = mean_cell([value(r["evaluations"][0]) for r in group], form, error=False)
+            after = mean_cell([value(r["final"]) for r in group], form)
             cells.append(f"{before} → {after}")
         best = [score_of(best_of(r["evaluations"])) for r in group]
-        cells.append(_cell([None if b is None else b[1] for b in best], ".3f"))
-        cells.append(_cell([r["seconds"] for r in group], ".0f"))
+        cells.append(mean_cell([None if b is None else b[1] for b in best], ".3f"))
+        cells.append(mean_cell([r["seconds"] for r in group], ".0f"))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:
+def mean_cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:
+    """Return mean ± standard error as a table shows it; values that are None do not count."""
     present = [value for value in values if value is not None]
     if not present:
         return "–"
@@ -141,7 +142,7 @@ def draw(results: Sequence[Record]) -> Figure:
     FigureCanvasAgg(figure)
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (title, label, value) in zip(all_axes, panels, strict=True):
-        for index, (variant, group) in enumerate(by_variant(results).items()):
+        for index, (variant, group) in enumerate(group_by("variant", results).items()):
             color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
             _band(axes, group, value, variant, color, marker)
         axes.set(xlabel="iteration", ylabel=label)
@@ -221,7 +222,7 @@ def failed_table(points: Sequence[Point]) -> str:
     """Return the points that failed, with their error and their log, as Markdown; or nothing."""
     found = [(point, point.error()) for point in points if point.result() is None]
     lines = [
-        f"| {point.variant} | {point.seed} | {as_cell(error)} | `{point.folder / 'log.txt'}` |"
+        f"| {point.variant} | {point.seed} | {asmean_cell(error)} | `{point.folder / 'log.txt'}` |"
         for point, error in found
         if error is not None
     ]
@@ -231,7 +232,7 @@ def failed_table(points: Sequence[Point]) -> str:
     return "\n".join([*head, *lines])
 
 
-def as_cell(text: str, limit: int = 300) -> str:
+def asmean_cell(text: str, limit: int = 300) -> str:
     """Return a text as a cell of a table, cut to ``limit`` characters."""
     text = text if len(text) <= limit else text[: limit - 1] + "…"
     return f"`{text.replace('`', chr(39)).replace('|', '/')}`"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -34,6 +36,15 @@ def replace_file(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
         os.replace(temporary, path)
+
+
+def replace_json(path: Path, content: Any) -> None:
+    """Write a JSON file as ``replace_file`` does.
+
+    Raises:
+        OSError: naming ``path``.
+    """
+    replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def replace_path(new: Path, path: Path) -> None:

@@ -18,20 +18,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.distill_vs_rl.run import read_experiment
-from experiments.report import COLORS, write_into
+from experiments.report import COLORS, group_by, mean_cell, write_into
 from r1lit.metrics import mean_and_error
 
 PAPER = {"distilled": 72.6, "RL": 47.0}
 """AIME 2024 pass@1 of Qwen2.5-32B after RL, and distilled: 2501.12948v1, Table 6."""
 Results = Sequence[dict[str, Any]]
-
-
-def by_arm(results: Results) -> dict[str, list[dict[str, Any]]]:
-    """Return the results by arm, in the order of their first appearance."""
-    arms: dict[str, list[dict[str, Any]]] = {}
-    for result in results:
-        arms.setdefault(result["arm"], []).append(result)
-    return arms
 
 
 def as_table(results: Results) -> str:
@@ -40,27 +32,20 @@ def as_table(results: Results) -> str:
     names = ["arm", "n seeds", "pass@1", f"cons@{most}", "tokens per response"]
     names += ["training FLOPs", "updates", "tokens learnt from"]
     lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
-    for arm, group in by_arm(results).items():
+    for arm, group in group_by("arm", results).items():
         reports = [result["report"] for result in group]
         spent = [result["compute"] for result in group if result["compute"]]
         cells = [
             arm,
             str(len(group)),
-            _cell([r["pass_at_1"]["value"] for r in reports], ".3f"),
-            _cell([r["cons_at_k"][most]["value"] for r in reports], ".3f"),
-            _cell([r["response_length"]["mean"] for r in reports], ".0f"),
-            *(_cell([s[key] for s in spent], form) for key, form in (
+            mean_cell([r["pass_at_1"]["value"] for r in reports], ".3f"),
+            mean_cell([r["cons_at_k"][most]["value"] for r in reports], ".3f"),
+            mean_cell([r["response_length"]["mean"] for r in reports], ".0f"),
+            *(mean_cell([s[key] for s in spent], form) for key, form in (
                 ("flops", ".2e"), ("updates", ".0f"), ("num_tokens", ".0f"))),
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _cell(values: Sequence[float], form: str) -> str:
-    if not values:
-        return "–"
-    mean, error = mean_and_error(values)
-    return f"{mean:{form}}" if error is None else f"{mean:{form}} ± {error:{form}}"
 
 
 def draw(results: Results) -> Figure:
@@ -68,14 +53,14 @@ def draw(results: Results) -> Figure:
     figure = Figure(figsize=(9, 4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     ours, paper = figure.subplots(1, 2, width_ratios=(2, 1))
-    for place, group in enumerate(by_arm(results).values()):
+    for place, group in enumerate(group_by("arm", results).values()):
         values = [result["report"]["pass_at_1"]["value"] for result in group]
         mean, error = mean_and_error(values)
         _bar(ours, place, mean, error)
         ours.scatter([place] * len(values), values, color="black", s=14, zorder=3)
     ours.set_title("Small world: same base, equal compute", loc="left", fontweight="bold")
     ours.set(ylabel="pass@1 on held-out problems", ylim=(0, 1))
-    _label(ours, range(len(by_arm(results))), list(by_arm(results)))
+    _label(ours, range(len(group_by("arm", results))), list(group_by("arm", results)))
     for place, value in enumerate(PAPER.values(), 1):
         _bar(paper, place, value / 100, None)
     _label(paper, range(1, len(PAPER) + 1), list(PAPER))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from experiments.fingerprint import fingerprint
 from experiments.r1.pipeline import Pipeline, Step
-from r1lit.atomic import replace_file
+from r1lit.atomic import replace_json
 
 Entry = dict[str, Any]
 Verdict = Literal["finished", "resume", "new", "anew"]
@@ -62,7 +62,7 @@ class Manifest:
             "seed": self.pipeline.seed,
             "steps": entries,
         }
-        replace_file(self.path, (json.dumps(content, indent=1) + "\n").encode())
+        replace_json(self.path, content)
 
     def decide(self, step: Step, *, forced: bool = False) -> Decision:
         """Say what is to become of a step, from its entry and the files as they are now."""

@@ -24,7 +24,7 @@ from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STUDENTS, Column, read_stages
 from experiments.report import write_into
-from r1lit.atomic import replace_file
+from r1lit.atomic import replace_file, replace_json
 from r1lit.callbacks.figures import save_png
 
 TITLES = {
@@ -83,7 +83,7 @@ def write_run(run: Path) -> dict[str, Any]:
     """Write the summary, table and figure of one run; return the summary."""
     summary = read_stages(run)
     summary["shape"] = check([summary])
-    replace_file(run / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+    replace_json(run / "summary.json", summary)
     replace_file(run / "stages.md", (block(summary, [summary]) + "\n").encode())
     save_png(draw_stages(summary["stages"]), run / "stages.png")
     return summary

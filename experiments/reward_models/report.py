@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.report import COLORS, by_variant, mean_and_error, write_into
+from experiments.report import COLORS, group_by, mean_and_error, write_into
 from r1lit.jsonl import Record
 
 HEADINGS = (
@@ -37,7 +37,7 @@ def as_table(results: Sequence[Record]) -> str:
     examples, the mean of the runs' own (``r1lit.metrics.reward_models``).
     """
     lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * 4 + "---:|" * (len(HEADINGS) - 4)]
-    for name, group in by_variant(results).items():
+    for name, group in group_by("variant", results).items():
         reports = [result["final"]["reward_model"] for result in group]
         measured = [measure(report) for report in reports]
         value, between_seeds = mean_and_error([m[1] for m in measured])
@@ -85,7 +85,7 @@ def draw(results: Sequence[Record]) -> Figure:
 
 
 def _draw_measures(axes: Axes, results: Sequence[Record]) -> None:
-    groups = by_variant(results)
+    groups = group_by("variant", results)
     names = []
     for place, (name, group) in enumerate(groups.items()):
         measured = [measure(result["final"]["reward_model"]) for result in group]
@@ -105,7 +105,7 @@ def _draw_measures(axes: Axes, results: Sequence[Record]) -> None:
 
 def _draw_reliability(axes: Axes, results: Sequence[Record]) -> None:
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    for place, (name, group) in enumerate(by_variant(results).items()):
+    for place, (name, group) in enumerate(group_by("variant", results).items()):
         tables = [result["final"]["reward_model"]["reliability"] for result in group]
         points = [pooled(rows) for rows in zip(*tables, strict=True)]
         seen = [point for point in points if point is not None]

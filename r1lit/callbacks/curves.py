@@ -13,7 +13,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit import jsonl
-from r1lit.atomic import replace_file
+from r1lit.atomic import replace_json
 from r1lit.callbacks import keys
 from r1lit.callbacks.figures import draw_curves, draw_losses, save_png
 from r1lit.callbacks.stage import finished_iterations, folder_of, order_callbacks, rollout_of
@@ -146,7 +146,7 @@ class CurveWriter(Callback):
             record = evaluation_record(iteration, self.seconds, metrics, self.cons_k, stage)
             record |= _reward_report(pl_module)
             name = {"val": "validate.json", "test": "test.json"}[stage]
-            replace_file(self.dirpath / name, (json.dumps(record, indent=1) + "\n").encode())
+            replace_json(self.dirpath / name, record)
 
     @property
     def seconds(self) -> float:
@@ -163,8 +163,7 @@ class CurveWriter(Callback):
         self._seconds = state_dict["seconds"]
 
     def _write_summary(self) -> None:
-        content = json.dumps(self._evaluations, indent=1) + "\n"
-        replace_file(self.dirpath / "summary.json", content.encode())
+        replace_json(self.dirpath / "summary.json", self._evaluations)
 
     def _draw(self) -> None:
         is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)

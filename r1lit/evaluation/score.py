@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import math
 import time
 from collections import Counter
@@ -36,7 +35,7 @@ from typing import IO, Any, Literal, get_args
 from tqdm.auto import tqdm
 
 from r1lit import console
-from r1lit.atomic import replace_file
+from r1lit.atomic import replace_json
 from r1lit.evaluation.markdown import accuracy_rows
 from r1lit.evaluation.scoring import SKIPPED, Item, Scoring, as_record
 from r1lit.evaluation.scoring_input import NEEDS
@@ -277,7 +276,7 @@ def main(args: Sequence[str] | None = None) -> Totals:
     )
     print(f"{given.verifier}: {totals}\n{given.output}, {time.perf_counter() - started:.1f} s")
     if given.report is not None:
-        replace_file(given.report, (json.dumps(totals.report(), indent=1) + "\n").encode())
+        replace_json(given.report, totals.report())
     return totals
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,9 +23,9 @@ from r1lit.modules.process import process_settings
 from r1lit.modules.schedule import CosineOverRun, updates_of_run
 from r1lit.modules.sharding import (
     check_strategy,
-    idle_forward,
+    idle_loss,
     is_sharding,
-    most_over_ranks,
+    missing_passes,
     reducing_gradients,
     shard_models,
 )
@@ -236,7 +237,7 @@ class PolicyModule(LightningModule):
 
         The losses add up: each already carries its share of the minibatch. Gradients are
         synchronised between ranks only with the last of them. Where weights are sharded, ranks with
-        fewer losses than others add ``idle_loss`` to theirs.
+        fewer losses than others add ``idle_loss``.
 
         Args:
             optimizer: one of ``self.optimizers()``. Its parameters alone are cleared, clipped and
@@ -251,8 +252,8 @@ class PolicyModule(LightningModule):
             ValueError: if the loss or the gradient is not finite; this update is not made then.
         """
         optimizer.zero_grad()
-        missing = most_over_ranks(len(losses), self.trainer.strategy) - len(losses)
-        losses = [*losses, *[self.idle_loss] * missing]
+        missing = missing_passes(len(losses), self.trainer.strategy)
+        losses = [*losses, *[partial(idle_loss, self)] * missing]
         alone, own = isinstance(self.trainer.strategy, SingleDeviceStrategy), backend(self.device)
         total = torch.tensor(0.0, dtype=torch.float64)
         for index, loss_of in enumerate(losses):
@@ -274,10 +275,6 @@ class PolicyModule(LightningModule):
             if scheduler.optimizer is optimizer.optimizer:
                 scheduler.step()  # type: ignore[call-arg]
         return loss_value, norm_value
-
-    def idle_loss(self) -> Tensor:
-        """Return 0 after the forward passes of a loss, over next to nothing."""
-        return 0.0 * idle_forward(self.policy).sum()
 
     @property
     def policy_optimizer(self) -> LightningOptimizer:

@@ -21,7 +21,7 @@ from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
-from r1lit.modules.sharding import idle_forward, most_over_ranks
+from r1lit.modules.sharding import idle_forwards
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.policy import LogProbs, is_packed
@@ -240,13 +240,11 @@ class GRPOModule(RolloutModule):
         rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
         packed = is_packed(self.policy)
         chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
-        for _ in range(most_over_ranks(len(chunks), self.trainer.strategy) - len(chunks)):
-            idle_forward(self.policy)
-        for chunk in chunks:
-            rows_b = rows_B[chunk]
+        idle_forwards(self.policy, len(chunks), self.trainer.strategy)
+        for rows_b in (rows_B[chunk] for chunk in chunks):
             responses = responses_of(rollout, rows_b)
-            log_probs = LogProbs(temperature=self.sampling.temperature)
-            logp_bT = responses.to_rows(self.policy(responses, log_probs).logp_K)
+            output = self.policy(responses, LogProbs(temperature=self.sampling.temperature))
+            logp_bT = responses.to_rows(output.logp_K)
             width = logp_bT.shape[1]
             logp_BT[rows_b, :width] = logp_bT
             update_metrics.add_mismatch(
@@ -255,14 +253,6 @@ class GRPOModule(RolloutModule):
                 rollout.loss_mask_BT[rows_b, :width],
             )
         return logp_BT
-
-    def idle_loss(self) -> Tensor:
-        """Return 0 after the forward passes of policy and reference, over next to nothing."""
-        loss = super().idle_loss()
-        if self.objective.beta > 0:
-            with torch.no_grad():
-                idle_forward(self.reference)
-        return loss
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)

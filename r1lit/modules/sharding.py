@@ -113,8 +113,23 @@ def reducing_gradients(module: LightningModule, last: bool) -> AbstractContextMa
     return nullcontext()
 
 
-def most_over_ranks(count: int, strategy: Strategy) -> int:
-    """Return the largest count of any rank where the ranks' forward passes go together."""
+def missing_passes(num_passes: int, strategy: Strategy) -> int:
+    """Return how many forward passes this rank makes less than another, where all go together."""
     if not is_sharding(strategy):
-        return count
-    return int(strategy.reduce(torch.tensor(count, device=strategy.root_device), reduce_op="max"))
+        return 0
+    count = torch.tensor(num_passes, device=strategy.root_device)
+    return int(strategy.reduce(count, reduce_op="max")) - num_passes
+
+
+def idle_forwards(model: Any, num_passes: int, strategy: Strategy) -> None:
+    """Make the forward passes that this rank misses."""
+    for _ in range(missing_passes(num_passes, strategy)):
+        idle_forward(model)
+
+
+def idle_loss(module: Any) -> Tensor:
+    """Return 0 after the forward passes of a loss, in its order, over next to nothing."""
+    if hasattr(module, "reference"):
+        with torch.no_grad():
+            idle_forward(module.reference)
+    return 0.0 * idle_forward(module.policy).sum()

@@ -7,7 +7,7 @@ K predicted tokens   N packed tokens   D hidden size   V vocabulary
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,23 +241,25 @@ class Policy(nn.Module):
         return logits_BKV.gather(1, index)
 
 
-def _only_checkpoint(layer: nn.Module) -> None:
+def _only_checkpoint(layer: Any) -> None:
     """Let a layer be in training mode, which makes it checkpoint, but not while it computes."""
     layer.training = True
-    if getattr(layer, "only_checkpoints", False):
+    checkpoint = layer._gradient_checkpointing_func
+    if getattr(checkpoint, "only_checkpoints", False):
         return
-    modes: list[bool] = []
 
-    def before(layer: nn.Module, args: object) -> None:
-        modes.append(layer.training)
-        layer.training = False
+    def checkpoint_in_evaluation(compute: Callable[..., Any], *args: Any) -> Any:
+        def in_evaluation(*args: Any) -> Any:
+            training, layer.training = layer.training, False
+            try:
+                return compute(*args)
+            finally:
+                layer.training = training
 
-    def after(layer: nn.Module, args: object, output: object) -> None:
-        layer.training = modes.pop()
+        return checkpoint(in_evaluation, *args)
 
-    layer.register_forward_pre_hook(before)
-    layer.register_forward_hook(after, always_call=True)
-    layer.only_checkpoints = True  # type: ignore[assignment]
+    checkpoint_in_evaluation.only_checkpoints = True  # type: ignore[attr-defined]
+    layer._gradient_checkpointing_func = checkpoint_in_evaluation
 
 
 def layers_of(decoder: nn.Module) -> nn.ModuleList:

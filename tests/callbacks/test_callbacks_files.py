@@ -261,7 +261,7 @@ class Saved:
     def __init__(self, name: str, module: TinyModule) -> None:
         self.name, self.module, self.fails_at = name, module, -1
 
-    def save_pretrained(self, path: Path) -> None:
+    def save_pretrained(self, path: Path, weights: object = None) -> None:
         (Path(path) / self.name).write_text(str(int(self.module.iteration)))
         if int(self.module.iteration) == self.fails_at:
             raise OSError("disk full")

@@ -192,7 +192,7 @@ def test_a_reward_model_of_an_adapter_and_its_head(tmp_path: Path, policy: Path)
 
 def test_a_student_learns_by_an_adapter_from_a_teacher(tmp_path: Path, policy: Path) -> None:
     teacher = {"class_path": "r1lit.policy.ModelTeacher",
-               "init_args": {"policy": str(save_policy(tmp_path / "teacher", seed=9))}}  # fmt: skip
+               "init_args": {"path": str(save_policy(tmp_path / "teacher", seed=9))}}  # fmt: skip
     how = {"adapter": LORA, "teacher": teacher, "logit_weight": 1.0, "sft_weight": 0.0}
     config = off_policy(tmp_path / "run", policy, **how)
     main(["fit", "-c", str(config), "--data.num_iterations", "8"])
@@ -203,9 +203,10 @@ def test_a_student_learns_by_an_adapter_from_a_teacher(tmp_path: Path, policy: P
 
 def test_a_peft_folder_is_evaluated(fit, tmp_path: Path) -> None:
     fit("run", model(adapter=LORA), data(num_iterations=2, validation=None))
+    for name in ("evaluation", "of_whole"):
+        (tmp_path / name).mkdir()
     config = evaluation_config(tmp_path / "evaluation", tmp_path / "run" / "policy")
     main(["test", "-c", str(config)])
-    (tmp_path / "whole").mkdir()
     merge_to_a_model([str(tmp_path / "run" / "policy"), str(tmp_path / "whole")])
     config = evaluation_config(tmp_path / "of_whole", tmp_path / "whole")
     main(["test", "-c", str(config)])

@@ -106,3 +106,21 @@ def test_grpo_trains_what_it_has_drawn(fit, tmp_path: Path, dropout):
     mismatch = [x for x in found if x is not None]
     assert len(mismatch) > 1
     assert all((x > 0.02) if dropout else (x < 1e-4) for x in mismatch), mismatch
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_checkpointed_layers_keep_little_for_the_backward_pass(policy, dropout):
+    responses = Responses(
+        prompts=[(5, 6, 7)] * 8,
+        response_BT=torch.randint(3, 900, (8, 64)),
+        mask_BT=torch.ones(8, 64, dtype=torch.bool),
+    )
+
+    def kept(checkpointing: bool) -> int:
+        loaded = load_policy(str(policy), dropout=dropout, gradient_checkpointing=checkpointing)
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, id):
+            loaded(responses)
+        return sum(sizes)
+
+    assert kept(True) < 0.4 * kept(False)
