@@ -31,6 +31,7 @@ def test_a_slow_cpu_computes_in_float32_and_its_config_says_so(fit, slow, tmp_pa
     assert saved["trainer"]["precision"] == "32-true"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="auto means an accelerator here")
 def test_auto_is_the_cpu_where_nothing_else_is(fit, slow):
     with pytest.warns(UserWarning, match="32-true instead of bf16-mixed"):
@@ -38,12 +39,14 @@ def test_auto_is_the_cpu_where_nothing_else_is(fit, slow):
     assert cli.trainer.precision == "32-true"
 
 
+@pytest.mark.slow
 def test_who_insists_gets_bf16(fit, slow):
     with pytest.warns(UserWarning, match="bf16-mixed is slow"):
         cli = fit("run", BF16, args=("--slow_bf16", "true"))
     assert cli.trainer.precision == "bf16-mixed"
 
 
+@pytest.mark.slow
 def test_a_fast_cpu_keeps_bf16(fit, monkeypatch):
     make(monkeypatch, fast=True)
     assert fit("run", BF16).trainer.precision == "bf16-mixed"

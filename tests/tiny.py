@@ -115,10 +115,8 @@ def save_policy_that_ends(directory: Path) -> Path:
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``change`` merged in, mapping by mapping; another class begins anew."""
+    """Return ``base`` with ``change`` merged in, mapping by mapping."""
     merged = dict(base)
-    if "class_path" in base and base["class_path"] != change.get("class_path", base["class_path"]):
-        merged.pop("init_args", None)
     for key, value in change.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = merge(merged[key], value) if both else value

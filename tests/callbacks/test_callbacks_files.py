@@ -291,6 +291,7 @@ def test_a_failed_export_leaves_the_last_good_one(tmp_path):
     assert [p.name for p in target.parent.iterdir()] == ["policy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "split"), [("validate", "val"), ("test", "test")])
 def test_an_evaluation_of_a_run_folder_has_a_summary_and_replaces_its_responses(
     fit, tmp_path, command, split

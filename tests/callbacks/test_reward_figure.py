@@ -23,6 +23,7 @@ def with_figure(run: Path) -> list[str]:
     return ["--trainer.callbacks+", json.dumps([callback])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [True, False])
 def test_a_run_draws_it_beside_its_summary(tmp_path: Path, policy: Path, pairs: bool) -> None:
     table = (write_pairs if pairs else write_labels)(tmp_path / "table.jsonl")

@@ -105,6 +105,7 @@ def test_another_learning_rate_is_used_from_there_on(resume) -> None:
     assert rates(run) == [0.01, 0.01, 0.02, 0.02]
 
 
+@pytest.mark.slow
 def test_another_schedule_is_where_it_would_be(resume, tmp_path: Path, policy: Path) -> None:
     """After 2 iterations of 2 updates the new schedule is at its fifth update."""
     with pytest.warns(UserWarning, match="lr_scheduler"):
@@ -147,6 +148,7 @@ def test_a_refused_resume_leaves_the_configuration_that_ran(resume, tmp_path: Pa
     assert not list((tmp_path / "run").glob("config-*"))
 
 
+@pytest.mark.slow
 def test_more_iterations_make_the_run_that_had_them_from_the_start(
     resume, tmp_path: Path, policy: Path
 ) -> None:

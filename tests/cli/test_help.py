@@ -55,7 +55,7 @@ def test_every_key_of_a_class_is_described(of):
          ("--data.rollout.group_size", "responses to each", "--data.prompts.max_tokens",
           "rows of an update, over all ranks", "responses to each problem")),
         (("--model.help", "r1lit.modules.SFTModule"),
-         ("--model.validation_sampling", "how responses to held-out problems are drawn",
+         ("--model.validation_sampling", "how responses to held-out problems are sampled",
           "--model.optimizer", "tokens per backward pass")),
         (("--help",), ("--run RUN", "The run folder")),
         (("--model.help", "GRPOModule"), ("--model.objective", "tokens per backward pass")),

@@ -193,6 +193,7 @@ def test_two_processes_share_the_points(sweep_file):
     assert len(sweep.results()) == 2
 
 
+@pytest.mark.slow
 def test_a_subprocess_calls_main_and_keeps_its_output(sweep_file, tmp_path):
     log = tmp_path / "log.txt"
     assert in_subprocess(["fit", "--no_such_option", "1"], log) != 0

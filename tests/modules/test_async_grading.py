@@ -194,6 +194,7 @@ class BackgroundJudge(Grader):
         super().__init__(dict.fromkeys(Grader().verifiers, verifier))
 
 
+@pytest.mark.slow
 def test_a_run_does_not_depend_on_when_its_responses_are_judged(fit, tmp_path: Path):
     grader = {"class_path": "test_async_grading.BackgroundJudge"}
     change = [model(grader=grader, sampling={"max_tokens": 24}), data(num_iterations=2)]

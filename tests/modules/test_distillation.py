@@ -100,6 +100,7 @@ def test_a_teacher_that_is_the_student_teaches_nothing(tmp_path: Path, policy: P
     assert line["train/grad_norm"] < 1e-4
 
 
+@pytest.mark.slow
 def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, teacher: Path) -> None:
     options: dict[str, Any] = {"policy": policy, "teacher": of(teacher), "logit_weight": 1.0}
     run(tmp_path / "one", micro_batch_tokens=256, **options)

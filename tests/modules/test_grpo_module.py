@@ -84,6 +84,7 @@ def test_sampled_log_probs_are_those_of_the_training_forward(fit, tmp_path: Path
         assert 0 < line["train/approx_kl_old"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])  # packed tokens, padded rows
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 def test_micro_batches_do_not_change_the_update(fit, tmp_path, monkeypatch, attention, beta):

@@ -88,6 +88,7 @@ def test_a_refreshed_reference_is_a_copy_of_the_adapter(fit, tmp_path: Path) -> 
     assert not any(torch.equal(c, w) for c, w in zip(copies, weights, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_at", [1, 3])
 def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: int) -> None:
     """Killed before and after the reference is refreshed for the first time."""
@@ -116,6 +117,7 @@ def test_other_base_weights_are_refused_on_resume(fit, tmp_path: Path, policy: P
         fit("run", own, data(num_iterations=4, validation=None), args=("--ckpt_path", "last"))
 
 
+@pytest.mark.slow
 def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path) -> None:
     change = merge(
         model(
@@ -152,6 +154,7 @@ def test_checkpointed_layers_have_the_same_gradients(
     assert_equal(adapter_of(tmp_path / "plain"), adapter_of(tmp_path / "checkpointed"))
 
 
+@pytest.mark.slow
 def test_the_next_stage_goes_on_with_the_adapter_or_merges_it(
     fit, tmp_path: Path, policy: Path
 ) -> None:

@@ -144,6 +144,7 @@ def test_weights_in_bfloat16_learn_with_an_optimizer_that_keeps_what_rounding_ta
     assert lost < 0.1 * exact
 
 
+@pytest.mark.slow
 def test_kept_rounding_errors_are_in_the_checkpoint(
     tmp_path: Path, policy: Path, documents: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_rolling_out_changes_neither_training_nor_the_held_out_loss(
     assert {e["pass_at_1"] for e in summary(run)} == {None}
 
 
+@pytest.mark.slow
 def test_problems_alone(tmp_path: Path, policy: Path, sft: Path) -> None:
     """Without held-out documents there is no loss, and the responses are the same."""
     run = tmp_path / "run"

@@ -90,6 +90,7 @@ def test_a_saved_policy_still_has_its_dropout(tmp_path: Path):
     assert configs[0]["resid_pdrop"] == configs[1]["resid_pdrop"] == 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [None, True])
 def test_grpo_trains_what_it_has_drawn(fit, tmp_path: Path, dropout):
     """GPT-2's own default of 0.1 made 0.5 nats of mismatch."""

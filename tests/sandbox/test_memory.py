@@ -96,6 +96,7 @@ def in_turn(how: str | None, setting: str, unprotected: bool = False) -> tuple[l
     return protected, {name: (end, text) for name, end, text in ends}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", BECOME)
 def test_without_a_proc_of_its_own_memory_is_counted_all_the_same(how):
     """A container hides parts of /proc, and then no user may mount one anew."""
@@ -114,6 +115,7 @@ def test_where_proc_hides_processes_nothing_runs_uncounted():
         assert ends[name][0] == "error" and "memory cannot be limited" in ends[name][1], ends[name]
 
 
+@pytest.mark.slow
 def test_without_namespaces_there_are_no_sockets_to_count():
     setting = "echo 0 > /proc/sys/user/max_user_namespaces"
     protected, ends = in_turn(None, setting, unprotected=True)

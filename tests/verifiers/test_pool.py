@@ -50,6 +50,7 @@ def wait_until(condition, seconds: float = 30.0) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hang", HANGS)
 def test_an_answer_that_hangs_costs_only_itself(one_worker: MathVerifier, hang: str):
     verdicts = decide(one_worker, ["0.5", hang, "1/3", "1/2"])

@@ -44,6 +44,7 @@ def test_attack(verifier, name):
     assert_fails(verifier, PRINTED[name])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("c++" not in LocalSandbox().languages, reason="no C++ compiler here")
 @pytest.mark.parametrize("name", COMPILED)
 def test_attack_in_cpp(verifier, name):
@@ -56,6 +57,7 @@ def test_attack_on_functions_as_a_program(verifier, name):
     assert_fails(verifier, READING[name])
 
 
+@pytest.mark.slow
 def test_a_limit_on_cpu_time_is_a_timeout_however_it_ends_the_program(verifier):
     names = ("an endless loop", "an endless loop that ignores the limit's signal")
     for name in names:
