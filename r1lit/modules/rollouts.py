@@ -129,7 +129,8 @@ class RolloutModule(PolicyModule):
         """Return what the training forward says of as many responses as are wanted, if any are."""
         if not self.num_token_rows:
             return {}
-        values = token_values(self.policy, rollout, self.num_token_rows, sampling.temperature)
+        with whole_weights(self.policy):  # ranks may have unlike numbers of responses
+            values = token_values(self.policy, rollout, self.num_token_rows, sampling.temperature)
         return {"tokens": values}
 
     def _roll_out(self, batch: PromptBatch) -> Rollout:

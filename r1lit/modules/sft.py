@@ -13,6 +13,7 @@ from r1lit.batches import PackedRows
 from r1lit.modules.batch_plan import check_update, print_supervised_plan
 from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.rollouts import RolloutModule
+from r1lit.modules.sharding import idle_forwards
 from r1lit.policy import CrossEntropy
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling
@@ -107,9 +108,10 @@ class SFTModule(RolloutModule):
             return super().validation_step(batch, batch_idx)
         num_tokens = int(batch.loss_mask_RL.sum())
         sums = LossAccumulator()
+        micro_batches = list(self._micro_batches(batch))
+        idle_forwards(self.policy, len(micro_batches), self.trainer.strategy)
         shares = [
-            float(sums.share(partial(self.summed_losses, rows), 1.0))
-            for rows in self._micro_batches(batch)
+            float(sums.share(partial(self.summed_losses, rows), 1.0)) for rows in micro_batches
         ]
         metrics = {"val/loss": sum(shares) / num_tokens, **sums.metrics("val", num_tokens)}
         self.log_dict(metrics, batch_size=num_tokens, sync_dist=True, add_dataloader_idx=False)

@@ -71,7 +71,8 @@ def reference(run: Path, policy: Path, other: Path) -> Path:
 
 def documents(run: Path, policy: Path, other: Path) -> Path:
     table = run.with_suffix(".jsonl")
-    table.write_text('{"prompt": "Q: 1\\nA:", "response": " one."}\n' * 9)
+    # nine of these rows are held out: ranks have unlike numbers of them
+    table.write_text(f'{{"prompt": "Q: 1\\nA:", "response": "{" one" * 14}."}}\n' * 9)
     source = {"class_path": "r1lit.data.TableDocuments", "init_args": {"path": str(table)}}
     config = sft(run, policy, table, optimizer=SGD, micro_batch_tokens=64)
     return changed(config, data(validation_documents=[source], num_iterations=3))
