@@ -35,6 +35,7 @@ def test_a_student_has_the_papers_numbers(capsys, student):
     assert 2 <= config["trainer"]["max_epochs"] <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("student", STUDENTS)
 def test_a_student_runs_with_a_tiny_model(tmp_path, tiny, student):
     table = tmp_path / "documents.jsonl"

@@ -61,7 +61,10 @@ def servers(policy: Path) -> Iterator[dict[str, str]]:
     vllm.close()
 
 
-@pytest.mark.parametrize("name", SECTIONS)
+SLOW = {"A sweep": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW.get(n, ())) for n in SECTIONS])
 def test_the_commands_of_a_task_run(
     name: str, tmp_path: Path, policy: Path, servers: dict[str, str], monkeypatch
 ) -> None:

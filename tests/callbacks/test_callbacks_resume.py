@@ -115,6 +115,7 @@ def test_the_whole_run_is_what_the_comparisons_assume(whole):
     assert files["summary"][-1]["onset"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hook", "finished", "every"),
     [

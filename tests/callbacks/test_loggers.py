@@ -80,6 +80,7 @@ def test_mlflow(fit, tmp_path: Path) -> None:
     assert "train/loss" in run.data.metrics and "val/pass_at_1" in run.data.metrics
 
 
+@pytest.mark.slow
 def test_the_search_of_the_page(tmp_path: Path, policy: Path, monkeypatch) -> None:
     pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)

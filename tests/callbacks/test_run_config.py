@@ -116,6 +116,7 @@ def test_another_schedule_is_where_it_would_be(resume, tmp_path: Path, policy: P
     assert rates(run)[:2] != pytest.approx(rates(tmp_path / "whole")[:2])
 
 
+@pytest.mark.slow
 def test_with_the_flag_it_goes_on_with_other_data(resume, tmp_path: Path) -> None:
     table = tmp_path / "sums.jsonl"
     with pytest.warns(UserWarning, match="going on although the data are others: data was"):
@@ -162,6 +163,7 @@ def test_more_iterations_make_the_run_that_had_them_from_the_start(
     ]
 
 
+@pytest.mark.slow
 def test_what_changes_no_number_may_change(resume) -> None:
     run = resume(model(micro_batch_tokens=64))
     assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]

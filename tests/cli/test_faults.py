@@ -114,6 +114,7 @@ def test_an_empty_and_a_cut_checkpoint(tmp_path, fit, capsys, share):
     assert f"ckpt_path: {last} is damaged" in line and "an older checkpoint" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -71,6 +71,7 @@ def test_nor_is_one_without_a_checkpoint(finished: Path, tmp_path: Path) -> None
         main(["fit", "-c", str(finished)])
 
 
+@pytest.mark.slow
 def test_the_end_says_where_results_lie(capsys, tmp_path: Path, policy: Path) -> None:
     change = merge(data(num_iterations=2), NOVAL)
     finished = grpo_config(tmp_path / "run", policy, change)

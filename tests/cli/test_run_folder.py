@@ -84,6 +84,7 @@ def test_lightnings_name_of_it_is_as_good(config, tmp_path, where):
     assert_whole(run)
 
 
+@pytest.mark.slow
 def test_a_saved_configuration_runs_again_elsewhere(config, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     main(["fit", "-c", config({"run": str(first)})])

@@ -69,7 +69,8 @@ def grader():
     grader.close()
 
 
-@pytest.mark.parametrize("num_begun", [pytest.param(0, marks=pytest.mark.slow), 8])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_begun", [0, 8])
 def test_verdicts_do_not_depend_on_when_they_were_begun(grader: Grader, num_begun: int):
     tokenizer = make_tokenizer()
     completions = [

@@ -158,6 +158,7 @@ def masked_by_row(rho_BT: Tensor, row_B1: Tensor, mean_B1: Tensor) -> Tensor:
     return rho_BT * (mean_B1 >= 0.4) * (mean_B1 <= 2.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "weight"),
     [

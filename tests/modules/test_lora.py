@@ -74,6 +74,7 @@ def test_without_an_effect_the_reference_is_the_first_policy(fit, tmp_path: Path
     assert first["train/kl_reference"] == 0.0 and second["train/kl_reference"] > 0.0
 
 
+@pytest.mark.slow
 def test_a_refreshed_reference_is_a_copy_of_the_adapter(fit, tmp_path: Path) -> None:
     cli = fit(
         "run",
@@ -204,6 +205,7 @@ def test_a_student_learns_by_an_adapter_from_a_teacher(tmp_path: Path, policy: P
     assert len(adapter_of(tmp_path / "run")) == 2 * 7 * 2
 
 
+@pytest.mark.slow
 def test_a_peft_folder_is_evaluated(fit, tmp_path: Path) -> None:
     fit("run", model(adapter=LORA), data(num_iterations=2, validation=None))
     for name in ("evaluation", "of_whole"):
@@ -241,6 +243,7 @@ def test_an_adapter_that_does_not_fit_is_refused_before_weights_are_loaded(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_without_peft_one_line_says_what_to_install(tmp_path: Path, policy: Path) -> None:
     config = grpo_config(tmp_path / "run", policy, model(adapter=LORA))
     code = "import sys; sys.modules['peft'] = None; from r1lit.cli import run; run()"

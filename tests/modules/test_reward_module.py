@@ -125,9 +125,8 @@ def everything(run: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    "kill_at", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(7, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kill_at", [2, 3, 7])
 def test_killed_and_resumed_is_bit_equal(
     tmp_path: Path, policy: Path, pairs: Path, kill_at: int
 ) -> None:

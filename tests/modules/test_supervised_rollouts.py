@@ -103,6 +103,7 @@ def test_sft_answers_what_it_has_learnt(sft: Path) -> None:
     assert (sft / "curves.png").is_file()
 
 
+@pytest.mark.slow
 def test_rolling_out_changes_neither_training_nor_the_held_out_loss(
     sft: Path, tmp_path: Path, policy: Path
 ) -> None:

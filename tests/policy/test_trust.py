@@ -109,6 +109,7 @@ def test_a_model_by_url_is_refused(user: Callable[[str], Any]):
         user("https://x.org/own/model")
 
 
+@pytest.mark.slow
 def test_the_yaml_may_ask_for_it(own: Path, tmp_path: Path):
     config = grpo_config(tmp_path / "run", own)
     with pytest.raises(ValueError, match="trust_remote_code: true"):

@@ -56,6 +56,7 @@ def test_splits_share_no_question_and_leave_none_out(family):
     assert len(asked[0]) > len(asked[1]) >= 2
 
 
+@pytest.mark.slow
 def test_the_corpus_shows_no_request_that_is_trained_on_or_held_out():
     text = "\n".join(d.prompt + d.response for d in WorldCorpus(3000, seed=3).documents())
     assert sum(r.question in text for f in FAMILIES for r in every(f, "corpus")) > 200
