@@ -13,7 +13,6 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 
@@ -39,17 +38,9 @@ def row(index: int) -> PackedRows:
 class Sharded(PolicyModule):
     """Cross-entropy of the rows of this rank, or of both in one process."""
 
-    def setup(self, stage: str) -> None:
-        """Do not refuse sharding, as modules do that roll out in this process."""
-
     def configure_model(self) -> None:
         super().configure_model()
         self.found: dict[str, Any] = {"norms": [], "num_tokens": []}
-        if self.trainer.world_size > 1:
-            mesh = self.device_mesh["data_parallel"]
-            for layer in self.policy.layers:
-                fully_shard(layer, mesh=mesh)
-            fully_shard(self.policy, mesh=mesh)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         ranks = self.trainer.world_size
