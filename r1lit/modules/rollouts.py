@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from r1lit.batches import PromptBatch, Rollout, Status, TokenValues
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
-from r1lit.modules.sharding import whole, whole_weights
+from r1lit.modules.sharding import whole_weights
 from r1lit.modules.token_values import token_values
 from r1lit.policy import Policy, load_policy
 from r1lit.rewards import Reward, as_reward, check_rewards
@@ -148,7 +145,7 @@ class RolloutModule(PolicyModule):
         version = self.trainer.global_step
         if self.engine.takes_weights and self.engine.version != version:
             started = time.perf_counter()
-            self.engine.update_weights(named_weights(self.policy), version)
+            self.engine.update_weights(self.policy.named_weights(), version)
             self.sync_seconds = time.perf_counter() - started
         return RolloutWorker(
             engine=self.engine,
@@ -165,20 +162,6 @@ class RolloutModule(PolicyModule):
         """Let the verifiers' worker processes go, and what the engine has started."""
         self.grader.close()
         self.engine.close()
-
-
-def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Yield the policy's weights and buffers by name, tied ones under each of their names.
-
-    Of a sharded policy one whole weight at a time exists; all ranks read them together. An adapter
-    is merged into them, one layer at a time.
-    """
-    adapter = policy.adapter
-    if adapter is not None:
-        yield from adapter.merged_weights()
-        return
-    for name, weight in policy.model.state_dict().items():
-        yield name, whole(weight)
 
 
 def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:

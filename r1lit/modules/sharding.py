@@ -11,10 +11,10 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from r1lit.policy import Policy, PolicyOutput, Responses, ScalarModel, evaluating
+from r1lit.policy import PolicyOutput, Responses, evaluating
+from r1lit.policy.wrapper import ModelWrapper
 
 
 def is_sharding(strategy: Strategy) -> bool:
@@ -53,7 +53,7 @@ def shard_models(module: LightningModule) -> None:
     assert module.device_mesh is not None
     mesh = module.device_mesh["data_parallel"]
     for model in module.children():
-        if isinstance(model, Policy | ScalarModel):
+        if isinstance(model, ModelWrapper):
             for layer in model.layers:
                 fully_shard(layer, mesh=mesh)
             fully_shard(model, mesh=mesh)
@@ -96,20 +96,15 @@ def whole_weights(model: Any) -> Iterator[None]:
             module.set_reshard_after_forward(module is not model, recurse=False)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Return a tensor that is sharded as a whole one, on every rank."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
 def reducing_gradients(module: LightningModule, last: bool) -> AbstractContextManager[None]:
     """Reduce gradients over ranks in the last backward pass of an update, and add them up until."""
     if is_sharding(module.trainer.strategy):
-        for child in module.modules():
-            if isinstance(child, FSDPModule):
-                child.set_requires_gradient_sync(last, recurse=False)
-    model = module.trainer.strategy.model
-    if isinstance(model, DistributedDataParallel) and not last:
-        return model.no_sync()
+        for model in module.children():
+            if isinstance(model, FSDPModule):
+                model.set_requires_gradient_sync(last)
+    wrapped = module.trainer.strategy.model
+    if isinstance(wrapped, DistributedDataParallel) and not last:
+        return wrapped.no_sync()
     return nullcontext()
 
 

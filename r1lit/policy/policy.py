@@ -10,21 +10,20 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from r1lit.batches import PackedRows
 from r1lit.devices import backend
-from r1lit.policy.adapter import Adapter
 from r1lit.policy.attention import has_packed_attention, no_mask
 from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
 from r1lit.policy.packed import PackedTokens, pack_documents, pack_responses
 from r1lit.policy.rope import beyond_rope_limit, rope_limit
+from r1lit.policy.wrapper import ModelWrapper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ class HiddenStates:
     target_K: Tensor
 
 
-class Policy(nn.Module):
+class Policy(ModelWrapper):
     """Wraps a Hugging Face causal language model; ``model`` is that model.
 
     All that is computed with its weights is computed in ``forward``, so that DDP, FSDP2, LoRA and
@@ -68,11 +67,8 @@ class Policy(nn.Module):
     rotary frequencies would change beyond. ``adapter``: what is trained, where not the whole is.
     """
 
-    adapter: Adapter | None = None
-
     def __init__(self, model: PreTrainedModel, dropout: bool = True) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.dropout = dropout
         self.rope_limit = rope_limit(model.config)
 
@@ -108,41 +104,8 @@ class Policy(nn.Module):
         if self.rope_limit is not None and length > self.rope_limit:
             raise ValueError(beyond_rope_limit(length, self.rope_limit))
 
-    @property
-    def config(self) -> PretrainedConfig:
-        """The model's configuration."""
-        return self.model.config
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.model.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the weights."""
-        return self.model.dtype
-
-    @property
-    def layers(self) -> nn.ModuleList:
-        """The decoder's layers.
-
-        Raises:
-            ValueError: if it has not one list of them.
-        """
-        return layers_of(self.model.get_decoder())
-
-    def save_pretrained(
-        self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
-    ) -> None:
-        """Write a Hugging Face directory, or the adapter alone as a PEFT folder.
-
-        ``state_dict``: the weights, where this process holds but a share of them.
-        """
-        if self.adapter is not None:
-            self.adapter.save_pretrained(directory)
-        else:
-            self.model.save_pretrained(directory, state_dict=state_dict)
+    def _body(self) -> nn.Module:
+        return self.model.get_decoder()
 
     def _predict(self, inputs: Responses | PackedRows | HiddenStates) -> tuple[Predictions, Tensor]:
         """Return what the targets (K) are predicted from, and the targets."""
@@ -260,18 +223,6 @@ def _only_checkpoint(layer: Any) -> None:
 
     checkpoint_in_evaluation.only_checkpoints = True  # type: ignore[attr-defined]
     layer._gradient_checkpointing_func = checkpoint_in_evaluation
-
-
-def layers_of(decoder: nn.Module) -> nn.ModuleList:
-    """Return the layers of a Hugging Face model without its head.
-
-    Raises:
-        ValueError: if it has not one list of them.
-    """
-    lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
-    if len(lists) != 1:
-        raise ValueError(f"{type(decoder).__name__} has {len(lists)} lists of layers, not one")
-    return lists[0]
 
 
 def is_packed(policy: Policy) -> bool:

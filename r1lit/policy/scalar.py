@@ -10,34 +10,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from r1lit.policy.adapter import Adapter, PeftConfig, base_of, merge_adapter
 from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
-from r1lit.policy.policy import Responses, layers_of
+from r1lit.policy.policy import Responses
+from r1lit.policy.wrapper import ModelWrapper
 
 Tokens = Sequence[int]
 HEAD = "score"
 MEAN, STD = "reward_mean", "reward_std"
 
 
-class ScalarModel(nn.Module):
+class ScalarModel(ModelWrapper):
     """Wraps a Hugging Face sequence classifier of one number, ``model``: reward model or critic.
 
-    As of a ``Policy``, all that is computed with its weights is computed in ``forward``, and
-    ``adapter`` is what is trained, where not the whole is.
+    The configuration also holds what its rewards are normalised by.
     """
-
-    adapter: Adapter | None = None
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, inputs: Sequence[Tokens] | Responses) -> Tensor:
         """Return what the head says, float32, as trained.
@@ -71,33 +63,6 @@ class ScalarModel(nn.Module):
         ids_BS = torch.tensor(padded, device=device)
         hidden_BSH = self.model.base_model(input_ids=ids_BS, use_cache=False).last_hidden_state
         return getattr(self.model, HEAD)(hidden_BSH[row, place]).squeeze(-1).float()
-
-    @property
-    def config(self) -> PretrainedConfig:
-        """The model's configuration, which also holds what its rewards are normalised by."""
-        return self.model.config
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.model.device
-
-    @property
-    def layers(self) -> nn.ModuleList:
-        """The model's layers; see ``layers_of``."""
-        return layers_of(self.model.base_model)
-
-    def save_pretrained(
-        self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
-    ) -> None:
-        """Write a Hugging Face directory, or the adapter alone as a PEFT folder.
-
-        ``state_dict``: the weights, where this process holds but a share of them.
-        """
-        if self.adapter is not None:
-            self.adapter.save_pretrained(directory)
-        else:
-            self.model.save_pretrained(directory, state_dict=state_dict)
 
 
 def is_reward_model(config: PretrainedConfig) -> bool:

@@ -33,6 +33,7 @@ from r1lit.rollout.fleet import Fleet
 from r1lit.rollout.vllm_process import VLLMProcess, find_python
 from r1lit.rollout.vllm_server import VLLMServer, Weights, units
 from r1lit.rollout.weights_folder import write_weights
+from r1lit.settings import check_at_least
 
 PROBE_TEXT = "If 3 + 4 = 7 and 7 - 2 = 5, then 2 * 5 + 7 = 17. What is 17 - 9?"
 PROBE_TOKENS = 32
@@ -93,8 +94,7 @@ class VLLMEngine(RolloutEngine):
             )
         if isinstance(urls, str):
             raise ValueError(f"urls: {urls!r} is not a list, as [{urls}]")
-        if concurrency < 1:
-            raise ValueError(f"concurrency: {concurrency} is not at least 1")
+        check_at_least("concurrency", concurrency, 1)
         for key, value in (("hang_s", hang_s), ("patience_s", patience_s)):
             if not value > 0:
                 raise ValueError(f"{key}: {value} is not a positive number of seconds")
@@ -193,8 +193,7 @@ class VLLMEngine(RolloutEngine):
         if self.version is None:
             policy = self.model.policy
             assert policy is not None
-            weights = policy.model.state_dict().items()
-            self.update_weights(policy.adapter.merged_weights() if policy.adapter else weights, 0)
+            self.update_weights(policy.named_weights(), 0)
         assert self._fleet is not None
         known = [server for server in self._servers if server.max_model_len]
         limit = min(server.max_model_len for server in known)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from r1lit.modules.rollouts import named_weights
 from r1lit.policy import LogProbs, Policy, Responses, is_packed, load_policy, load_tokenizer
 from r1lit.policy.merge import main
 from r1lit.policy.support import nudged
@@ -90,7 +89,7 @@ def test_merged_weights_are_those_of_a_whole_model(trained, policy: Path, tmp_pa
     own, theirs = trained
     before = {name: x.clone() for name, x in own.model.state_dict().items()}
     whole = AutoModelForCausalLM.from_pretrained(policy).eval()
-    whole.load_state_dict(dict(named_weights(own)))
+    whole.load_state_dict(dict(own.named_weights()))
     prompt, tokens = (5, 6, 7), (8, 9, 10)
     wanted = hugging_face_logps(theirs, prompt, tokens)
     torch.testing.assert_close(hugging_face_logps(whole, prompt, tokens), wanted, rtol=0, atol=1e-3)
