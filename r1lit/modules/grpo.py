@@ -8,7 +8,7 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.sharding import idle_forwards
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
-from r1lit.policy import LogProbs, is_packed
+from r1lit.policy import LogProbs, Responses, is_packed
 from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
@@ -214,11 +214,16 @@ class GRPOModule(RolloutModule):
             What to log; averaged over the iteration's minibatches.
         """
         num_tokens = self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum())
+        num_right_tokens = 0.0
+        if self.objective.positive_nll > 0:
+            right_bT = rollout.loss_mask_BT[rows_b] & rollout.is_right_B[rows_b, None]
+            num_right_tokens = self.mean_over_ranks(right_bT.sum())
         loss_of = partial(
             self._loss,
             rollout,
             num_rows=float(len(rows_b)),
             num_tokens=max(num_tokens, 1.0),
+            num_right_tokens=max(num_right_tokens, 1.0),
             update_metrics=update_metrics,
             is_first_update=is_first_update,
         )
@@ -233,26 +238,44 @@ class GRPOModule(RolloutModule):
         loss, norm = self.make_update(self.policy_optimizer, losses)
         return {"train/loss": loss, "train/grad_norm": norm}
 
-    @torch.no_grad()
     def _old_log_probs(self, rollout: Rollout, update_metrics: UpdateMetrics) -> Tensor:
         """Return the log-probs of all responses as the trainer computes them before any update."""
-        logp_BT = torch.zeros_like(rollout.logp_sampler_BT)
-        rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
-        packed = is_packed(self.policy)
+        logp_BT = self.log_probs(rollout, self.policy)
+        update_metrics.add_mismatch(logp_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT)
+        return logp_BT
+
+    def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
+        """Return the log-probs ``[B, T]`` of all responses, of the policy or of a reference."""
+        log_probs = LogProbs(temperature=self.sampling.temperature)
+        return self.each_token(
+            rollout, model, lambda x: model(x, log_probs).logp_K, packed=is_packed(self.policy)
+        )
+
+    @torch.no_grad()
+    def each_token(
+        self,
+        rollout: Rollout,
+        model: torch.nn.Module,
+        compute: Callable[[Responses], Tensor],
+        packed: bool,
+    ) -> Tensor:
+        """Return a number a token of all responses ``[B, T]``, 0 in the padding; no gradients.
+
+        Args:
+            rollout: of the iteration.
+            model: whose forward passes ``compute`` makes, one a micro-batch.
+            compute: returns a number for each token (K) of some responses.
+            packed: whether rows are computed packed.
+        """
+        value_BT = torch.zeros_like(rollout.logp_sampler_BT)
+        rows_B = torch.arange(len(rollout.responses), device=value_BT.device)
         chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
-        idle_forwards(self.policy, len(chunks), self.trainer.strategy)
+        idle_forwards(model, len(chunks), self.trainer.strategy)
         for rows_b in (rows_B[chunk] for chunk in chunks):
             responses = responses_of(rollout, rows_b)
-            output = self.policy(responses, LogProbs(temperature=self.sampling.temperature))
-            logp_bT = responses.to_rows(output.logp_K)
-            width = logp_bT.shape[1]
-            logp_BT[rows_b, :width] = logp_bT
-            update_metrics.add_mismatch(
-                logp_bT,
-                rollout.logp_sampler_BT[rows_b, :width],
-                rollout.loss_mask_BT[rows_b, :width],
-            )
-        return logp_BT
+            value_bT = responses.to_rows(compute(responses))
+            value_BT[rows_b, : value_bT.shape[1]] = value_bT
+        return value_BT
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)
@@ -268,6 +291,7 @@ class GRPOModule(RolloutModule):
         *,
         num_rows: float,
         num_tokens: float,
+        num_right_tokens: float,
         update_metrics: UpdateMetrics,
         is_first_update: bool,
     ) -> Tensor:
@@ -290,6 +314,8 @@ class GRPOModule(RolloutModule):
             correction_BT=None if correction_BT is None else correction_BT[rows_b, :width],
             num_rows=num_rows,
             num_tokens=num_tokens,
+            is_right_B=rollout.is_right_B[rows_b] if self.objective.positive_nll > 0 else None,
+            num_right_tokens=num_right_tokens,
         )
         outputs = self.objective.loss(inputs)
         update_metrics.add(dict(outputs.metrics), inputs, responses.to_rows(output.entropy_K))

@@ -14,6 +14,7 @@ from r1lit.objectives import (
     DAPO,
     GRPO,
     GSPO,
+    PPO,
     DrGRPO,
     GRPOSequence,
     LossInputs,
@@ -27,6 +28,7 @@ FACTORIES: dict[str, Callable[..., Objective]] = {
     "DAPO": DAPO,
     "GSPO": lambda **kw: GSPO(**{"epsilon_low": 0.03, "epsilon_high": 0.04, **kw}),
     "CISPO": lambda **kw: CISPO(**{"epsilon_low": 0.2, "epsilon_high": 0.28, **kw}),
+    "PPO": PPO,
 }
 
 

@@ -5,7 +5,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 import r1lit.objectives as objectives
-from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GRPOSequence, Objective
+from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, PPO, DrGRPO, GRPOSequence, Objective
 
 CASES = {
     "GRPO": (
@@ -32,6 +32,7 @@ CASES = {
         {"epsilon_low": None, "epsilon_high": 4.0},
         "LeaveOneOut",
     ),
+    "PPO": ("{positive_nll: 0.1}", PPO, {"epsilon": 0.2, "positive_nll": 0.1}, "GAE"),
 }
 
 
