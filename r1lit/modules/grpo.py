@@ -21,9 +21,10 @@ from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
-from r1lit.modules.sharding import idle_forwards
+from r1lit.modules.token_values import of_each_token
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
+from r1lit.objectives.advantages import whitened
 from r1lit.policy import LogProbs, Responses, is_packed
 from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
@@ -54,6 +55,8 @@ class GRPOModule(RolloutModule):
         mask_truncated: leave responses that were cut at the limit out of the loss, as DAPO's
             overlong filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the
             group's advantages, and they still count as rows where the loss is a mean over rows.
+        whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
+            the tokens that count on all ranks (REINFORCE++, 2501.03262, §3.2; PPO's usual form).
         correction: weighs tokens for the mismatch of sampler and trainer
             (``r1lit.objectives.corrections``); with one, the trainer computes the old log-probs
             itself before the first update. None trusts the sampler's.
@@ -75,6 +78,7 @@ class GRPOModule(RolloutModule):
         num_inner_epochs: int = 1,
         dynamic_sampling: bool = False,
         mask_truncated: bool = False,
+        whiten_advantages: bool = False,
         correction: Correction | None = None,
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
@@ -96,6 +100,7 @@ class GRPOModule(RolloutModule):
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
         self.mask_truncated = mask_truncated
+        self.whiten_advantages = whiten_advantages
         self.correction = correction
         for key in ("train_batch_size", "num_inner_epochs"):
             check_at_least(key, getattr(self, key), 1)
@@ -195,7 +200,8 @@ class GRPOModule(RolloutModule):
         A subclass with a critic puts ``value_BT`` into it first. ``logp_old_BT`` and
         ``loss_mask_BT`` are final here.
         """
-        return replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
+        rollout = replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
+        return whitened(rollout, self.mean_over_ranks) if self.whiten_advantages else rollout
 
     def update_minibatch(
         self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
@@ -247,35 +253,15 @@ class GRPOModule(RolloutModule):
     def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
         """Return the log-probs ``[B, T]`` of all responses, of the policy or of a reference."""
         log_probs = LogProbs(temperature=self.sampling.temperature)
-        return self.each_token(
-            rollout, model, lambda x: model(x, log_probs).logp_K, packed=is_packed(self.policy)
-        )
+        packed = is_packed(self.policy)
+        return self.of_each_token(rollout, model, lambda x: model(x, log_probs).logp_K, packed)
 
-    @torch.no_grad()
-    def each_token(
-        self,
-        rollout: Rollout,
-        model: torch.nn.Module,
-        compute: Callable[[Responses], Tensor],
-        packed: bool,
+    def of_each_token(
+        self, rollout: Rollout, model: Any, compute: Callable[[Responses], Tensor], packed: bool
     ) -> Tensor:
-        """Return a number a token of all responses ``[B, T]``, 0 in the padding; no gradients.
-
-        Args:
-            rollout: of the iteration.
-            model: whose forward passes ``compute`` makes, one a micro-batch.
-            compute: returns a number for each token (K) of some responses.
-            packed: whether rows are computed packed.
-        """
-        value_BT = torch.zeros_like(rollout.logp_sampler_BT)
-        rows_B = torch.arange(len(rollout.responses), device=value_BT.device)
-        chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
-        idle_forwards(model, len(chunks), self.trainer.strategy)
-        for rows_b in (rows_B[chunk] for chunk in chunks):
-            responses = responses_of(rollout, rows_b)
-            value_bT = responses.to_rows(compute(responses))
-            value_BT[rows_b, : value_bT.shape[1]] = value_bT
-        return value_BT
+        """Return a number a token ``[B, T]`` that a model computes; see ``of_each_token``."""
+        strategy = self.trainer.strategy
+        return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)

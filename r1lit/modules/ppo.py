@@ -56,8 +56,6 @@ class PPOModule(GRPOModule):
             updates).
         kl_in_reward: beta of the penalty r_t - beta (log pi_old - log pi_ref) in the reward of
             every token; ``objective.beta`` puts one into the loss instead.
-        whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
-            the tokens that count on all ranks.
         **options: of ``GRPOModule``.
     """
 
@@ -74,7 +72,6 @@ class PPOModule(GRPOModule):
         critic_max_grad_norm: float | None = None,
         critic_warmup: int = 0,
         kl_in_reward: float = 0.0,
-        whiten_advantages: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(policy, objective, rewards, sampling, **options)
@@ -92,7 +89,6 @@ class PPOModule(GRPOModule):
         self.critic_max_grad_norm = critic_max_grad_norm
         self.critic_warmup = critic_warmup
         self.kl_in_reward = kl_in_reward
-        self.whiten_advantages = whiten_advantages
         self._make_critic_optimizer = critic_optimizer or torch.optim.AdamW
         self._make_critic_lr_scheduler = critic_lr_scheduler
         self._loading_critic = {
@@ -135,15 +131,14 @@ class PPOModule(GRPOModule):
         """Return the rollout with values, returns and advantages."""
         rollout = replace(
             rollout,
-            value_BT=self.each_token(rollout, self.critic, self.critic, packed=False),
+            value_BT=self.of_each_token(rollout, self.critic, self.critic, packed=False),
             reward_BT=self._penalties(rollout) if self.kl_in_reward > 0 else None,
         )
         if self.critic_alone:
             return_BT = monte_carlo_returns_BT(rollout, self.gae.gamma)
         else:
             return_BT = self.gae.returns(rollout)
-        rollout = super().estimate_advantages(replace(rollout, return_BT=return_BT))
-        return self._whitened(rollout) if self.whiten_advantages else rollout
+        return super().estimate_advantages(replace(rollout, return_BT=return_BT))
 
     def update_minibatch(
         self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
@@ -190,15 +185,6 @@ class PPOModule(GRPOModule):
         return torch.where(
             rollout.mask_BT, -self.kl_in_reward * k1_BT(rollout.logp_old_BT, logp_ref_BT), 0.0
         )
-
-    def _whitened(self, rollout: Rollout) -> Rollout:
-        mask_BT, advantage_BT = rollout.loss_mask_BT, rollout.advantage_BT
-        counted = torch.where(mask_BT, advantage_BT, 0.0)
-        num_tokens = max(self.mean_over_ranks(mask_BT.sum()), 1.0)
-        mean = self.mean_over_ranks(counted.sum()) / num_tokens
-        spread_BT = torch.where(mask_BT, advantage_BT - mean, 0.0)
-        variance = self.mean_over_ranks(spread_BT.square().sum()) / num_tokens
-        return replace(rollout, advantage_BT=spread_BT / (math.sqrt(variance) + 1e-8))
 
     def _value_metrics(self, rollout: Rollout) -> dict[str, float]:
         """Return how well values of before the updates foretold what came, over tokens."""

@@ -11,6 +11,7 @@ from r1lit.objectives.advantages import (
     GroupEstimator,
     GroupNormalized,
     LeaveOneOut,
+    NoBaseline,
 )
 from r1lit.objectives.base import LossInputs, LossOutputs, Objective
 from r1lit.objectives.cispo import CISPO
@@ -29,6 +30,7 @@ from r1lit.objectives.grpo import GRPO
 from r1lit.objectives.grpo_sequence import GRPOSequence
 from r1lit.objectives.gspo import GSPO
 from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
+from r1lit.objectives.policy_gradient import PolicyGradient
 from r1lit.objectives.ppo import PPO
 from r1lit.objectives.preference import BradleyTerry, RewardObjective, SafeUnsafe
 from r1lit.objectives.sampled_divergence import SampledReverseKL
@@ -59,7 +61,9 @@ __all__ = [
     "LossInputs",
     "LossOutputs",
     "MaskedImportanceSampling",
+    "NoBaseline",
     "Objective",
+    "PolicyGradient",
     "ReverseKL",
     "RewardObjective",
     "SafeUnsafe",

@@ -19,6 +19,7 @@ from r1lit.objectives import (
     GRPOSequence,
     LossInputs,
     Objective,
+    PolicyGradient,
 )
 
 FACTORIES: dict[str, Callable[..., Objective]] = {
@@ -29,6 +30,7 @@ FACTORIES: dict[str, Callable[..., Objective]] = {
     "GSPO": lambda **kw: GSPO(**{"epsilon_low": 0.03, "epsilon_high": 0.04, **kw}),
     "CISPO": lambda **kw: CISPO(**{"epsilon_low": 0.2, "epsilon_high": 0.28, **kw}),
     "PPO": PPO,
+    "PolicyGradient": PolicyGradient,
 }
 
 
