@@ -4,8 +4,8 @@
 
 The baseline of a group estimator is what the response's own group earned. All of them agree on two
 things that the papers leave open: a group of equal rewards teaches nothing, so its advantages are
-exactly 0 (not the rounding error of r - mean(r), which a division by a tiny std would blow up to order
-one); and the mean is over the G responses of one prompt, never over the whole rollout.
+exactly 0 (not the rounding error of r - mean(r), which a division by a tiny std would blow up to
+order one); and the mean is over the G responses of one prompt, never over the whole rollout.
 """
 
 from __future__ import annotations
