@@ -22,7 +22,7 @@ from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import GAE, Objective, ValueObjective, k1_BT
 from r1lit.objectives.gae import monte_carlo_returns_BT
-from r1lit.policy import load_reward_model
+from r1lit.policy import load_reward_config, load_reward_model
 from r1lit.policy.reference import make_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
@@ -83,6 +83,8 @@ class PPOModule(GRPOModule):
         if not (math.isfinite(kl_in_reward) and kl_in_reward >= 0):
             raise ValueError(f"kl_in_reward: {kl_in_reward} must be 0 or above (InstructGPT: 0.02)")
         check_at_least("critic_warmup", critic_warmup, 0)
+        if critic is not None:
+            _check_critic(critic, self._loading["trust_remote_code"])
         self.gae = objective.advantage
         self.critic_path = critic or policy
         self.value_objective = value_objective or ValueObjective()
@@ -201,6 +203,14 @@ class PPOModule(GRPOModule):
         if rollout.reward_BT is not None:
             metrics["train/kl_in_reward"] = -float(rollout.reward_BT[mask_BT].mean())
         return metrics
+
+
+def _check_critic(path: str, trust_remote_code: bool) -> None:
+    """Raise a ValueError that names the key unless a critic can be made of what is there."""
+    try:
+        load_reward_config(path, trust_remote_code)
+    except ValueError as error:
+        raise ValueError(str(error).replace("policy:", "critic:", 1)) from error
 
 
 def explained_variance(value_N: Tensor, return_N: Tensor) -> float:
