@@ -43,9 +43,8 @@ class Reward(AdvantageEstimator):
 
 def ppo(**init_args: object) -> dict[str, object]:
     """A change of the GRPO run into one of PPO."""
-    change = model(
-        objective={"class_path": "r1lit.objectives.PPO"}, critic_optimizer=ADAM, **init_args
-    )
+    own = {"objective": {"class_path": "r1lit.objectives.PPO"}, "critic_optimizer": ADAM}
+    change = model(**{**own, **init_args})
     return merge({"model": {"class_path": "r1lit.modules.PPOModule"}} | NO_VALIDATION, change)
 
 
