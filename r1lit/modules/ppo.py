@@ -84,7 +84,7 @@ class PPOModule(GRPOModule):
             raise ValueError(f"kl_in_reward: {kl_in_reward} must be 0 or above (InstructGPT: 0.02)")
         check_at_least("critic_warmup", critic_warmup, 0)
         if critic is not None:
-            _check_critic(critic, self._loading["trust_remote_code"])
+            _check_critic(critic, bool(self._loading["trust_remote_code"]))
         self.gae = objective.advantage
         self.critic_path = critic or policy
         self.value_objective = value_objective or ValueObjective()
