@@ -1,0 +1,52 @@
+"""Best-of-n: of n whole responses the one with the largest score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from r1lit.search.base import ScoredResponse, Search, SearchResult
+from r1lit.search.drawing import Account, Drawing
+from r1lit.search.partial_response import PartialResponse
+from r1lit.search.scorers import Scorer
+from r1lit.settings import check_at_least
+
+
+class BestOfN(Search):
+    """Draws n whole responses and takes the one with the largest score.
+
+    Under a budget the responses share it equally; what those leave over that end early goes to
+    those that have not ended.
+
+    Args:
+        scorer: scores whole responses.
+        n: how many are drawn.
+        token_budget: the most tokens that one search may generate; null for any number.
+    """
+
+    def __init__(self, scorer: Scorer, n: int = 16, token_budget: int | None = None) -> None:
+        super().__init__(scorer, token_budget)
+        check_at_least("n", n, 1)
+        self.n = n
+
+    def find(self, accounts: Sequence[Account], drawing: Drawing) -> list[SearchResult]:
+        """Return one result an account."""
+        whole: list[list[PartialResponse]] = [[] for _ in accounts]
+        starts = [[account.start()] * self.n for account in accounts]
+        while any(found := drawing.draw(zip(accounts, starts, strict=True))):
+            for index, drawn in enumerate(found):
+                whole[index] += [r for r in drawn if not r.goes_on]
+                rest = starts[index][len(drawn) :]
+                starts[index] = [*(r for r in drawn if r.goes_on), *rest]
+        cut = [[r for r in own if r.token_ids] for own in starts]
+        responses = self.scored([[*a, *b] for a, b in zip(whole, cut, strict=True)])
+        return [
+            self._result(account, [ScoredResponse(response=r, score=r.scores[-1]) for r in own])
+            for account, own in zip(accounts, responses, strict=True)
+        ]
+
+    def _result(self, account: Account, candidates: list[ScoredResponse]) -> SearchResult:
+        return SearchResult(
+            chosen=self.choose(candidates),
+            candidates=tuple(candidates),
+            num_tokens=account.num_tokens,
+        )
