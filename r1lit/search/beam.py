@@ -84,7 +84,8 @@ class BeamSearch(Search):
         starts = [[account.start()] * num_steps for account in accounts]
         for iteration in range(self.num_iterations):
             is_last = iteration + 1 == self.num_iterations
-            drawn = drawing.draw(zip(accounts, starts, strict=True), None if is_last else self.step)
+            asked = zip(accounts, starts, strict=True)
+            drawn = drawing.finish(asked) if is_last else drawing.draw(asked, self.step)
             children = self.scored([distinct(own) for own in drawn])
             for index, own in enumerate(children):
                 starts[index] = []

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from r1lit.search.base import ScoredResponse, Search, SearchResult
 from r1lit.search.drawing import Account, Drawing
-from r1lit.search.partial_response import PartialResponse
 from r1lit.search.scorers import Scorer
 from r1lit.settings import check_at_least
 
@@ -30,15 +29,8 @@ class BestOfN(Search):
 
     def find(self, accounts: Sequence[Account], drawing: Drawing) -> list[SearchResult]:
         """Return one result an account."""
-        whole: list[list[PartialResponse]] = [[] for _ in accounts]
-        starts = [[account.start()] * self.n for account in accounts]
-        while any(found := drawing.draw(zip(accounts, starts, strict=True))):
-            for index, drawn in enumerate(found):
-                whole[index] += [r for r in drawn if not r.goes_on]
-                rest = starts[index][len(drawn) :]
-                starts[index] = [*(r for r in drawn if r.goes_on), *rest]
-        cut = [[r for r in own if r.token_ids] for own in starts]
-        responses = self.scored([[*a, *b] for a, b in zip(whole, cut, strict=True)])
+        found = drawing.finish((account, [account.start()] * self.n) for account in accounts)
+        responses = self.scored(found)
         return [
             self._result(account, [ScoredResponse(response=r, score=r.scores[-1]) for r in own])
             for account, own in zip(accounts, responses, strict=True)

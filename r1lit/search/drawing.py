@@ -74,12 +74,34 @@ class Drawing:
     sampling: Sampling
     seed: int
 
+    def finish(
+        self, rounds: Iterable[tuple[Account, Sequence[PartialResponse]]]
+    ) -> list[list[PartialResponse]]:
+        """Continue each response to its end, as far as the budgets go; see ``draw``."""
+        asked = list(rounds)
+        found = [list(starts) for _, starts in asked]
+        while True:
+            going = [[i for i, r in enumerate(own) if r.goes_on] for own in found]
+            drawn = self.draw(
+                (account, [own[i] for i in indices])
+                for (account, _), own, indices in zip(asked, found, going, strict=True)
+            )
+            if not any(drawn):
+                break
+            for own, indices, continued in zip(found, going, drawn, strict=True):
+                for i, response in zip(indices, continued, strict=False):  # fewer at a budget's end
+                    own[i] = response
+        return [
+            [r for r, start in zip(own, starts, strict=True) if r.token_ids != start.token_ids]
+            for own, (_, starts) in zip(found, asked, strict=True)
+        ]
+
     def draw(
         self,
         rounds: Iterable[tuple[Account, Sequence[PartialResponse]]],
         step: Step | None = None,
     ) -> list[list[PartialResponse]]:
-        """Continue each response once, by a step or, without one, to its end.
+        """Continue each response once, in one call of the engine: by a step, or towards its end.
 
         A response that is to be continued several times stands there as often, side by side: then
         engines read its prefix once. No account exceeds its budget: the draws of a round share what
@@ -111,6 +133,8 @@ class Drawing:
     ) -> Request:
         most = min(share, self.sampling.max_tokens - len(start.token_ids))
         stop = tuple(self.sampling.stop)
+        if start.token_ids:  # prefixes of unlike lengths decode together if their limits are equal
+            most = 1 << (most.bit_length() - 1)
         if step is not None:
             most = min(most, step.max_tokens or most)
             stop += () if step.separator is None else (step.separator,)

@@ -74,7 +74,7 @@ class MCTS(Search):
         """Return one result an account."""
         trees = self.grow(accounts, drawing)
         ends = [tree.root.most_visited() for tree in trees]
-        drawn = drawing.draw(
+        drawn = drawing.finish(
             (tree.account, [end.response] if end.response.goes_on else [])
             for tree, end in zip(trees, ends, strict=True)
         )
@@ -111,7 +111,7 @@ class MCTS(Search):
 
     def _evaluate(self, leaves: Sequence[tuple[Tree, Node]], drawing: Drawing) -> None:
         """Give leaves their values, by their own scores or by those of whole responses."""
-        drawn = drawing.draw(
+        drawn = drawing.finish(
             (tree.account, [leaf.response] * (self.rollouts if leaf.response.goes_on else 0))
             for tree, leaf in leaves
         )
