@@ -3,7 +3,6 @@
 from r1lit.search.base import ScoredResponse, Search, SearchResult
 from r1lit.search.beam import BeamSearch
 from r1lit.search.best_of_n import BestOfN
-from r1lit.search.drawing import Step
 from r1lit.search.dvts import DVTS
 from r1lit.search.mcts import MCTS
 from r1lit.search.partial_response import PartialResponse, Query
@@ -15,6 +14,7 @@ from r1lit.search.scorers import (
     ValueScorer,
     VerifierScorer,
 )
+from r1lit.search.steps import Step
 from r1lit.search.weighted_best_of_n import WeightedBestOfN
 
 __all__ = [

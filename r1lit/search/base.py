@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.evaluation.provenance import policy_fingerprint
 from r1lit.rollout import RolloutEngine, Sampling
-from r1lit.search.drawing import Account, Drawing, Step
 from r1lit.search.partial_response import PartialResponse, Query
 from r1lit.search.scorers import Scorer
+from r1lit.search.steps import SearchState, Step, StepGenerator
 from r1lit.settings import check_at_least
 
 
@@ -99,12 +99,12 @@ class Search(ABC):
             ValueError: as ``check``, or if a score is not a finite number.
         """
         self.check(engine, sampling, engine.model.tokenizer)
-        accounts = [Account(query, self.token_budget) for query in queries]
-        return self.find(accounts, Drawing(engine=engine, sampling=sampling, seed=seed))
+        states = [SearchState(query, self.token_budget) for query in queries]
+        return self.find(states, StepGenerator(engine=engine, sampling=sampling, seed=seed))
 
     @abstractmethod
-    def find(self, accounts: Sequence[Account], drawing: Drawing) -> list[SearchResult]:
-        """Return one result an account."""
+    def find(self, states: Sequence[SearchState], steps: StepGenerator) -> list[SearchResult]:
+        """Return one result an state."""
 
     def scored(self, found: Sequence[Sequence[PartialResponse]]) -> list[list[PartialResponse]]:
         """Return the responses with their scores, all from one call of the scorer."""

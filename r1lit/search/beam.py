@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from r1lit.search.base import ScoredResponse, Search, SearchResult
-from r1lit.search.drawing import Account, Drawing, Step
 from r1lit.search.partial_response import PartialResponse, distinct
 from r1lit.search.scorers import Scorer
+from r1lit.search.steps import SearchState, Step, StepGenerator
 from r1lit.settings import check_at_least
 
 Aggregate = Literal["last", "min", "product"]
@@ -65,28 +65,28 @@ class BeamSearch(Search):
         self.step = step
         self.aggregate = aggregate
 
-    def find(self, accounts: Sequence[Account], drawing: Drawing) -> list[SearchResult]:
-        """Return one result an account."""
-        found = self.candidates(accounts, drawing, self.n)
+    def find(self, states: Sequence[SearchState], steps: StepGenerator) -> list[SearchResult]:
+        """Return one result an state."""
+        found = self.candidates(states, steps, self.n)
         return [
             SearchResult(
-                chosen=self.choose(own), candidates=tuple(own), num_tokens=account.num_tokens
+                chosen=self.choose(own), candidates=tuple(own), num_tokens=state.num_tokens
             )
-            for account, own in zip(accounts, found, strict=True)
+            for state, own in zip(states, found, strict=True)
         ]
 
     def candidates(
-        self, accounts: Sequence[Account], drawing: Drawing, num_steps: int
+        self, states: Sequence[SearchState], steps: StepGenerator, num_steps: int
     ) -> list[list[ScoredResponse]]:
         """Return what searches of ``num_steps`` steps a round find: all that end, or those kept."""
-        ended: list[list[PartialResponse]] = [[] for _ in accounts]
-        kept: list[list[PartialResponse]] = [[] for _ in accounts]
-        starts = [[account.start()] * num_steps for account in accounts]
+        ended: list[list[PartialResponse]] = [[] for _ in states]
+        kept: list[list[PartialResponse]] = [[] for _ in states]
+        starts = [[state.start()] * num_steps for state in states]
         for iteration in range(self.num_iterations):
             is_last = iteration + 1 == self.num_iterations
-            asked = zip(accounts, starts, strict=True)
-            drawn = drawing.finish(asked) if is_last else drawing.draw(asked, self.step)
-            children = self.scored([distinct(own) for own in drawn])
+            asked = zip(states, starts, strict=True)
+            generated = steps.finish(asked) if is_last else steps.generate(asked, self.step)
+            children = self.scored([distinct(own) for own in generated])
             for index, own in enumerate(children):
                 starts[index] = []
                 if own:  # else its budget is spent, and the kept ones stay

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from r1lit.search.base import ScoredResponse, Search, SearchResult
-from r1lit.search.drawing import Account, Drawing
 from r1lit.search.scorers import Scorer
+from r1lit.search.steps import SearchState, StepGenerator
 from r1lit.settings import check_at_least
 
 
@@ -18,7 +18,7 @@ class BestOfN(Search):
 
     Args:
         scorer: scores whole responses.
-        n: how many are drawn.
+        n: how many are generated.
         token_budget: the most tokens that one search may generate; null for any number.
     """
 
@@ -27,18 +27,18 @@ class BestOfN(Search):
         check_at_least("n", n, 1)
         self.n = n
 
-    def find(self, accounts: Sequence[Account], drawing: Drawing) -> list[SearchResult]:
-        """Return one result an account."""
-        found = drawing.finish((account, [account.start()] * self.n) for account in accounts)
+    def find(self, states: Sequence[SearchState], steps: StepGenerator) -> list[SearchResult]:
+        """Return one result an state."""
+        found = steps.finish((state, [state.start()] * self.n) for state in states)
         responses = self.scored(found)
         return [
-            self._result(account, [ScoredResponse(response=r, score=r.scores[-1]) for r in own])
-            for account, own in zip(accounts, responses, strict=True)
+            self._result(state, [ScoredResponse(response=r, score=r.scores[-1]) for r in own])
+            for state, own in zip(states, responses, strict=True)
         ]
 
-    def _result(self, account: Account, candidates: list[ScoredResponse]) -> SearchResult:
+    def _result(self, state: SearchState, candidates: list[ScoredResponse]) -> SearchResult:
         return SearchResult(
             chosen=self.choose(candidates),
             candidates=tuple(candidates),
-            num_tokens=account.num_tokens,
+            num_tokens=state.num_tokens,
         )

@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerBase
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.search.base import SearchResult
 from r1lit.search.beam import BeamSearch
-from r1lit.search.drawing import Account, Drawing
 from r1lit.search.partial_response import PartialResponse
+from r1lit.search.steps import SearchState, StepGenerator
 
 
 class DVTS(BeamSearch):
@@ -47,12 +47,12 @@ class DVTS(BeamSearch):
                 f"token_budget: {self.token_budget} is less than a token for each of {num} subtrees"
             )
 
-    def find(self, accounts: Sequence[Account], drawing: Drawing) -> list[SearchResult]:
-        """Return one result an account."""
+    def find(self, states: Sequence[SearchState], steps: StepGenerator) -> list[SearchResult]:
+        """Return one result an state."""
         num = self.n // self.beam_width
         budget = None if self.token_budget is None else self.token_budget // num
-        subtrees = [Account(a.query, budget, subtree) for a in accounts for subtree in range(num)]
-        found = self.candidates(subtrees, drawing, self.beam_width)
+        subtrees = [SearchState(a.query, budget, subtree) for a in states for subtree in range(num)]
+        found = self.candidates(subtrees, steps, self.beam_width)
         results = []
         for first in range(0, len(subtrees), num):
             own = [c for candidates in found[first : first + num] for c in candidates]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from r1lit.search.drawing import Account
 from r1lit.search.partial_response import PartialResponse
+from r1lit.search.steps import SearchState
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class Node:
 class Tree:
     """The tree of one search: how many nodes it has, and the whole responses found in it."""
 
-    account: Account
+    state: SearchState
     root: Node
     num_nodes: int = 1
     found: list[PartialResponse] = field(default_factory=list)

@@ -29,7 +29,7 @@ class WeightedBestOfN(BestOfN):
 
     Args:
         scorer: scores whole responses; if left out all weigh the same, which is majority vote.
-        n: how many are drawn.
+        n: how many are generated.
         grader: reads the answers; the default of an evaluation if left out. It is the search's own.
         token_budget: the most tokens that one search may generate; null for any number.
     """

@@ -15,14 +15,14 @@ from tree_engine import (
 )
 
 from r1lit.search import MCTS, Step
-from r1lit.search.drawing import Account, Drawing
+from r1lit.search.steps import SearchState, StepGenerator
 from r1lit.search.tree import Node, Tree
 from r1lit.seeding import permutation
 
 
 def grow(search: MCTS, engine: TreeEngine) -> Tree:
-    drawing = Drawing(engine=engine, sampling=SAMPLING, seed=0)
-    return search.grow([Account(query(), search.token_budget)], drawing)[0]
+    steps = StepGenerator(engine=engine, sampling=SAMPLING, seed=0)
+    return search.grow([SearchState(query(), search.token_budget)], steps)[0]
 
 
 def nodes(tree: Tree) -> dict[str, Node]:

@@ -132,7 +132,7 @@ def test_bad_input_is_named_before_anything_is_drawn(policy, tmp_path, change, m
 
 
 def test_a_response_made_of_steps_is_what_the_engine_says_at_once(policy):
-    """Where only the likeliest token is drawn, prefixes that go on change nothing."""
+    """Where only the likeliest token is generated, prefixes that go on change nothing."""
     engine = InProcessEngine()
     engine.bind(
         ModelSpec(

@@ -181,11 +181,11 @@ def test_the_same_seed_finds_the_same_whatever_else_is_searched(search):
         assert search.run([one], TreeEngine({"Say": LEAVES, "Tell": LEAVES}), SAMPLING, 5) == [
             expected
         ]
-    drawn = {
+    generated = {
         tuple(texts(search.run([query("Say", sample)], engine, SAMPLING, seed)[0]))
         for sample, seed in ((1, 5), (2, 5), (1, 6), (2, 6))
     }
-    assert len(drawn) > 1, "another sample or seed draws anew"
+    assert len(generated) > 1, "another sample or seed draws anew"
 
 
 def test_siblings_are_one_request_so_that_their_prefix_is_read_once():

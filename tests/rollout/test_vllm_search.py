@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from real_vllm import MINI, RealServer, needs_vllm
 from tiny import DigitShare
 
 from r1lit.batches import Problem
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, RolloutEngine, Sampling, VLLMEngine
 from r1lit.search import BeamSearch, Query, RewardScorer, SearchResult, Step
-
-sys.path.append(str(Path(__file__).parents[1] / "rollout"))
-from real_vllm import MINI, RealServer, needs_vllm
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 

@@ -13,7 +13,7 @@ from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.search.partial_response import PartialResponse, Query
 from r1lit.settings import check_at_least
 
-DRAWS = 1 << 20  # names that one search has for its draws
+COMPLETIONS_A_SEARCH = 1 << 20  # names that one search has for its draws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Step:
             )
 
 
-class Account:
+class SearchState:
     """What one search has generated, and may still; ``counters`` name it among those of a query."""
 
     def __init__(self, query: Query, token_budget: int | None, *counters: int) -> None:
@@ -48,7 +48,7 @@ class Account:
         self.token_budget = token_budget
         self.num_tokens = 0
         digest = hashlib.blake2b(repr((query.sample, *counters)).encode(), digest_size=5).digest()
-        self._next = int.from_bytes(digest, "big") * DRAWS
+        self._next = int.from_bytes(digest, "big") * COMPLETIONS_A_SEARCH
 
     @property
     def left(self) -> int:
@@ -59,36 +59,36 @@ class Account:
         """Return the response of no tokens."""
         return PartialResponse(query=self.query)
 
-    def names(self, num_draws: int) -> tuple[int, ...]:
-        """Return names for draws, neighbours of each other and new in this search."""
+    def names(self, num_samples: int) -> tuple[int, ...]:
+        """Return names for samples, neighbours of each other and new in this search."""
         first = self._next
-        self._next += num_draws
+        self._next += num_samples
         return tuple(range(first, self._next))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """Draws continuations, those of many searches in one call of the engine."""
+class StepGenerator:
+    """Continues partial responses, those of many searches in one call of the engine."""
 
     engine: RolloutEngine
     sampling: Sampling
     seed: int
 
     def finish(
-        self, rounds: Iterable[tuple[Account, Sequence[PartialResponse]]]
+        self, rounds: Iterable[tuple[SearchState, Sequence[PartialResponse]]]
     ) -> list[list[PartialResponse]]:
-        """Continue each response to its end, as far as the budgets go; see ``draw``."""
+        """Continue each response to its end, as far as the budgets go; see ``generate``."""
         asked = list(rounds)
         found = [list(starts) for _, starts in asked]
         while True:
             going = [[i for i, r in enumerate(own) if r.goes_on] for own in found]
-            drawn = self.draw(
-                (account, [own[i] for i in indices])
-                for (account, _), own, indices in zip(asked, found, going, strict=True)
+            generated = self.generate(
+                (state, [own[i] for i in indices])
+                for (state, _), own, indices in zip(asked, found, going, strict=True)
             )
-            if not any(drawn):
+            if not any(generated):
                 break
-            for own, indices, continued in zip(found, going, drawn, strict=True):
+            for own, indices, continued in zip(found, going, generated, strict=True):
                 for i, response in zip(indices, continued, strict=False):  # fewer at a budget's end
                     own[i] = response
         return [
@@ -96,30 +96,30 @@ class Drawing:
             for own, (_, starts) in zip(found, asked, strict=True)
         ]
 
-    def draw(
+    def generate(
         self,
-        rounds: Iterable[tuple[Account, Sequence[PartialResponse]]],
+        rounds: Iterable[tuple[SearchState, Sequence[PartialResponse]]],
         step: Step | None = None,
     ) -> list[list[PartialResponse]]:
         """Continue each response once, in one call of the engine: by a step, or towards its end.
 
         A response that is to be continued several times stands there as often, side by side: then
-        engines read its prefix once. No account exceeds its budget: the draws of a round share what
+        engines read its prefix once. No search exceeds its budget: the responses of a round share what
         is left equally, and one that is cut by its share may go on in a later round. With less than
         a token for each, only the first are continued, by one token.
 
         Returns:
-            For each account its continued responses, in order, fewer where the budget ends.
+            For each search its continued responses, in order, fewer where the budget ends.
         """
         asked = list(rounds)
         requests: list[Request] = []
         begun: list[tuple[int, PartialResponse]] = []
-        for index, (account, starts) in enumerate(asked):
-            admitted = starts[: account.left]
-            share = account.left // max(1, len(admitted))
+        for index, (state, starts) in enumerate(asked):
+            admitted = starts[: state.left]
+            share = state.left // max(1, len(admitted))
             for _, same in groupby(admitted, key=lambda start: start.token_ids):
                 group = list(same)
-                requests.append(self._request(account, group[0], len(group), share, step))
+                requests.append(self._request(state, group[0], len(group), share, step))
                 begun += [(index, start) for start in group]
         found: list[list[PartialResponse]] = [[] for _ in asked]
         completions = self.engine.generate(requests) if requests else []
@@ -129,7 +129,7 @@ class Drawing:
         return found
 
     def _request(
-        self, account: Account, start: PartialResponse, num: int, share: int, step: Step | None
+        self, state: SearchState, start: PartialResponse, num: int, share: int, step: Step | None
     ) -> Request:
         most = min(share, self.sampling.max_tokens - len(start.token_ids))
         stop = tuple(self.sampling.stop)
@@ -139,8 +139,8 @@ class Drawing:
             most = min(most, step.max_tokens or most)
             stop += () if step.separator is None else (step.separator,)
         return Request(
-            prompt=(*account.query.prompt, *start.token_ids),
-            samples=account.names(num),
+            prompt=(*state.query.prompt, *start.token_ids),
+            samples=state.names(num),
             sampling=replace(self.sampling, max_tokens=most, stop=stop),
             seed=self.seed,
         )
