@@ -14,7 +14,7 @@ LAYERS = (
     {"cli"},
     {"command"},
     {"modules", "callbacks", "worlds"},
-    {"curation"},
+    {"curation", "search"},
     {"evaluation", "view"},
     {"rollout", "data"},
     {"rewards"},
