@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import socket
 import sys
 import threading
@@ -24,6 +25,9 @@ LOST_S = 30.0
 """Seconds without torchrun's store after which its machine counts as lost."""
 KEY = "failed"
 TORCHRUN = "TORCHELASTIC_RUN_ID"
+BROKEN = re.compile(r"(closed|reset) by peer|remote process exited")
+"""What gloo and NCCL say when a rank is gone."""
+GONE = "another rank has ended without a word; it was killed, or its machine ran out of memory"
 
 
 @contextmanager
@@ -54,18 +58,23 @@ def ending_together() -> Iterator[None]:
 
 
 def _first_failure(error: BaseException) -> str | None:
-    """Tell the other ranks of an error; return what another one told before, if it did."""
+    """Tell the other ranks of an error.
+
+    Returns:
+        What another rank has told before, or that one is gone; None if the error is this rank's.
+    """
     if isinstance(error, SystemExit) and not error.code:
         return None
     rank, num_ranks = _place()
     if num_ranks < 2:
         return None
     atexit.register(_leave)  # before Lightning's, which waits for the other ranks under NCCL
+    is_gone = isinstance(error, RuntimeError) and BROKEN.search(str(error)) is not None
+    own = f"rank {rank} on {socket.gethostname()}: {GONE if is_gone else _words(error)}"
     with suppress(RuntimeError):  # without a store ranks notice by themselves
-        own = f"rank {rank} on {socket.gethostname()}: {_words(error)}"
         first = _store().compare_set(KEY, "", own).decode()
-        return None if first == own else first
-    return None
+        return first if is_gone or first != own else None
+    return own if is_gone else None
 
 
 def _watch(ended: threading.Event) -> None:
