@@ -67,6 +67,8 @@ class PolicyModule(LightningModule):
 
     iteration: Tensor
     policy: Any
+    reference_in_loss = False
+    """Whether the policy's loss has a term of the reference, which it computes with first."""
     _auto_class: Any = AutoModelForCausalLM
 
     def __init__(

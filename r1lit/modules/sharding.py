@@ -179,7 +179,7 @@ def idle_loss(module: Any, optimizer: torch.optim.Optimizer) -> Tensor:
         for model in module.children()
         if isinstance(model, FSDPModule) and any(id(weight) in own for weight in model.parameters())
     )
-    if model is module.policy and hasattr(module, "reference"):
+    if model is module.policy and module.reference_in_loss:
         with torch.no_grad():
             idle_forward(module.reference)
     return 0.0 * idle_forward(model).sum()
