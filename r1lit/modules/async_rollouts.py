@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from torch import distributed as dist
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.data.loaders import shard
 from r1lit.modules.async_grading import AsyncGrading
-from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.modules.rollout_worker import RolloutWorker, Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.schedule import updates_of_run
 from r1lit.objectives import Correction
@@ -143,6 +144,7 @@ class AsyncRolloutModule(RolloutModule):
     wait_seconds = 0.0
     """How long the last rollout has kept the iteration waiting, of those in the background."""
     correction: Correction | None = None
+    dynamic_sampling = False
     plan: Any
 
     def __init__(self, policy: str, *, max_staleness: int = 0, **options: Any) -> None:
@@ -178,21 +180,35 @@ class AsyncRolloutModule(RolloutModule):
         self.wait_seconds = time.perf_counter() - started
         return super().worker(sampling, seed, training)
 
-    def draw_ahead(self, worker: RolloutWorker, iteration: int, timings: Timings) -> None:
+    def collect(self, batch: PromptBatch) -> tuple[Rollout, dict[str, float]]:
+        """Return the iteration's rollout and what to log of it; begin those of later ones."""
+        worker = self.worker(self.sampling, self.seed, training=True)
+        timings = Timings(sync=self.sync_seconds, rollout=self.wait_seconds)
+        collect = partial(self.ahead.collect, worker, batch, timings=timings)
+        with self.weights_to_sample():
+            if self.dynamic_sampling:
+                rollout, num_dropped = collect_mixed(collect, batch)
+            else:
+                rollout, num_dropped = collect(range(batch.num_prompts)), 0
+            started = time.perf_counter()
+            self.draw_ahead(worker, batch.iteration)
+            timings.rollout += time.perf_counter() - started
+        metrics = {"train/num_groups_dropped": float(num_dropped), **timings.metrics()}
+        return rollout, metrics | self.staleness(rollout)
+
+    def draw_ahead(self, worker: RolloutWorker, iteration: int) -> None:
         """Begin the rollouts of the next ``max_staleness`` iterations, as far as the run goes."""
         if not self.max_staleness:
             return
-        started = time.perf_counter()
         loader, num_updates = self.data.train_dataloader(), updates_of_run(self)
         later = range(iteration + 1, iteration + 1 + self.max_staleness)
         an_iteration = self.plan.updates_per_iteration
         self.ahead.begin(worker, [loader.batch(i) for i in later if i * an_iteration < num_updates])
-        timings.rollout += time.perf_counter() - started
 
     def staleness(self, rollout: Rollout) -> dict[str, float]:
-        """Return how many updates its weights were behind those that the iteration began with.
+        """Return how many updates its weights are behind the engine's, the iteration's first ones.
 
-        ``engine.version`` names these, before and behind the updates; NaN if it names none.
+        NaN where the engine does not name them.
         """
         if not self.max_staleness:
             return {}

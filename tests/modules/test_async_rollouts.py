@@ -113,11 +113,12 @@ def callbacks(*names: str, **init_args: Any) -> tuple[str, str]:
 )
 def test_a_rollout_is_of_the_weights_k_iterations_before(fit, tmp_path: Path, k: int, engine: str):
     """Over the border of an epoch; evaluations in between have the present weights."""
-    two_epochs = merge(data(num_iterations=3), {"trainer": {"max_epochs": 2}})
+    two_epochs = merge(data(num_iterations=k + 1), {"trainer": {"max_epochs": 2}})
+    iterations = range(2 * (k + 1))
     args = callbacks("Keep")
     cli = fit("run", ahead(k, engine={"class_path": own(engine)}), two_epochs, args=args)
     [kept] = [c for c in cli.trainer.callbacks if isinstance(c, Keep)]
-    assert len(kept.rollouts) == 6
+    assert len(kept.rollouts) == len(iterations)
     loader = cli.datamodule.train_dataloader()
     for i, rollout in enumerate(kept.rollouts):
         assert rollout.iteration == i and rollout.prompts == loader.batch(i).prompts
@@ -131,12 +132,13 @@ def test_a_rollout_is_of_the_weights_k_iterations_before(fit, tmp_path: Path, k:
     lines = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     for name in ("mean", "max"):
         found = [line[f"train/staleness/{name}"] for line in lines]
-        assert found == [UPDATES * min(i, k) for i in range(6)]
+        assert found == [UPDATES * min(i, k) for i in iterations]
     if engine == "Noting":
         drawn = [(i, version) for seed, i, version in cli.model.engine.drawn if seed == 0]
-        assert drawn == [(i, UPDATES * max(0, i - k)) for i in range(6)], "once, none past the end"
+        wanted = [(i, UPDATES * max(0, i - k)) for i in iterations]
+        assert drawn == wanted, "each once, and none past the end"
         evaluated = [(i, version) for seed, i, version in cli.model.engine.drawn if seed]
-        assert len(evaluated) == 4 and all(version == UPDATES * i for i, version in evaluated)
+        assert len(evaluated) > 2 and all(version == UPDATES * i for i, version in evaluated)
 
 
 @pytest.mark.slow
@@ -164,17 +166,17 @@ def test_weights_that_stay_give_the_same_run(fit, tmp_path: Path) -> None:
 
 def test_a_failed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, policy: Path) -> None:
     """One draws in this thread and is left alone, one in the background and fails."""
-    short = data(num_iterations=4)
-    whole = grpo_config(tmp_path / "whole", policy, merge(ahead(2), short))
-    background = merge(ahead(2, engine={"class_path": own("OwnWeights")}), short)
+    short = data(num_iterations=3)
+    whole = grpo_config(tmp_path / "whole", policy, merge(ahead(1), short))
+    background = merge(ahead(1, engine={"class_path": own("OwnWeights")}), short)
     broken = grpo_config(tmp_path / "broken", policy, background)
     main(["fit", "-c", str(whole)])
-    fail = callbacks("FailAt", iteration=2)
+    fail = callbacks("FailAt", iteration=1)
     with pytest.raises(RuntimeError, match="on purpose"):
         main(["fit", "-c", str(broken), *fail])
     saved = torch.load(tmp_path / "broken" / "checkpoints" / "last.ckpt", weights_only=False)
-    assert sorted(saved["drawn_ahead"]) == [2, 3], "the next two iterations' responses"
-    assert all(len(packed["num_tokens"]) == 16 for packed in saved["drawn_ahead"].values())
+    [(iteration, packed)] = saved["drawn_ahead"].items()
+    assert iteration == 1 and len(packed["num_tokens"]) == 16, "the next one's responses"
     main(["fit", "-c", str(broken), "--ckpt_path", "last"])
     assert_equal(everything(tmp_path / "whole"), everything(tmp_path / "broken"))
     last = torch.load(tmp_path / "whole" / "checkpoints" / "last.ckpt", weights_only=False)
