@@ -198,7 +198,7 @@ class PolicyModule(LightningModule):
             )
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, CosineOverRun):
-                config.scheduler.num_updates = updates_of_run(self)
+                config.scheduler.fall_over(updates_of_run(self))
 
     @property
     def adapter(self) -> Adapter | None:

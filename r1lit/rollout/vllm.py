@@ -72,6 +72,7 @@ class VLLMEngine(RolloutEngine):
     """
 
     whole_distribution = False
+    in_background = True
 
     def __init__(
         self,
