@@ -13,7 +13,6 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.devices import backend
@@ -28,12 +27,12 @@ from r1lit.modules.gradients import clip_gradients, gradient_norm, refuse_non_fi
 from r1lit.modules.process import process_settings
 from r1lit.modules.schedule import CosineOverRun, updates_of_run
 from r1lit.modules.sharding import (
+    check_optimizers,
     check_strategy,
     idle_loss,
     is_sharding,
     missing_passes,
     reducing_gradients,
-    refuse_unsharded,
     shard_models,
 )
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
@@ -184,18 +183,9 @@ class PolicyModule(LightningModule):
         """Tell schedulers that fall over the run how long it is.
 
         Raises:
-            ValueError: if there are several optimisers, whose updates have gradients of their own,
-                under DDP that waits for those of all weights; or if an optimiser has weights that
-                are not sharded where others are.
+            ValueError: see ``check_optimizers``.
         """
-        refuse_unsharded(self)
-        model = self.trainer.strategy.model
-        waits = isinstance(model, DistributedDataParallel) and not model.find_unused_parameters
-        if waits and isinstance(self.optimizers(), list):
-            raise ValueError(
-                "strategy: ddp expects gradients of all weights in each update, and this model has"
-                " several optimisers; use ddp_find_unused_parameters_true"
-            )
+        check_optimizers(self)
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, CosineOverRun):
                 config.scheduler.fall_over(updates_of_run(self))

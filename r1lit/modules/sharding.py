@@ -78,11 +78,21 @@ def shard_models(module: LightningModule) -> None:
             model.refresh()  # shares, which a checkpoint of shares has room for
 
 
-def refuse_unsharded(module: LightningModule) -> None:
-    """Raise a ValueError if weights are trained that are not sharded, though the strategy shards.
+def check_optimizers(module: LightningModule) -> None:
+    """Check that the strategy averages the gradients of every update over ranks.
 
-    Nobody would average their gradients over ranks.
+    Raises:
+        ValueError: if there are several optimisers, whose updates have gradients of their own,
+            under DDP that waits for those of all weights; or if weights are trained that are not
+            sharded, though the strategy shards.
     """
+    model = module.trainer.strategy.model
+    waits = isinstance(model, DistributedDataParallel) and not model.find_unused_parameters
+    if waits and len(module.trainer.optimizers) > 1:
+        raise ValueError(
+            "strategy: ddp expects gradients of all weights in each update, and this model has"
+            " several optimisers; use ddp_find_unused_parameters_true"
+        )
     if not is_sharding(module.trainer.strategy):
         return
     for optimizer in module.trainer.optimizers:
