@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
@@ -24,6 +25,7 @@ except ImportError:  # an extra
     PeftConfig = Any  # type: ignore[misc,assignment]
 
 SETTINGS_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
 STARTS = (True, False, "gaussian", "orthogonal")
 DECIDE_NOTHING = {  # about what a stored adapter computes, or are compared by its weights
     *("auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights"),
@@ -78,6 +80,17 @@ class Adapter:
     def weights(self) -> list[nn.Parameter]:
         """What is trained."""
         return [p for p in self.model.parameters() if p.requires_grad]
+
+    @property
+    def settings(self) -> PeftConfig:
+        """The configuration of peft that it has."""
+        return self.peft.peft_config[NAME]
+
+    def adapted_layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the model's own layers that the adapter changes, by name."""
+        for name, layer in self.model.named_modules():
+            if isinstance(layer, BaseTunerLayer):
+                yield name, layer.get_base_layer()
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -134,6 +147,13 @@ class Adapter:
         config = copy.deepcopy(self.model.config)
         config.architectures = [type(self.model).__name__]
         config.save_pretrained(directory)
+
+    def save_weights(self, directory: Path) -> None:
+        """Write a PEFT folder of nothing but the adapter's weights and settings."""
+        self.settings.save_pretrained(str(directory))
+        weights = get_peft_model_state_dict(self.peft, save_embedding_layers=False)
+        whole = {name: x.detach().cpu().contiguous() for name, x in weights.items()}
+        save_file(whole, directory / WEIGHTS_FILE)
 
     def _load(self, folder: str) -> None:
         stored = PeftConfig.from_pretrained(folder).to_dict()
