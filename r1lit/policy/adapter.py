@@ -82,7 +82,7 @@ class Adapter:
         return [p for p in self.model.parameters() if p.requires_grad]
 
     @property
-    def settings(self) -> PeftConfig:
+    def settings(self) -> Any:
         """The configuration of peft that it has."""
         return self.peft.peft_config[NAME]
 

@@ -111,7 +111,7 @@ class GlooTransfer(Transfer):
 
         def broadcast() -> object:
             prefixed = dist.PrefixStore("r1lit", store)
-            group = dist.ProcessGroupGloo(prefixed, 0, size, timeout)
+            group: Any = dist.ProcessGroupGloo(prefixed, 0, size, timeout)
             for _, weight in weights:
                 group.broadcast([as_bytes(weight.cpu())], dist.BroadcastOptions()).wait()
             return group  # open until the server has received all

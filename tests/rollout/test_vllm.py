@@ -117,6 +117,16 @@ def test_log_probs_are_the_policys_and_a_run_can_be_repeated(servers, policy, to
     assert any(not torch.equal(a.token_ids, b.token_ids) for a, b in zip(first, other, strict=True))
 
 
+def test_a_token_that_the_model_lacks_is_named(servers, policy, tokenizer):
+    engine = engine_of(servers[:1], policy, tokenizer)
+    sync(engine, policy)
+    lacking = policy.config.vocab_size
+    request = Request(prompt=(5, lacking), samples=(0,), sampling=Sampling(max_tokens=4), seed=0)
+    with pytest.raises(ValueError, match=f"{lacking} is out of vocabulary") as error:
+        engine.generate([request])
+    assert "\n" not in str(error.value) and servers[0].url in str(error.value)
+
+
 def test_more_prompts_than_a_step_computes(servers, policy, tokenizer):
     engine = engine_of(servers[:1], policy, tokenizer)
     sync(engine, policy)

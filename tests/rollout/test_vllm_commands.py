@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from real_vllm import MINI, SMALL, RealServer, needs_vllm
 from test_vllm_training import config, metrics, processes, served, wait_until
-from tiny import ROOT, grpo_config
+from tiny import ROOT, grpo_config, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
+from transformers import LlamaForCausalLM
 
 from r1lit.cli import main
+from r1lit.policy import load_tokenizer
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 GREEDY = {"temperature": 0.0, "max_tokens": 24}
@@ -102,6 +104,21 @@ def test_training_with_other_transfers(transfer, tmp_path, monkeypatch):
     assert all(line["train/mismatch/max_abs"] < 1e-3 for line in logged)
     written = {path.name for path in (run / "weights").rglob("*.safetensors")}
     assert written == ({"adapter_model.safetensors"} if transfer == "adapter" else set())
+
+
+def test_a_vocabulary_larger_than_the_tokenizers(tmp_path, monkeypatch):
+    """Padded embeddings, as many models have: the policy may sample what no text has."""
+    for name, value in SMALL.items():
+        monkeypatch.setenv(name, value)
+    tokenizer = load_tokenizer(str(MINI))
+    model = LlamaForCausalLM.from_pretrained(save_policy(tmp_path / "policy"))
+    model.resize_token_embeddings(2 * len(tokenizer), mean_resizing=False)
+    model.save_pretrained(tmp_path / "policy")
+    run = tmp_path / "run"
+    main(["fit", "-c", str(config(run, tmp_path / "policy", **served(**{"max-model-len": 256})))])
+    logged = [line for line in metrics(run) if "train/mismatch/max_abs" in line]
+    assert len(logged) == 3
+    assert all(line["train/mismatch/max_abs"] < 1e-3 for line in logged)
 
 
 def test_a_served_vllm_ends_with_a_run_that_fails(tmp_path, monkeypatch):

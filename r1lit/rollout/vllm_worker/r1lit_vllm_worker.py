@@ -113,7 +113,7 @@ class GlooEngine(ReloadingEngine):
         address = update_info.host, update_info.port
         store = dist.TCPStore(*address, update_info.size, False, timeout)
         prefixed = dist.PrefixStore("r1lit", store)
-        group = dist.ProcessGroupGloo(prefixed, 1 + worker, update_info.size, timeout)
+        group: Any = dist.ProcessGroupGloo(prefixed, 1 + worker, update_info.size, timeout)
         weights = zip(update_info.names, update_info.dtype_names, update_info.shapes, strict=True)
         for name, dtype, shape in weights:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
