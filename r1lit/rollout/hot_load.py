@@ -6,8 +6,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from torch import nn
-
 from r1lit.atomic import beside, remove, replace_path
 from r1lit.client import RequestError
 from r1lit.policy.adapter import Adapter
@@ -44,11 +42,8 @@ def why_not(adapter: Adapter) -> str | None:
             return f"vLLM does not load {key}"
     if not max_lora_rank(adapter):
         return f"its rank is above {RANKS[-1]}"
-    head = adapter.model.get_output_embeddings()
-    for name, layer in adapter.adapted_layers():
-        if not isinstance(layer, nn.Linear) or (head is not None and layer.weight is head.weight):
-            return f"it changes {name}, which is no linear layer within the model"
-    return None
+    others = adapter.outside_linear_layers()
+    return f"it changes {others[0]}, which is no linear layer within the model" if others else None
 
 
 def why_not_on(info: ServerInfo, url: str, lora_rank: int) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from real_vllm import MINI, SMALL, RealServer, needs_vllm
 from test_vllm_training import config, metrics, processes, served, wait_until
-from tiny import ROOT, grpo_config, save_policy
+from tiny import ROOT, grpo_config
 from tiny_evaluation import evaluation_config, lines, report, texts
 from transformers import LlamaForCausalLM
 
@@ -110,12 +110,12 @@ def test_a_vocabulary_larger_than_the_tokenizers(tmp_path, monkeypatch):
     """Padded embeddings, as many models have: the policy may sample what no text has."""
     for name, value in SMALL.items():
         monkeypatch.setenv(name, value)
-    tokenizer = load_tokenizer(str(MINI))
-    model = LlamaForCausalLM.from_pretrained(save_policy(tmp_path / "policy"))
+    tokenizer, model = load_tokenizer(str(MINI)), LlamaForCausalLM.from_pretrained(MINI)
     model.resize_token_embeddings(2 * len(tokenizer), mean_resizing=False)
     model.save_pretrained(tmp_path / "policy")
+    tokenizer.save_pretrained(tmp_path / "policy")
     run = tmp_path / "run"
-    main(["fit", "-c", str(config(run, tmp_path / "policy", **served(**{"max-model-len": 256})))])
+    main(["fit", "-c", str(config(run, tmp_path / "policy", **served()))])
     logged = [line for line in metrics(run) if "train/mismatch/max_abs" in line]
     assert len(logged) == 3
     assert all(line["train/mismatch/max_abs"] < 1e-3 for line in logged)
