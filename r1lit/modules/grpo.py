@@ -8,7 +8,7 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,10 +21,11 @@ from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.rollout_worker import Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
-from r1lit.modules.sharding import idle_forwards
+from r1lit.modules.token_values import of_each_token
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
-from r1lit.policy import LogProbs, is_packed
+from r1lit.objectives.advantages import whitened
+from r1lit.policy import LogProbs, Responses, is_packed
 from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
@@ -54,6 +55,8 @@ class GRPOModule(RolloutModule):
         mask_truncated: leave responses that were cut at the limit out of the loss, as DAPO's
             overlong filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the
             group's advantages, and they still count as rows where the loss is a mean over rows.
+        whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
+            the tokens that count on all ranks (REINFORCE++, 2501.03262, §3.2; PPO's usual form).
         correction: weighs tokens for the mismatch of sampler and trainer
             (``r1lit.objectives.corrections``); with one, the trainer computes the old log-probs
             itself before the first update. None trusts the sampler's.
@@ -75,6 +78,7 @@ class GRPOModule(RolloutModule):
         num_inner_epochs: int = 1,
         dynamic_sampling: bool = False,
         mask_truncated: bool = False,
+        whiten_advantages: bool = False,
         correction: Correction | None = None,
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
@@ -96,6 +100,7 @@ class GRPOModule(RolloutModule):
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
         self.mask_truncated = mask_truncated
+        self.whiten_advantages = whiten_advantages
         self.correction = correction
         for key in ("train_batch_size", "num_inner_epochs"):
             check_at_least(key, getattr(self, key), 1)
@@ -195,7 +200,8 @@ class GRPOModule(RolloutModule):
         A subclass with a critic puts ``value_BT`` into it first. ``logp_old_BT`` and
         ``loss_mask_BT`` are final here.
         """
-        return replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
+        rollout = replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
+        return whitened(rollout, self.mean_over_ranks) if self.whiten_advantages else rollout
 
     def update_minibatch(
         self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
@@ -214,11 +220,16 @@ class GRPOModule(RolloutModule):
             What to log; averaged over the iteration's minibatches.
         """
         num_tokens = self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum())
+        num_right_tokens = 0.0
+        if self.objective.positive_nll > 0:
+            right_bT = rollout.loss_mask_BT[rows_b] & rollout.is_right_B[rows_b, None]
+            num_right_tokens = self.mean_over_ranks(right_bT.sum())
         loss_of = partial(
             self._loss,
             rollout,
             num_rows=float(len(rows_b)),
             num_tokens=max(num_tokens, 1.0),
+            num_right_tokens=max(num_right_tokens, 1.0),
             update_metrics=update_metrics,
             is_first_update=is_first_update,
         )
@@ -233,26 +244,24 @@ class GRPOModule(RolloutModule):
         loss, norm = self.make_update(self.policy_optimizer, losses)
         return {"train/loss": loss, "train/grad_norm": norm}
 
-    @torch.no_grad()
     def _old_log_probs(self, rollout: Rollout, update_metrics: UpdateMetrics) -> Tensor:
         """Return the log-probs of all responses as the trainer computes them before any update."""
-        logp_BT = torch.zeros_like(rollout.logp_sampler_BT)
-        rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
-        packed = is_packed(self.policy)
-        chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
-        idle_forwards(self.policy, len(chunks), self.trainer.strategy)
-        for rows_b in (rows_B[chunk] for chunk in chunks):
-            responses = responses_of(rollout, rows_b)
-            output = self.policy(responses, LogProbs(temperature=self.sampling.temperature))
-            logp_bT = responses.to_rows(output.logp_K)
-            width = logp_bT.shape[1]
-            logp_BT[rows_b, :width] = logp_bT
-            update_metrics.add_mismatch(
-                logp_bT,
-                rollout.logp_sampler_BT[rows_b, :width],
-                rollout.loss_mask_BT[rows_b, :width],
-            )
+        logp_BT = self.log_probs(rollout, self.policy)
+        update_metrics.add_mismatch(logp_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT)
         return logp_BT
+
+    def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
+        """Return the log-probs ``[B, T]`` of all responses, of the policy or of a reference."""
+        log_probs = LogProbs(temperature=self.sampling.temperature)
+        packed = is_packed(self.policy)
+        return self.of_each_token(rollout, model, lambda x: model(x, log_probs).logp_K, packed)
+
+    def of_each_token(
+        self, rollout: Rollout, model: Any, compute: Callable[[Responses], Tensor], packed: bool
+    ) -> Tensor:
+        """Return a number a token ``[B, T]`` that a model computes; see ``of_each_token``."""
+        strategy = self.trainer.strategy
+        return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
         num_rows = len(rollout.responses)
@@ -268,6 +277,7 @@ class GRPOModule(RolloutModule):
         *,
         num_rows: float,
         num_tokens: float,
+        num_right_tokens: float,
         update_metrics: UpdateMetrics,
         is_first_update: bool,
     ) -> Tensor:
@@ -290,6 +300,8 @@ class GRPOModule(RolloutModule):
             correction_BT=None if correction_BT is None else correction_BT[rows_b, :width],
             num_rows=num_rows,
             num_tokens=num_tokens,
+            is_right_B=rollout.is_right_B[rows_b] if self.objective.positive_nll > 0 else None,
+            num_right_tokens=num_right_tokens,
         )
         outputs = self.objective.loss(inputs)
         update_metrics.add(dict(outputs.metrics), inputs, responses.to_rows(output.entropy_K))

@@ -47,7 +47,8 @@ class UpdateMetrics:
     def metrics(self) -> dict[str, float]:
         """Return the means over tokens, under their logged names; NaN where no token counted."""
         names = list(self._sums)
-        sums = dict(zip(names, torch.stack([self._sums[n] for n in names]).tolist(), strict=True))
+        values = torch.stack([self._sums[n] for n in names]).tolist() if names else []
+        sums = dict(zip(names, values, strict=True))
         num_tokens = sums.pop("tokens", 0.0) or math.nan
         num_compared = sums.pop("mismatch/tokens", 0.0) or math.nan
         mismatch = {

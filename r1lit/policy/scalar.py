@@ -97,6 +97,7 @@ def load_reward_model(
     gradient_checkpointing: bool = False,
     trust_remote_code: bool = False,
     adapter: PeftConfig | None = None,
+    dropout: bool = True,
 ) -> ScalarModel:
     """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
 
@@ -113,6 +114,7 @@ def load_reward_model(
         gradient_checkpointing: trade time for memory.
         trust_remote_code: run Python code that comes with the model.
         adapter: train one of peft, with the head; see ``load_policy``.
+        dropout: keep the dropout that the configuration asks for.
 
     Raises:
         ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
@@ -161,7 +163,8 @@ def load_reward_model(
             torch.nn.init.zeros_(head.bias)
         for key in (MEAN, STD):
             setattr(model.config, key, None)
-    made = ScalarModel(model if adapter or folder is None else merge_adapter(model, folder))
+    whole = model if adapter or folder is None else merge_adapter(model, folder)
+    made = ScalarModel(whole, dropout)
     if adapter is not None:
         made.adapter = Adapter(model, adapter, folder, base)
     if gradient_checkpointing:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PretrainedConfig
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from r1lit.policy.adapter import Adapter
 
@@ -18,15 +19,28 @@ class ModelWrapper(nn.Module):
     """Wraps a Hugging Face model, ``model``.
 
     All that is computed with its weights is computed in ``forward``, so that DDP, FSDP2, LoRA and
-    hooks may wrap this module and see every use of them. ``adapter``: what is trained, where not
-    the whole is.
+    hooks may wrap this module and see every use of them.
+
+    ``dropout``: whether training mode has any; without, all that differs between training and
+    evaluation mode stays as in evaluation. ``adapter``: what is trained, where not the whole is.
     """
 
     adapter: Adapter | None = None
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, dropout: bool = True) -> None:
         super().__init__()
         self.model = model
+        self.dropout = dropout
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and evaluation mode; see ``dropout``."""
+        super().train(mode)
+        if mode and not self.dropout:
+            self.model.eval()
+            for module in self.model.modules():
+                if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing:
+                    _only_checkpoint(module)
+        return self
 
     @property
     def config(self) -> PretrainedConfig:
@@ -82,3 +96,24 @@ class ModelWrapper(nn.Module):
 
     def _body(self) -> nn.Module:
         return self.model.base_model
+
+
+def _only_checkpoint(layer: Any) -> None:
+    """Let a layer be in training mode, which makes it checkpoint, but not while it computes."""
+    layer.training = True
+    checkpoint = layer._gradient_checkpointing_func
+    if getattr(checkpoint, "only_checkpoints", False):
+        return
+
+    def checkpoint_in_evaluation(compute: Callable[..., Any], *args: Any) -> Any:
+        def in_evaluation(*args: Any) -> Any:
+            training, layer.training = layer.training, False
+            try:
+                return compute(*args)
+            finally:
+                layer.training = training
+
+        return checkpoint(in_evaluation, *args)
+
+    checkpoint_in_evaluation.only_checkpoints = True  # type: ignore[attr-defined]
+    layer._gradient_checkpointing_func = checkpoint_in_evaluation
