@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
@@ -26,6 +27,7 @@ except ImportError:  # an extra
     PeftConfig = Any  # type: ignore[misc,assignment]
 
 SETTINGS_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
 STARTS = (True, False, "gaussian", "orthogonal")
 DECIDE_NOTHING = {  # about what a stored adapter computes, or are compared by its weights
     *("auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights"),
@@ -80,6 +82,26 @@ class Adapter:
     def weights(self) -> list[nn.Parameter]:
         """What is trained."""
         return [p for p in self.model.parameters() if p.requires_grad]
+
+    @property
+    def settings(self) -> Any:
+        """The configuration of peft that it has."""
+        return self.peft.peft_config[NAME]
+
+    def outside_linear_layers(self) -> list[str]:
+        """Return the names of what it changes beside linear layers: embeddings, the head."""
+        head: Any = self.model.get_output_embeddings()
+        layers = {
+            name: layer.get_base_layer()
+            for name, layer in self.model.named_modules()
+            if isinstance(layer, BaseTunerLayer)
+        }
+        return [
+            name
+            for name, layer in layers.items()
+            if not isinstance(layer, nn.Linear)
+            or (head is not None and layer.weight is head.weight)
+        ]
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -144,6 +166,14 @@ class Adapter:
         state = self.peft.state_dict()
         saved = {id(x) for x in get_peft_model_state_dict(self.peft, state_dict=state).values()}
         return {name: whole(x).cpu() for name, x in state.items() if id(x) in saved}
+
+    def save_weights(self, directory: Path, weights: dict[str, Tensor]) -> None:
+        """Write a PEFT folder of nothing but the adapter's settings and ``gather``'s weights."""
+        self.settings.save_pretrained(str(directory))
+        saved = get_peft_model_state_dict(
+            self.peft, state_dict=weights, save_embedding_layers=False
+        )
+        save_file({name: x.contiguous() for name, x in saved.items()}, directory / WEIGHTS_FILE)
 
     def _load(self, folder: str) -> None:
         stored = PeftConfig.from_pretrained(folder).to_dict()
