@@ -97,11 +97,11 @@ def whole_weights(model: Any) -> Iterator[None]:
 
 
 def reducing_gradients(module: LightningModule, last: bool) -> AbstractContextManager[None]:
-    """Reduce gradients over ranks in the last backward pass of an update, and add them up until."""
-    if is_sharding(module.trainer.strategy):
-        for model in module.children():
-            if isinstance(model, FSDPModule):
-                model.set_requires_gradient_sync(last)
+    """Reduce gradients over ranks in the last backward pass of an update, and add them up until.
+
+    Those of sharded weights are reduced in every one: added up whole they would take as much on
+    each rank as the model does on one.
+    """
     wrapped = module.trainer.strategy.model
     if isinstance(wrapped, DistributedDataParallel) and not last:
         return wrapped.no_sync()
