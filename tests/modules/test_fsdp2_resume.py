@@ -99,7 +99,8 @@ def test_killed_and_resumed_is_bit_equal(
 
 
 def test_it_goes_on_with_other_numbers_of_ranks(tmp_path: Path, policy: Path) -> None:
-    change = merge(data(num_iterations=4), model(adapter=LORA, train_batch_size=16, optimizer=SGD))
+    own = model(adapter=LORA, train_batch_size=16, optimizer=SGD)
+    change = merge(merge(own, NO_VALIDATION), data(num_iterations=4))
     fit(grpo_config(tmp_path / "whole", policy, merge(change, sharded(2))))
     killed_run(
         grpo_config(tmp_path / "killed", policy, merge(change, sharded(2))), tmp_path, killing_at(2)
@@ -118,14 +119,14 @@ def test_other_base_weights_are_refused(tmp_path: Path, policy: Path) -> None:
     base.mkdir()
     for file in policy.iterdir():
         (base / file.name).write_bytes(file.read_bytes())
-    change = merge(merge(model(adapter=LORA), data(num_iterations=1)), sharded(2))
+    change = merge(merge(model(adapter=LORA), data(num_iterations=2)), sharded(2))
     config = grpo_config(tmp_path / "run", base, change)
     fit(config)
     weights = bytearray((base / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (base / "model.safetensors").write_bytes(weights)
     done = fit_in_a_process(
-        config, tmp_path, "--ckpt_path", "last", "--data.init_args.num_iterations", "2"
+        config, tmp_path, "--ckpt_path", "last", "--data.init_args.num_iterations", "4"
     )
     assert done.returncode == 2, done.stderr[-3000:]
     assert "ckpt_path: the adapter was trained on other weights" in done.stderr

@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 def save_kinds(folder: Path) -> dict[str, Path]:
     """Save what is loaded; weights of odd sizes, which ranks share out unevenly."""
     at = {name: folder / name for name in ("large", "tied", "several", "bin", "reward")}
-    save_policy(at["large"], layers=16, width=640)
+    save_policy(at["large"], layers=24, width=640)
     base = save_policy(folder / "base", layers=3, seed=5)
     model = AutoModelForCausalLM.from_pretrained(base)
     model.config.tie_word_embeddings = True
@@ -95,7 +95,7 @@ def test_weights_are_those_of_one_process(found: dict[str, Any], kind: str) -> N
 
 def test_no_rank_holds_the_whole(found: dict[str, Any]) -> None:
     whole_mb = sum(x.nbytes for x in found["large"]["state"].values()) / 2**20
-    assert whole_mb > 200
+    assert whole_mb > 300
     assert max(found["peaks_mb"]) < 0.75 * whole_mb, (found["peaks_mb"], whole_mb)
 
 
