@@ -12,7 +12,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     {"cli"},
-    {"command"},
+    {"command", "ranks"},
     {"modules", "callbacks", "worlds"},
     {"curation", "search"},
     {"evaluation", "view"},

@@ -123,6 +123,11 @@ class EvaluationModule(LightningModule):
             raise ValueError(
                 f"model: EvaluationModule generates and grades: test or predict, not {stage}"
             )
+        if self.trainer.num_nodes > 1:
+            raise ValueError(
+                f"trainer.num_nodes: {self.trainer.num_nodes}; an evaluation runs on one machine,"
+                " whose ranks add lines to one file; the engine's servers may be on others"
+            )
         device = self.trainer.strategy.root_device
         self._loading["dtype"] = self._loading["dtype"] or inference_dtype(device)
         problems = self._problems()
