@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
+from r1lit.modules.async_rollouts import AsyncRolloutModule
 from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.micro_batches import micro_batches, responses_of
-from r1lit.modules.rollout_worker import Timings, collect_mixed
-from r1lit.modules.rollouts import RolloutModule, outcome_metrics
+from r1lit.modules.rollouts import outcome_metrics
 from r1lit.modules.token_values import of_each_token
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
@@ -35,7 +35,7 @@ from r1lit.settings import check_at_least
 from r1lit.verifiers import Grader
 
 
-class GRPOModule(RolloutModule):
+class GRPOModule(AsyncRolloutModule):
     """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
 
     The old policy is the policy that sampled: its log-probs are recorded with the tokens, and how
@@ -44,27 +44,25 @@ class GRPOModule(RolloutModule):
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
-        objective: what is maximised, for example ``r1lit.objectives.GRPO``.
+        objective: what is maximised: ``r1lit.objectives.GRPO``.
         rewards: reward functions or plain callables; their weighted sum is the reward.
         sampling: how responses are sampled in training.
         validation_sampling: how they are sampled in evaluation; as in training if left out.
+        max_tokens_from: ``sampling.max_tokens`` from an iteration on, as ``{513: 65536}``.
         train_batch_size: rows of a minibatch, over all ranks.
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
             (``data.rollout.num_reserve_prompts``).
-        mask_truncated: leave responses that were cut at the limit out of the loss, as DAPO's
-            overlong filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the
-            group's advantages, and they still count as rows where the loss is a mean over rows.
-        whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
-            the tokens that count on all ranks (REINFORCE++, 2501.03262, §3.2; PPO's usual form).
-        correction: weighs tokens for the mismatch of sampler and trainer
-            (``r1lit.objectives.corrections``); with one, the trainer computes the old log-probs
-            itself before the first update. None trusts the sampler's.
+        mask_truncated: leave responses cut at the limit out of the loss, as DAPO's overlong
+            filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the group's
+            advantages, and they count as rows where the loss is a mean over rows.
+        whiten_advantages: to mean 0 and variance 1 over the iteration's tokens (REINFORCE++, PPO).
+        correction: weighs tokens for the mismatch of sampler and trainer, which then computes the
+            old log-probs itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
-        dropout: keep the dropout that the policy's configuration asks for. Rollouts are
-            generated without, so log-probs with it are not those of the old policy.
-        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
+        dropout: keep the policy's dropout; log-probs are not the old policy's then, which has none.
+        **options: max_staleness of ``AsyncRolloutModule``, and those of ``PolicyModule``.
     """
 
     def __init__(
@@ -74,6 +72,7 @@ class GRPOModule(RolloutModule):
         rewards: list[Reward],
         sampling: Sampling,
         validation_sampling: Sampling | None = None,
+        max_tokens_from: dict[int, int] | None = None,
         train_batch_size: int = 64,
         num_inner_epochs: int = 1,
         dynamic_sampling: bool = False,
@@ -96,6 +95,7 @@ class GRPOModule(RolloutModule):
             **options,
         )
         self.objective = objective
+        self.max_tokens_from = max_tokens_from or {}
         self.train_batch_size = train_batch_size
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
@@ -130,9 +130,14 @@ class GRPOModule(RolloutModule):
                     f" from; twice prompts_per_iteration, {2 * self.plan.num_prompts}, is usual"
                 )
 
+    @property
+    def reference_in_loss(self) -> bool:  # type: ignore[override]
+        """Whether the objective penalises the distance to the reference."""
+        return self.objective.beta > 0
+
     def _copy_policy(self) -> None:
         """Make the reference, if the objective penalises the distance to it."""
-        if self.objective.beta > 0:
+        if self.reference_in_loss:
             self.reference = make_reference(self.policy)
 
     def refresh_reference(self) -> None:
@@ -142,19 +147,12 @@ class GRPOModule(RolloutModule):
     def on_fit_start(self) -> None:
         """Print the batch plan."""
         if self.trainer.is_global_zero and self.data is not None:
-            self.plan.print(self.data.describe(), self.sampling.max_tokens)
+            self.plan.print(self.data.describe(), self.sampling.max_tokens, self.max_tokens_from)
 
     def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Run one iteration."""
         self.check_iteration(batch.iteration)
-        worker = self.worker(self.sampling, self.seed, training=True)
-        timings = Timings(sync=self.sync_seconds)
-        collect = partial(worker.collect, batch, timings=timings)
-        with self.weights_to_sample():
-            if self.dynamic_sampling:
-                rollout, num_dropped = collect_mixed(collect, batch)
-            else:
-                rollout, num_dropped = collect(range(batch.num_prompts)), 0
+        rollout, collected = self.collect(batch)
         if self.mask_truncated:
             rollout = without_truncated(rollout)
         tokens = self.tokens_of(rollout, self.sampling)
@@ -164,8 +162,7 @@ class GRPOModule(RolloutModule):
             **outcome_metrics(rollout, "train"),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
             "train/num_tokens": float(rollout.mask_BT.sum()),
-            "train/num_groups_dropped": float(num_dropped),
-            **timings.metrics(),
+            **collected,
             "time/update_s": time.perf_counter() - started,
         }
         self.iteration += 1
@@ -174,18 +171,17 @@ class GRPOModule(RolloutModule):
 
     def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
         """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
-        update_metrics = UpdateMetrics()
+        update_metrics = UpdateMetrics(same_weights=not self.max_staleness)
         if self.correction is not None:
-            logp_old_BT = self._old_log_probs(rollout, update_metrics)
-            correction_BT = self.correction.weight_BT(
-                logp_old_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT
-            )
+            drawn = rollout.logp_sampler_BT, rollout.loss_mask_BT
+            logp_old_BT = self.log_probs(rollout, self.policy)
+            update_metrics.add_mismatch(logp_old_BT, *drawn)
+            correction_BT = self.correction.weight_BT(logp_old_BT, *drawn)
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
         rollout = self.estimate_advantages(rollout)
         logged: dict[str, list[float]] = {}
         for index, rows_b in enumerate(self._minibatches(rollout)):
-            is_first_update = index == 0
-            values = self.update_minibatch(rollout, rows_b, update_metrics, is_first_update)
+            values = self.update_minibatch(rollout, rows_b, update_metrics, index == 0)
             for name, value in values.items():
                 logged.setdefault(name, []).append(value)
         return rollout, {
@@ -244,12 +240,6 @@ class GRPOModule(RolloutModule):
         loss, norm = self.make_update(self.policy_optimizer, losses)
         return {"train/loss": loss, "train/grad_norm": norm}
 
-    def _old_log_probs(self, rollout: Rollout, update_metrics: UpdateMetrics) -> Tensor:
-        """Return the log-probs of all responses as the trainer computes them before any update."""
-        logp_BT = self.log_probs(rollout, self.policy)
-        update_metrics.add_mismatch(logp_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT)
-        return logp_BT
-
     def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
         """Return the log-probs ``[B, T]`` of all responses, of the policy or of a reference."""
         log_probs = LogProbs(temperature=self.sampling.temperature)
@@ -264,10 +254,9 @@ class GRPOModule(RolloutModule):
         return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
-        num_rows = len(rollout.responses)
         size = self.train_batch_size // self.trainer.world_size
         for epoch in range(self.num_inner_epochs):
-            order = permutation(num_rows, self.seed, "rows", rollout.iteration, epoch)
+            order = permutation(len(rollout.responses), self.seed, "rows", rollout.iteration, epoch)
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
     def _loss(
@@ -286,7 +275,7 @@ class GRPOModule(RolloutModule):
         width = responses.response_BT.shape[1]
         log_probs = LogProbs(temperature=self.sampling.temperature)
         logp_ref_bT, correction_BT = None, rollout.correction_BT
-        if self.objective.beta > 0:
+        if self.reference_in_loss:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
         output = self.policy(responses, log_probs)

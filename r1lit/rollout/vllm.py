@@ -109,6 +109,7 @@ class VLLMEngine(RolloutEngine):
         self.concurrency = concurrency
         self._transfer_name = transfer
         self._transfer = TRANSFERS[transfer]()
+        self.in_background = not self._transfer.from_memory
         self._options = (timeout_s, hang_s, api_key_env, self._transfer.backend)
         self._patience_s = patience_s
         self._weights_dir = weights_dir
