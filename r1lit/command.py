@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Sequence
 from inspect import signature
@@ -11,6 +12,12 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentError
+from lightning.fabric.plugins.environments import (
+    LSFEnvironment,
+    MPIEnvironment,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
+)
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -96,8 +103,9 @@ class R1CLI(LightningCLI):
         )
 
     def before_instantiate_classes(self) -> None:
-        """Refuse a checkpoint by URL, and choose the precision that this machine is fast in."""
+        """Refuse what cannot be begun, and choose the precision that this machine is fast in."""
         config = self.config[self.subcommand]
+        check_ranks(config.trainer)
         if "://" in str(config.ckpt_path):
             raise ValueError(
                 f"ckpt_path: {config.ckpt_path!r} is a URL; a checkpoint can run code, so it must"
@@ -141,6 +149,34 @@ class R1CLI(LightningCLI):
         for logger in [] if config.log_all else trainer.loggers:
             log_main_scalars(logger)
         return trainer
+
+
+def check_ranks(trainer: Any) -> None:
+    """Refuse nodes that nobody has started, and numbers of ranks that are not the same.
+
+    Raises:
+        ValueError: naming ``trainer.num_nodes``, ``trainer.devices`` or ``trainer.strategy``.
+    """
+    num_nodes, devices = trainer.num_nodes, str(trainer.devices)
+    launchers = (TorchElasticEnvironment, SLURMEnvironment, LSFEnvironment, MPIEnvironment)
+    if num_nodes > 1 and not trainer.plugins and not any(e.detect() for e in launchers):
+        raise ValueError(
+            f"trainer.num_nodes: {num_nodes}, but nothing has started a rank for each device of"
+            " each node; start the command by torchrun or srun, as docs/SCALE_OUT.md has it"
+        )
+    if not devices.isdigit():
+        return
+    num_ranks = int(devices) * num_nodes
+    ranks = f"trainer.devices: {devices} on trainer.num_nodes: {num_nodes} are {num_ranks} ranks"
+    if TorchElasticEnvironment.detect() and num_ranks != int(os.environ["WORLD_SIZE"]):
+        raise ValueError(f"{ranks}, but torchrun has started {os.environ['WORLD_SIZE']}")
+    sizes = getattr(trainer.strategy, "init_args", {})
+    sharded, split = sizes.get("data_parallel_size"), sizes.get("tensor_parallel_size")
+    if isinstance(sharded, int) and isinstance(split, int) and sharded * split != num_ranks:
+        raise ValueError(
+            f"{ranks}, but trainer.strategy has data_parallel_size: {sharded} and"
+            f" tensor_parallel_size: {split}; {num_ranks} and 1 would be right"
+        )
 
 
 def run_command(args: Sequence[str]) -> R1CLI:

@@ -46,6 +46,7 @@ COMPOSITIONS = [
     ],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
     ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml"),
+    ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/multi_node.yaml"),  # tests/modules/test_nodes.py
     # runs in tests/rollout/test_vllm_training.py
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/vllm.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),

@@ -130,9 +130,14 @@ class GRPOModule(AsyncRolloutModule):
                     f" from; twice prompts_per_iteration, {2 * self.plan.num_prompts}, is usual"
                 )
 
+    @property
+    def reference_in_loss(self) -> bool:  # type: ignore[override]
+        """Whether the objective penalises the distance to the reference."""
+        return self.objective.beta > 0
+
     def _copy_policy(self) -> None:
         """Make the reference, if the objective penalises the distance to it."""
-        if self.objective.beta > 0:
+        if self.reference_in_loss:
             self.reference = make_reference(self.policy)
 
     def refresh_reference(self) -> None:
@@ -270,7 +275,7 @@ class GRPOModule(AsyncRolloutModule):
         width = responses.response_BT.shape[1]
         log_probs = LogProbs(temperature=self.sampling.temperature)
         logp_ref_bT, correction_BT = None, rollout.correction_BT
-        if self.objective.beta > 0:
+        if self.reference_in_loss:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
         output = self.policy(responses, log_probs)

@@ -93,10 +93,7 @@ class PPOModule(GRPOModule):
         self.kl_in_reward = kl_in_reward
         self._make_critic_optimizer = critic_optimizer or torch.optim.AdamW
         self._make_critic_lr_scheduler = critic_lr_scheduler
-        self._loading_critic = {
-            **{key: value for key, value in self._loading.items() if key != "adapter"},
-            "from_scratch": self._loading["from_scratch"] and critic is None,
-        }
+        self._own_critic = critic is not None
 
     @property
     def critic_alone(self) -> bool:
@@ -109,12 +106,9 @@ class PPOModule(GRPOModule):
             self.reference = make_reference(self.policy)
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
-        self.critic = load_reward_model(
-            self.critic_path,
-            pad_id=pad_id,
-            dropout=self._dropout,
-            **self._loading_critic,  # type: ignore[arg-type]
-        )
+        options: dict[str, Any] = {**self._loading, "adapter": None, "dropout": self._dropout}
+        options["from_scratch"] &= not self._own_critic
+        self.critic = load_reward_model(self.critic_path, pad_id=pad_id, **options)
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         """Return the policy's optimiser and the critic's, and their schedulers."""
