@@ -40,11 +40,19 @@ def _llama(
     }
 
 
+UNTIED = {"tie_word_embeddings": False}
+WIDE = UNTIED | {"vocab_size": 152_064}
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     # SmolLM2-135M and Qwen2.5-0.5B, -1.5B
     "135M": _llama(49_152, 576, 1536, 30, 9, 3),
     "0.5B": _qwen(896, 4864, 24, 14, 2),
     "1.5B": _qwen(1536, 8960, 28, 12, 2),
+    # Qwen2.5-7B, -14B, -32B, Llama-3.1-8B, Llama-3.3-70B: for plans; never made here
+    "7B": _qwen(3584, 18_944, 28, 28, 4) | WIDE,
+    "14B": _qwen(5120, 13_824, 48, 40, 8) | WIDE,
+    "32B": _qwen(5120, 27_648, 64, 40, 8) | WIDE,
+    "8B": _llama(128_256, 4096, 14_336, 32, 32, 8) | UNTIED,
+    "70B": _llama(128_256, 8192, 28_672, 80, 64, 8) | UNTIED,
     # the shipped base's shape, in which lengths and vocabularies can grow
     "mini-long": _llama(1_416, 192, 512, 4, 4, 4),
     "mini-long-8k": _llama(8_192, 192, 512, 4, 4, 4),
@@ -53,6 +61,21 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "tiny": _llama(1_500, 32, 64, 2, 2, 1),
     "tiny-qwen": _qwen(32, 64, 2, 2, 1) | {"vocab_size": 1_500},
 }
+
+HUB = {
+    "Qwen/Qwen2.5-0.5B": "0.5B",
+    "Qwen/Qwen2.5-0.5B-Instruct": "0.5B",
+    "Qwen/Qwen2.5-1.5B": "1.5B",
+    "Qwen/Qwen2.5-Math-1.5B": "1.5B",
+    "Qwen/Qwen2.5-7B": "7B",
+    "Qwen/Qwen2.5-7B-Instruct": "7B",
+    "Qwen/Qwen2.5-Math-7B": "7B",
+    "Qwen/Qwen2.5-14B": "14B",
+    "Qwen/Qwen2.5-32B": "32B",
+    "meta-llama/Llama-3.1-8B": "8B",
+    "meta-llama/Llama-3.3-70B-Instruct": "70B",
+}
+"""Names on the hub -> names here: their widths are known where the hub is out of reach."""
 
 
 def model_directory(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> str:
@@ -72,8 +95,7 @@ def model_config(name: str) -> PretrainedConfig:
     settings = dict(ARCHITECTURES[name])
     return AutoConfig.for_model(
         settings.pop("model_type"),
-        **settings,
-        tie_word_embeddings=True,
+        **{"tie_word_embeddings": True} | settings,
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=2,

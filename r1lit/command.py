@@ -30,6 +30,7 @@ from r1lit.callbacks.scalars import log_main_scalars
 from r1lit.composition import SUBCOMMANDS
 from r1lit.devices import backend
 from r1lit.explain import explain
+from r1lit.modules.memory_plan import print_memory_plan
 
 QUIET = (
     ".*args parameter is intended to run from within Python.*",  # tests and notebooks do
@@ -128,6 +129,12 @@ class R1CLI(LightningCLI):
                 "precision: 32-true instead of bf16-mixed, since this CPU has no instructions for"
                 " bfloat16 (--slow_bf16 true keeps it)"
             )
+
+    def before_fit(self) -> None:
+        """Say how much memory each rank needs, before any weights are loaded."""
+        policy = getattr(self.model, "policy_config", None)
+        if policy is not None:
+            print_memory_plan(self.config.fit.as_dict(), policy, self.trainer)
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Run it; an error of the disk that names no file, as a logger's, gets the run's folder."""

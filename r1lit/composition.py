@@ -61,9 +61,10 @@ def merge(base: Config, fragment: Config) -> Config:
     merged = dict(base)
     for key, value in fragment.items():
         old = merged.get(key)
-        if key.endswith("+") and isinstance(merged.get(key[:-1]), list):
+        appends = str(key).endswith("+")  # a key may be a number
+        if appends and isinstance(merged.get(key[:-1]), list):
             merged[key[:-1]] = [*merged[key[:-1]], *_listed(value)]
-        elif key.endswith("+") and old is not None:
+        elif appends and old is not None:
             merged[key] = [*_listed(old), *_listed(value)]
         elif isinstance(value, dict) and isinstance(old, dict):
             merged[key] = merge(old, value)

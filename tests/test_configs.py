@@ -16,12 +16,14 @@ CONFIGS = ROOT / "configs"
 SHIPPED = {str(p.relative_to(CONFIGS)) for p in CONFIGS.rglob("*.yaml")}
 DATA = ("gsm8k", "math", "countdown")
 HARDWARE = ("cpu", "one_gpu", "ddp")
+SERVED = ("hardware/fsdp2_bf16.yaml", "hardware/four_nodes.yaml", "hardware/vllm_servers.yaml")
 EVALUATIONS = sorted(p.name for p in (CONFIGS / "eval").glob("*.yaml"))
 CURATION = (
     "cold_start/few_shot",
     "cold_start/direct",
     "cold_start/from_zero",
     "rejection_sampling",
+    "responses",
 )
 FULL = sorted(p.name for p in (CONFIGS / "r1" / "full").glob("*.yaml") if p.stem not in CURATION)
 STUDENTS = {  # learning rates of Nature 645:633, supplement
@@ -55,6 +57,11 @@ COMPOSITIONS = [
     ("data/gsm8k.yaml", "r1_zero.yaml", "ppo/long_cot.yaml", "hardware/cpu.yaml"),
     *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation
     *[(f"r1/full/{name}",) for name in FULL],  # run in tests/experiments/r1/test_stage_presets.py
+    # their memory is planned in tests/experiments/r1/test_full.py
+    ("r1/full/zero.yaml", "r1/larger/zero_qwen_32b.yaml", *SERVED),
+    ("r1/full/rl_1.yaml", "r1/larger/bf16_rl.yaml", *SERVED),
+    ("r1/full/sft_800k.yaml", "r1/larger/bf16_sft.yaml", SERVED[0], "hardware/two_nodes.yaml"),
+    ("r1/full/reward_safety.yaml", "r1/larger/bf16_reward.yaml", SERVED[0]),
     *[
         ("data/jsonl.yaml", "distill/base.yaml", f"distill/{name}.yaml", "hardware/ddp.yaml")
         for name in STUDENTS

@@ -1,6 +1,7 @@
 """Runs R1's pipeline: ``python -m experiments.r1``; ``make r1`` calls it.
 
     python -m experiments.r1 [pipeline.yaml] [--from STEP] [--only STEP ...] [--seed N] [--dry-run]
+    python -m experiments.r1 --scale full [--dry-run]    # with each step's command and cost
 
 Steps that are finished, with the same configuration and inputs, are skipped; an interrupted one
 goes on; one whose configuration or inputs have changed is made anew, and so is what reads what it
@@ -20,14 +21,16 @@ from pathlib import Path
 from experiments.r1.pipeline import read_pipeline
 from experiments.r1.runner import plan_of, run_pipeline
 
-PIPELINE = Path(__file__).with_name("pipeline.yaml")
+HERE = Path(__file__).parent
+PIPELINES = {"mini": HERE / "pipeline.yaml", "full": HERE / "full.yaml"}
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if a step failed, 2 for bad input, 130 stopped."""
     parser = argparse.ArgumentParser(prog="python -m experiments.r1", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("pipeline", nargs="?", type=Path, default=PIPELINE, help="the file")
+    parser.add_argument("pipeline", nargs="?", type=Path, help="the file; that of --scale if unset")
+    parser.add_argument("--scale", choices=PIPELINES, default="mini", help="full: as the paper's")
     parser.add_argument("--from", dest="begin", metavar="STEP", help="anew from this step or stage")
     parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="leave the others")
     parser.add_argument("--seed", type=int, help="another than the file's: in a folder of its own")
@@ -35,7 +38,14 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     options = parser.parse_args(args)
     try:
-        pipeline = read_pipeline(options.pipeline, options.seed, options.run)
+        path = options.pipeline or PIPELINES[options.scale]
+        pipeline = read_pipeline(path, options.seed, options.run)
+        if options.dry_run and options.scale == "full":
+            from experiments.r1.dry_run import dry_run  # takes seconds to import
+
+            for line in dry_run(pipeline, options.begin, options.only):
+                print(line)
+            return 0
         if options.dry_run:
             for step, verdict in plan_of(pipeline, options.begin, options.only):
                 print(f"{step.stage:<28} {step.name:<24} {verdict}")

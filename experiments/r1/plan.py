@@ -1,7 +1,8 @@
-"""Prints what presets would cost, from their YAML and the model's config; no weights are loaded.
+r"""Prints what presets would cost, from their YAML and the model's config; no weights are loaded.
 
     python -m experiments.r1.plan configs/r1/full/*.yaml
-    python -m experiments.r1.plan configs/r1/full/rl_1.yaml --model models/mini --gpus 16 --mfu 0.4
+    python -m experiments.r1.plan configs/r1/full/rl_1.yaml+configs/hardware/fsdp2.yaml \
+        --model Qwen/Qwen2.5-7B --mfu 0.4
 
 It states rows, tokens and updates, memory on each GPU by part, and an estimate of GPU-hours with
 its formulas. Files joined by "+" are one preset, merged as by repeated -c. Lengths are assumptions:
@@ -16,38 +17,41 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
 from transformers import AutoConfig, PretrainedConfig
 
 from benchmarks.flops import Shape
-from benchmarks.models import ARCHITECTURES, model_config
+from benchmarks.models import ARCHITECTURES, HUB, model_config
 from experiments.compose import Config, merge
-from experiments.r1.cost import (
-    FORMULAS,
-    GIB,
-    TIME,
-    Gpu,
-    memory_parts,
-    rollout_seconds,
-    update_seconds,
-)
+from experiments.r1.cost import TIME, Gpu, rollout_seconds, update_seconds
 from experiments.r1.work import Work, work_of
+from r1lit.modules.memory_plan import (
+    FILL,
+    FORMULAS,
+    GB,
+    Architecture,
+    Parts,
+    memory_lines,
+    memory_parts,
+    most_memory,
+)
 
-KNOWN = {"Qwen/Qwen2.5-0.5B": "0.5B", "Qwen/Qwen2.5-1.5B": "1.5B"}
 BASE = "Qwen/Qwen2.5-1.5B"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one preset costs."""
+    """What one preset costs; ``loading`` is of the CPU of a machine, in bytes."""
 
     name: str
     model: str
     num_parameters: int
     work: Work
-    memory: dict[str, int]
+    memory: Parts
+    loading: int
     rollout_hours: float
     update_hours: float
 
@@ -55,6 +59,10 @@ class Plan:
     def gpu_hours(self) -> float:
         """GPU-hours of the run."""
         return self.rollout_hours + self.update_hours
+
+    def fits(self, gpu: Gpu) -> bool:
+        """Whether each GPU holds its part."""
+        return most_memory(self.memory) <= FILL * gpu.memory_gb * GB
 
 
 def read_preset(text: str) -> Config:
@@ -72,21 +80,28 @@ def read_preset(text: str) -> Config:
 
 
 def config_of(name: str) -> PretrainedConfig:
-    """Return a model's configuration: a name in ``KNOWN``, a directory, or a name on the hub.
+    """Return a model's configuration: a name in ``HUB``, a directory, or a name on the hub.
 
     Raises:
         ValueError: if there is none.
     """
-    if name in KNOWN or name in ARCHITECTURES:
-        return model_config(KNOWN.get(name, name))
+    if name in HUB or name in ARCHITECTURES:
+        return model_config(HUB.get(name, name))
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"--model: {name!r} is no model whose config can be read") from error
 
 
+@cache
+def architecture_of(name: str) -> Architecture:
+    """Return the architecture of a model by its name; see ``config_of``."""
+    return Architecture.of(config_of(name))
+
+
 def plan_of(
-    preset: str,
+    name: str,
+    config: Config,
     *,
     gpu: Gpu,
     model: str | None = None,
@@ -95,33 +110,43 @@ def plan_of(
     iterations: int | None = None,
 ) -> Plan:
     """Return the plan of a preset; a policy that is yet to be made has the shape of ``BASE``."""
-    config = read_preset(preset)
     if iterations is not None:
         config = merge(config, {"data": {"init_args": {"num_iterations": iterations}}})
-    policy = str(config.get("model", {}).get("init_args", {}).get("policy"))
+    arguments = config.get("model", {}).get("init_args", {})
+    policy = str(arguments.get("policy"))
     if model is None:
-        to_be_made = policy.startswith("runs/") and not Path(policy).is_dir()
+        to_be_made = policy.startswith(("runs/", "models/")) and not Path(policy).is_dir()
         model = BASE if to_be_made else policy
     try:
         work = work_of(config, prompt_tokens=prompt_tokens, mean_tokens=mean_tokens)
     except ValueError as error:
-        raise ValueError(f"{preset}: {error}") from error
-    found = config_of(model)
-    shape = Shape.of(found)
+        raise ValueError(f"{name}: {error}") from error
+    whole = architecture_of(model)
+    teacher = None
+    if work.memory.teacher_weight:
+        teacher = architecture_of(arguments["teacher"]["init_args"]["path"])
+    shape = Shape(
+        num_parameters=whole.num_parameters,
+        num_layers=whole.num_layers,
+        attention_size=whole.attention_size,
+        kv_size=whole.kv_size,
+    )
     return Plan(
-        name="+".join(Path(name).stem for name in preset.split("+")),
+        name=name,
         model=model,
-        num_parameters=shape.num_parameters,
+        num_parameters=whole.num_parameters,
         work=work,
-        memory=memory_parts(work, shape, found),
+        memory=memory_parts(work.memory, whole, teacher, gpu.memory_gb * GB),
+        loading=work.loading_copies * work.memory.weight * whole.num_parameters,
         rollout_hours=rollout_seconds(work, shape, gpu) / 3600,
         update_hours=update_seconds(work, shape, gpu) / 3600,
     )
 
 
-def as_text(plan: Plan, gpu: Gpu, gpus: int) -> str:
-    """Return the plan as Markdown."""
-    work, total = plan.work, sum(plan.memory.values())
+def as_text(plan: Plan, gpu: Gpu, gpus: int | None = None) -> str:
+    """Return the plan as Markdown; ``gpus`` if not the preset's own number."""
+    work, ranks = plan.work, plan.work.memory.ranks
+    gpus = gpus or ranks
     of_one = "" if work.is_whole else " Its data say how many iterations; this is one of them."
     lines = [
         f"## {plan.name}",
@@ -132,27 +157,23 @@ def as_text(plan: Plan, gpu: Gpu, gpus: int) -> str:
         f"- tokens: {_amount(work.tokens)}, {_amount(work.sampled_tokens)} of them sampled; mean"
         f" length {work.mean_tokens:,} (assumed), longest {work.max_tokens:,}",
         f"- updates: {work.updates_per_iteration:,} an iteration: {work.updates:,}",
-        "",
-        "| memory on each GPU | GiB |",
-        "|---|---:|",
-        *(f"| {part} | {size / GIB:.2f} |" for part, size in plan.memory.items() if size),
-        f"| all | {total / GIB:.2f} |",
-        "",
     ]
-    if work.kind == "sampling":
+    if work.kind == "sampling" and work.is_served:
+        lines += ["- memory: of its servers, which hold as many rows as fit beside the weights"]
+    else:
         lines += [
-            "The cache is of the longest rows, all at once; a server holds as many as fit.",
-            "",
+            f"- memory of each of {ranks} GPUs, in GB:",
+            *(f"  - {line}" for line in memory_lines(plan.memory, gpu.memory_gb * GB)),
+            f"- CPU memory of a machine, while weights are loaded: {plan.loading / GB:.0f} GB",
         ]
-    elif total > gpu.memory_gb * 1e9:
-        lines += [
-            f"**Does not fit** in {gpu.memory_gb:g} GB: r1lit keeps a whole copy on each GPU; take"
-            " a smaller model, fewer rows at a time (max_rows) or shorter responses.",
-            "",
-        ]
+        if not plan.fits(gpu):
+            lines += [
+                "- **Does not fit**: take other hardware (docs/SCALE_OUT.md), fewer rows at a time"
+                " (max_rows), shorter responses, or another trainer with the exported folder"
+            ]
     days = plan.gpu_hours / gpus / 24
     lines += [
-        f"GPU-hours: {_hours(plan.rollout_hours)} rollout + {_hours(plan.update_hours)} update ="
+        f"- GPU-hours: {_hours(plan.rollout_hours)} rollout + {_hours(plan.update_hours)} update ="
         f" {_hours(plan.gpu_hours)}; on {gpus} GPUs {days:.2g} days",
     ]
     return "\n".join(lines)
@@ -185,12 +206,9 @@ def notes(gpu: Gpu) -> str:
         "## Formulas",
         "",
         f"GPU: {gpu.memory_gb:g} GB, {gpu.tflops:g} TFLOP/s x MFU {gpu.mfu:g},"
-        f" {gpu.gb_per_s:g} GB/s x MBU {gpu.mbu:g}. N parameters, L layers, d hidden, f"
-        " intermediate, a heads x head size, k key-value heads x head size, T micro_batch_tokens,"
-        " S prompt, R max_rows.",
+        f" {gpu.gb_per_s:g} GB/s x MBU {gpu.mbu:g}. A plan fits that fills {FILL:.0%} of it.",
         "",
-        *(f"- {part}: {formula}" for part, formula in FORMULAS.items()),
-        *(f"- {formula}" for formula in TIME),
+        *(f"- {formula}" for formula in (*FORMULAS, *TIME)),
     ]
     return "\n".join(lines)
 
@@ -204,7 +222,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompt-tokens", type=int, default=256)
     parser.add_argument("--mean-tokens", type=int, help="of a response or a document")
     parser.add_argument("--iterations", type=int, help="where the preset leaves them to the data")
-    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--gpus", type=int, help="that the days are of; those of training if unset")
     for key, value in vars(Gpu()).items():
         parser.add_argument(f"--{key.replace('_', '-')}", type=float, default=value)
     options = parser.parse_args(args)
@@ -212,7 +230,8 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         for preset in options.presets:
             plan = plan_of(
-                preset,
+                "+".join(Path(name).stem for name in preset.split("+")),
+                read_preset(preset),
                 gpu=gpu,
                 model=options.model,
                 prompt_tokens=options.prompt_tokens,

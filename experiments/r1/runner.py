@@ -98,18 +98,25 @@ def plan_of(
     return plan
 
 
-def command_of(step: Step, run: Path, *, resume: bool) -> list[str]:
-    """Return the command of a step, having written its configs to ``<run>/configs/<step>/``."""
+def words_of(step: Step, run: Path, *, resume: bool) -> list[str]:
+    """Return the command of a step, whose configs are in ``<run>/configs/<step>/``."""
     if step.module is not None:
         return [sys.executable, "-m", step.module, *step.arguments]
     assert step.command is not None
     command = [sys.executable, "-m", "r1lit.cli", step.command]
-    for index, config in enumerate(step.configs):
-        path = run / "configs" / step.name / f"{index}.yaml"
-        replace_file(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
+    for path in _config_paths(step, run):
         command += ["-c", str(path)]
     command += step.arguments
     return [*command, "--ckpt_path", "last"] if resume and step.command == "fit" else command
+
+
+def _config_paths(step: Step, run: Path) -> list[Path]:
+    return [run / "configs" / step.name / f"{index}.yaml" for index in range(len(step.configs))]
+
+
+def _write_configs(step: Step, run: Path) -> None:
+    for path, config in zip(_config_paths(step, run), step.configs, strict=True):
+        replace_file(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
 
 
 def _from(pipeline: Pipeline, begin: str | None) -> set[str]:
@@ -173,13 +180,14 @@ def _begin(manifest: Manifest, step: Step, decision: Decision) -> Entry:
         manifest.save()
         _clear(manifest.pipeline, step)
     old = manifest.entries.get(step.name) if decision.verdict == "resume" else None
+    _write_configs(step, manifest.pipeline.run)
     entry: Entry = {
         "name": step.name,
         "stage": step.stage,
         "state": "running",
         "why": decision.why,
         "command": shlex.join(
-            command_of(step, manifest.pipeline.run, resume=decision.verdict == "resume")
+            words_of(step, manifest.pipeline.run, resume=decision.verdict == "resume")
         ),
         "config": step.digest,
         "reads": reads_of(step),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from experiments.compose import Config
+from r1lit.modules.memory_plan import MemorySettings, read_settings
 
 Kind = Literal["reinforcement", "supervised", "preference", "sampling"]
+RANKS = 8  # where a preset takes what GPUs there are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +21,9 @@ class Work:
     training, responses of pairs or labels in a reward model's, and where responses are drawn and
     nothing is trained, those to one problem, which counts as an iteration. ``mean_tokens`` is the
     assumed mean length of a response, or of a document. A supervised row is full; the others are as
-    long as a prompt and a mean response. ``is_whole`` says whether ``iterations`` is the run's.
+    long as a prompt and a mean response. ``is_whole`` says whether ``iterations`` is the run's,
+    ``is_served`` whether responses come from servers. ``loading_copies`` is how often the whole
+    weights lie in a machine's CPU memory while its ranks load them.
     """
 
     kind: Kind
@@ -31,13 +36,11 @@ class Work:
     mean_tokens: int
     max_tokens: int
     row_tokens: int
-    micro_batch_tokens: int
     rows_decoded: int
-    has_reference: bool
+    is_served: bool
+    loading_copies: int
     num_inner_epochs: int
-    bytes_per_weight: int
-    bytes_per_product: int
-    gradient_checkpointing: bool
+    memory: MemorySettings
 
     @property
     def updates(self) -> int:
@@ -68,6 +71,13 @@ class Work:
         return self.kind in ("reinforcement", "sampling")
 
 
+def ranks_of(config: Config) -> int:
+    """Return how many GPUs a preset trains on; ``RANKS`` where it takes all there are."""
+    trainer = config.get("trainer") or {}
+    devices = trainer.get("devices")
+    return (devices if isinstance(devices, int) else RANKS) * (trainer.get("num_nodes") or 1)
+
+
 def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> Work:
     """Read the work of a preset; ``mean_tokens`` is a quarter of the longest if left out.
 
@@ -78,14 +88,16 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
     data = config.get("data", {}).get("init_args", {})
     epochs = config.get("trainer", {}).get("max_epochs") or 1
     iterations = data.get("num_iterations")
+    engine = model.get("engine") or {}
+    memory = read_settings(config, ranks_of(config))
+    machines = config.get("trainer", {}).get("num_nodes") or 1
     shared = {
         "iterations": iterations * epochs if iterations else 1,
         "is_whole": bool(iterations),
         "prompt_tokens": prompt_tokens,
-        "micro_batch_tokens": model.get("micro_batch_tokens", 16384),
-        "bytes_per_weight": 2 if model.get("dtype", "float32") == "bfloat16" else 4,
-        "bytes_per_product": 2 if config.get("trainer", {}).get("precision") == "bf16-mixed" else 4,
-        "gradient_checkpointing": bool(model.get("gradient_checkpointing")),
+        "is_served": str(engine.get("class_path")).endswith(("VLLMEngine", "ServerEngine")),
+        "loading_copies": memory.ranks // machines * (1 + memory.has_reference),
+        "memory": memory,
     }
     if "predict" in data or "test" in data:
         return _sampling(model, data, shared, mean_tokens)
@@ -99,23 +111,24 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
 def _reinforcement(
     model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None
 ) -> Work:
-    longest = _needed(model, "sampling.max_tokens")
+    limits = {0: _needed(model, "sampling.max_tokens"), **(model.get("max_tokens_from") or {})}
+    begins = [*sorted(limits), max(shared["iterations"], *limits)]
+    total = sum(limits[a] * (b - a) for a, b in pairwise(begins))
     rollout = data.get("rollout", {})
     group_size = rollout.get("group_size", 16)
     rows = rollout.get("prompts_per_iteration", 16) * group_size
     inner = model.get("num_inner_epochs", 1)
     engine = (model.get("engine") or {}).get("init_args") or {}
-    mean = mean_tokens or longest // 4
+    mean = mean_tokens or total // begins[-1] // 4
     return Work(
         kind="reinforcement",
         rows_per_iteration=rows,
-        updates_per_iteration=rows // model.get("train_batch_size", 64) * inner,
+        updates_per_iteration=max(1, rows // model.get("train_batch_size", 64)) * inner,
         group_size=group_size,
         mean_tokens=mean,
-        max_tokens=longest,
+        max_tokens=max(limits.values()),
         row_tokens=shared["prompt_tokens"] + mean,
         rows_decoded=engine.get("max_rows") or rows,
-        has_reference=(_objective(model).get("beta") or 0) > 0,
         num_inner_epochs=inner,
         **shared,
     )
@@ -127,7 +140,8 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
     mean = min(mean_tokens or length // 4, length)
     rows = packing.get("train_batch_size", 16)
     if packing.get("documents_per_update"):
-        rows = max(1, round(packing["documents_per_update"] * mean / length))
+        ranks = shared["memory"].ranks  # rows come out even over them
+        rows = max(1, round(packing["documents_per_update"] * mean / length / ranks)) * ranks
     return Work(
         kind="supervised",
         rows_per_iteration=rows,
@@ -137,7 +151,6 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
         max_tokens=length,
         row_tokens=length,
         rows_decoded=0,
-        has_reference=False,
         num_inner_epochs=1,
         **shared,
     )
@@ -148,7 +161,6 @@ def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: 
     num_samples = data.get("evaluation", {}).get("num_samples", 1)
     engine = (model.get("engine") or {}).get("init_args") or {}
     mean = mean_tokens or longest // 4
-    size = 2 if model.get("dtype", "bfloat16") == "bfloat16" else 4
     return Work(
         kind="sampling",
         rows_per_iteration=num_samples,
@@ -157,10 +169,9 @@ def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: 
         mean_tokens=mean,
         max_tokens=longest,
         row_tokens=shared["prompt_tokens"] + mean,
-        rows_decoded=engine.get("max_rows") or engine.get("concurrency") or 64,
-        has_reference=False,
+        rows_decoded=engine.get("max_rows") or 64,
         num_inner_epochs=1,
-        **shared | {"bytes_per_weight": size, "bytes_per_product": size},
+        **shared,
     )
 
 
@@ -179,14 +190,9 @@ def _preference(
         max_tokens=longest,
         row_tokens=shared["prompt_tokens"] + mean,
         rows_decoded=0,
-        has_reference=False,
         num_inner_epochs=1,
         **shared,
     )
-
-
-def _objective(model: Config) -> Config:
-    return (model.get("objective") or {}).get("init_args") or {}
 
 
 def _needed(config: Config, key: str) -> int:

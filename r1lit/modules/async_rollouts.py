@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from r1lit.modules.rollout_worker import RolloutWorker, Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.schedule import updates_of_run
 from r1lit.objectives import Correction
-from r1lit.rollout import Completion, Sampling
+from r1lit.rollout import Completion, RolloutEngine, Sampling
 from r1lit.settings import check_at_least
 
 DRAWN_AHEAD = "drawn_ahead"
@@ -50,10 +50,12 @@ class DrawAhead:
     def __init__(self) -> None:
         self._draws: dict[int, Draw] = {}  # by iteration
 
-    def begin(self, worker: RolloutWorker, batches: Iterable[PromptBatch]) -> None:
+    def begin(
+        self, engine: RolloutEngine, batches: Iterable[tuple[RolloutWorker, PromptBatch]]
+    ) -> None:
         """Draw the rollouts of those batches that have none; in a thread where the engine may."""
         begun = []
-        for batch in batches:
+        for worker, batch in batches:
             if batch.iteration not in self._draws:
                 prompts = range(batch.num_prompts)
                 grading = worker.grading(batch, prompts)
@@ -64,13 +66,13 @@ class DrawAhead:
         def generate() -> None:
             try:
                 for requests, draw, grading in begun:
-                    draw.completions.set_result(worker.engine.generate(requests, grading.begin))
+                    draw.completions.set_result(engine.generate(requests, grading.begin))
             except BaseException as error:  # raised where it is waited for
                 for _, draw, _ in begun:
                     if not draw.completions.done():
                         draw.completions.set_exception(error)
 
-        if worker.engine.in_background:
+        if engine.in_background:
             # a daemon: a run that fails must not wait for responses that nobody trains on
             threading.Thread(target=generate, daemon=True, name="draw-ahead").start()
         else:
@@ -182,7 +184,7 @@ class AsyncRolloutModule(RolloutModule):
 
     def collect(self, batch: PromptBatch) -> tuple[Rollout, dict[str, float]]:
         """Return the iteration's rollout and what to log of it; begin those of later ones."""
-        worker = self.worker(self.sampling, self.seed, training=True)
+        worker = self.worker(self.sampling_at(batch.iteration), self.seed, training=True)
         timings = Timings(sync=self.sync_seconds, rollout=self.wait_seconds)
         collect = partial(self.ahead.collect, worker, batch, timings=timings)
         with self.weights_to_sample():
@@ -203,7 +205,12 @@ class AsyncRolloutModule(RolloutModule):
         loader, num_updates = self.data.train_dataloader(), updates_of_run(self)
         later = range(iteration + 1, iteration + 1 + self.max_staleness)
         an_iteration = self.plan.updates_per_iteration
-        self.ahead.begin(worker, [loader.batch(i) for i in later if i * an_iteration < num_updates])
+        batches = [
+            (replace(worker, sampling=self.sampling_at(i)), loader.batch(i))
+            for i in later
+            if i * an_iteration < num_updates
+        ]
+        self.ahead.begin(worker.engine, batches)
 
     def staleness(self, rollout: Rollout) -> dict[str, float]:
         """Return how many updates its weights are behind the engine's, the iteration's first ones.

@@ -58,6 +58,8 @@ class PolicyModule(LightningModule):
         adapter: train this adapter of peft's alone (``peft.LoraConfig``); checkpoints and exports
             hold no other weights. Where ``policy`` is a PEFT folder, its adapter goes on; without
             ``adapter`` it is merged, and all weights are trained.
+        reduce_every_pass: reduce sharded gradients over ranks (FSDP2) after each micro-batch, not
+            once an update: until then every rank would hold whole ones, as large as the model.
         micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
             of its own. A GPU takes more (``configs/hardware``).
         max_grad_norm: gradients are clipped to this norm; 0 leaves them.
@@ -82,6 +84,7 @@ class PolicyModule(LightningModule):
         gradient_checkpointing: bool = False,
         trust_remote_code: bool = False,
         adapter: PeftConfig | None = None,
+        reduce_every_pass: bool = False,
         micro_batch_tokens: int = 4096,
         max_grad_norm: float = 1.0,
         seed: int = 0,
@@ -98,6 +101,7 @@ class PolicyModule(LightningModule):
             if from_scratch:
                 raise ValueError("adapter: it needs a policy's own weights; leave from_scratch out")
             check_adapter(self._auto_class, self.policy_config, adapter, trust_remote_code)
+        self.reduce_every_pass = reduce_every_pass
         self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
         self.seed = seed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -51,8 +52,15 @@ class BatchPlan:
         """Optimiser steps in one iteration."""
         return self.num_minibatches * self.num_inner_epochs
 
-    def print(self, data: dict[str, Any], max_tokens: int) -> None:
+    def print(
+        self,
+        data: dict[str, Any],
+        max_tokens: int,
+        max_tokens_from: Mapping[int, int] | None = None,
+    ) -> None:
         """Print the plan as one small table; ``data`` is what the data module says of itself.
+
+        ``max_tokens_from``: what replaces ``max_tokens`` from an iteration on.
 
         Raises:
             ValueError: if it says nothing of problems.
@@ -65,6 +73,7 @@ class BatchPlan:
         problems = data["num_train_problems"]
         growth = data.get("num_problems_from_iteration", {})
         grown = [(count, f"of these problems from iteration {i} on") for i, count in growth.items()]
+        later = sorted((max_tokens_from or {}).items())
         prompts = f"prompts, of {sum(problems.values()):,} problems: {listed(problems)}"
         print_table(
             "Batch plan of one iteration",
@@ -72,6 +81,7 @@ class BatchPlan:
             *(grown if len(grown) > 1 else []),
             (self.group_size, "responses to each (group_size)"),
             (self.num_rows, f"rows, of up to {max_tokens} tokens"),
+            *((most, f"tokens at most from iteration {i} on") for i, most in later),
             (self.num_minibatches, f"minibatches of {self.train_batch_size} rows"),
             (self.micro_batch_tokens, "tokens in a micro-batch, at most"),
             (self.num_inner_epochs, "passes over the rows (num_inner_epochs)"),

@@ -44,26 +44,24 @@ class GRPOModule(AsyncRolloutModule):
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
-        objective: what is maximised, for example ``r1lit.objectives.GRPO``.
+        objective: what is maximised: ``r1lit.objectives.GRPO``.
         rewards: reward functions or plain callables; their weighted sum is the reward.
         sampling: how responses are sampled in training.
         validation_sampling: how they are sampled in evaluation; as in training if left out.
+        max_tokens_from: ``sampling.max_tokens`` from an iteration on, as ``{513: 65536}``.
         train_batch_size: rows of a minibatch, over all ranks.
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
             (``data.rollout.num_reserve_prompts``).
-        mask_truncated: leave responses that were cut at the limit out of the loss, as DAPO's
-            overlong filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the
-            group's advantages, and they still count as rows where the loss is a mean over rows.
-        whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
-            the tokens that count on all ranks (REINFORCE++, 2501.03262, §3.2; PPO's usual form).
-        correction: weighs tokens for the mismatch of sampler and trainer
-            (``r1lit.objectives.corrections``); with one, the trainer computes the old log-probs
-            itself before the first update. None trusts the sampler's.
+        mask_truncated: leave responses cut at the limit out of the loss, as DAPO's overlong
+            filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the group's
+            advantages, and they count as rows where the loss is a mean over rows.
+        whiten_advantages: to mean 0 and variance 1 over the iteration's tokens (REINFORCE++, PPO).
+        correction: weighs tokens for the mismatch of sampler and trainer, which then computes the
+            old log-probs itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
-        dropout: keep the dropout that the policy's configuration asks for. Rollouts are
-            generated without, so log-probs with it are not those of the old policy.
+        dropout: keep the policy's dropout; log-probs are not the old policy's then, which has none.
         **options: max_staleness of ``AsyncRolloutModule``, and those of ``PolicyModule``.
     """
 
@@ -74,6 +72,7 @@ class GRPOModule(AsyncRolloutModule):
         rewards: list[Reward],
         sampling: Sampling,
         validation_sampling: Sampling | None = None,
+        max_tokens_from: dict[int, int] | None = None,
         train_batch_size: int = 64,
         num_inner_epochs: int = 1,
         dynamic_sampling: bool = False,
@@ -96,6 +95,7 @@ class GRPOModule(AsyncRolloutModule):
             **options,
         )
         self.objective = objective
+        self.max_tokens_from = max_tokens_from or {}
         self.train_batch_size = train_batch_size
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
@@ -147,7 +147,7 @@ class GRPOModule(AsyncRolloutModule):
     def on_fit_start(self) -> None:
         """Print the batch plan."""
         if self.trainer.is_global_zero and self.data is not None:
-            self.plan.print(self.data.describe(), self.sampling.max_tokens)
+            self.plan.print(self.data.describe(), self.sampling.max_tokens, self.max_tokens_from)
 
     def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Run one iteration."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from r1lit.batches import PromptBatch, Rollout, Status, TokenValues
@@ -45,6 +48,8 @@ class RolloutModule(PolicyModule):
     """Responses of the next rollout whose ``TokenValues`` are wanted; set by callbacks."""
     sync_seconds = 0.0
     """What it took to hand the engine the weights that it generates from."""
+    max_tokens_from: Mapping[int, int] = MappingProxyType({})
+    """What replaces the most tokens of a response in training, from an iteration on."""
 
     def __init__(
         self,
@@ -76,7 +81,8 @@ class RolloutModule(PolicyModule):
             return
         longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
         if stage == "fit":
-            self.sampling.check_fits(longest, self.context_length)
+            for iteration in (0, *self.max_tokens_from):
+                self.sampling_at(iteration).check_fits(longest, self.context_length)
         self.validation_sampling.check_fits(longest, self.context_length)
         for split, problems in data.problems.items():
             check_gold_answers(self.grader, problems, f"data.{split}")
@@ -121,6 +127,13 @@ class RolloutModule(PolicyModule):
             add_dataloader_idx=False,  # held-out documents have a loader beside this one
         )
         return {"rollout": rollout, **self.tokens_of(rollout, self.validation_sampling)}
+
+    def sampling_at(self, iteration: int) -> Sampling:
+        """Return how responses are sampled in training at an iteration."""
+        begun = [first for first in self.max_tokens_from if first <= iteration]
+        if not begun:
+            return self.sampling
+        return replace(self.sampling, max_tokens=self.max_tokens_from[max(begun)])
 
     def tokens_of(self, rollout: Rollout, sampling: Sampling) -> dict[str, TokenValues]:
         """Return what the training forward says of as many responses as are wanted, if any are."""

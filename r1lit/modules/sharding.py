@@ -152,11 +152,14 @@ def whole_weights(model: Any) -> Iterator[None]:
 
 
 def reducing_gradients(module: LightningModule, last: bool) -> AbstractContextManager[None]:
-    """Reduce gradients over ranks in the last backward pass of an update, and add them up until."""
+    """Reduce gradients over ranks in the last backward pass of an update, and add them up until.
+
+    Those of sharded weights in every one, if ``module.reduce_every_pass``.
+    """
     if is_sharding(module.trainer.strategy):
         for model in module.children():
             if isinstance(model, FSDPModule):
-                model.set_requires_gradient_sync(last)
+                model.set_requires_gradient_sync(last or module.reduce_every_pass)
     wrapped = module.trainer.strategy.model
     if isinstance(wrapped, DistributedDataParallel) and not last:
         return wrapped.no_sync()

@@ -88,21 +88,6 @@ class Adapter:
         """The configuration of peft that it has."""
         return self.peft.peft_config[NAME]
 
-    def outside_linear_layers(self) -> list[str]:
-        """Return the names of what it changes beside linear layers: embeddings, the head."""
-        head: Any = self.model.get_output_embeddings()
-        layers = {
-            name: layer.get_base_layer()
-            for name, layer in self.model.named_modules()
-            if isinstance(layer, BaseTunerLayer)
-        }
-        return [
-            name
-            for name, layer in layers.items()
-            if not isinstance(layer, nn.Linear)
-            or (head is not None and layer.weight is head.weight)
-        ]
-
     @contextmanager
     def off(self) -> Iterator[None]:
         """Compute without the adapter."""

@@ -113,7 +113,8 @@ class SharedPromptDecoding(Decoding):
         self.num_own += 1
         # grow one token early: a cache filled to the end has other strides
         if self.num_own == self.own_L[0][0].shape[2]:
-            self.own_L = [tuple(_with_spare_room(x) for x in layer) for layer in self.own_L]
+            for index, layer in enumerate(self.own_L):  # one at a time: only one is there twice
+                self.own_L[index] = tuple(_with_spare_room(x) for x in layer)
         cached = [
             CachedLayer(
                 prompt_key=prompt_key,
@@ -138,7 +139,8 @@ class SharedPromptDecoding(Decoding):
         kept = at_least_two(self.prompt_R[rows].unique(), len(self.length_P))
         self.prompt_R = torch.searchsorted(kept, self.prompt_R[rows])
         self.position_R = self.position_R[rows]
-        self.own_L = [tuple(x[rows] for x in layer) for layer in self.own_L]
+        for index, layer in enumerate(self.own_L):
+            self.own_L[index] = tuple(x[rows] for x in layer)
         if len(kept) < len(self.length_P):
             self.length_P = self.length_P[kept]
             self.prompts_L = [(key[kept], value[kept]) for key, value in self.prompts_L]

@@ -164,7 +164,7 @@ def test_keys_on_the_command_line_win_wherever_they_stand(composed):
 def test_numbers_and_texts_stay_what_they_are(composed, tmp_path):
     path = tmp_path / "rate.yaml"
     path.write_text(
-        "model: {init_args: {optimizer: {class_path: AdamW, init_args: {lr: 1e-5}}}}\n"
+        "model: {init_args: {optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 1e-5}}}}\n"
         "data: {init_args: {prompts: {template: '1e-5 {question}'}}}\n"
     )
     config = composed(ZERO, path)

@@ -47,7 +47,7 @@ def small(value: Any, folder: Path, policy: Path) -> Any:
             "class_path": "r1lit.data.TableProblems",
             "init_args": {"path": str(folder / f"{table}.jsonl")},
         }
-    if str(value.get("class_path", "")).endswith("ServerEngine"):
+    if str(value.get("class_path", "")).endswith(("ServerEngine", "VLLMEngine")):
         return IN_PROCESS
     if str(value.get("class_path", "")).endswith("ChatEndpoint"):
         nowhere = {"base_url": "http://127.0.0.1:9/v1", "max_retries": 0, "timeout_s": 5}

@@ -43,6 +43,7 @@ def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path, objectiv
         config = grpo_config(tmp_path / name, policy, merge(change, ranks))
         done = fit_in_a_process(config, tmp_path)
         assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.count("Memory of each of 2 ranks") == devices - 1  # by one of them
     one, two = (load_file(tmp_path / n / "policy" / "model.safetensors") for n in ("one", "two"))
     before = load_file(policy / "model.safetensors")
     assert any(not torch.equal(one[name], before[name]) for name in one)

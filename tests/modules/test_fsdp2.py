@@ -207,3 +207,27 @@ def test_another_split_is_refused(tmp_path: Path, policy: Path):
     done = fit_in_a_process(grpo_config(tmp_path / "run", policy, strategy), tmp_path)
     assert done.returncode != 0
     assert "data_parallel_size 1 and tensor_parallel_size 2 over 2 processes" in done.stderr
+
+
+def test_weights_in_bfloat16_with_kahan_sums_train_and_resume(tmp_path: Path, policy: Path):
+    """What configs/hardware/fsdp2_bf16.yaml and configs/r1/larger/ ask for."""
+    options = {"lr": 1e-3, "weight_decay": 0.0, "eps": 1e-8, "triton": False, "foreach": False}
+    changes = {"dtype": "bfloat16", "optimizer": {"class_path": "optimi.AdamW"}}
+    changes["optimizer"]["init_args"] = options
+    configs = {}
+    for name in ("one", "whole", "part"):
+        configs[name] = changed(documents(tmp_path / name, policy, policy), model(**changes))
+        if name != "one":
+            changed(configs[name], merge(sharded(2), model(reduce_every_pass=True)))
+    fit(configs["one"])
+    fit(configs["whole"])
+    fit(configs["part"], "--trainer.max_steps", "2")
+    fit(configs["part"], "--ckpt_path", "last")
+    one, whole, part = (exported(tmp_path / name) for name in configs)
+    before = load_file(policy / "model.safetensors")
+    for name, weight in whole.items():
+        assert weight.dtype == torch.bfloat16
+        assert torch.equal(part[name], weight), name
+        # three updates of 1e-3; gradients are rounded to bfloat16 before they are added up
+        torch.testing.assert_close(weight, one[name], rtol=2**-7, atol=1e-3)
+    assert max(float((whole[n] - before[n]).abs().max()) for n in before) > 1e-3

@@ -26,6 +26,8 @@ COSINE = {
     "trainer": {"val_check_interval": 1.0, "limit_val_batches": 0},
 }
 
+FOUR = {"num_iterations": 4}
+
 
 def rates(tmp_path: Path, policy: Path, change: dict[str, Any], *words: str) -> list[float]:
     """Return the rate behind the last update of each iteration."""
@@ -70,3 +72,22 @@ def test_a_share_that_is_none_is_refused(tmp_path, policy):
     change = {"model": {"init_args": {"lr_scheduler": {"init_args": {"final_share": 5.0}}}}}
     with pytest.raises(ValueError, match=r"^final_share: 5.0 is not between 0 and 1"):
         rates(tmp_path, policy, change)
+
+
+def test_the_longest_response_follows_its_schedule(tmp_path: Path, policy: Path) -> None:
+    model = {"max_tokens_from": {1: 3, 3: 12}, "sampling": {"max_tokens": 6}}
+    rates(tmp_path, policy, {"model": {"init_args": model}, "data": {"init_args": FOUR}})
+    longest: dict[int, int] = {}
+    for line in (tmp_path / "run/responses.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["split"] == "train":
+            iteration = record["iteration"]
+            longest[iteration] = max(longest.get(iteration, 0), record["num_tokens"])
+    assert longest == {0: 6, 1: 3, 2: 3, 3: 12}
+
+
+def test_a_schedule_beyond_the_context_is_refused_before_anything_is_loaded(
+    tmp_path: Path, policy: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"max_tokens: 300 after a prompt of .* tokens exceeds"):
+        rates(tmp_path, policy, {"model": {"init_args": {"max_tokens_from": {900: 300}}}})

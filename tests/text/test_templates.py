@@ -27,11 +27,12 @@ def test_presets_ask_the_shipped_base_as_it_was_pretrained_and_real_models_as_th
         paths = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
         return {t for p in paths for t in re.findall(r"template: (\w+)", p.read_text())}
 
-    assert used("configs/mini/*", "configs/r1/*.yaml", "experiments/*/*.yaml") == {
+    assert used("configs/mini/*", "configs/r1/*.yaml", "experiments/*/[!f]*.yaml") == {
         "small_world",
         "chat",
     }
-    real = used("configs/*.yaml", "configs/data/*", "configs/eval/*", "configs/r1/full/**/*.yaml")
+    full = ("configs/r1/full/**/*.yaml", "experiments/r1/full.yaml")
+    real = used("configs/*.yaml", "configs/data/*", "configs/eval/*", *full)
     assert "r1_zero" in real and "small_world" not in real
 
 

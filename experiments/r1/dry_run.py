@@ -1,0 +1,50 @@
+"""What a run of the full scale would do: each step's command, what it needs, what it costs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from experiments.compose import Config, merge
+from experiments.r1.cost import Gpu
+from experiments.r1.pipeline import Pipeline, Step
+from experiments.r1.plan import BASE, as_text, notes, plan_of
+from experiments.r1.runner import plan_of as verdicts_of
+from experiments.r1.runner import words_of
+
+
+def dry_run(pipeline: Pipeline, begin: str | None, only: Sequence[str]) -> Iterator[str]:
+    """Yield the lines; nothing is written or loaded.
+
+    Raises:
+        ValueError: for an unknown step, or a preset that cannot be planned.
+    """
+    gpu = Gpu()
+    made = [path for step in pipeline.steps for path in step.writes]
+    for step, verdict in verdicts_of(pipeline, begin, only):
+        yield f"# {step.stage}: {step.name} ({verdict})"
+        yield shlex.join(words_of(step, pipeline.run, resume=False))
+        missing = [p for p in step.reads if p not in made and not p.exists()]
+        if missing:
+            yield f"needs, and is not there: {', '.join(map(str, missing))}"
+        yield from _cost(step, pipeline.run, gpu)
+        yield ""
+    yield notes(gpu)
+
+
+def _cost(step: Step, run: Path, gpu: Gpu) -> Iterator[str]:
+    if step.command is None:
+        return
+    config: Config = {}
+    for part in step.configs:
+        config = merge(config, part)
+    arguments = config["model"]["init_args"]
+    policy = Path(arguments["policy"])
+    to_be_made = policy.is_relative_to(run) and not policy.is_dir()
+    engine = arguments.get("engine") or {}
+    if str(engine.get("class_path")).endswith("ServerEngine"):
+        yield f"drawn by {arguments['policy']} at {engine['init_args']['base_url']}"
+        return
+    plan = plan_of(step.name, config, gpu=gpu, model=BASE if to_be_made else None)
+    yield from as_text(plan, gpu).splitlines()[2:]

@@ -1,0 +1,301 @@
+"""How much memory a run takes on each GPU, by part, from its configuration: no weights are made.
+
+    always   weights, gradients, optimiser state, reference, reward models, teacher, a served vLLM
+    update   activations of the largest micro-batch, logits, weights that are gathered
+    rollout  keys and values, weights that are gathered or cast
+
+The most is all of ``always`` and the larger one of the other two. It is an estimate: ``FILL`` of a
+GPU may be planned for, since CUDA's context, NCCL's buffers and holes between blocks take the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.utilities import rank_zero_only
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from r1lit.policy import load_config
+from r1lit.policy.chunks import chunk_sizes
+
+GB = 1e9
+FILL = 0.9
+ADAPTER_SHARE = 0.01
+PROMPT_TOKENS = 1024  # of the longest prompt, where data.prompts.max_tokens sets no limit
+Config = Mapping[str, Any]
+Parts = dict[str, dict[str, int]]
+
+FORMULAS = (
+    "N parameters, E of them outside of the layers and n in one, L layers, d hidden size, f"
+    " intermediate size, a = heads x head size, k = key-value heads x head size, V vocabulary; b"
+    " bytes of a weight, p of a product; R ranks that share weights (FSDP2), else 1; T tokens of"
+    " the largest micro-batch, at least a longest row; S rows decoded at a time",
+    "weights b N / R, gradients b N / R (whole without reduce_every_pass), AdamW's moments 2 b N /"
+    " R (optimi in bfloat16: 3 b, with Kahan's sum), reference b N / R where beta > 0; DDP's buckets"
+    " b N; of an adapter a hundredth",
+    "a teacher and reward models (taken to be of the policy's size) are whole on every rank",
+    "activations, checkpointed: T (b d L + kept + work), without: T (L kept + work); kept = (8 + 6"
+    " b - 2 p) d + 2 (a + k) p + 4 f p of a layer, work = b d + 2 f p while going back through it",
+    "logits: the head's gradient in float32, 4 V d, and a chunk of logits",
+    "gathered in an update (R > 1): b (2 E + 3 n); in a rollout in this process: b N",
+    "copies in p bytes where p < b: p n in an update (p N without checkpointing), p N in a rollout",
+    "keys and values of a rollout in this process, at most: S (prompt + max_tokens) 2 L k p",
+    "a served vLLM: its gpu-memory-utilization of the GPU",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What of a model decides its memory: numbers of parameters, and widths."""
+
+    num_parameters: int
+    num_outside_layers: int
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    attention_size: int
+    kv_size: int
+    vocab_size: int
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one layer."""
+        return (self.num_parameters - self.num_outside_layers) // self.num_layers
+
+    @staticmethod
+    def of(config: PretrainedConfig) -> Architecture:
+        """Return the architecture of a causal language model, whose weights are not made."""
+        text = config.get_text_config()
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+        sizes = {name: weight.numel() for name, weight in model.named_parameters()}
+        outside = [size for name, size in sizes.items() if not re.search(r"\.\d+\.", name)]
+        heads = text.num_attention_heads
+        head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
+        kv_heads = getattr(text, "num_key_value_heads", None) or heads
+        return Architecture(
+            num_parameters=sum(sizes.values()),
+            num_outside_layers=sum(outside),
+            num_layers=text.num_hidden_layers,
+            hidden_size=text.hidden_size,
+            intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+            attention_size=heads * head_size,
+            kv_size=kv_heads * head_size,
+            vocab_size=text.vocab_size,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySettings:
+    """What of a run's configuration decides its memory; ``weight`` and the like are in bytes.
+
+    ``moments``: of the optimiser, for each weight that is trained. ``reward_models``: of all of
+    them, for each weight of one. ``micro_batch``: tokens of the largest. ``rows_decoded``: at a
+    time in this process, of ``row_tokens`` at most, prompt included. ``served_share``: what of the
+    GPU a vLLM takes.
+    """
+
+    ranks: int
+    is_sharded: bool
+    trains: bool
+    weight: int
+    product: int
+    moments: int
+    trained_share: float
+    reduces_every_pass: bool
+    has_reference: bool
+    reward_models: int
+    teacher_weight: int
+    gradient_checkpointing: bool
+    micro_batch: int
+    rows_decoded: int
+    row_tokens: int
+    served_share: float
+
+
+def read_settings(config: Config, ranks: int) -> MemorySettings:
+    """Read them from a merged configuration, defaults spelt out or not."""
+    model, data = _init_args(config.get("model")), _init_args(config.get("data"))
+    trainer = config.get("trainer") or {}
+    trains = _name(config.get("model")) != "EvaluationModule"
+    weight = _bytes(model.get("dtype") or ("float32" if trains else "bfloat16"))
+    mixed = trainer.get("precision") == "bf16-mixed"
+    longest = most_tokens(model)
+    prompt = (data.get("prompts") or {}).get("max_tokens") or PROMPT_TOKENS
+    rows = 0
+    if longest:
+        rollout = {"prompts_per_iteration": 16, "group_size": 16, **(data.get("rollout") or {})}
+        rows = max(1, rollout["prompts_per_iteration"] * rollout["group_size"] // ranks)
+    lengths = [prompt + longest if longest else 0]
+    if data.get("documents"):
+        lengths.append((data.get("packing") or {}).get("max_seq_len", 1024))
+    if "train_batch_size" in data:  # pairs, or labelled responses
+        lengths.append(data.get("max_tokens") or 1024)
+    engine = model.get("engine")
+    in_process = _name(engine) in ("", "InProcessEngine")
+    served = _name(engine) == "VLLMEngine" and bool(_init_args(engine).get("serve"))
+    flags = _init_args(engine).get("flags") or {}
+    teacher = model.get("teacher") if _name(model.get("teacher")) == "ModelTeacher" else None
+    optimizer = model.get("optimizer")
+    return MemorySettings(
+        ranks=ranks,
+        is_sharded=_name(trainer.get("strategy")) == "ModelParallelStrategy",
+        trains=trains,
+        weight=weight,
+        product=2 if mixed else weight,
+        moments=_moments(str(_of(optimizer, "class_path") or ""), _init_args(optimizer), weight),
+        trained_share=1.0 if model.get("adapter") is None else ADAPTER_SHARE,
+        reduces_every_pass=bool(model.get("reduce_every_pass")),
+        has_reference=(_init_args(model.get("objective")).get("beta") or 0) > 0,
+        reward_models=sum(
+            _bytes(_init_args(each).get("dtype"))
+            for each in _all(model.get("rewards"), "RewardModel")
+        ),
+        teacher_weight=0 if teacher is None else _bytes(_init_args(teacher).get("dtype")),
+        gradient_checkpointing=bool(model.get("gradient_checkpointing")),
+        micro_batch=max(model.get("micro_batch_tokens") or 4096, *lengths),
+        rows_decoded=_init_args(engine).get("max_rows") or rows if in_process and longest else 0,
+        row_tokens=prompt + longest,
+        served_share=float(flags.get("gpu-memory-utilization", 0.9)) if served else 0.0,
+    )
+
+
+def most_tokens(model: Config) -> int:
+    """Return the most tokens of a response that a module's arguments ask for; 0 without rollouts.
+
+    An evaluation of data beside supervised training is not counted.
+    """
+    if not model.get("sampling") or model.get("on_policy", 1.0) == 0:
+        return 0
+    later = model.get("max_tokens_from") or {}
+    return max(model["sampling"].get("max_tokens") or 512, *later.values(), 0)
+
+
+def memory_parts(
+    settings: MemorySettings,
+    model: Architecture,
+    teacher: Architecture | None = None,
+    capacity: float = 80 * GB,
+) -> Parts:
+    """Return the bytes on one GPU by part, under ``always``, ``update`` and ``rollout``.
+
+    ``capacity``: of the GPU, of which a served vLLM takes a share.
+    """
+    s, n, b, p = settings, model.num_parameters, settings.weight, settings.product
+    shards = s.ranks if s.is_sharded else 1
+    gathers, whole = shards > 1, s.trained_share == 1.0
+    trained = round(n * s.trained_share) if s.trains else 0
+    always = {
+        "weights": b * n // shards,
+        "gradients": b * trained // (shards if s.reduces_every_pass else 1),
+        "DDP's buckets": b * trained if s.ranks > 1 and not s.is_sharded else 0,
+        "optimiser": s.moments * trained // shards,
+        "reference": b * n // shards if s.has_reference and whole else 0,
+        "reward models": s.reward_models * n,
+        "teacher": s.teacher_weight * teacher.num_parameters if teacher else 0,
+        "vLLM": round(s.served_share * capacity),
+    }
+    d, f, layers = model.hidden_size, model.intermediate_size, model.num_layers
+    one = model.layer_parameters
+    kept = (8 + 6 * b - 2 * p) * d + 2 * (model.attention_size + model.kv_size) * p + 4 * f * p
+    work = b * d + 2 * f * p
+    token = (b * d * layers + kept if s.gradient_checkpointing else kept * layers) + work
+    chunk = chunk_sizes(torch.device("cuda"))
+    update = {
+        "activations": s.micro_batch * token,
+        "logits": 4 * model.vocab_size * d + p * chunk.logits + 12 * chunk.floats,
+        "gathered weights": b * (2 * model.num_outside_layers + 3 * one) if gathers else 0,
+        "copies": (p * (one if s.gradient_checkpointing else n)) if p < b else 0,
+    }
+    rollout = {
+        "keys and values": s.rows_decoded * s.row_tokens * 2 * layers * model.kv_size * p,
+        "gathered weights": b * n if gathers else 0,
+        "copies": p * n if p < b else 0,
+    }
+    phases = {
+        "always": always,
+        "update": update if s.trains else {},
+        "rollout": rollout if s.rows_decoded else {},
+    }
+    return {
+        phase: {part: size for part, size in parts.items() if size}
+        for phase, parts in phases.items()
+    }
+
+
+def most_memory(parts: Parts) -> int:
+    """Return the bytes that one GPU holds at most."""
+    sums = {phase: sum(sizes.values()) for phase, sizes in parts.items()}
+    return sums["always"] + max(sums["update"], sums["rollout"])
+
+
+def memory_lines(parts: Parts, capacity: float | None = None) -> Iterator[str]:
+    """Yield the parts as plain lines, in GB of 10^9 bytes, and the share of ``capacity``."""
+    for phase, sizes in parts.items():
+        if sizes:
+            listed = ", ".join(f"{part} {size / GB:.1f}" for part, size in sizes.items())
+            yield f"{phase + ':':<9}{sum(sizes.values()) / GB:.1f} ({listed})"
+    most = most_memory(parts)
+    verdict = f"at most: {most / GB:.1f}"
+    if capacity is not None:
+        fits = "fits" if most <= FILL * capacity else "does not fit"
+        verdict += f" of {capacity / GB:.0f}; {fits} with {1 - FILL:.0%} to spare"
+    yield verdict
+
+
+@rank_zero_only
+def print_memory_plan(config: Config, policy: PretrainedConfig, trainer: Trainer) -> None:
+    """Print the plan of a run on GPUs, or on several processes, before any weights are loaded."""
+    device = trainer.strategy.root_device
+    model = _init_args(config.get("model"))
+    on_cpu = device.type != "cuda"
+    if (on_cpu and trainer.world_size == 1) or model.get("trust_remote_code"):
+        return
+    settings = read_settings(config, trainer.world_size)
+    teacher = None
+    if settings.teacher_weight:
+        teacher = Architecture.of(load_config(_init_args(model["teacher"])["path"], False))
+    capacity = None if on_cpu else torch.cuda.get_device_properties(device).total_memory
+    parts = memory_parts(settings, Architecture.of(policy), teacher, capacity or 80 * GB)
+    print(f"Memory of each of {trainer.world_size} ranks in GB, estimated from the configuration")
+    for line in memory_lines(parts, capacity):
+        print(f"  {line}")
+
+
+def _of(given: Any, key: str) -> Any:
+    return given.get(key) if isinstance(given, Mapping) else None
+
+
+def _init_args(given: Any) -> dict[str, Any]:
+    return dict(_of(given, "init_args") or {})
+
+
+def _name(given: Any) -> str:
+    """Return a class's own name; "" for none."""
+    path = _of(given, "class_path") if isinstance(given, Mapping) else given
+    return str(path or "").rpartition(".")[2]
+
+
+def _all(given: Any, name: str) -> list[Any]:
+    """Return every mapping that names this class, wherever it is nested."""
+    if isinstance(given, Mapping):
+        here = [given] if _name(given) == name and "class_path" in given else []
+        return here + [each for value in given.values() for each in _all(value, name)]
+    if isinstance(given, list):
+        return [each for item in given for each in _all(item, name)]
+    return []
+
+
+def _bytes(dtype: Any) -> int:
+    return 2 if dtype in ("bfloat16", "float16") else 4
+
+
+def _moments(path: str, options: Config, weight: int) -> int:
+    if path.endswith("SGD"):
+        return weight * bool(options.get("momentum"))
+    return (3 if path.startswith("optimi.") and weight == 2 else 2) * weight

@@ -1,0 +1,256 @@
+"""The full scale: what it would cost, and all of it with tiny models, from one file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_stage_presets import CHAT, begin_at, lines_of
+from tiny import ROOT, merge, save_policy_that_ends
+from tiny_pipeline import environment, manifest, states
+from transformers import AutoTokenizer
+
+from experiments.r1 import plan
+from experiments.r1.__main__ import main
+from experiments.r1.cost import Gpu
+from experiments.r1.pipeline import read_pipeline
+from r1lit.modules.memory_plan import GB, most_memory
+
+FULL = Path("experiments/r1/full.yaml")
+SIZES = ("1.5B", "7B", "32B", "70B")
+DRAWN = {"responses", "rejection_sampling"}  # by servers
+ROW = re.compile(r"^\| `(\S+)` \| (\S+) \| (.*?) \| (\d+) \| (\d+) \| (yes|no).*\|$", re.MULTILINE)
+
+
+def table() -> list[tuple[str, ...]]:
+    """Return the rows of docs/SCALE_OUT.md: preset, size, files behind it, GPUs, GB, whether."""
+    return ROW.findall((ROOT / "docs" / "SCALE_OUT.md").read_text())
+
+
+def test_the_table_has_every_preset_and_size():
+    named = {(name, size) for name, size, *_ in table()}
+    presets = {p.stem for p in (ROOT / "configs/r1/full").glob("*.yaml")} - DRAWN
+    assert named >= {(f"r1/full/{name}", size) for name in presets for size in SIZES}
+    students = {p.stem for p in (ROOT / "configs/distill").glob("*b*.yaml")} - {"base"}
+    assert {name for name, _ in named} >= {f"distill/{student}" for student in students}
+
+
+@pytest.mark.parametrize("row", table(), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_the_table_of_presets_is_what_the_formula_says(row):
+    name, size, behind, ranks, gigabytes, fits = row
+    files = [name, *re.findall(r"`(\S+?)`", behind)]
+    if name.startswith("distill/"):
+        files = ["data/jsonl", "distill/base", *files]
+    preset = plan.read_preset("+".join(str(ROOT / "configs" / f"{file}.yaml") for file in files))
+    made = plan.plan_of(name, preset, gpu=Gpu(), model=size)
+    assert made.work.memory.ranks == int(ranks)
+    assert round(most_memory(made.memory) / GB) == int(gigabytes)
+    assert made.fits(Gpu()) == (fits == "yes")
+
+
+def test_a_dry_run_prints_every_steps_command_and_plan(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(ROOT)
+    run = tmp_path / "run"
+    assert main(["--scale", "full", "--dry-run", "--run", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert not run.exists()
+    pipeline = read_pipeline(FULL, run=run)
+    for step in pipeline.steps:
+        [_, text] = out.split(f"# {step.stage}: {step.name} (new)\n")
+        text = text.split("\n# ")[0]
+        if step.command is None:
+            assert f"-m {step.module} " in text
+            continue
+        assert f"-m r1lit.cli {step.command} -c {run}/configs/{step.name}/0.yaml" in text
+        assert ("GPU-hours: " in text) != ("drawn by deepseek-ai/DeepSeek-V3" in text)
+        if step.command == "fit":
+            assert "; fits with 10% to spare" in text and "activations" in text
+    assert "needs, and is not there: data/r1/math.jsonl, data/r1/code.jsonl" in out
+    assert out.count("drawn by") == 2
+
+
+def leaves(value: Any, *keys: str) -> set[str]:
+    """Return the texts under any of these keys, wherever they are."""
+    if isinstance(value, list):
+        return {text for item in value for text in leaves(item, *keys)}
+    if not isinstance(value, dict):
+        return set()
+    here = {v for k, v in value.items() if k in keys and isinstance(v, str)}
+    return here | {text for item in value.values() for text in leaves(item, *keys)}
+
+
+def test_a_step_names_all_it_reads_and_writes(monkeypatch):
+    """Or it would not be made anew when its input has changed."""
+    monkeypatch.chdir(ROOT)
+    for step in read_pipeline(FULL).steps:
+        config: dict[str, Any] = {}
+        for part in step.configs:
+            config = plan.merge(config, part)
+        own = {str(step.folder)}
+        named = leaves(config, "policy", "path") - own
+        named = {text for text in named if text.startswith(("runs/", "data/"))}
+        assert named <= {str(path) for path in step.reads}, step.name
+        assert all(str(path).startswith(tuple(own)) for path in step.writes if step.configs)
+
+
+# the whole of it, tiny
+
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+IN_PROCESS = {"class_path": "r1lit.rollout.InProcessEngine", "init_args": {"max_rows": 8}}
+CPU = {
+    "accelerator": "cpu", "devices": 1, "strategy": "auto", "precision": "32-true",
+    "enable_model_summary": False,
+}  # fmt: skip
+
+
+def prefers(prompt: str, first: str, second: str) -> float:
+    """A judge: by the sum of the letters."""
+    return 2.0 if sum(map(ord, first)) > sum(map(ord, second)) else -2.0
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def save_policy(folder: Path) -> str:
+    """Save one with a chat template, and a context that holds the few-shot example."""
+    save_policy_that_ends(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def write_tables(folder: Path) -> None:
+    """Write what the user of the full scale brings."""
+    for name in ("math", "code", "stem", "logic"):
+        write(folder / f"{name}.jsonl", lines_of(name) * 1)
+    general = [
+        {"question": f"Say {word}.", "answer": "-", "language": "en", "kind": kind}
+        for word in WORDS
+        for kind in ("general", "harmful")
+    ]
+    write(folder / "general.jsonl", general)
+    write(
+        folder / "other.jsonl",
+        [{"prompt": f"Say {word}.", "response": f"<think>It is</think> {word}"} for word in WORDS],
+    )
+    labels = [
+        {"prompt": f"{word}?", "response": f"{label}!", "label": label}
+        for word in WORDS
+        for label in ("safe", "unsafe")
+    ]
+    write(folder / "safety.jsonl", labels)
+    sums = [
+        {"question": f"{i} + 9?", "answer": str(i + 9), "kind": "reasoning", "language": "en"}
+        for i in range(2)
+    ]
+    write(folder / "sums.jsonl", sums)
+
+
+def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
+    """Return what makes a step tiny: other models, lengths and counts on the same path."""
+    config: dict[str, Any] = {}
+    for name in step.get("config", []):
+        config = merge(config, yaml.safe_load(Path(name).read_text()))
+    config = merge(config, step.get("set", {}))
+    sums = {
+        "class_path": "r1lit.data.TableProblems",
+        "init_args": {"path": "data/r1/sums.jsonl", "meta": ["kind", "language"]},
+    }
+    given = config["model"]["init_args"]
+    model: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    trainer: dict[str, Any] = dict(CPU)
+    if not given["policy"].startswith("runs/"):
+        model["policy"] = tiny
+    if step["command"] in ("predict", "test"):
+        model |= {"engine": IN_PROCESS, "sampling": {"max_tokens": 8}, "dtype": "float32"}
+        data["evaluation"] = {"num_samples": 3}
+        if "cold_start" in given["dirpath"]:
+            data["predict"] = [sums]
+        if step["command"] == "test":
+            data["test"], model["by"] = [sums], None
+        if "callbacks" in config["trainer"]:  # a random policy is never right
+            kept = {"filters": [{"class_path": "r1lit.curation.Dedupe"}]}
+            sampling = "r1lit.callbacks.RejectionSampling"
+            trainer["callbacks"] = [{"class_path": sampling, "init_args": kept}]
+        return {"model": {"init_args": model}, "data": {"init_args": data}, "trainer": trainer}
+    trainer["max_epochs"] = 1
+    data["num_iterations"] = 1
+    model["micro_batch_tokens"] = 2048
+    if "rewards" in given:
+        model |= {
+            "train_batch_size": 8, "engine": IN_PROCESS, "rewards": begin_at(given["rewards"], 1),
+            "sampling": {"max_tokens": 8}, "validation_sampling": {"max_tokens": 8},
+        }  # fmt: skip
+        if "max_tokens_from" in given:
+            model["max_tokens_from"] = {513: 16, 1: 9}
+        data |= {
+            "train": begin_at(config["data"]["init_args"]["train"], 1),
+            "validation": [sums],
+            "rollout": {"prompts_per_iteration": 4, "group_size": 2},
+            "num_iterations": 2,
+            "evaluation": {"num_samples": 2},
+            "prompts": {"max_tokens": 512},
+        }
+        trainer["val_check_interval"] = 1
+    elif "packing" in config["data"]["init_args"]:
+        data["packing"] = {"max_seq_len": 512, "documents_per_update": 1}
+        documents = config["data"]["init_args"]["documents"]
+        for source in documents:
+            for part in source["init_args"].get("parts", []):
+                part["share"] = 1
+        data["documents"] = documents
+    else:
+        data |= {"max_tokens": 128, "train_batch_size": 2, "score_on": "response"}
+        trainer["val_check_interval"] = 1
+    return {"model": {"init_args": model}, "data": {"init_args": data}, "trainer": trainer}
+
+
+@pytest.mark.slow
+def test_the_full_path_runs_from_its_one_file_with_tiny_models(tmp_path, monkeypatch):
+    for name in ("configs", "experiments"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for key, value in environment().items():
+        monkeypatch.setenv(key, value)
+    here = Path(__file__).parent
+    monkeypatch.setenv("PYTHONPATH", f"{environment()['PYTHONPATH']}:{here}")
+    monkeypatch.chdir(tmp_path)
+    tiny = save_policy(tmp_path / "tiny")
+    write_tables(tmp_path / "data/r1")
+    content = yaml.safe_load(FULL.read_text())
+    steps = [s for s in content["steps"] if not re.search("_(dev1|dev2|dev3)$", s["name"])]
+    for step in steps:
+        if step.get("command"):
+            step["set"] = merge(step.get("set", {}), small(step, tiny))
+        elif step["name"] == "student":
+            step["arguments"] = [tiny, *step["arguments"][1:-1], 4096]
+        else:
+            judge = ["--judge=test_full.prefers", "--score_on=response"]
+            step["arguments"] = [*judge, *step["arguments"][1:]]
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(content | {"steps": steps}, sort_keys=False))
+    status = main([str(path)])
+    run = tmp_path / "runs/r1_full"
+    failed = [name for name, state in states(run).items() if state != "finished"]
+    assert status == 0, "".join((run / f"logs/{name}.log").read_text()[-3000:] for name in failed)
+    assert set(states(run)) == {step["name"] for step in steps}
+    entries = manifest(run)
+    assert all("pass_at_1" in entry["scores"] for name, entry in entries.items() if "500_" in name)
+    zero = [json.loads(line) for line in (run / "zero/responses.jsonl").read_text().splitlines()]
+    assert zero
+    r1 = [json.loads(line) for line in (run / "rl_2/metrics.jsonl").read_text().splitlines()]
+    assert r1[0]["train/reward/safe"] == 0.0 != r1[1]["train/reward/safe"]
+    student = json.loads((run / "distilled/policy/config.json").read_text())
+    assert student["max_position_embeddings"] == 4096
+    before = (run / "manifest.json").read_bytes()
+    assert main([str(path)]) == 0
+    assert (run / "manifest.json").read_bytes() == before
