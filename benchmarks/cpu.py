@@ -48,6 +48,7 @@ SUITE: dict[str, Measure] = {
     "sft": suite_sft.sft_135m,
     "memory": suite_memory.memory_05b,
     "memory-lora": suite_memory.memory_lora,
+    "memory-fsdp2": suite_memory.memory_fsdp2,
     "growth-time": growth.growth_time,
     "growth-memory": growth.growth_memory,
 }

@@ -1,4 +1,4 @@
-"""Peak memory of an update, beside TRL's; of an adapter's, beside that of all weights."""
+"""Peak memory of an update, beside TRL's; of an adapter's and a shard's, beside that of all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from peft import LoraConfig
 
-from benchmarks import peers, sizes
+from benchmarks import peers, sharded_memory, sizes
 from benchmarks.context import Context, shape_of
 from benchmarks.results import Entry, compare
-from benchmarks.timing import alternate_alone
+from benchmarks.timing import Comparison, alternate_alone
 from benchmarks.update_memory import static_mb
 from benchmarks.worker import Worker
 
@@ -97,4 +97,44 @@ def memory_lora(context: Context) -> list[Entry]:
             seconds_theirs=round(comparison.theirs[0]["seconds"], 1),
             settings=work.describe() | {"micro_batch_tokens": MICRO_BATCH_TOKENS},
         )
+    ]
+
+
+def memory_fsdp2(context: Context) -> list[Entry]:
+    """What each of two ranks holds under FSDP2 and under DDP; and a hand-over of sharded weights.
+
+    The goal is half of weights, gradients and AdamW's state, and the largest group that is gathered
+    at a time, by 5 % at most. The hand-over is rank 0's, in files as an engine reads them, beside
+    that of all weights gathered at once.
+    """
+    work = sizes.update_135m(context.folder, tiny=context.tiny)
+    num_tokens = 64 if context.tiny else 512
+    sharded, whole = (
+        sharded_memory.measure(kind, work.model, context.folder, num_tokens)
+        for kind in ("fsdp2", "ddp")
+    )
+    held = max(rank["held_mb"] for rank in whole)
+    group = max(sharded[0]["layer_mb"], sharded[0]["outside_mb"])
+    settings = {"ranks": sharded_memory.RANKS, "num_tokens": num_tokens, "each_rank": sharded}
+    labels: dict[str, Any] = {"model": "135M", "unit": "MB", "settings": settings}
+    most = {"peak_mb": max(rank["peak_mb"] for rank in sharded)}
+    return [
+        compare(
+            Comparison(ours=[most], theirs=[{"peak_mb": held}]),
+            work="peak memory of weights, gradients and AdamW's state on each of two ranks",
+            peer="r1lit under DDP",
+            goal=round(1.05 * (1 / sharded_memory.RANKS + group / held), 3),
+            key="peak_mb",
+            **labels,
+        ),
+        compare(
+            Comparison(
+                ours=[{"mb": sharded[0]["sync_mb"]}], theirs=[{"mb": sharded[0]["gather_mb"]}]
+            ),
+            work="peak memory of handing sharded weights to an engine",
+            peer="all weights gathered at once",
+            goal=None,
+            key="mb",
+            **labels,
+        ),
     ]

@@ -52,6 +52,12 @@ def peak_rss_mb() -> float:
     return int(peak.split()[1]) / 1024
 
 
+def reset_peak_rss() -> float:
+    """Let ``peak_rss_mb`` begin anew (Linux); return what is resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_rss_mb()
+
+
 class Gate:
     """Through which a worker is told to go on, and reports what a step took."""
 

@@ -22,6 +22,11 @@ points failed with which error.
 
 Start the command once more while it runs, and the two share the points: whoever makes a point holds
 a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on two cores.
+
+On a cluster (``pip install 'r1lit[sweep]'``) every point is a task of one job array; see
+`experiments.submit`::
+
+    python -m experiments.sweep … --launcher submitit --job timeout_min=600 gpus_per_node=1
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import shutil
 import sys
@@ -54,10 +60,12 @@ def in_subprocess(arguments: list[str], log: Path) -> int:
     """Call ``main(arguments)`` in a fresh interpreter, writing to ``log``; return its exit status.
 
     A process a point: it starts from nothing, as by hand, gives its memory back, and takes only
-    itself down. It costs the seconds of an import.
+    itself down. It costs the seconds of an import. Lightning repeats its command line for further
+    ranks, and would take the tasks of a SLURM job for ranks, so it is not told of any.
     """
-    code = f"from r1lit.cli import main; main({arguments!r})"
-    process = start([sys.executable, "-c", code], log)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
+    command = [sys.executable, "-m", "r1lit.cli", *arguments]
+    process = start(command, log, environment=kept | {"R1LIT_TRACEBACK": "1"})
     try:
         return process.wait()
     finally:
@@ -128,9 +136,8 @@ def run_sweep(
                 if free and result is None:
                     result = run_point(point, launch)
             if result is not None:
-                name, value = score_of(result["final"]) or ("score", math.nan)
-                outcome = f"{name} {value:.3f}"
-                _gather(sweep)
+                outcome = outcome_of(result)
+                gather(sweep)
             elif free:
                 failed.append(point)
                 outcome = f"FAILED: {point.error()}"
@@ -144,11 +151,18 @@ def run_sweep(
                 f" {point.seed}  {outcome}" + (f"  {as_clock(left)} left" if done else "")
             )
             sys.stdout.flush()
-    _gather(sweep)
+    gather(sweep)
     return failed
 
 
-def _gather(sweep: Sweep) -> None:
+def outcome_of(result: jsonl.Record) -> str:
+    """Return what a finished point came to, in a few words."""
+    name, value = score_of(result["final"]) or ("score", math.nan)
+    return f"{name} {value:.3f}"
+
+
+def gather(sweep: Sweep) -> None:
+    """Write the results of all finished points to ``results.jsonl``."""
     path = sweep.output / "results.jsonl"
     content = "".join(json.dumps(result) + "\n" for result in sweep.results()).encode()
     if not path.exists() or path.read_bytes() != content:
@@ -162,8 +176,15 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("sweep", type=Path, help="the sweep file")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     parser.add_argument("--dry-run", action="store_true", help="only list the points")
+    parser.add_argument("--launcher", choices=("local", "submitit"), default="local")
+    parser.add_argument("--cluster", help="of submitit: slurm, or local; found out if left out")
+    parser.add_argument(
+        "--job", nargs="+", default=[], metavar="KEY=VALUE", help="submitit's parameters of a task"
+    )
     options = parser.parse_args(args)
     try:
+        if options.launcher == "local" and (options.cluster or options.job):
+            raise ValueError("--cluster and --job are for --launcher submitit, and it is local")
         sweep = read_sweep(options.sweep)
         seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
         if options.dry_run:
@@ -171,7 +192,12 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
                 print(f"{point.state:<12} {point.folder}")
             return 0
         try:
-            failed = run_sweep(sweep, seeds, launch)
+            if options.launcher == "submitit":
+                from experiments.submit import submit_sweep
+
+                failed = submit_sweep(sweep, seeds, options.cluster, options.job)
+            else:
+                failed = run_sweep(sweep, seeds, launch)
         finally:  # what is there is drawn after Ctrl-C too
             if any(sweep.made()):
                 print(write_report(options.sweep, sweep))

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,8 @@ def replace_path(new: Path, path: Path) -> None:
     """Rename a finished file or folder ``new`` onto ``path``; both lie on one file system.
 
     A folder cannot be renamed onto a filled one: the old one steps aside to ``.<name>.previous``
-    for a moment and is then deleted. A kill within that moment leaves it there, whole.
+    for a moment and is then deleted. A kill within that moment leaves it there, whole, for
+    ``put_back``.
     """
     if not path.is_dir():
         os.replace(new, path)
@@ -61,6 +62,13 @@ def replace_path(new: Path, path: Path) -> None:
     os.replace(path, previous)
     os.replace(new, path)
     shutil.rmtree(previous)
+
+
+def put_back(path: Path) -> None:
+    """Give ``path`` back the folder that a kill within ``replace_path`` has left aside."""
+    if not path.exists():
+        with suppress(FileNotFoundError):  # there is none, or another rank was faster
+            os.replace(path.with_name(f".{path.name}.previous"), path)
 
 
 def beside(path: Path) -> Path:

@@ -74,8 +74,9 @@ class Rollout:
     ``logp_sampler_BT`` are log-probs as sampled; ``logp_old_BT`` those that ratios start from, the
     same unless a correction has the trainer compute them anew. ``advantage_BT`` is per token.
 
-    ``value_BT`` are a critic's values before each token, where there is one, and ``correction_BT``
-    what a correction weighs the tokens by.
+    Optional: ``reward_BT`` are rewards of single tokens, beside ``reward_PG`` which comes with the
+    last one; ``value_BT`` a critic's values before each token, and ``return_BT`` what it learns;
+    ``correction_BT`` is what a correction weighs the tokens by.
     """
 
     iteration: int
@@ -90,7 +91,9 @@ class Rollout:
     rewards: Mapping[str, Tensor]
     reward_PG: Tensor
     advantage_BT: Tensor
+    reward_BT: Tensor | None = None
     value_BT: Tensor | None = None
+    return_BT: Tensor | None = None
     correction_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -101,7 +104,7 @@ class Rollout:
         assert self.loss_mask_BT.shape == shape and str(self.loss_mask_BT.dtype) == "torch.bool"
         assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
         assert self.advantage_BT.shape == shape
-        for optional in (self.value_BT, self.correction_BT):
+        for optional in (self.reward_BT, self.value_BT, self.return_BT, self.correction_BT):
             assert optional is None or optional.shape == shape, optional.shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())
@@ -116,6 +119,12 @@ class Rollout:
         """Which tokens exist: true up to each response's length."""
         number_T = self.length_B.new_ones(self.response_BT.shape[1]).cumsum(0)
         return number_T <= self.length_B[:, None]
+
+    @property
+    def is_right_B(self) -> Tensor:
+        """Which responses are right."""
+        right = [response.verdict.status == "right" for response in self.responses]
+        return torch.tensor(right, device=self.length_B.device)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -16,6 +16,7 @@ from urllib.request import getproxies
 
 from r1lit import console
 from r1lit.composition import SUBCOMMANDS, compose
+from r1lit.ranks import ending_together
 
 if TYPE_CHECKING:
     from r1lit.command import R1CLI
@@ -65,13 +66,14 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             print(HELP)
             sys.exit(0 if given else 2)
         raise ValueError(f"{given[0]!r} is no command; there are {', '.join(SUBCOMMANDS)}")
-    composed = compose(given)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
-    from r1lit.command import run_command
+    with ending_together():
+        composed = compose(given)
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
+        from r1lit.command import run_command
 
-    return run_command(composed)
+        return run_command(composed)
 
 
 def hub_is_out_of_reach(host: str = "huggingface.co", wait_s: float = 2.0) -> bool:

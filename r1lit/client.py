@@ -38,7 +38,7 @@ Reply = Future[tuple[int, float | None, bytes]]
 
 
 class RequestError(ValueError):
-    """A request got no usable reply in all its tries. ``timed_out`` tells silence from failure."""
+    """A request got no usable reply in all its tries. ``timed_out``: none came at all."""
 
     def __init__(self, message: str, timed_out: bool = False, wait_s: float | None = None) -> None:
         super().__init__(message)
@@ -164,7 +164,7 @@ class Client:
         return asyncio.run_coroutine_threadsafe(exchange, _event_loop())
 
     def finish(self, path: str, reply: Reply, read: Callable[[dict[str, Any]], T]) -> T:
-        """Return ``read`` of what ``begin`` has asked ``path`` for; raise as ``request`` does."""
+        """Return ``read`` of the reply to what ``begin`` has sent; raise as ``request`` does."""
         key, url = self._key(), self._url(path)
         try:
             status, wait_s, content = reply.result()
@@ -260,7 +260,7 @@ def _read(text: str, key: str, read: Callable[[dict[str, Any]], T]) -> T:
     except RequestError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        fault = f"its answer lacks what was asked for ({type(error).__name__}: {error})"
+        fault = f"its reply lacks what was requested ({type(error).__name__}: {error})"
         raise MalformedReply(f"{fault}: {_short(_redacted(text, key))}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Sequence
 from inspect import signature
@@ -11,6 +12,12 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentError
+from lightning.fabric.plugins.environments import (
+    LSFEnvironment,
+    MPIEnvironment,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
+)
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -20,6 +27,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from r1lit.callbacks.outcome import Outcome
 from r1lit.callbacks.run_config import RunConfig
 from r1lit.callbacks.scalars import log_main_scalars
+from r1lit.composition import SUBCOMMANDS
 from r1lit.devices import backend
 from r1lit.explain import explain
 from r1lit.modules.memory_plan import print_memory_plan
@@ -58,6 +66,14 @@ class R1CLI(LightningCLI):
     those of float32, ``precision: bf16-mixed`` becomes ``32-true``, unless ``slow_bf16`` is set.
     """
 
+    def __init__(self, command: str, **options: Any) -> None:
+        self.command = command
+        super().__init__(LightningModule, LightningDataModule, **options)
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """Return the one command that is run: a parser for each takes long to build."""
+        return {self.command: LightningCLI.subcommands()[self.command]}
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link the seeds, name the run folder, and let precision be insisted on."""
         parser.link_arguments("seed_everything", "model.init_args.seed")
@@ -88,8 +104,9 @@ class R1CLI(LightningCLI):
         )
 
     def before_instantiate_classes(self) -> None:
-        """Refuse a checkpoint by URL, and choose the precision that this machine is fast in."""
+        """Refuse what cannot be begun, and choose the precision that this machine is fast in."""
         config = self.config[self.subcommand]
+        check_ranks(config.trainer)
         if "://" in str(config.ckpt_path):
             raise ValueError(
                 f"ckpt_path: {config.ckpt_path!r} is a URL; a checkpoint can run code, so it must"
@@ -141,6 +158,34 @@ class R1CLI(LightningCLI):
         return trainer
 
 
+def check_ranks(trainer: Any) -> None:
+    """Refuse nodes that nobody has started, and numbers of ranks that are not the same.
+
+    Raises:
+        ValueError: naming ``trainer.num_nodes``, ``trainer.devices`` or ``trainer.strategy``.
+    """
+    num_nodes, devices = trainer.num_nodes, str(trainer.devices)
+    launchers = (TorchElasticEnvironment, SLURMEnvironment, LSFEnvironment, MPIEnvironment)
+    if num_nodes > 1 and not trainer.plugins and not any(e.detect() for e in launchers):
+        raise ValueError(
+            f"trainer.num_nodes: {num_nodes}, but nothing has started a rank for each device of"
+            " each node; start the command by torchrun or srun, as docs/SCALE_OUT.md has it"
+        )
+    if not devices.isdigit():
+        return
+    num_ranks = int(devices) * num_nodes
+    ranks = f"trainer.devices: {devices} on trainer.num_nodes: {num_nodes} are {num_ranks} ranks"
+    if TorchElasticEnvironment.detect() and num_ranks != int(os.environ["WORLD_SIZE"]):
+        raise ValueError(f"{ranks}, but torchrun has started {os.environ['WORLD_SIZE']}")
+    sizes = getattr(trainer.strategy, "init_args", {})
+    sharded, split = sizes.get("data_parallel_size"), sizes.get("tensor_parallel_size")
+    if isinstance(sharded, int) and isinstance(split, int) and sharded * split != num_ranks:
+        raise ValueError(
+            f"{ranks}, but trainer.strategy has data_parallel_size: {sharded} and"
+            f" tensor_parallel_size: {split}; {num_ranks} and 1 would be right"
+        )
+
+
 def run_command(args: Sequence[str]) -> R1CLI:
     """Run one command whose configurations are composed.
 
@@ -155,8 +200,7 @@ def run_command(args: Sequence[str]) -> R1CLI:
             logger.addFilter(_says_something)
     try:
         return R1CLI(
-            LightningModule,
-            LightningDataModule,
+            next(arg for arg in args if arg in SUBCOMMANDS),
             subclass_mode_model=True,
             subclass_mode_data=True,
             seed_everything_default=0,

@@ -17,6 +17,7 @@ PACKAGES = (
     "callbacks",
     "verifiers",
     "rollout",
+    "search",
     "policy",
     "curation",
     "worlds",

@@ -55,7 +55,8 @@ class Response:
     """One response as text, with the problem it answers and its verdict.
 
     ``num_tokens`` counts response tokens including EOS. ``finished`` is false when the response
-    was cut at the token limit.
+    was cut at the token limit. ``version`` is that of the weights that drew it, in updates, where
+    the engine knows it.
     """
 
     text: str
@@ -63,6 +64,7 @@ class Response:
     verdict: Verdict
     num_tokens: int
     finished: bool
+    version: int | None = None
 
 
 def inputs_and_outputs(tests: Any) -> Any:

@@ -49,12 +49,12 @@ class ActorCritic(GRPOModule):
         super().__init__(*args, **options)
         self.critic_lr, self.critic_max_grad_norm = critic_lr, critic_max_grad_norm
 
-    def configure_model(self) -> None:
-        super().configure_model()
-        if not hasattr(self, "critic"):
-            pad_id = self.tokenizer.pad_token_id
-            assert isinstance(pad_id, int)
-            self.critic = load_reward_model(self.policy_path, pad_id=pad_id)
+    def _copy_policy(self) -> None:
+        super()._copy_policy()
+        pad_id = self.tokenizer.pad_token_id
+        assert isinstance(pad_id, int)
+        sharded = self._loading["sharded"]
+        self.critic = load_reward_model(self.policy_path, pad_id=pad_id, sharded=sharded)
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         optimizers, schedulers = super().configure_optimizers()

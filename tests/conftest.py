@@ -5,6 +5,8 @@ import os
 # Before torch is imported: compiling takes longer than these runs. tests/rollout/test_compiled.py
 # compiles in a process of its own
 os.environ["TORCH_COMPILE_DISABLE"] = "1"
+# Nor is anything looked up on the Hub, whose library tries for half a minute where there is no net
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

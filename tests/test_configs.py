@@ -48,10 +48,13 @@ COMPOSITIONS = [
     ],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
     ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml"),
+    ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/multi_node.yaml"),  # tests/modules/test_nodes.py
     # runs in tests/rollout/test_vllm_training.py
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/vllm.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
     ("mini/r1_zero.yaml", "hardware/lora.yaml"),
+    ("mini/r1_zero.yaml", "mini/ppo.yaml"),
+    ("data/gsm8k.yaml", "r1_zero.yaml", "ppo/long_cot.yaml", "hardware/cpu.yaml"),
     *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation
     *[(f"r1/full/{name}",) for name in FULL],  # run in tests/experiments/r1/test_stage_presets.py
     # their memory is planned in tests/experiments/r1/test_full.py

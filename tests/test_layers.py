@@ -12,9 +12,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     {"cli"},
-    {"command"},
+    {"command", "ranks"},
     {"modules", "callbacks", "worlds"},
-    {"curation"},
+    {"curation", "search"},
     {"evaluation", "view"},
     {"rollout", "data"},
     {"rewards"},

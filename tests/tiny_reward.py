@@ -6,11 +6,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
-from tiny import merge
+from tiny import merge, save_policy
+
+from r1lit.policy import load_reward_model, load_tokenizer
 
 PAIRS = {"class_path": "r1lit.data.TablePairs"}
 LABELS = {"class_path": "r1lit.data.TableLabels"}
+
+
+def save_critic(directory: Path) -> Path:
+    """Save a random body with a random head as ``critic``, beside its ``policy``."""
+    policy = save_policy(directory / "policy", seed=7)
+    tokenizer = load_tokenizer(str(policy))
+    model = load_reward_model(str(policy), pad_id=tokenizer.pad_token_id)
+    torch.manual_seed(2)
+    torch.nn.init.normal_(model.model.score.weight)
+    model.save_pretrained(directory / "critic")
+    tokenizer.save_pretrained(directory / "critic")
+    return directory / "critic"
 
 
 def write_pairs(path: Path, num: int = 40) -> Path:

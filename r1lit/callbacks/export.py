@@ -9,7 +9,6 @@ import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.strategies import ModelParallelStrategy
 from safetensors import SafetensorError
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from r1lit.atomic import beside, naming, remove, replace_path
 from r1lit.callbacks.stage import finished_iterations, folder_of
@@ -68,8 +67,7 @@ class ExportHuggingFace(Callback):
         module: Any = pl_module
         weights = None
         if isinstance(trainer.strategy, ModelParallelStrategy):
-            whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-            weights = get_model_state_dict(module.policy.model, options=whole)
+            weights = module.policy.gather()
         if trainer.is_global_zero:
             temporary = beside(self.dirpath)
             remove(temporary)

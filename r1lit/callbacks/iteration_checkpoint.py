@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from r1lit.atomic import beside, remove, replace_path
+from r1lit.atomic import beside, put_back, remove, replace_path
 from r1lit.callbacks.checkpoint_io import stream_checkpoints
 from r1lit.callbacks.stage import run_folder
 
@@ -201,6 +201,8 @@ class IterationCheckpoint(ModelCheckpoint):
 
     def _find_last_checkpoints(self, trainer: pl.Trainer) -> set[str]:
         self._find_folder(trainer)  # ckpt_path: last is looked for before ``setup``
+        if self.dirpath is not None:
+            put_back(self._last_path())
         return super()._find_last_checkpoints(trainer)
 
     def _last_path(self) -> Path:

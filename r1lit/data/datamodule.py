@@ -15,7 +15,7 @@ from r1lit.batches import Problem
 from r1lit.data.base import DocumentSource, ProblemSource
 from r1lit.data.contamination import refuse_contaminated_documents, refuse_contamination
 from r1lit.data.late import check_beginnings, read_problems
-from r1lit.data.loaders import PromptLoader, RowLoader
+from r1lit.data.loaders import PromptLoader, RowLoader, divide
 from r1lit.data.options import EvaluationOptions, PackingOptions, PromptOptions, RolloutOptions
 from r1lit.data.packing import count_rows, pack_documents
 from r1lit.data.prompts import EncodedDocument, encode_questions
@@ -108,6 +108,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             )
         if stage == "fit":
             self._train_loader = self._train_state = None
+            self._check_shares()
         splits = {"fit": ["train", "validation"], "validate": ["validation"]}.get(stage, [stage])
         if not any(self.problem_sources[s] or self.document_sources.get(s) for s in splits):
             raise ValueError(f"data: nothing is given to {stage}: data.{splits[0]} is null")
@@ -117,6 +118,15 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             self._encode_documents(split)
         if stage == "fit" and not self.allow_overlap:
             self._check_contamination()
+
+    def _check_shares(self) -> None:
+        """Check, before anything is read, that every rank has as much to train on."""
+        num_ranks = self._process()["world_size"]
+        if self.problem_sources["train"]:
+            for key in ("prompts_per_iteration", "num_reserve_prompts"):
+                divide(f"data.rollout.{key}", getattr(self.rollout, key), num_ranks)
+        elif self.packing.documents_per_update is None:
+            divide("data.packing.train_batch_size", self.packing.train_batch_size, num_ranks)
 
     def _check_contamination(self) -> None:
         if "train" in self.documents and "validation" in self.problems:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from r1lit.data.loaders import divide
 from r1lit.data.preference_loader import (
     EncodedExample,
     PreferenceLoader,
@@ -113,6 +114,7 @@ class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
             raise ValueError(f"data: PreferenceDataModule has nothing to {stage}")
         if stage == "fit":
             self._train_loader = self._train_state = None
+            divide("data.train_batch_size", self.train_batch_size, self._process()["world_size"])
         if not self.examples:
             for split, examples in self._read().items():
                 self._encode(split, examples)

@@ -42,6 +42,9 @@ def as_markdown(report: Mapping[str, Any], title: str) -> str:
         f"| length, right / wrong | {_number(length['right'])} / {_number(length['wrong'])} |",
         f"| truncated | {_percent(report['truncated'])} |",
     ]
+    if "search" in report:
+        tokens = _number(report["search"]["num_tokens"])
+        lines.append(f"| tokens generated for a response by its search, mean | {tokens} |")
     lines += [f"| {name} | {_percent(value)} |" for name, value in report["eval_metrics"].items()]
     lines += [f"| verdict: {status} | {count} |" for status, count in verdicts.items()]
     lines += ["", "| settings | |", "|---|---|"]

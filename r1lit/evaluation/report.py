@@ -34,6 +34,8 @@ def summarise(
     - ``eval_metrics``: the mean of each, such as format and language consistency;
     - ``verdicts``: how many of each status, and ``reasons``: the commonest of those not right;
     - ``by``: pass@1 by each key of ``group_by``;
+    - ``search``, where searches made the responses: the mean of each of their numbers, such as
+      ``num_tokens``, all that were generated for a response;
     - ``elo`` with ``rating``, the group that holds a problem's Codeforces rating (`elo_rating`);
     - ``settings``, ``num_problems`` and ``num_samples``.
 
@@ -68,6 +70,9 @@ def summarise(
         "by": {key: _by_group(groups, key, seed) for key in ("source", *group_by)},
         "settings": dict(settings),
     }
+    searches = [record["search"] for record in records if "search" in record]
+    if searches:
+        report["search"] = {key: mean([s[key] for s in searches]) for key in searches[0]}
     if rating is not None:
         report["elo"] = _elo(groups, rating, seed)
     return defined(report)

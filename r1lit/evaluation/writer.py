@@ -25,13 +25,17 @@ MOST = 256  # responses graded at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Ungraded:
-    """A completion that waits for its verdict; ``sample`` counts from 0 within its problem."""
+    """A completion that waits for its verdict; ``sample`` counts from 0 within its problem.
+
+    ``search`` are the numbers of the search that made it, if one did.
+    """
 
     problem: Problem
     sample: int
     prompt: str
     completion: Completion
     groups: Mapping[str, Any]
+    search: Mapping[str, float] | None = None
 
 
 class ResponseWriter:
@@ -129,6 +133,7 @@ class ResponseWriter:
                 "prompt": one.prompt,
                 "grade_seconds": round(response.verdict.seconds, 6),
                 "eval_metrics": own,
+                **({} if one.search is None else {"search": dict(one.search)}),
             }
             for one, response, own in zip(batch, responses, scores, strict=True)
         ]

@@ -4,6 +4,7 @@ from r1lit.modules.base import PolicyModule
 from r1lit.modules.distillation import DistillationModule
 from r1lit.modules.evaluation import EvaluationModule
 from r1lit.modules.grpo import GRPOModule
+from r1lit.modules.ppo import PPOModule
 from r1lit.modules.reward import RewardModule
 from r1lit.modules.schedule import CosineOverRun
 from r1lit.modules.sft import SFTModule
@@ -13,6 +14,7 @@ __all__ = [
     "DistillationModule",
     "EvaluationModule",
     "GRPOModule",
+    "PPOModule",
     "PolicyModule",
     "RewardModule",
     "SFTModule",

@@ -74,6 +74,7 @@ class AsyncGrading:
                 verdict=verdict,
                 num_tokens=completion.num_tokens,
                 finished=completion.finished,
+                version=completion.version,
             )
             for text, problem, verdict, completion in zip(
                 texts, problems, self.grader.verdicts(texts, problems), completions, strict=True

@@ -13,15 +13,21 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.devices import backend
-from r1lit.modules.checkpoint import leave_out_frozen, put_back_frozen, refuse_another_policy
+from r1lit.modules.checkpoint import (
+    leave_out_frozen,
+    make_room,
+    note_base,
+    refuse_another_base,
+    refuse_another_policy,
+)
 from r1lit.modules.gradients import clip_gradients, gradient_norm, refuse_non_finite
 from r1lit.modules.process import process_settings
 from r1lit.modules.schedule import CosineOverRun, updates_of_run
 from r1lit.modules.sharding import (
+    check_optimizers,
     check_strategy,
     idle_loss,
     is_sharding,
@@ -60,6 +66,8 @@ class PolicyModule(LightningModule):
 
     iteration: Tensor
     policy: Any
+    reference_in_loss = False
+    """Whether the policy's loss has a term of the reference, which it computes with first."""
     _auto_class: Any = AutoModelForCausalLM
 
     def __init__(
@@ -110,7 +118,7 @@ class PolicyModule(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Refuse strategies and precisions under which updates or rollouts cannot work."""
-        check_strategy(self.trainer.strategy, self._loading["adapter"] is not None)
+        check_strategy(self.trainer.strategy)
         if self.trainer.precision not in ("32-true", "bf16-mixed"):
             raise ValueError(
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
@@ -137,11 +145,13 @@ class PolicyModule(LightningModule):
         """Load what is trained, and what is as large, once; shard it where the strategy does."""
         if hasattr(self, "policy"):
             return
+        self._loading["sharded"] = is_sharding(self.trainer.strategy)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self.policy = self._load_model()
         self._copy_policy()
         shard_models(self)
+        leave_out_frozen(self)
 
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_config(policy, trust_remote_code)
@@ -150,7 +160,7 @@ class PolicyModule(LightningModule):
         return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
 
     def _copy_policy(self) -> None:
-        """Make the models that begin as the policy, for a subclass that has some."""
+        """Make the models that stand beside the policy, for a subclass that has some."""
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         """Return the policy's optimiser, and its scheduler if there is one, each in a list.
@@ -173,24 +183,12 @@ class PolicyModule(LightningModule):
         """Tell schedulers that fall over the run how long it is.
 
         Raises:
-            ValueError: if there are several optimisers, whose updates have gradients of their own,
-                under DDP that waits for those of all weights.
+            ValueError: see ``check_optimizers``.
         """
-        model = self.trainer.strategy.model
-        waits = isinstance(model, DistributedDataParallel) and not model.find_unused_parameters
-        if isinstance(self.optimizers(), list) and is_sharding(self.trainer.strategy):
-            raise ValueError(
-                "strategy: with several optimisers weights are not sharded; use"
-                " ddp_find_unused_parameters_true"
-            )
-        if waits and isinstance(self.optimizers(), list):
-            raise ValueError(
-                "strategy: ddp expects gradients of all weights in each update, and this model has"
-                " several optimisers; use ddp_find_unused_parameters_true"
-            )
+        check_optimizers(self)
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, CosineOverRun):
-                config.scheduler.num_updates = updates_of_run(self)
+                config.scheduler.fall_over(updates_of_run(self))
 
     @property
     def adapter(self) -> Adapter | None:
@@ -198,18 +196,19 @@ class PolicyModule(LightningModule):
         return getattr(self.policy, "adapter", None)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Leave out what an adapter leaves as it is, but for a digest of it."""
-        leave_out_frozen(self, checkpoint)
+        """Put in a digest of what an adapter leaves as it is; see ``leave_out_frozen``."""
+        note_base(self, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another policy, in one line.
 
         Raises:
-            ValueError: see ``refuse_another_policy`` and ``put_back_frozen``.
+            ValueError: see ``refuse_another_policy`` and ``refuse_another_base``.
         """
-        if "state_dict" not in checkpoint:  # a folder, of shards
+        refuse_another_base(self, checkpoint)
+        if "state_dict" not in checkpoint:  # a folder of shares, read already
             return
-        put_back_frozen(self, checkpoint)
+        make_room(self, checkpoint["state_dict"])
         if not self.strict_loading:
             return
         refuse_another_policy(checkpoint["state_dict"], self.state_dict(), self.policy_path)
@@ -253,7 +252,7 @@ class PolicyModule(LightningModule):
         """
         optimizer.zero_grad()
         missing = missing_passes(len(losses), self.trainer.strategy)
-        losses = [*losses, *[partial(idle_loss, self)] * missing]
+        losses = [*losses, *[partial(idle_loss, self, optimizer.optimizer)] * missing]
         alone, own = isinstance(self.trainer.strategy, SingleDeviceStrategy), backend(self.device)
         total = torch.tensor(0.0, dtype=torch.float64)
         for index, loss_of in enumerate(losses):

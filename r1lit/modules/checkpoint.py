@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from r1lit.evaluation.provenance import policy_fingerprint
 from r1lit.policy.adapter import base_of
@@ -13,21 +13,32 @@ from r1lit.policy.adapter import base_of
 BASE = "base_policy"
 
 
-def leave_out_frozen(module: Any, checkpoint: dict[str, Any]) -> None:
-    """Take weights that an adapter leaves as they are out, and put a digest of their files in."""
+def leave_out_frozen(module: Any) -> None:
+    """Have a module's state leave out, and not ask for, what an adapter leaves as it is."""
     if module.adapter is None:
         return
-    for name in module.adapter.frozen_names:
-        del checkpoint["state_dict"][f"policy.model.{name}"]
-    checkpoint[BASE] = policy_fingerprint(base_of(module.policy_path))
+    names = {f"policy.model.{name}" for name in module.adapter.frozen_names}
+
+    def leave_out(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
+        for name in names:
+            del state[prefix + name]
+
+    def ask_for_none(_: nn.Module, incompatible: Any) -> None:
+        missing = incompatible.missing_keys
+        missing[:] = [name for name in missing if name not in names]
+
+    module.register_state_dict_post_hook(leave_out)
+    module.register_load_state_dict_post_hook(ask_for_none)
 
 
-def put_back_frozen(module: Any, checkpoint: dict[str, Any]) -> None:
-    """Put them back, as they have been loaded, and make room for a reference that was refreshed.
+def note_base(module: Any, checkpoint: dict[str, Any]) -> None:
+    """Put a digest of the files of the policy that is beside an adapter into a checkpoint."""
+    if module.adapter is not None:
+        checkpoint[BASE] = policy_fingerprint(base_of(module.policy_path))
 
-    Raises:
-        ValueError: if they are others than the adapter was trained on, as far as files tell.
-    """
+
+def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
+    """Raise a ValueError if an adapter was trained beside other weights, as far as files tell."""
     if module.adapter is None:
         return
     base = base_of(module.policy_path)
@@ -36,10 +47,11 @@ def put_back_frozen(module: Any, checkpoint: dict[str, Any]) -> None:
             f"ckpt_path: the adapter was trained on other weights than {base} has now; put those"
             " back, or begin again in another folder"
         )
-    own, saved = module.adapter.model.state_dict(), checkpoint["state_dict"]
-    frozen = {f"policy.model.{name}": own[name] for name in module.adapter.frozen_names}
-    checkpoint["state_dict"] = saved | frozen
-    if hasattr(module, "reference") and any(name.startswith("reference.") for name in saved):
+
+
+def make_room(module: Any, saved_state: Mapping[str, Tensor]) -> None:
+    """Let the reference of an adapter have values where it had been refreshed."""
+    if module.adapter is not None and any(name.startswith("reference.") for name in saved_state):
         module.refresh_reference()
 
 

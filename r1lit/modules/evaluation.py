@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,20 +17,14 @@ from r1lit.evaluation.provenance import commit, device_name, policy_fingerprint,
 from r1lit.evaluation.report import summarise
 from r1lit.evaluation.run_folder import RunFolder
 from r1lit.evaluation.writer import ResponseWriter, Ungraded
+from r1lit.modules.evaluation_responses import sample_name, stream_responses
 from r1lit.modules.process import process_settings
 from r1lit.policy import Policy, context_length, load_config, load_policy, load_tokenizer
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
-from r1lit.rollout import (
-    Completion,
-    InProcessEngine,
-    ModelSpec,
-    Request,
-    RolloutEngine,
-    Sampling,
-)
+from r1lit.rollout import Completion, InProcessEngine, ModelSpec, RolloutEngine, Sampling
+from r1lit.search import Query, Search
 from r1lit.verifiers import Grader, check_gold_answers, default_verifiers
 
-SAMPLES_A_PROBLEM = 1 << 16
 R1_SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
 """DeepSeek-R1, evaluation: temperature 0.6, top-p 0.95, 32,768 tokens."""
 MAX_ROWS = 256
@@ -53,6 +47,7 @@ class EvaluationModule(LightningModule):
         suite: its name, for the tables.
         sampling: how responses are sampled; R1's protocol if left out.
         engine: generates them; in this process, 256 at a time, if left out.
+        search: makes each response by a search of its own, `r1lit.search`; sampled if left out.
         grader: decides about them.
         eval_metrics: reward functions whose means are reported; R1-Zero's format and language
             consistency if left out.
@@ -74,6 +69,7 @@ class EvaluationModule(LightningModule):
         suite: str = "evaluation",
         sampling: Sampling = R1_SAMPLING,
         engine: RolloutEngine | None = None,
+        search: Search | None = None,
         grader: Grader | None = None,
         eval_metrics: list[RewardFunction] | None = None,
         by: list[str] | None = None,
@@ -90,6 +86,7 @@ class EvaluationModule(LightningModule):
         self.suite = suite
         self.sampling = sampling
         self.engine = engine or InProcessEngine(max_rows=MAX_ROWS)
+        self.search = search
         self.grader = grader or Grader(default_verifiers(last_expression=True))
         self.eval_metrics = (
             [Format(), LanguageConsistency()] if eval_metrics is None else eval_metrics
@@ -126,6 +123,11 @@ class EvaluationModule(LightningModule):
             raise ValueError(
                 f"model: EvaluationModule generates and grades: test or predict, not {stage}"
             )
+        if self.trainer.num_nodes > 1:
+            raise ValueError(
+                f"trainer.num_nodes: {self.trainer.num_nodes}; an evaluation runs on one machine,"
+                " whose ranks add lines to one file; the engine's servers may be on others"
+            )
         device = self.trainer.strategy.root_device
         self._loading["dtype"] = self._loading["dtype"] or inference_dtype(device)
         problems = self._problems()
@@ -138,6 +140,8 @@ class EvaluationModule(LightningModule):
             if not any(key in problem.meta for problem in problems):
                 raise ValueError(f"by: no problem of data.{self._split()} has {key!r} in its meta")
         self.sampling.check_fits(max(map(len, self._prompts())), self.context_length)
+        if self.search is not None:
+            self.search.check(self.engine, self.sampling, self.tokenizer)
         _ = self.folder  # refuses to have none
         check_gold_answers(self.grader, problems, f"data.{self._split()}")
 
@@ -177,6 +181,7 @@ class EvaluationModule(LightningModule):
             "sampling": {**asdict(self.sampling), "stop": list(self.sampling.stop)},
             "seed": self.seed,
             **self.engine.describe(),
+            **({} if self.search is None else {"search": self.search.describe()}),
             **({k: str(v) for k, v in self._loading.items()} if self.engine.needs_policy else {}),
         }
 
@@ -209,34 +214,38 @@ class EvaluationModule(LightningModule):
             unit="response",
             disable=not self.trainer.is_global_zero,
         )
-        requests = [
-            Request(
+        queries = [
+            Query(
+                problem=batch.problems[row],
                 prompt=batch.prompts[row],
-                samples=tuple(_sample(batch.problems[row], g) for g in samples),
-                sampling=self.sampling,
-                seed=self.seed,
+                sample=sample_name(batch.problems[row], g),
             )
-            for row, samples in missing.items()
-            if samples
+            for row, g in missing_samples
         ]
         keys = [*self.by, *([self.rating] if self.rating else [])]
 
-        def ungraded(index: int, completion: Completion) -> Ungraded:
-            row, g = missing_samples[index]
-            problem = batch.problems[row]
+        def ungraded(
+            index: int, completion: Completion, search: Mapping[str, float] | None
+        ) -> Ungraded:
+            query = queries[index]
             return Ungraded(
-                problem=problem,
-                sample=g,
-                prompt=_digest(batch.prompts[row]),
+                problem=query.problem,
+                sample=missing_samples[index][1],
+                prompt=_digest(query.prompt),
                 completion=completion,
-                groups={key: problem.meta.get(key) for key in keys},
+                groups={key: query.problem.meta.get(key) for key in keys},
+                search=search,
             )
 
         responses, metrics = self.folder.responses, self.eval_metrics
         with bar, ResponseWriter(responses, self.grader, metrics, self.tokenizer, bar) as writer:
-            self.engine.stream(
-                requests,
-                lambda indices, completions: writer.add(list(map(ungraded, indices, completions))),
+            stream_responses(
+                queries,
+                engine=self.engine,
+                search=self.search,
+                sampling=self.sampling,
+                seed=self.seed,
+                on_found=lambda *found: writer.add(list(map(ungraded, *found))),
             )
 
     # reporting
@@ -281,14 +290,10 @@ class EvaluationModule(LightningModule):
         """Let the verifiers' worker processes and the folder go."""
         self.grader.close()
         self.engine.close()
+        if self.search is not None:
+            self.search.close()
         if self._folder is not None:
             self._folder.close()
-
-
-def _sample(problem: Problem, g: int) -> int:
-    """Return a sample index unique to problem and ``g``, whatever other problems there are."""
-    digest = hashlib.blake2b(problem.uid.encode(), digest_size=5).digest()
-    return int.from_bytes(digest, "big") * SAMPLES_A_PROBLEM + g
 
 
 def _digest(prompt: Sequence[int]) -> str:

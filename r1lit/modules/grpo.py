@@ -8,7 +8,7 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,14 +17,15 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
+from r1lit.modules.async_rollouts import AsyncRolloutModule
 from r1lit.modules.batch_plan import BatchPlan
 from r1lit.modules.micro_batches import micro_batches, responses_of
-from r1lit.modules.rollout_worker import Timings, collect_mixed
-from r1lit.modules.rollouts import RolloutModule, outcome_metrics
-from r1lit.modules.sharding import idle_forwards
+from r1lit.modules.rollouts import outcome_metrics
+from r1lit.modules.token_values import of_each_token
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
-from r1lit.policy import LogProbs, is_packed
+from r1lit.objectives.advantages import whitened
+from r1lit.policy import LogProbs, Responses, is_packed
 from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
@@ -34,7 +35,7 @@ from r1lit.settings import check_at_least
 from r1lit.verifiers import Grader
 
 
-class GRPOModule(RolloutModule):
+class GRPOModule(AsyncRolloutModule):
     """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
 
     The old policy is the policy that sampled: its log-probs are recorded with the tokens, and how
@@ -52,15 +53,16 @@ class GRPOModule(RolloutModule):
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
             (``data.rollout.num_reserve_prompts``).
-        mask_truncated: leave responses cut at the limit out of the loss, as DAPO's overlong
-            filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the group's
-            advantages, and they count as rows where the loss is a mean over rows.
+        mask_truncated: leave responses cut at the limit out of the loss (DAPO's overlong filtering,
+            2503.14476, §3.4). They still enter their group's advantages, and still count as rows.
+        whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
+            the tokens that count on all ranks (REINFORCE++, 2501.03262, §3.2; PPO's usual form).
         correction: weighs tokens for the mismatch of sampler and trainer, which then computes the
             old log-probs itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
         dropout: keep the policy's dropout; log-probs are not the old policy's then, which has none.
-        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
+        **options: max_staleness of ``AsyncRolloutModule``, and those of ``PolicyModule``.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class GRPOModule(RolloutModule):
         num_inner_epochs: int = 1,
         dynamic_sampling: bool = False,
         mask_truncated: bool = False,
+        whiten_advantages: bool = False,
         correction: Correction | None = None,
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
@@ -97,6 +100,7 @@ class GRPOModule(RolloutModule):
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
         self.mask_truncated = mask_truncated
+        self.whiten_advantages = whiten_advantages
         self.correction = correction
         for key in ("train_batch_size", "num_inner_epochs"):
             check_at_least(key, getattr(self, key), 1)
@@ -126,9 +130,14 @@ class GRPOModule(RolloutModule):
                     f" from; twice prompts_per_iteration, {2 * self.plan.num_prompts}, is usual"
                 )
 
+    @property
+    def reference_in_loss(self) -> bool:  # type: ignore[override]
+        """Whether the objective penalises the distance to the reference."""
+        return self.objective.beta > 0
+
     def _copy_policy(self) -> None:
         """Make the reference, if the objective penalises the distance to it."""
-        if self.objective.beta > 0:
+        if self.reference_in_loss:
             self.reference = make_reference(self.policy)
 
     def refresh_reference(self) -> None:
@@ -143,14 +152,7 @@ class GRPOModule(RolloutModule):
     def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Run one iteration."""
         self.check_iteration(batch.iteration)
-        worker = self.worker(self.sampling_at(batch.iteration), self.seed, training=True)
-        timings = Timings(sync=self.sync_seconds)
-        collect = partial(worker.collect, batch, timings=timings)
-        with self.weights_to_sample():
-            if self.dynamic_sampling:
-                rollout, num_dropped = collect_mixed(collect, batch)
-            else:
-                rollout, num_dropped = collect(range(batch.num_prompts)), 0
+        rollout, collected = self.collect(batch)
         if self.mask_truncated:
             rollout = without_truncated(rollout)
         tokens = self.tokens_of(rollout, self.sampling)
@@ -160,8 +162,7 @@ class GRPOModule(RolloutModule):
             **outcome_metrics(rollout, "train"),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
             "train/num_tokens": float(rollout.mask_BT.sum()),
-            "train/num_groups_dropped": float(num_dropped),
-            **timings.metrics(),
+            **collected,
             "time/update_s": time.perf_counter() - started,
         }
         self.iteration += 1
@@ -170,18 +171,17 @@ class GRPOModule(RolloutModule):
 
     def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
         """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
-        update_metrics = UpdateMetrics()
+        update_metrics = UpdateMetrics(same_weights=not self.max_staleness)
         if self.correction is not None:
-            logp_old_BT = self._old_log_probs(rollout, update_metrics)
-            correction_BT = self.correction.weight_BT(
-                logp_old_BT, rollout.logp_sampler_BT, rollout.loss_mask_BT
-            )
+            drawn = rollout.logp_sampler_BT, rollout.loss_mask_BT
+            logp_old_BT = self.log_probs(rollout, self.policy)
+            update_metrics.add_mismatch(logp_old_BT, *drawn)
+            correction_BT = self.correction.weight_BT(logp_old_BT, *drawn)
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
         rollout = self.estimate_advantages(rollout)
         logged: dict[str, list[float]] = {}
         for index, rows_b in enumerate(self._minibatches(rollout)):
-            is_first_update = index == 0
-            values = self.update_minibatch(rollout, rows_b, update_metrics, is_first_update)
+            values = self.update_minibatch(rollout, rows_b, update_metrics, index == 0)
             for name, value in values.items():
                 logged.setdefault(name, []).append(value)
         return rollout, {
@@ -196,7 +196,8 @@ class GRPOModule(RolloutModule):
         A subclass with a critic puts ``value_BT`` into it first. ``logp_old_BT`` and
         ``loss_mask_BT`` are final here.
         """
-        return replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
+        rollout = replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
+        return whitened(rollout, self.mean_over_ranks) if self.whiten_advantages else rollout
 
     def update_minibatch(
         self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
@@ -215,11 +216,16 @@ class GRPOModule(RolloutModule):
             What to log; averaged over the iteration's minibatches.
         """
         num_tokens = self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum())
+        num_right_tokens = 0.0
+        if self.objective.positive_nll > 0:
+            right_bT = rollout.loss_mask_BT[rows_b] & rollout.is_right_B[rows_b, None]
+            num_right_tokens = self.mean_over_ranks(right_bT.sum())
         loss_of = partial(
             self._loss,
             rollout,
             num_rows=float(len(rows_b)),
             num_tokens=max(num_tokens, 1.0),
+            num_right_tokens=max(num_right_tokens, 1.0),
             update_metrics=update_metrics,
             is_first_update=is_first_update,
         )
@@ -234,32 +240,23 @@ class GRPOModule(RolloutModule):
         loss, norm = self.make_update(self.policy_optimizer, losses)
         return {"train/loss": loss, "train/grad_norm": norm}
 
-    @torch.no_grad()
-    def _old_log_probs(self, rollout: Rollout, update_metrics: UpdateMetrics) -> Tensor:
-        """Return the log-probs of all responses as the trainer computes them before any update."""
-        logp_BT = torch.zeros_like(rollout.logp_sampler_BT)
-        rows_B = torch.arange(len(rollout.responses), device=logp_BT.device)
+    def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
+        """Return the log-probs ``[B, T]`` of all responses, of the policy or of a reference."""
+        log_probs = LogProbs(temperature=self.sampling.temperature)
         packed = is_packed(self.policy)
-        chunks = micro_batches(rollout, rows_B, self.micro_batch_tokens, packed=packed, skip=False)
-        idle_forwards(self.policy, len(chunks), self.trainer.strategy)
-        for rows_b in (rows_B[chunk] for chunk in chunks):
-            responses = responses_of(rollout, rows_b)
-            output = self.policy(responses, LogProbs(temperature=self.sampling.temperature))
-            logp_bT = responses.to_rows(output.logp_K)
-            width = logp_bT.shape[1]
-            logp_BT[rows_b, :width] = logp_bT
-            update_metrics.add_mismatch(
-                logp_bT,
-                rollout.logp_sampler_BT[rows_b, :width],
-                rollout.loss_mask_BT[rows_b, :width],
-            )
-        return logp_BT
+        return self.of_each_token(rollout, model, lambda x: model(x, log_probs).logp_K, packed)
+
+    def of_each_token(
+        self, rollout: Rollout, model: Any, compute: Callable[[Responses], Tensor], packed: bool
+    ) -> Tensor:
+        """Return a number a token ``[B, T]`` that a model computes; see ``of_each_token``."""
+        strategy = self.trainer.strategy
+        return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
-        num_rows = len(rollout.responses)
         size = self.train_batch_size // self.trainer.world_size
         for epoch in range(self.num_inner_epochs):
-            order = permutation(num_rows, self.seed, "rows", rollout.iteration, epoch)
+            order = permutation(len(rollout.responses), self.seed, "rows", rollout.iteration, epoch)
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
     def _loss(
@@ -269,6 +266,7 @@ class GRPOModule(RolloutModule):
         *,
         num_rows: float,
         num_tokens: float,
+        num_right_tokens: float,
         update_metrics: UpdateMetrics,
         is_first_update: bool,
     ) -> Tensor:
@@ -277,7 +275,7 @@ class GRPOModule(RolloutModule):
         width = responses.response_BT.shape[1]
         log_probs = LogProbs(temperature=self.sampling.temperature)
         logp_ref_bT, correction_BT = None, rollout.correction_BT
-        if self.objective.beta > 0:
+        if self.reference_in_loss:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
         output = self.policy(responses, log_probs)
@@ -291,6 +289,8 @@ class GRPOModule(RolloutModule):
             correction_BT=None if correction_BT is None else correction_BT[rows_b, :width],
             num_rows=num_rows,
             num_tokens=num_tokens,
+            is_right_B=rollout.is_right_B[rows_b] if self.objective.positive_nll > 0 else None,
+            num_right_tokens=num_right_tokens,
         )
         outputs = self.objective.loss(inputs)
         update_metrics.add(dict(outputs.metrics), inputs, responses.to_rows(output.entropy_K))

@@ -13,6 +13,7 @@ from r1lit.devices import backend
 class ProcessSettings(Callback):
     """Enters ``Backend.running`` of the run's device; leaves it when the run ends or fails.
 
+    After a failure it tears the module down too, which Lightning does only after success.
     Modules bring it with them (``configure_callbacks``), so that it is there without the command
     line too. A callback, since a module has no hook for failures.
     """
@@ -28,9 +29,10 @@ class ProcessSettings(Callback):
         """Put it back."""
         self._entered.close()
 
-    def on_exception(self, *_: Any) -> None:
-        """Put it back after a failure or an interruption too."""
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Put it back after a failure or an interruption too, and let go what the module holds."""
         self._entered.close()
+        pl_module.teardown(trainer.state.fn or "fit")
 
 
 def process_settings(module: LightningModule) -> list[ProcessSettings]:

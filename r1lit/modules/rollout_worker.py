@@ -65,19 +65,9 @@ class RolloutWorker:
     ) -> Rollout:
         """Return a rollout of some of the batch's prompts."""
         iteration = batch.iteration if iteration is None else iteration
-        samples, size = batch.samples(prompt_indices), batch.group_size
-        requests = [
-            Request(
-                prompt=batch.prompts[p],
-                samples=tuple(samples[i * size : (i + 1) * size]),
-                sampling=self.sampling,
-                seed=self.seed,
-                iteration=iteration,
-            )
-            for i, p in enumerate(prompt_indices)
-        ]
+        requests = self.requests(batch, prompt_indices, iteration)
         started = time.perf_counter()
-        with self._grading(batch, prompt_indices) as grading:
+        with self.grading(batch, prompt_indices) as grading:
             completions = self.engine.generate(requests, grading.begin)
             timings.rollout += time.perf_counter() - started
             return self._finish(grading, completions, batch, prompt_indices, timings, iteration)
@@ -88,14 +78,35 @@ class RolloutWorker:
         batch: PromptBatch,
         prompt_indices: Sequence[int],
         timings: Timings,
+        grading: AsyncGrading | None = None,
     ) -> Rollout:
-        """Return completions that exist already, of some of the batch's prompts, as a rollout."""
-        with self._grading(batch, prompt_indices) as grading:
+        """Return completions that exist already, of some of the batch's prompts, as a rollout.
+
+        Their ``grading`` may have begun.
+        """
+        with grading or self.grading(batch, prompt_indices) as grading:
             return self._finish(
                 grading, completions, batch, prompt_indices, timings, batch.iteration
             )
 
-    def _grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> AsyncGrading:
+    def requests(
+        self, batch: PromptBatch, prompt_indices: Sequence[int], iteration: int
+    ) -> list[Request]:
+        """Return what the engine is asked for some of the batch's prompts."""
+        samples, size = batch.samples(prompt_indices), batch.group_size
+        return [
+            Request(
+                prompt=batch.prompts[p],
+                samples=tuple(samples[i * size : (i + 1) * size]),
+                sampling=self.sampling,
+                seed=self.seed,
+                iteration=iteration,
+            )
+            for i, p in enumerate(prompt_indices)
+        ]
+
+    def grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> AsyncGrading:
+        """Return what grades the completions of some of the batch's prompts."""
         problems = [batch.problems[p] for p in prompt_indices for _ in range(batch.group_size)]
         return AsyncGrading(self.grader, self.tokenizer, problems)
 

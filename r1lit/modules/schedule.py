@@ -13,8 +13,8 @@ from torch.optim.lr_scheduler import LRScheduler
 class CosineOverRun(LRScheduler):
     """Half a cosine from the optimiser's rate at the first update to a share of it at the end.
 
-    Where it ends follows from the run: a module sets ``num_updates`` to the iterations that the
-    data make, times ``max_epochs`` and the updates of an iteration. R1's supervised stages and
+    Where it ends follows from the run: a module has it ``fall_over`` the iterations that the data
+    make, times ``max_epochs`` and the updates of an iteration. R1's supervised stages and
     distillations fall to a tenth (Nature 645:633).
 
     Args:
@@ -29,6 +29,19 @@ class CosineOverRun(LRScheduler):
         self.num_updates = 1
         super().__init__(optimizer)
 
+    def fall_over(self, num_updates: float) -> None:
+        """End behind this many updates.
+
+        Raises:
+            ValueError: if they are infinite.
+        """
+        if not math.isfinite(num_updates):
+            raise ValueError(
+                "trainer.max_epochs: without one the run has no end, towards which CosineOverRun"
+                " could fall; set it"
+            )
+        self.num_updates = max(int(num_updates), 1)
+
     def get_lr(self) -> list[float | Tensor]:
         """Return the next update's rates."""
         progress = min(self.last_epoch / self.num_updates, 1.0)
@@ -37,16 +50,13 @@ class CosineOverRun(LRScheduler):
         return [rate * share for rate in self.base_lrs]
 
 
-def updates_of_run(module: LightningModule) -> int:
-    """Return the updates of the whole run, which the data and ``max_epochs`` decide."""
+def updates_of_run(module: LightningModule) -> float:
+    """Return the updates of the whole run, which the data, ``max_epochs`` and ``max_steps`` decide.
+
+    Infinity if nothing ends it.
+    """
     plan = getattr(module, "plan", None)
     an_iteration = 1 if plan is None else plan.updates_per_iteration
     epochs, steps = module.trainer.max_epochs or -1, module.trainer.max_steps
     updates = module.trainer.num_training_batches * an_iteration * epochs
-    updates = min(count for count in (updates, steps, math.inf) if count >= 0)
-    if not math.isfinite(updates):
-        raise ValueError(
-            "trainer.max_epochs: without one the run has no end, towards which CosineOverRun"
-            " could fall; set it"
-        )
-    return max(int(updates), 1)
+    return min(count for count in (updates, steps, math.inf) if count >= 0)

@@ -11,9 +11,12 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from r1lit.policy import PolicyOutput, Responses, evaluating
+from r1lit.policy.loading import read_shares
+from r1lit.policy.reference import AdapterReference
 from r1lit.policy.wrapper import ModelWrapper
 
 
@@ -22,7 +25,7 @@ def is_sharding(strategy: Strategy) -> bool:
     return isinstance(strategy, ModelParallelStrategy)
 
 
-def check_strategy(strategy: Strategy, has_adapter: bool) -> None:
+def check_strategy(strategy: Strategy) -> None:
     """Raise a ValueError for a strategy that shards otherwise than over data-parallel ranks."""
     if isinstance(strategy, FSDPStrategy):
         raise ValueError(
@@ -31,8 +34,6 @@ def check_strategy(strategy: Strategy, has_adapter: bool) -> None:
         )
     if not isinstance(strategy, ModelParallelStrategy):
         return
-    if has_adapter:
-        raise ValueError("adapter: weights beside it are not sharded yet; use strategy: ddp")
     mesh = strategy.device_mesh
     if mesh["tensor_parallel"].size() != 1:
         raise ValueError(
@@ -46,17 +47,70 @@ def shard_models(module: LightningModule) -> None:
     """Shard each policy and reward model that a module holds, where its strategy shards.
 
     Layer by layer, and what is outside of the layers together: in ``forward`` a layer is gathered
-    when it is computed and freed after it.
+    when it is computed and freed after it. Weights that were left unread are read then.
+
+    Raises:
+        ValueError: if weights of several dtypes are trained together, or see ``read_shares``.
     """
     if not is_sharding(module.trainer.strategy):
         return
     assert module.device_mesh is not None
     mesh = module.device_mesh["data_parallel"]
     for model in module.children():
-        if isinstance(model, ModelWrapper):
-            for layer in model.layers:
-                fully_shard(layer, mesh=mesh)
-            fully_shard(model, mesh=mesh)
+        if not isinstance(model, ModelWrapper):
+            continue
+        dtypes = {weight.dtype for weight in model.parameters() if weight.requires_grad}
+        if len(dtypes) > 1:
+            raise ValueError(
+                f"adapter: weights in {' and '.join(sorted(map(str, dtypes)))} are trained, which"
+                " cannot be sharded together; dtype: float32 makes all of them float32"
+            )
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        root = fully_shard(model, mesh=mesh, reshard_after_forward=_frees_all(model))
+        read_shares(model, module.trainer.strategy.root_device)
+        if model.adapter is not None:
+            with torch.no_grad(), evaluating(model):
+                idle_forward(model)  # in the first pass PyTorch looks which weights are trained
+        root.reshard()  # optimisers are given shares
+    for model in module.children():
+        if isinstance(model, AdapterReference):
+            model.refresh()  # shares, which a checkpoint of shares has room for
+
+
+def check_optimizers(module: LightningModule) -> None:
+    """Check that the strategy averages the gradients of every update over ranks.
+
+    Raises:
+        ValueError: if there are several optimisers, whose updates have gradients of their own,
+            under DDP that waits for those of all weights; or if weights are trained that are not
+            sharded, though the strategy shards.
+    """
+    model = module.trainer.strategy.model
+    waits = isinstance(model, DistributedDataParallel) and not model.find_unused_parameters
+    if waits and len(module.trainer.optimizers) > 1:
+        raise ValueError(
+            "strategy: ddp expects gradients of all weights in each update, and this model has"
+            " several optimisers; use ddp_find_unused_parameters_true"
+        )
+    if not is_sharding(module.trainer.strategy):
+        return
+    for optimizer in module.trainer.optimizers:
+        weights = (weight for group in optimizer.param_groups for weight in group["params"])
+        if not all(isinstance(weight, DTensor) for weight in weights):
+            raise ValueError(
+                f"strategy: {type(module).__name__} trains weights that are not sharded; it must"
+                " make its models in _copy_policy, each a ModelWrapper of its own"
+            )
+
+
+def _frees_all(model: ModelWrapper) -> bool | None:
+    """Return whether what is outside of the layers is freed after a forward pass too.
+
+    An adapter's weights are changed between passes, and are gathered again for each. None leaves it
+    to PyTorch, which keeps what a backward pass begins with.
+    """
+    return None if model.adapter is None else True
 
 
 def idle_forward(model: Any) -> Tensor:
@@ -93,7 +147,8 @@ def whole_weights(model: Any) -> Iterator[None]:
     finally:
         for module in shards:
             module.reshard()
-            module.set_reshard_after_forward(module is not model, recurse=False)
+            frees = module is not model or bool(_frees_all(model))
+            module.set_reshard_after_forward(frees, recurse=False)
 
 
 def reducing_gradients(module: LightningModule, last: bool) -> AbstractContextManager[None]:
@@ -122,9 +177,19 @@ def idle_forwards(model: Any, num_passes: int, strategy: Strategy) -> None:
         idle_forward(model)
 
 
-def idle_loss(module: Any) -> Tensor:
-    """Return 0 after the forward passes of a loss, in its order, over next to nothing."""
-    if hasattr(module, "reference"):
+def idle_loss(module: Any, optimizer: torch.optim.Optimizer) -> Tensor:
+    """Return 0 after the forward passes of a loss, in its order, over next to nothing.
+
+    The policy's loss computes with the reference first. That of another model, a critic's, with no
+    model but the one whose weights ``optimizer`` has.
+    """
+    own = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    model = next(
+        model
+        for model in module.children()
+        if isinstance(model, FSDPModule) and any(id(weight) in own for weight in model.parameters())
+    )
+    if model is module.policy and module.reference_in_loss:
         with torch.no_grad():
             idle_forward(module.reference)
-    return 0.0 * idle_forward(module.policy).sum()
+    return 0.0 * idle_forward(model).sum()

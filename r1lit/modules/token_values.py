@@ -1,12 +1,48 @@
-"""What the training forward says of each token of a rollout, before any update."""
+"""What forward passes say of each token of a rollout, before any update."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
+from lightning.pytorch.strategies import Strategy
+from torch import Tensor
 
 from r1lit.batches import Rollout, TokenValues
-from r1lit.modules.micro_batches import responses_of
-from r1lit.policy import LogProbs, Policy, evaluating
+from r1lit.modules.micro_batches import micro_batches, responses_of
+from r1lit.modules.sharding import idle_forwards
+from r1lit.policy import LogProbs, Policy, Responses, evaluating
+
+
+@torch.no_grad()
+def of_each_token(
+    rollout: Rollout,
+    model: Any,
+    compute: Callable[[Responses], Tensor],
+    max_tokens: int,
+    packed: bool,
+    strategy: Strategy,
+) -> Tensor:
+    """Return a number for each token of all responses ``[B, T]``, 0 in the padding.
+
+    Args:
+        rollout: of the iteration.
+        model: whose forward pass ``compute`` makes, once for each micro-batch.
+        compute: returns a number for each token (K) of some responses.
+        max_tokens: of a micro-batch.
+        packed: whether rows are computed packed.
+        strategy: under which ranks with fewer micro-batches wait for others.
+    """
+    value_BT = torch.zeros_like(rollout.logp_sampler_BT)
+    rows_B = torch.arange(len(rollout.responses), device=value_BT.device)
+    chunks = micro_batches(rollout, rows_B, max_tokens, packed=packed, skip=False)
+    idle_forwards(model, len(chunks), strategy)
+    for rows_b in (rows_B[chunk] for chunk in chunks):
+        responses = responses_of(rollout, rows_b)
+        value_bT = responses.to_rows(compute(responses))
+        value_BT[rows_b, : value_bT.shape[1]] = value_bT
+    return value_BT
 
 
 @torch.no_grad()

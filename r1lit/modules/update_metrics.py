@@ -16,9 +16,14 @@ LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
 
 
 class UpdateMetrics:
-    """Adds up sums over tokens across micro-batches, on the device; they are read once."""
+    """Adds up sums over tokens across micro-batches, on the device; they are read once.
 
-    def __init__(self) -> None:
+    Args:
+        same_weights: whether the sampler had the trainer's, so that a large mismatch is a fault.
+    """
+
+    def __init__(self, same_weights: bool = True) -> None:
+        self._same_weights = same_weights
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.tensor(0.0, dtype=torch.float64))
         self._max_abs = torch.tensor(0.0)
 
@@ -33,7 +38,7 @@ class UpdateMetrics:
 
     @torch.no_grad()
     def add_mismatch(self, logp_BT: Tensor, logp_sampler_BT: Tensor, mask_BT: Tensor) -> None:
-        """Add a micro-batch computed with the weights that sampled it."""
+        """Add a micro-batch computed before the iteration's first update."""
         sums = mismatch_sums(logp_BT, logp_sampler_BT, mask_BT)
         largest = sums.pop("max_abs")
         self._max_abs = torch.maximum(self._max_abs.to(largest.device), largest)
@@ -47,14 +52,15 @@ class UpdateMetrics:
     def metrics(self) -> dict[str, float]:
         """Return the means over tokens, under their logged names; NaN where no token counted."""
         names = list(self._sums)
-        sums = dict(zip(names, torch.stack([self._sums[n] for n in names]).tolist(), strict=True))
+        values = torch.stack([self._sums[n] for n in names]).tolist() if names else []
+        sums = dict(zip(names, values, strict=True))
         num_tokens = sums.pop("tokens", 0.0) or math.nan
         num_compared = sums.pop("mismatch/tokens", 0.0) or math.nan
         mismatch = {
             name: sums.pop(f"mismatch/{name}", 0.0) / num_compared
             for name in ("abs", "k3", "outside", "rho", "rho_squared")
         }
-        if mismatch["abs"] > LARGE_MISMATCH:
+        if self._same_weights and mismatch["abs"] > LARGE_MISMATCH:
             rank_zero_warn(
                 f"train/mismatch/mean_abs is above {LARGE_MISMATCH}: the log-probs of the rollout,"
                 " which stand for the old policy, are not those of the training forward; set the"

@@ -11,6 +11,7 @@ from r1lit.objectives.advantages import (
     GroupEstimator,
     GroupNormalized,
     LeaveOneOut,
+    NoBaseline,
 )
 from r1lit.objectives.base import LossInputs, LossOutputs, Objective
 from r1lit.objectives.cispo import CISPO
@@ -24,19 +25,25 @@ from r1lit.objectives.corrections import (
 from r1lit.objectives.dapo import DAPO
 from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
 from r1lit.objectives.dr_grpo import DrGRPO
+from r1lit.objectives.gae import GAE
 from r1lit.objectives.grpo import GRPO
 from r1lit.objectives.grpo_sequence import GRPOSequence
 from r1lit.objectives.gspo import GSPO
 from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
+from r1lit.objectives.policy_gradient import PolicyGradient
+from r1lit.objectives.ppo import PPO
 from r1lit.objectives.preference import BradleyTerry, RewardObjective, SafeUnsafe
 from r1lit.objectives.sampled_divergence import SampledReverseKL
+from r1lit.objectives.value import ValueObjective
 
 __all__ = [
     "CISPO",
     "DAPO",
+    "GAE",
     "GRPO",
     "GSPO",
     "KL_ESTIMATORS",
+    "PPO",
     "AdvantageEstimator",
     "BradleyTerry",
     "ClippedObjective",
@@ -54,7 +61,9 @@ __all__ = [
     "LossInputs",
     "LossOutputs",
     "MaskedImportanceSampling",
+    "NoBaseline",
     "Objective",
+    "PolicyGradient",
     "ReverseKL",
     "RewardObjective",
     "SafeUnsafe",
@@ -62,6 +71,7 @@ __all__ = [
     "SequenceMaskedImportanceSampling",
     "SymmetricClip",
     "TruncatedImportanceSampling",
+    "ValueObjective",
     "k1_BT",
     "k2_BT",
     "k3_BT",

@@ -1,22 +1,26 @@
-"""Advantages from the rewards of a group: one number a response, no value model.
+"""Advantages from rewards, without a value model (``gae`` has one with it).
 
     P prompts   G responses per prompt   B = P*G rows   T response tokens
 
-The baseline of a response is what its own group earned. All group estimators agree on two things
-that the papers leave open: a group of equal rewards teaches nothing, so its advantages are exactly
-0 (not the rounding error of r - mean(r), which a division by a tiny std would blow up to order
-one); and the mean is over the G responses of one prompt, never over the whole rollout.
+The baseline of a group estimator is what the response's own group earned. All of them agree on two
+things that the papers leave open: a group of equal rewards teaches nothing, so its advantages are
+exactly 0 (not the rounding error of r - mean(r), which a division by a tiny std would blow up to
+order one); and the mean is over the G responses of one prompt, never over the whole rollout.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from r1lit.batches import Rollout
+from r1lit.objectives.masking import hide_padding
 
 
 class AdvantageEstimator(ABC):
@@ -127,3 +131,32 @@ class LeaveOneOut(GroupEstimator):
         """Return r - (sum of r - r) / (G - 1)."""
         others_PG = reward_PG.sum(1, keepdim=True) - reward_PG
         return reward_PG - others_PG / (reward_PG.shape[1] - 1)
+
+
+class NoBaseline(AdvantageEstimator):
+    """A_i = r_i, of REINFORCE (Williams 1992): groups may have one response.
+
+    With the module's ``whiten_advantages`` it is REINFORCE++ (2501.03262, §3.2), whose baseline is
+    the mean of the iteration.
+
+    Worked example, rewards (1, 0, 0, 0): advantages (1, 0, 0, 0).
+    """
+
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return each response's reward at every one of its tokens."""
+        return torch.where(rollout.mask_BT, rollout.reward_PG.reshape(-1, 1), 0.0)
+
+
+def whitened(rollout: Rollout, mean_over_ranks: Callable[[Tensor], float]) -> Rollout:
+    """Return the rollout with advantages of mean 0 and variance 1 over the tokens that count.
+
+    Args:
+        rollout: with advantages.
+        mean_over_ranks: of a sum; all ranks are whitened together.
+    """
+    mask_BT = rollout.loss_mask_BT
+    num_tokens = max(mean_over_ranks(mask_BT.sum()), 1.0)
+    mean = mean_over_ranks(hide_padding(rollout.advantage_BT, mask_BT).sum()) / num_tokens
+    centred_BT = hide_padding(rollout.advantage_BT - mean, mask_BT)
+    variance = mean_over_ranks(centred_BT.square().sum()) / num_tokens
+    return replace(rollout, advantage_BT=centred_BT / (math.sqrt(variance) + 1e-8))

@@ -4,6 +4,8 @@
 
     J = sum over tokens of weight * (correction * surrogate - beta * KL)        loss = -J
 
+``positive_nll`` adds the negative log-likelihood of right responses to the loss.
+
 The weight is the loss aggregation: how much a token counts *in its minibatch*, from the
 minibatch's totals. A micro-batch is a slice of the minibatch's rows, so its loss is exactly its
 share: the losses, and the gradients, of any split into micro-batches sum to those of the minibatch.
@@ -40,8 +42,11 @@ class LossInputs:
     ``logp_ref_BT`` is needed where ``beta`` is above 0. ``correction_BT`` weighs the surrogate for
     the mismatch of sampler and trainer (``r1lit.objectives.corrections``).
 
-    ``num_rows`` and ``num_tokens`` are the whole minibatch's. Under DDP, which averages gradients
-    over ranks, they are means over ranks: the averaged gradient is then the global minibatch's.
+    ``is_right_B`` says which responses are right, and is needed where ``positive_nll`` is above 0.
+
+    ``num_rows``, ``num_tokens`` and ``num_right_tokens`` are the whole minibatch's. Under DDP,
+    which averages gradients over ranks, they are means over ranks: the averaged gradient is then
+    the global minibatch's.
     """
 
     logp_BT: Tensor
@@ -52,6 +57,8 @@ class LossInputs:
     num_tokens: float
     logp_ref_BT: Tensor | None = None
     correction_BT: Tensor | None = None
+    is_right_B: Tensor | None = None
+    num_right_tokens: float = 1.0
 
     def __post_init__(self) -> None:
         shape = self.mask_BT.shape
@@ -79,6 +86,8 @@ class Objective(ABC):
     Args:
         beta: weight of the KL penalty towards the reference. 0 needs no reference.
         kl: which estimator penalises; see ``r1lit.objectives.kl`` for what each one's gradient is.
+        positive_nll: weight of the mean negative log-likelihood of the tokens of right responses
+            (VAPO, 2504.05118, §4.3: 0.1).
         advantage: how rewards become advantages; the paper's own where left out.
     """
 
@@ -92,6 +101,7 @@ class Objective(ABC):
         *,
         beta: float = 0.0,
         kl: KLName = "k3",
+        positive_nll: float = 0.0,
         advantage: AdvantageEstimator | None = None,
     ) -> None:
         if not (math.isfinite(beta) and beta >= 0):
@@ -100,6 +110,9 @@ class Objective(ABC):
             raise ValueError(f"kl={kl!r}: must be one of {', '.join(KL_ESTIMATORS)}")
         self.beta = beta
         self.kl: KLName = kl
+        if not (math.isfinite(positive_nll) and positive_nll >= 0):
+            raise ValueError(f"positive_nll={positive_nll}: must be 0 or above (VAPO uses 0.1)")
+        self.positive_nll = positive_nll
         self.advantage = GroupNormalized() if advantage is None else advantage
 
     @abstractmethod
@@ -144,6 +157,11 @@ class Objective(ABC):
             dtype=inputs.logp_BT.dtype,
         )
         loss = -hide_padding(weight_BT * objective_BT, mask_BT).sum()
+        if self.positive_nll > 0:
+            assert inputs.is_right_B is not None
+            right_BT = mask_BT & inputs.is_right_B[:, None]
+            nll = -hide_padding(inputs.logp_BT, right_BT).sum() / inputs.num_right_tokens
+            loss = loss + self.positive_nll * nll
         return LossOutputs(loss=loss, metrics=self.metrics(inputs))
 
     def log_ratio_and_advantage(self, inputs: LossInputs) -> tuple[Tensor, Tensor]:
@@ -167,10 +185,10 @@ class Objective(ABC):
     def skips_zero_advantage(self) -> bool:
         """Return whether a row of advantage 0 has loss 0 and gradient 0, so it can be left out.
 
-        True of every objective here when ``beta`` is 0. Tried on two tokens, since a subclass may
-        add a term of its own.
+        True of every objective here when ``beta`` and ``positive_nll`` are 0. Tried on two tokens,
+        since a subclass may add a term of its own.
         """
-        if self.beta > 0:
+        if self.beta > 0 or self.positive_nll > 0:
             return False
         with torch.enable_grad():
             logp_BT = torch.tensor([[-0.5, -2.0]], requires_grad=True)

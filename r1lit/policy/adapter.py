@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
+
+from r1lit.policy.shards import shared_out, whole, whole_copy
 
 try:
     from peft import PeftConfig, PeftModel, get_peft_model
@@ -24,6 +27,7 @@ except ImportError:  # an extra
     PeftConfig = Any  # type: ignore[misc,assignment]
 
 SETTINGS_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
 STARTS = (True, False, "gaussian", "orthogonal")
 DECIDE_NOTHING = {  # about what a stored adapter computes, or are compared by its weights
     *("auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights"),
@@ -79,6 +83,11 @@ class Adapter:
         """What is trained."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
+    @property
+    def settings(self) -> Any:
+        """The configuration of peft that it has."""
+        return self.peft.peft_config[NAME]
+
     @contextmanager
     def off(self) -> Iterator[None]:
         """Compute without the adapter."""
@@ -101,39 +110,55 @@ class Adapter:
         """Compute with weights at which the adapter has an effect, which a new one has not."""
         generator = torch.Generator().manual_seed(0)
         noise = (torch.randn(p.shape, generator=generator) * NUDGE for p in self.weights)
-        with self.at([p.detach() + n.to(p) for p, n in zip(self.weights, noise, strict=True)]):
+        values = zip(self.weights, noise, strict=True)
+        with self.at([p.detach() + shared_out(n, p) for p, n in values]):
             yield
 
     @torch.no_grad()
     def merged_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights of the model with its adapter merged, by Hugging Face's names.
 
-        One layer at a time is merged, and has its own weights back after it.
+        A copy of one layer at a time is merged. Of a sharded model no more than that is whole; all
+        ranks read them together.
         """
         for name, tensor in self.model.state_dict().items():
             saved = f".modules_to_save.{NAME}."
             if saved in name:
-                yield name.replace(saved, "."), tensor
+                yield name.replace(saved, "."), whole(tensor)
             elif name in self._own_names and ".original_module." not in name:
                 owner, inner, leaf = name.partition(".base_layer.")
                 if not inner:
-                    yield name, tensor
+                    yield name, whole(tensor)
                     continue
-                layer: Any = self.model.get_submodule(owner)
-                own = {n: x.clone() for n, x in layer.get_base_layer().state_dict().items()}
+                layer: Any = whole_copy(self.model.get_submodule(owner))
                 layer.merge()
-                try:
-                    yield f"{owner}.{leaf}", layer.get_base_layer().state_dict()[leaf].clone()
-                finally:
-                    layer.get_base_layer().load_state_dict(own)
-                    layer.merged_adapters = []
+                yield f"{owner}.{leaf}", layer.get_base_layer().state_dict()[leaf]
 
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write a PEFT folder, with the model's configuration beside it."""
-        self.peft.save_pretrained(str(directory))
+    def save_pretrained(
+        self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write a PEFT folder, with the model's configuration beside it.
+
+        ``state_dict``: what ``gather`` returned, where the model is sharded.
+        """
+        self.peft.save_pretrained(str(directory), state_dict=state_dict)
         config = copy.deepcopy(self.model.config)
         config.architectures = [type(self.model).__name__]
         config.save_pretrained(directory)
+
+    def gather(self) -> dict[str, Tensor]:
+        """Return what a PEFT folder holds of ``peft``'s state, whole; all ranks call it."""
+        state = self.peft.state_dict()
+        saved = {id(x) for x in get_peft_model_state_dict(self.peft, state_dict=state).values()}
+        return {name: whole(x).cpu() for name, x in state.items() if id(x) in saved}
+
+    def save_weights(self, directory: Path, weights: dict[str, Tensor]) -> None:
+        """Write a PEFT folder of nothing but the adapter's settings and ``gather``'s weights."""
+        self.settings.save_pretrained(str(directory))
+        saved = get_peft_model_state_dict(
+            self.peft, state_dict=weights, save_embedding_layers=False
+        )
+        save_file({name: x.contiguous() for name, x in saved.items()}, directory / WEIGHTS_FILE)
 
     def _load(self, folder: str) -> None:
         stored = PeftConfig.from_pretrained(folder).to_dict()
@@ -201,6 +226,16 @@ def check_adapter(
     with torch.device("meta"):
         model = auto_class.from_config(copy.deepcopy(config), trust_remote_code=trust_remote_code)
         Adapter(model, settings)
+
+
+def can_be_put(settings: PeftConfig | None, folder: str | None) -> bool:
+    """Return whether an adapter, or that of a PEFT folder, goes into a model without weights."""
+    if settings is None:
+        return folder is None  # else it is merged into them
+    reading = ("use_dora", "modules_to_save", "trainable_token_indices")
+    return type(settings).__name__ == "LoraConfig" and not any(
+        getattr(settings, key, None) for key in reading
+    )
 
 
 def _put_into(model: PreTrainedModel, settings: PeftConfig) -> Any:

@@ -17,10 +17,19 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from r1lit.policy.adapter import SETTINGS_FILE, Adapter, PeftConfig, base_of, merge_adapter
+from r1lit.policy.adapter import (
+    SETTINGS_FILE,
+    Adapter,
+    PeftConfig,
+    base_of,
+    can_be_put,
+    merge_adapter,
+)
 from r1lit.policy.policy import Policy
 from r1lit.policy.rope import rope_limit
-from r1lit.policy.support import enable_packed, find_causality_error
+from r1lit.policy.shards import StoredWeight, build_without_weights, fill, stand_ins
+from r1lit.policy.support import try_out
+from r1lit.policy.wrapper import ModelWrapper
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
@@ -113,6 +122,7 @@ def load_policy(
     trust_remote_code: bool = False,
     dropout: bool = True,
     adapter: PeftConfig | None = None,
+    sharded: bool = False,
 ) -> Policy:
     """Load a policy in training mode, or make one with fresh weights of the same architecture.
 
@@ -122,6 +132,10 @@ def load_policy(
     An ``adapter`` of peft's is put into the layers, and the rest is frozen. Of a PEFT folder the
     policy that it adapts is loaded; its adapter is merged into that, or where ``adapter`` starts.
 
+    With ``sharded`` the weights are left for ``read_shares`` to read, once the policy is sharded,
+    where they can be read in parts. They are here where the files hold them under other names or
+    joined, where a PEFT folder is merged into them, or an adapter begins with what they are.
+
     Raises:
         ValueError: if the model cannot be loaded, lacks weights, has not that ``attention`` or the
             adapter's layers, or lets a token see what comes after it.
@@ -130,24 +144,26 @@ def load_policy(
     weights_dtype = torch_dtype(dtype)
     base = base_of(name_or_path)
     folder = None if base == name_or_path or from_scratch else name_or_path
-    if from_scratch:
+    options: dict[str, Any] = {
+        "dtype": weights_dtype,
+        "attn_implementation": attention,
+        "trust_remote_code": trust_remote_code,
+    }
+    built = None
+    if sharded and not from_scratch and can_be_put(adapter, folder):
+        built = build_without_weights(AutoModelForCausalLM, config, base, **options)
+    unread: dict[str, StoredWeight] | None = None
+    if built is not None:
+        model, unread = built
+    elif from_scratch:
         try:
-            model = AutoModelForCausalLM.from_config(
-                config,
-                dtype=weights_dtype,
-                attn_implementation=attention,
-                trust_remote_code=trust_remote_code,
-            )
+            model = AutoModelForCausalLM.from_config(config, **options)
         except (ImportError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
     else:
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                base,
-                dtype=weights_dtype,
-                attn_implementation=attention,
-                output_loading_info=True,
-                trust_remote_code=trust_remote_code,
+                base, output_loading_info=True, **options
             )
         except OSError as error:
             raise ValueError(
@@ -166,17 +182,11 @@ def load_policy(
         model = merge_adapter(model, folder)
     policy = Policy(model, dropout)
     if adapter is not None:
-        policy.adapter = Adapter(model, adapter, folder, base)
-    reason = find_causality_error(policy)
-    if reason is not None:
-        raise ValueError(f"policy: {name_or_path!r} is no causal language model: {reason}")
-    reason = enable_packed(policy) if attention == "sdpa" else f"attention is {attention!r}"
-    if reason is not None:
-        warnings.warn(
-            f"policy: {type(model).__name__} is trained on padded rows, one document a row, which"
-            f" is slower than packed tokens: {reason}",
-            stacklevel=2,
-        )
+        with stand_ins(model):
+            policy.adapter = Adapter(model, adapter, folder, base)
+    policy.unread = unread
+    if unread is None:
+        try_out(policy, name_or_path)
     rates = dropout_rates(config)
     settings = {} if adapter is None else adapter.to_dict()
     rates |= {name: rate for name, rate in settings.items() if "dropout" in name and rate}
@@ -191,6 +201,20 @@ def load_policy(
         model.gradient_checkpointing_enable({"use_reentrant": False})
     policy.train()
     return policy
+
+
+def read_shares(model: ModelWrapper, device: torch.device) -> None:
+    """Read this rank's shares of the weights that were left unread, now that a model is sharded.
+
+    Raises:
+        ValueError: see ``try_out``.
+    """
+    if model.unread is None:
+        return
+    fill(model.model, model.unread, device)
+    model.unread = None
+    if isinstance(model, Policy):
+        try_out(model, model.config.name_or_path)
 
 
 def torch_dtype(name: str) -> torch.dtype:

@@ -7,7 +7,7 @@ K predicted tokens   N packed tokens   D hidden size   V vocabulary
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from r1lit.batches import PackedRows
 from r1lit.devices import backend
@@ -59,17 +58,11 @@ class HiddenStates:
 class Policy(ModelWrapper):
     """Wraps a Hugging Face causal language model; ``model`` is that model.
 
-    All that is computed with its weights is computed in ``forward``, so that DDP, FSDP2, LoRA and
-    hooks may wrap the policy and see every use of them.
-
-    ``dropout``: whether training mode has any; without, all that differs between training and
-    evaluation mode stays as in evaluation. ``rope_limit``: the longest row it takes, where its
-    rotary frequencies would change beyond. ``adapter``: what is trained, where not the whole is.
+    ``rope_limit``: the longest row it takes, where its rotary frequencies would change beyond.
     """
 
     def __init__(self, model: PreTrainedModel, dropout: bool = True) -> None:
-        super().__init__(model)
-        self.dropout = dropout
+        super().__init__(model, dropout)
         self.rope_limit = rope_limit(model.config)
 
     def forward(
@@ -88,16 +81,6 @@ class Policy(ModelWrapper):
         """
         predictions, target_K = self._predict(inputs)
         return (compute or LogProbs())(predictions, target_K)
-
-    def train(self, mode: bool = True) -> Policy:
-        """Switch between training and evaluation mode; see ``dropout``."""
-        super().train(mode)
-        if mode and not self.dropout:
-            self.model.eval()
-            for module in self.model.modules():
-                if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing:
-                    _only_checkpoint(module)
-        return self
 
     def check_length(self, length: int) -> None:
         """Raise a ValueError for a row that is longer than ``rope_limit``."""
@@ -202,27 +185,6 @@ class Policy(ModelWrapper):
         place_BT = (starts_B - shortest)[:, None] + torch.arange(width, device=ids.device)
         index = place_BT.clamp(max=keep - 1)[..., None].expand(-1, -1, logits_BKV.shape[-1])
         return logits_BKV.gather(1, index)
-
-
-def _only_checkpoint(layer: Any) -> None:
-    """Let a layer be in training mode, which makes it checkpoint, but not while it computes."""
-    layer.training = True
-    checkpoint = layer._gradient_checkpointing_func
-    if getattr(checkpoint, "only_checkpoints", False):
-        return
-
-    def checkpoint_in_evaluation(compute: Callable[..., Any], *args: Any) -> Any:
-        def in_evaluation(*args: Any) -> Any:
-            training, layer.training = layer.training, False
-            try:
-                return compute(*args)
-            finally:
-                layer.training = training
-
-        return checkpoint(in_evaluation, *args)
-
-    checkpoint_in_evaluation.only_checkpoints = True  # type: ignore[attr-defined]
-    layer._gradient_checkpointing_func = checkpoint_in_evaluation
 
 
 def is_packed(policy: Policy) -> bool:

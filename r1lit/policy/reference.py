@@ -26,6 +26,12 @@ class AdapterReference(nn.Module):
         if not policy.adapter.starts_without_effect:
             self.refresh()
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        policy: Any = self._policy
+        return policy.device
+
     @torch.no_grad()
     def refresh(self) -> None:
         """Become a copy of the policy as it is now."""

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
-from r1lit.policy.adapter import Adapter, PeftConfig, base_of, merge_adapter
+from r1lit.policy.adapter import Adapter, PeftConfig, base_of, can_be_put, merge_adapter
 from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
 from r1lit.policy.policy import Responses
+from r1lit.policy.shards import StoredWeight, build_without_weights, stand_ins
 from r1lit.policy.wrapper import ModelWrapper
 
 Tokens = Sequence[int]
@@ -97,6 +98,8 @@ def load_reward_model(
     gradient_checkpointing: bool = False,
     trust_remote_code: bool = False,
     adapter: PeftConfig | None = None,
+    dropout: bool = True,
+    sharded: bool = False,
 ) -> ScalarModel:
     """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
 
@@ -113,6 +116,8 @@ def load_reward_model(
         gradient_checkpointing: trade time for memory.
         trust_remote_code: run Python code that comes with the model.
         adapter: train one of peft, with the head; see ``load_policy``.
+        dropout: keep the dropout that the configuration asks for.
+        sharded: leave the body's weights for ``read_shares``; see ``load_policy``.
 
     Raises:
         ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
@@ -129,8 +134,16 @@ def load_reward_model(
     missing: list[str] = []
     base = base_of(name_or_path)
     folder = None if base == name_or_path or from_scratch else name_or_path
+    built = None
+    if sharded and not from_scratch and can_be_put(adapter, folder):
+        built = build_without_weights(
+            AutoModelForSequenceClassification, config, base, new=HEAD if new else None, **options
+        )
+    unread: dict[str, StoredWeight] | None = None
     try:
-        if from_scratch:
+        if built is not None:
+            model, unread = built
+        elif from_scratch:
             model = AutoModelForSequenceClassification.from_config(config, **options)
         else:
             with _quiet():  # it reports the head as missing, which it is meant to be
@@ -155,15 +168,23 @@ def load_reward_model(
             f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights, {missing[0]}"
             " the first"
         )
+    if unread is not None:
+        head.to_empty(device="cpu")
+        for name, weight in head.named_parameters():
+            if not new:
+                weight.data.copy_(unread[f"{HEAD}.{name}"].read())
     if new:
         torch.nn.init.zeros_(head.weight)
         if head.bias is not None:
             torch.nn.init.zeros_(head.bias)
         for key in (MEAN, STD):
             setattr(model.config, key, None)
-    made = ScalarModel(model if adapter or folder is None else merge_adapter(model, folder))
+    whole = model if adapter or folder is None else merge_adapter(model, folder)
+    made = ScalarModel(whole, dropout)
     if adapter is not None:
-        made.adapter = Adapter(model, adapter, folder, base)
+        with stand_ins(model):
+            made.adapter = Adapter(model, adapter, folder, base)
+    made.unread = unread
     if gradient_checkpointing:
         made.model.gradient_checkpointing_enable({"use_reentrant": False})
     return made.train()

@@ -6,6 +6,7 @@ and rounding look alike.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -116,6 +117,25 @@ def enable_packed(policy: Policy) -> str | None:
     if reason is not None:
         policy.model.set_attn_implementation(before)
     return reason
+
+
+def try_out(policy: Policy, name_or_path: str) -> None:
+    """Compute a few tokens: refuse what sees later ones, and find out about packed ones.
+
+    Raises:
+        ValueError: if it lets a token see what comes after it.
+    """
+    reason = find_causality_error(policy)
+    if reason is not None:
+        raise ValueError(f"policy: {name_or_path!r} is no causal language model: {reason}")
+    attention = policy.config._attn_implementation
+    reason = enable_packed(policy) if attention == "sdpa" else f"attention is {attention!r}"
+    if reason is not None:
+        warnings.warn(
+            f"policy: {type(policy.model).__name__} is trained on padded rows, one document a row,"
+            f" which is slower than packed tokens: {reason}",
+            stacklevel=3,
+        )
 
 
 def _unsupported_feature(policy: Policy) -> str | None:

@@ -114,6 +114,9 @@ class RolloutEngine(ABC):
 
     shares_weights: bool = False
     """Whether it decodes with the very weights that are trained, in this process."""
+    in_background: bool = False
+    """Whether ``generate`` may run in a thread of its own while the policy is being updated: it
+    reads weights that ``update_weights`` has copied, and nothing of the policy's."""
 
     model: ModelSpec
     version: int | None = None

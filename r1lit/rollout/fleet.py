@@ -19,7 +19,7 @@ MAX_TRIES = 10  # of one unit; a server that it kills each time would otherwise 
 
 
 class Server(Protocol):
-    """What a fleet asks of a server."""
+    """What a fleet needs of a server."""
 
     url: str
 
@@ -161,8 +161,8 @@ class Fleet(Generic[S]):
                     reply = begin(self.servers[place], units[index])
                     running[reply] = self.servers[place], index
                 if time.monotonic() > next_ping:
-                    asked = set(map(id, pings.values()))
-                    pings |= {s.ping(): s for s in self.up if id(s) not in asked}
+                    pinged = set(map(id, pings.values()))
+                    pings |= {s.ping(): s for s in self.up if id(s) not in pinged}
                     next_ping = time.monotonic() + PING_EVERY_S
                 if running:
                     wait(running, TICK_S, FIRST_COMPLETED)

@@ -9,18 +9,18 @@ import re
 import secrets
 import shutil
 import tempfile
+import threading
+import warnings
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
 from filelock import FileLock
 from torch import Tensor
-from torch import distributed as dist
 
 from r1lit.client import RequestError
-from r1lit.policy import LogProbs, Policy, Responses, evaluating
 from r1lit.rollout.engine import (
     Completion,
     ModelSpec,
@@ -30,20 +30,19 @@ from r1lit.rollout.engine import (
     collect,
 )
 from r1lit.rollout.fleet import Fleet
+from r1lit.rollout.hot_load import max_lora_rank, take_adapter, why_not, why_not_on
+from r1lit.rollout.transfers import TRANSFERS, check_not_sharded, from_first, rank
+from r1lit.rollout.vllm_check import ServerInfo
+from r1lit.rollout.vllm_probe import Probe
 from r1lit.rollout.vllm_process import VLLMProcess, find_python
-from r1lit.rollout.vllm_server import VLLMServer, Weights, units
-from r1lit.rollout.weights_folder import write_weights
+from r1lit.rollout.vllm_server import VLLMServer, Weights, WeightsRefused, units
 from r1lit.settings import check_at_least
 
-PROBE_TEXT = "If 3 + 4 = 7 and 7 - 2 = 5, then 2 * 5 + 7 = 17. What is 17 - 9?"
-PROBE_TOKENS = 32
-TOLERANCE = {torch.float32: 1e-3}
-ROUNDED = 0.05  # of 16-bit weights, whose log-probs differ by some 0.01 on average
 REPLY_SAMPLES = 64
 
 
 class VLLMEngine(RolloutEngine):
-    """Generates on vLLM servers; each update's weights reach them as a folder of safetensors.
+    """Generates on vLLM servers, which are given each update's weights.
 
     Requests are spread over the servers, whoever has least to do first. A request whose server
     dies, hangs, restarts or answers with an error is drawn by another, or by the same once it is
@@ -54,16 +53,22 @@ class VLLMEngine(RolloutEngine):
     they differ. What a server generates from other weights than the policy's is not taken.
     Log-probs are those of what is sampled: with top-k or top-p they are renormalised.
 
+    Of a policy with a LoRA adapter the adapter alone is handed over, in a folder, if the servers
+    take adapters of its rank; other adapters are merged into the weights.
+
     Args:
         urls: of servers that run already, ``http://127.0.0.1:8000``, each with the options of
-            docs/SCALE_OUT.md, and on machines that see ``weights_dir``.
+            docs/SCALE_OUT.md, and on machines that see ``weights_dir`` if weights are in folders.
         serve: start one on this machine, and stop it with the run.
         python: a Python that has vLLM, for ``serve``; that of R1LIT_VLLM_PYTHON or of ``make vllm``
             if left out.
         flags: options of the served vLLM, such as ``{max-model-len: 4096}``.
+        transfer: how weights get to servers: as a ``folder`` of safetensors; by ``gloo``, over TCP;
+            by ``nccl``, to other GPUs than the trainer's; by ``ipc``, within one GPU.
         concurrency: requests under way at each server; one asks for the samples of a group.
         timeout_s: seconds one request may take, and one transfer of weights.
-        hang_s: seconds without any answer after which a server counts as hung.
+        hang_s: seconds without any answer after which a server counts as hung; with gloo, for a
+            tensor too.
         patience_s: seconds without any server after which the run stops.
         weights_dir: where weights are passed on; in the run folder if left out.
         tolerance: what the mean difference of log-probs may be after a transfer; 0.001 in float32
@@ -79,6 +84,7 @@ class VLLMEngine(RolloutEngine):
         serve: bool = False,
         python: str | None = None,
         flags: dict[str, Any] | None = None,
+        transfer: Literal["folder", "gloo", "nccl", "ipc"] = "folder",
         concurrency: int = 32,
         timeout_s: float = 3600.0,
         hang_s: float = 60.0,
@@ -101,7 +107,10 @@ class VLLMEngine(RolloutEngine):
         self._python = find_python(python) if serve else ""
         self._flags = dict(flags or {})
         self.concurrency = concurrency
-        self._options = (timeout_s, hang_s, api_key_env)
+        self._transfer_name = transfer
+        self._transfer = TRANSFERS[transfer]()
+        self.in_background = not self._transfer.from_memory
+        self._options = (timeout_s, hang_s, api_key_env, self._transfer.backend)
         self._patience_s = patience_s
         self._weights_dir = weights_dir
         self._tolerance = tolerance
@@ -116,34 +125,37 @@ class VLLMEngine(RolloutEngine):
             ValueError: if a server does not answer, serves another model or lacks an option.
         """
         super().bind(model)
+        self._memory = threading.Lock()  # held while the policy's weights may change
+        self._memory.acquire()
         if self._fleet is not None:
             self._fleet.close()
-        self._run = _from_first(secrets.token_hex(4))
+        self._run = from_first(secrets.token_hex(4))
         if self._weights_dir is None and model.folder is None:
-            self._weights_dir = _from_first(tempfile.mkdtemp(prefix="r1lit-weights-"))
+            self._weights_dir = from_first(tempfile.mkdtemp(prefix="r1lit-weights-"))
             weakref.finalize(self, shutil.rmtree, self._weights_dir, ignore_errors=True)
         own = None if model.folder is None else model.folder / "weights"
         self._folder = Path(self._weights_dir or own or "").absolute()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        assert model.policy is not None
+        self._adapter = model.policy.adapter
+        merged = None if self._adapter is None else why_not(self._adapter)
+        if self._python and not self._flags.get("enable-lora", True):
+            merged = merged or "flags: enable-lora is off"
         if self._python and not self._servers:
-            url = None
-            if _rank() == 0:
-                log = (model.folder or self._folder).absolute() / "vllm.log"
-                self._process = VLLMProcess(self._python, model, self._flags, log)
-                self._process.start()
-                url = self._process.url
-            self._servers = [VLLMServer(_from_first(url), *self._options)]
+            self._start(0 if self._adapter is None or merged else max_lora_rank(self._adapter))
         elif not self._python:
             for server in self._servers:
-                try:
-                    server.check(model)
-                except RequestError as error:
-                    raise ValueError(
-                        f"urls: no vLLM server answers at {server.url} ({error}); start it first,"
-                        " or let serve: true do it"
-                    ) from error
+                info = self._look_at(server)
+                if self._adapter is not None and not merged:
+                    merged = why_not_on(info, server.url, max_lora_rank(self._adapter))
+        if merged and self._adapter is not None:
+            self._adapter = None
+            if rank() == 0:
+                warnings.warn(
+                    f"adapter: servers get it merged into weights: {merged}", stacklevel=2
+                )
         self._fleet = Fleet(self._servers, self._bring_up, self._patience_s)
-        ids = model.tokenizer(PROBE_TEXT)["input_ids"][:PROBE_TOKENS]
-        self._probe = tuple(ids) if len(ids) > 1 else model.end_ids() * 2
+        self._probe = Probe(model, self._tolerance)
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Hand the weights over to all servers; see ``RolloutEngine.update_weights``.
@@ -154,27 +166,26 @@ class VLLMEngine(RolloutEngine):
             ValueError: if a server refuses them, or its log-probs are not the policy's afterwards,
                 or none is there for ``patience_s``.
         """
-        assert self.model.policy is not None
-        self._expected_T = log_probs(self.model.policy, self._probe)
-        folder = self._folder / f"{self._run}-{version}"
-        names: list[str] = []
-        if _rank() == 0:
-            names = write_weights(folder, weights)
+        policy = self.model.policy
+        assert policy is not None and self._fleet is not None
+        if self._adapter is None:
+            check_not_sharded(self._transfer_name, policy.parameters())
+        expected_T = self._probe.expected_T()
+        label = f"{self._run}-{version}"
+        folder = self._folder / label
+        if self._adapter is None:
+            send = self._transfer.take(weights, folder)
         else:
-            for _ in weights:  # sharded ones are gathered by all ranks together
-                pass
+            send = take_adapter(self._adapter, folder)
         self._weights = Weights(
-            folder=folder,
-            names=tuple(_from_first(names)),
-            version=version,
-            label=f"{self._run}-{version}",
+            version=version, label=label, send=send, is_adapter=self._adapter is not None
         )
-        assert self._fleet is not None
-        self._fleet.renew()
-        if _rank() == 0:
-            for old in self._folder.iterdir():
-                if old.is_dir() and old != folder:
-                    shutil.rmtree(old, ignore_errors=True)
+        self._newest = self._weights, expected_T
+        with self._memory_lent():
+            self._fleet.renew()
+        for old in self._folder.iterdir() if rank() == 0 else ():
+            if old.is_dir() and old != folder:
+                shutil.rmtree(old, ignore_errors=True)
         self.version = version
 
     def generate(
@@ -195,22 +206,23 @@ class VLLMEngine(RolloutEngine):
             assert policy is not None
             self.update_weights(policy.named_weights(), 0)
         assert self._fleet is not None
-        known = [server for server in self._servers if server.max_model_len]
-        limit = min(server.max_model_len for server in known)
+        known = [server.info for server in self._servers if server.info]
+        limit = min(info.max_model_len for info in known)
         for request in requests:
             if len(request.prompt) + request.sampling.max_tokens > limit:
                 raise ValueError(
                     f"max_tokens: {request.sampling.max_tokens} after a prompt of"
                     f" {len(request.prompt)} tokens exceeds the servers' --max-model-len of {limit}"
                 )
-        samples = min(REPLY_SAMPLES, *(server.max_num_seqs for server in known))
-        self._fleet.share(
-            list(units(requests, samples)),
-            lambda server, unit: server.begin(unit, self.model),
-            lambda server, unit, reply: server.finish(unit, reply, self._weights),
-            lambda unit, done: on_finished(range(unit.start, unit.start + len(done)), done),
-            self.concurrency,
-        )
+        samples = min(REPLY_SAMPLES, *(info.max_num_seqs for info in known))
+        with self._memory_lent():
+            self._fleet.share(
+                list(units(requests, samples)),
+                lambda server, unit: server.begin(unit, self.model, self._weights),
+                lambda server, unit, reply: server.finish(unit, reply, self._weights),
+                lambda unit, done: on_finished(range(unit.start, unit.start + len(done)), done),
+                self.concurrency,
+            )
 
     def close(self) -> None:
         """Stop the server that was started here, and bring none back any more."""
@@ -225,56 +237,64 @@ class VLLMEngine(RolloutEngine):
         """Return what a report says about this engine."""
         return {"engine": "VLLMEngine", "servers": len(self._servers), "flags": self._flags}
 
+    def _start(self, lora_rank: int) -> None:
+        url = None
+        if rank() == 0:
+            log = (self.model.folder or self._folder).absolute() / "vllm.log"
+            self._process = VLLMProcess(
+                self._python, self.model, self._flags, log, self._transfer, lora_rank
+            )
+            self._process.start()
+            url = self._process.url
+        self._servers = [VLLMServer(from_first(url), *self._options)]
+
+    def _look_at(self, server: VLLMServer) -> ServerInfo:
+        try:
+            return server.check(self.model)
+        except RequestError as error:
+            raise ValueError(
+                f"urls: no vLLM server answers at {server.url} ({error}); start it first,"
+                " or let serve: true do it"
+            ) from error
+
+    @contextmanager
+    def _memory_lent(self) -> Iterator[None]:
+        """Let the policy's weights be read by threads that send them; wait for those at the end."""
+        self._memory.release()
+        try:
+            yield
+        finally:
+            self._memory.acquire()
+
     def _bring_up(self, server: VLLMServer) -> None:
         """Have a server hold the newest weights; runs in a thread of the fleet.
 
         Raises:
             ValueError: if it is not the right one, or its log-probs are not the policy's.
-            RequestError: if it does not answer.
+            RequestError: if it does not answer, or newer weights have come meanwhile.
         """
         if self._process is not None:
             self._process.wait()
-        weights, expected_T = self._weights, self._expected_T
+        reads_memory = self._transfer.from_memory and self._adapter is None
+        with self._memory if reads_memory else nullcontext():
+            weights, expected_T = self._newest
+            try:
+                self._load(server, weights)
+            except WeightsRefused:
+                if weights is self._weights:
+                    raise
+        if weights is not self._weights:
+            raise RequestError("newer weights have come meanwhile")
+        self._probe.check(server, weights, expected_T)
+
+    def _load(self, server: VLLMServer, weights: Weights) -> None:
         name = re.sub(r"\W+", "-", server.url)
         with FileLock(self._folder / f".{name}.lock", timeout=self._options[0]):  # against ranks
             label = server.label()
-            if not server.max_model_len or not label.startswith(f"{self._run}-"):
+            if server.info is None or not label.startswith(f"{self._run}-"):
                 server.check(self.model)
-            if label != weights.label:
-                server.load(weights)
-        difference = float((server.score(self._probe, weights) - expected_T).abs().mean())
-        assert self.model.policy is not None
-        here, there = self.model.policy.dtype, getattr(torch, server.dtype)
-        tolerance = self._tolerance
-        if tolerance is None:
-            tolerance = TOLERANCE.get(here, ROUNDED) if here == there else ROUNDED
-        if not difference <= tolerance:
-            raise ValueError(
-                f"engine: after the transfer of weights {weights.label} log-probs of {server.url}"
-                f" differ from the policy's by {difference:.2g} on average (tolerance:"
-                f" {tolerance:g}): its weights are stale or in part another model's; restart it,"
-                " and go on with --ckpt_path last"
-            )
-
-
-@torch.no_grad()
-def log_probs(policy: Policy, ids: tuple[int, ...]) -> Tensor:
-    """Return log-probs ``[T]`` of all tokens but the first, in the weights' own dtype."""
-    response_BT = torch.tensor([ids[1:]], device=policy.device)
-    mask_BT = torch.ones_like(response_BT, dtype=torch.bool)
-    responses = Responses(prompts=[ids[:1]], response_BT=response_BT, mask_BT=mask_BT)
-    with evaluating(policy), torch.autocast(policy.device.type, enabled=False):
-        return policy(responses, LogProbs()).logp_K.float().cpu()
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def _from_first(value: Any) -> Any:
-    """Return rank 0's ``value`` on every rank."""
-    if dist.is_available() and dist.is_initialized():
-        values = [value]
-        dist.broadcast_object_list(values)
-        return values[0]
-    return value
+            if label == weights.label:
+                return
+            if self._transfer.one_sender and not weights.is_adapter and rank() != 0:
+                raise RequestError(f"{server.url} has not got the weights of rank 0 yet")
+            server.load(weights)

@@ -16,13 +16,15 @@ from typing import Any
 
 import torch
 
+from r1lit.policy.adapter import base_of
 from r1lit.rollout.engine import ModelSpec
-from r1lit.rollout.vllm_server import CPU_FLAG, EXTENSION
+from r1lit.rollout.transfers import Transfer
+from r1lit.rollout.vllm_check import CPU_FLAG, EXTENSION
 
 VARIABLE = "R1LIT_VLLM_PYTHON"
 OWN = Path(".venv-vllm/bin/python")
 WORKER = Path(__file__).with_name("vllm_worker")
-TELL_EVERY_S = 15.0
+REPORT_EVERY_S = 15.0
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Of torchrun: vLLM would take them for its own."""
 
@@ -57,28 +59,45 @@ class VLLMProcess:
         model: the policy; its folder gives architecture and tokenizer.
         flags: further options, which have the last word.
         log: the file that takes what the server says.
+        transfer: how it is given weights.
+        max_lora_rank: of adapters that it is given; 0 for none.
     """
 
-    def __init__(self, python: str, model: ModelSpec, flags: dict[str, Any], log: Path) -> None:
+    def __init__(
+        self,
+        python: str,
+        model: ModelSpec,
+        flags: dict[str, Any],
+        log: Path,
+        transfer: Transfer,
+        max_lora_rank: int = 0,
+    ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
         assert model.policy is not None
-        path = Path(model.name)
+        name = base_of(model.name)
+        path = Path(name)
         options: dict[str, Any] = {
-            "model": str(path.absolute()) if path.exists() else model.name,
+            "model": str(path.absolute()) if path.exists() else name,
             "host": "127.0.0.1",
             "port": port,
             "dtype": str(model.policy.dtype).removeprefix("torch."),
             "logprobs-mode": "processed_logprobs",
             "generation-config": "vllm",
             "worker-extension-cls": EXTENSION,
-            "weight-transfer-config": json.dumps({"backend": "safetensors"}),
+            "weight-transfer-config": json.dumps({"backend": transfer.backend}),
             "enable-scale-out": True,
             CPU_FLAG: not torch.cuda.is_available(),
-        } | flags
+        }
+        self._environment = {"PYTHONPATH": str(WORKER), "VLLM_SERVER_DEV_MODE": "1"}
+        self._environment |= transfer.environment
+        if max_lora_rank:
+            options |= {"enable-lora": True, "max-lora-rank": max_lora_rank}
+            self._environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+        options |= flags
         command = [python, "-m", "vllm.entrypoints.openai.api_server"]
         for key, value in options.items():
             if value is not None and value is not False:
@@ -93,7 +112,7 @@ class VLLMProcess:
         kept = {
             k: v for k, v in os.environ.items() if k not in LAUNCHER and "TORCHELASTIC" not in k
         }
-        environment = kept | {"PYTHONPATH": str(WORKER), "VLLM_SERVER_DEV_MODE": "1"}
+        environment = kept | self._environment
         self.log.parent.mkdir(parents=True, exist_ok=True)
         print(f"vLLM is starting at {self.url}; it writes to {self.log}", file=sys.stderr)
         with self.log.open("ab") as log:
@@ -113,7 +132,7 @@ class VLLMProcess:
         Raises:
             ValueError: if it ends before it has ever answered.
         """
-        started = told = time.monotonic()
+        started = reported = time.monotonic()
         while True:
             assert self._process is not None
             if self._process.poll() is not None:
@@ -126,9 +145,9 @@ class VLLMProcess:
                     return
             except OSError:  # refused, and errors by status too
                 time.sleep(0.5)
-            if time.monotonic() - told > TELL_EVERY_S:
-                told = time.monotonic()
-                print(f"vLLM is loading, for {told - started:.0f} s now", file=sys.stderr)
+            if time.monotonic() - reported > REPORT_EVERY_S:
+                reported = time.monotonic()
+                print(f"vLLM is loading, for {reported - started:.0f} s now", file=sys.stderr)
 
     def _last_word(self) -> str:
         """Return the last line of the log that names an error, or the last one."""

@@ -5,36 +5,37 @@ T response tokens
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from r1lit.client import Client, MalformedReply, Reply, RequestError, SetupError
 from r1lit.rollout.engine import Completion, ModelSpec, Request
+from r1lit.rollout.vllm_check import GENERATE, ServerInfo, check_server
 from r1lit.seeding import generator
 
-GENERATE = "inference/v1/generate"
-EXTENSION = "r1lit_vllm_worker.Extension"
-CPU_FLAG = "no-enable-chunked-prefill"
-"""vLLM 0.32 on a CPU dies of a seeded request whose prompt is computed in two steps."""
 TRIES = 3
 REPLY_TOKENS = 2**17  # of one request: some 170 bytes each
-START = "start it as docs/SCALE_OUT.md says"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Weights in a folder of safetensors: the tensors' names, and what servers call them."""
+    """A version of the policy's weights, by the label under which servers hold it.
 
-    folder: Path
-    names: tuple[str, ...]
+    ``send`` hands it to a server once, from beginning to end, or raises a ``RequestError``. With
+    ``is_adapter`` it is an adapter beside weights that the server has already.
+    """
+
     version: int
     label: str
+    send: Callable[[VLLMServer, str], object]
+    is_adapter: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,86 +83,40 @@ class VLLMServer:
         timeout_s: seconds for one request for completions, and for taking weights.
         hang_s: seconds for one of its other answers.
         api_key_env: the environment variable that holds the key, if the server wants one.
+        backend: the weight transfer that it must have been started with.
     """
 
-    def __init__(self, url: str, timeout_s: float, hang_s: float, api_key_env: str) -> None:
+    def __init__(
+        self, url: str, timeout_s: float, hang_s: float, api_key_env: str, backend: str
+    ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
+        self.hang_s = hang_s
         options = {"max_retries": 0, "api_key_env": api_key_env}
         try:
             self._patient = Client(self.url, timeout_s=timeout_s, **options)  # type: ignore[arg-type]
             self._quick = Client(self.url, timeout_s=hang_s, **options)  # type: ignore[arg-type]
         except ValueError as error:
             raise ValueError(str(error).replace("base_url:", "urls:", 1)) from None
-        self.max_model_len = self.max_num_seqs = 0
-        self.dtype = ""
-        self._served = ""
+        self._backend = backend
+        self.info: ServerInfo | None = None
+        """What ``check`` has found."""
 
-    def check(self, model: ModelSpec) -> None:
+    def check(self, model: ModelSpec) -> ServerInfo:
         """Look whether policies like ``model`` can be trained on what the server generates.
 
         Raises:
             ValueError: naming what is wrong with it, in one line.
             RequestError: if it does not answer.
         """
-        get = self._quick.request
-        get("version", lambda reply: reply["version"])
-        try:
-            info = get("server_info?config_format=json", lambda reply: reply["vllm_config"])
-        except SetupError:
-            raise ValueError(
-                f"urls: {self.url} runs without VLLM_SERVER_DEV_MODE=1, so that it takes no new"
-                f" weights; {START}"
-            ) from None
-        config = info["model_config"]
-        self.max_model_len = config["max_model_len"]
-        self.max_num_seqs = info["scheduler_config"]["max_num_seqs"]
-        self.dtype = config["dtype"].removeprefix("torch.")
-        if config["logprobs_mode"] != "processed_logprobs":
-            raise ValueError(
-                f"urls: {self.url} returns {config['logprobs_mode']}, not the log-probs of what is"
-                " sampled; start it with --logprobs-mode processed_logprobs"
-            )
-        on_cpu = info["device_config"]["device"] == "cpu"
-        if on_cpu and info["scheduler_config"]["enable_chunked_prefill"]:
-            raise ValueError(
-                f"urls: {self.url} runs on a CPU with chunked prefill, in which vLLM dies of"
-                f" seeds; start it with --{CPU_FLAG}"
-            )
-        transfer = (info.get("weight_transfer_config") or {}).get("backend")
-        try:
-            payload = {"method": "r1lit_describe"}
-            described = get("collective_rpc", lambda reply: reply["results"][0], payload)
-        except (RequestError, ValueError):
-            described = None
-        if transfer != "safetensors" or described is None:
-            raise ValueError(
-                f"urls: {self.url} runs without --worker-extension-cls {EXTENSION} and"
-                f' --weight-transfer-config \'{{"backend": "safetensors"}}\'; {START}'
-            )
-        self._served = get("v1/models", lambda reply: reply["data"][0]["id"])
-        try:
-            get(GENERATE, lambda reply: None, {})
-        except SetupError:
-            raise ValueError(f"urls: {self.url} lacks --enable-scale-out; {START}") from None
-        except RequestError:
-            pass  # an empty request is refused where there is something to ask
-        if model.policy is None:
-            return
-        own = model.policy.config.get_text_config()
-        for key, there in described.items():
-            here = getattr(own, key, None)
-            if here is not None and there is not None and here != there:
-                raise ValueError(
-                    f"urls: {self.url} serves another model than {model.name}: its {key} is"
-                    f" {there!r}, not {here!r}"
-                )
+        self.info = check_server(self._quick, self.url, self._backend, model)
+        return self.info
 
     def ping(self) -> Reply:
-        """Ask for the label of its weights, which its scheduler answers, without waiting."""
+        """Request the label of its weights, which its scheduler answers, without waiting."""
         return self._quick.begin("weight_info")
 
     def label(self, reply: Reply | None = None) -> str:
-        """Return the label of the server's weights; of ``ping``'s reply, or of one asked now."""
+        """Return the label of the server's weights; of ``ping``'s reply, or of a new one."""
         reply = reply or self.ping()
         return self._quick.finish("weight_info", reply, lambda reply: reply["weight_version"])
 
@@ -175,34 +130,62 @@ class VLLMServer:
             WeightsRefused: if all tries fail, and the server answers still. It stays paused.
             RequestError: if it does not answer.
         """
-        self._post("pause?mode=abort")
+        self.post("pause?mode=abort")
         for attempt in range(TRIES):
             try:
-                self._post("start_weight_update")
-                update = {"path": str(weights.folder), "names": list(weights.names)}
-                self._post("update_weights", {"update_info": update})
-                self._post("finish_weight_update", {"weight_version": weights.label})
+                weights.send(self, weights.label)
                 break
             except RequestError as error:
                 self.label()  # raises if the server has died
                 if attempt == TRIES - 1:
                     raise WeightsRefused(
-                        f"urls: {self.url} has not taken the weights in {weights.folder} in"
+                        f"urls: {self.url} has not taken the weights {weights.label} in"
                         f" {TRIES} tries: {error}"
                     ) from error
-                with suppress(RequestError):  # one that a killed trainer has begun
-                    self._post("finish_weight_update")
         self._quick.request("reset_prefix_cache", _success, {})
-        self._post("resume")
+        self.post("resume")
 
-    def begin(self, unit: Unit, model: ModelSpec) -> Future[Any]:
-        """Ask for a unit's completions, without waiting; ``finish`` reads them."""
+    def post(
+        self,
+        path: str,
+        payload: dict[str, Any] | None = None,
+        beside: Callable[[], object] = lambda: None,
+    ) -> Any:
+        """Have the server do something, and run ``beside`` meanwhile; return what that returns.
+
+        ``beside`` is the sending side of what the server receives. It has a daemon thread: one that
+        hangs is left behind.
+
+        Raises:
+            RequestError: if the server refuses, dies, hangs or takes too long, or ``beside`` fails.
+        """
+        reply = self._patient.begin(path, payload or {})
+        sending = _in_thread(beside)
+        under_way: set[Future[Any]] = {reply, sending}
+        end = time.monotonic() + self._patient.timeout_s
+        try:
+            while under_way:
+                done, under_way = wait(under_way, self.hang_s, FIRST_COMPLETED)
+                if reply in done:
+                    _finish(self._patient, path, reply)
+                if sending in done:
+                    sending.result()
+                if not done:
+                    _finish(self._quick, "health", self._quick.begin("health"))
+                    if time.monotonic() > end:
+                        raise RequestError(f"{path}: not done in time", timed_out=True)
+        finally:
+            reply.cancel()
+        return sending.result()
+
+    def begin(self, unit: Unit, model: ModelSpec, weights: Weights) -> Future[Any]:
+        """Request a unit's completions, without waiting; ``finish`` reads them."""
         sampling = unit.request.sampling
         named = generator(unit.request.seed, "vllm", unit.request.iteration)
         return self._patient.begin(
             GENERATE,
             {
-                "model": self._served,
+                "model": self._name(weights),
                 "token_ids": list(unit.request.prompt),
                 "sampling_params": {
                     "n": len(unit.samples),
@@ -223,14 +206,19 @@ class VLLMServer:
         )
 
     def finish(self, unit: Unit, reply: Reply, weights: Weights) -> list[Completion]:
-        """Return the completions that ``begin`` has asked for.
+        """Return the completions that ``begin`` has requested.
 
         Raises:
             MalformedReply: if it does not hold them, or not all are whole and of ``weights``.
             RequestError: as the client.
         """
         read = _reader(len(unit.samples), weights)
-        return self._patient.finish(GENERATE, reply, read)
+        try:
+            return self._patient.finish(GENERATE, reply, read)
+        except SetupError as error:
+            if weights.is_adapter:
+                raise MalformedReply(f"its adapter is gone: it was restarted ({error})") from error
+            raise
 
     def score(self, ids: tuple[int, ...], weights: Weights) -> torch.Tensor:
         """Return log-probs ``[T]`` of all tokens but the first of a text, at temperature 1."""
@@ -241,11 +229,33 @@ class VLLMServer:
             return torch.tensor([there[str(token)]["logprob"] for token, there in scored])
 
         sampling = {"max_tokens": 1, "prompt_logprobs": 0, "logprobs": 0, "detokenize": False}
-        payload = {"model": self._served, "token_ids": ids, "sampling_params": sampling}
+        payload = {"model": self._name(weights), "token_ids": ids, "sampling_params": sampling}
         return self._patient.request(GENERATE, read, payload)
 
-    def _post(self, path: str, payload: dict[str, Any] | None = None) -> None:
-        self._patient.request(path, lambda reply: None, payload or {})
+    def _name(self, weights: Weights) -> str:
+        assert self.info is not None
+        return weights.label if weights.is_adapter else self.info.served
+
+
+def _in_thread(work: Callable[[], object]) -> Future[Any]:
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except RuntimeError as error:  # of gloo and NCCL; its frames hold connections
+            future.set_exception(RequestError(f"{type(error).__name__}: {error}"))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="weights").start()
+    return future
+
+
+def _finish(client: Client, path: str, reply: Reply) -> None:
+    """Wait for a reply of which the status alone counts."""
+    with suppress(MalformedReply):  # success in plain text, or without any
+        client.finish(path, reply, lambda reply: None)
 
 
 def _success(reply: dict[str, Any]) -> None:

@@ -133,6 +133,7 @@ def test_killed_and_resumed(tmp_path, whole, hook, finished, every):
     assert_resumes_exactly(tmp_path, every, whole)
 
 
+@pytest.mark.slow
 def test_killed_before_the_first_checkpoint_starts_over(tmp_path, whole):
     fit_and_be_killed(tmp_path, 3, (KillAt("on_train_batch_start", 2),))
     assert not (tmp_path / "checkpoints" / "last.ckpt").exists()

@@ -127,6 +127,7 @@ def test_with_the_flag_it_goes_on_with_other_data(resume, tmp_path: Path) -> Non
     assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_configurations_of_both_halves_are_kept(resume) -> None:
     with pytest.warns(UserWarning):
         run = resume(CHANGES["learning rate"][0], "--resume_changed", "true")

@@ -12,6 +12,7 @@ from tiny import grpo_config, model
 from r1lit.cli import hub_is_out_of_reach, main
 
 
+@pytest.mark.slow
 def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -> None:
     config = grpo_config(tmp_path / "run", policy, model(train_batch_size=7))
     done = subprocess.run(

@@ -26,6 +26,10 @@ NOT_IN_YAML = {
         "Context",
         "Curation",
         "Refined",
+        "PartialResponse",
+        "Query",
+        "ScoredResponse",
+        "SearchResult",
     ),
 }
 CLASSES = [

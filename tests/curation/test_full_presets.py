@@ -63,6 +63,7 @@ def small(value: Any, folder: Path, policy: Path) -> Any:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PRESETS, ids=lambda p: str(p.relative_to(FULL)))
 def test_a_preset_draws_and_curates(path, tmp_path, long_policy):
     for name, count in (("train", 3), ("evaluation", 2)):

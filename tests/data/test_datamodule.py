@@ -148,6 +148,29 @@ def test_a_fit_without_validation(tokenizer):
     assert len(module.seen) == 1 and not module.validated
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"rollout": RolloutOptions(prompts_per_iteration=4)},
+            r"^data.rollout.prompts_per_iteration: 4 does not divide among 3 processes",
+        ),
+        (
+            {"rollout": RolloutOptions(prompts_per_iteration=3, num_reserve_prompts=4)},
+            r"^data.rollout.num_reserve_prompts: 4 does not divide",
+        ),
+        (
+            {"train": None, "documents": [1], "packing": PackingOptions(train_batch_size=8)},
+            r"^data.packing.train_batch_size: 8 does not divide",
+        ),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused_before_anything_is_read(tokenizer, options, says):
+    data = R1DataModule(**({"train": [1]} | options))  # a source that cannot be read
+    with pytest.raises(ValueError, match=says):
+        setup(data, tokenizer, distributed_sampler_kwargs={"rank": 0, "num_replicas": 3})
+
+
 def test_each_process_takes_its_share(tokenizer):
     parts = []
     for rank in range(2):

@@ -118,7 +118,7 @@ def assert_updated(ending, rollout, metrics, weights, coefficient_BT: Tensor) ->
     assert moved > 0.01
 
 
-@pytest.mark.parametrize("micro_batch_tokens", [10_000, 1])
+@pytest.mark.parametrize("micro_batch_tokens", [10_000, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mask_truncated", [False, True])
 @pytest.mark.parametrize("objective", ["DAPO", "GRPO"])
 def test_each_token_has_credit_of_its_own(

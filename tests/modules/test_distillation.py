@@ -56,6 +56,7 @@ def test_without_the_logit_term_it_is_sft_bit_for_bit(
     assert not all(torch.equal(ours[key], before[key]) for key in ours)
 
 
+@pytest.mark.slow
 def test_the_sft_weight_scales_the_loss(tmp_path: Path, policy: Path) -> None:
     run(tmp_path / "one", "--trainer.max_steps", "1", policy=policy)
     run(tmp_path / "half", "--trainer.max_steps", "1", policy=policy, sft_weight=0.5)
@@ -63,6 +64,7 @@ def test_the_sft_weight_scales_the_loss(tmp_path: Path, policy: Path) -> None:
     assert half == pytest.approx(0.5 * one, rel=1e-6)  # seven digits are logged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divergence", ["ForwardKL", "ReverseKL", "GeneralizedJSD"])
 def test_the_student_becomes_like_its_teacher(
     tmp_path: Path, policy: Path, teacher: Path, divergence: str

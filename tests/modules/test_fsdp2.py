@@ -12,15 +12,22 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from test_actor_critic import CRITIC, NO_VALIDATION, WITH_GAE
 from test_ddp import fit_in_a_process
 from test_distillation import of
+from test_lora import LORA, WITH_KL
 from test_sft_module import sft
 from tiny import data, grpo_config, merge, model, save_policy
 from tiny_distillation import off_policy, on_policy
 from tiny_reward import reward_config, write_pairs
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 pytestmark = pytest.mark.slow
 SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
+ON_THE_HEAD = {
+    "class_path": "peft.LoraConfig",
+    "init_args": {"r": 4, "target_modules": ["q_proj", "lm_head"]},
+}
 
 
 def sharded(ranks: int) -> dict[str, Any]:
@@ -32,7 +39,29 @@ def sharded(ranks: int) -> dict[str, Any]:
 
 
 def exported(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "policy" / "model.safetensors")
+    (weights,) = (run / "policy").glob("*.safetensors")
+    return load_file(weights)
+
+
+def numbers(run: Path, key: str) -> list[float]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line[key] for line in lines if key in line]
+
+
+def sampled(run: Path) -> set[tuple[Any, ...]]:
+    """The responses that rank 0 drew and wrote down, if any."""
+    table = run / "responses.jsonl"
+    lines = map(json.loads, table.read_text().splitlines() if table.is_file() else [])
+    return {(line["split"], line["iteration"], line["uid"], line["response"]) for line in lines}
+
+
+def checkpointed(run: Path) -> dict[str, torch.Tensor]:
+    """The weights in the last checkpoint, gathered where it is a folder of shares."""
+    path = run / "checkpoints" / "last.ckpt"
+    if path.is_dir():
+        dcp_to_torch_save(path, run / "gathered.pt")
+        path = run / "gathered.pt"
+    return torch.load(path, weights_only=False)["state_dict"]
 
 
 def fit(config: Path, *args: str) -> str:
@@ -54,10 +83,19 @@ def grpo(**init_args: Any) -> Callable[[Path, Path, Path], Path]:
 
 
 def reference(run: Path, policy: Path, other: Path) -> Path:
+    return refreshing(run, policy, other)
+
+
+def with_adapter(run: Path, policy: Path, other: Path) -> Path:
+    return refreshing(run, policy, other, adapter=LORA)
+
+
+def refreshing(run: Path, policy: Path, other: Path, **init_args: Any) -> Path:
     config = grpo(
         objective={"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.5}},
         correction={"class_path": "r1lit.objectives.TruncatedImportanceSampling"},
         gradient_checkpointing=True,
+        **init_args,
     )(run, policy, other)
     refresh = {
         "class_path": "r1lit.callbacks.ReferenceRefresh",
@@ -78,10 +116,18 @@ def documents(run: Path, policy: Path, other: Path) -> Path:
     return changed(config, data(validation_documents=[source], num_iterations=3))
 
 
-def reward(run: Path, policy: Path, other: Path) -> Path:
-    pairs = write_pairs(run.with_suffix(".jsonl"))
-    change = merge(model(optimizer=SGD, micro_batch_tokens=48), data(num_iterations=4))
-    return reward_config(run, policy, pairs, change)
+def reward(**init_args: Any) -> Callable[[Path, Path, Path], Path]:
+    settings = {"optimizer": SGD, "micro_batch_tokens": 48, **init_args}
+    change = merge(model(**settings), data(num_iterations=4))
+    return lambda run, policy, other: reward_config(
+        run, policy, write_pairs(run.with_suffix(".jsonl")), change
+    )
+
+
+def critic(run: Path, policy: Path, other: Path) -> Path:
+    """With few tokens a micro-batch: ranks have unlike numbers of them, of either model."""
+    config = grpo(objective=WITH_GAE)(run, policy, other)
+    return changed(config, merge(CRITIC, NO_VALIDATION))
 
 
 RUNS: dict[str, Callable[[Path, Path, Path], Path]] = {
@@ -96,7 +142,12 @@ RUNS: dict[str, Callable[[Path, Path, Path], Path]] = {
     "distillation on policy": lambda run, policy, other: on_policy(
         run, policy, data(num_iterations=2), teacher=of(other), micro_batch_tokens=48, optimizer=SGD
     ),
-    "reward model": reward,
+    "reward model": reward(),
+    "adapter": grpo(adapter=LORA, objective=WITH_KL),
+    "adapter with a refreshed reference": with_adapter,
+    "adapter on the head too": grpo(adapter=ON_THE_HEAD, objective=WITH_KL),
+    "adapter of a reward model": reward(adapter=LORA),
+    "critic": critic,
 }
 
 
@@ -112,9 +163,19 @@ def test_two_ranks_make_the_updates_of_one(tmp_path: Path, policy: Path, kind: s
         load_file(policy / "model.safetensors"),
     )
     assert one.keys() == two.keys()
-    assert max(float((one[n] - before[n]).abs().max()) for n in one if n in before) > 1e-3
+    moved = [n for n in one if n in before or "lora_B" in n]  # B is 0 before training
+    assert max(float((one[n] - before.get(n, 0.0)).abs().max()) for n in moved) > 1e-3
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=1e-4, atol=1e-5)
+    for key in ("train/grad_norm", "train/critic_grad_norm"):
+        norms = [numbers(tmp_path / ranks, key) for ranks in ("1", "2")]
+        assert norms[1] == pytest.approx(norms[0], rel=1e-5)
+    assert sampled(tmp_path / "2") <= sampled(tmp_path / "1")
+    if kind == "critic":
+        one, two = (checkpointed(tmp_path / ranks) for ranks in ("1", "2"))
+        assert any(name.startswith("critic.") for name in one)
+        for name, weight in one.items():
+            torch.testing.assert_close(two[name], weight, rtol=1e-3, atol=1e-4)
 
 
 def test_killed_it_resumes_to_the_bit_and_on_one_rank(tmp_path: Path, policy: Path):

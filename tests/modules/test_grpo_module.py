@@ -76,6 +76,7 @@ def test_learns_what_is_rewarded(fit, tmp_path: Path) -> None:
     assert sum(paid[-4:]) / 4 > 1.5 * sum(paid[:4]) / 4, paid
 
 
+@pytest.mark.slow
 def test_sampled_log_probs_are_those_of_the_training_forward(fit, tmp_path: Path) -> None:
     fit("run", model(sampling={"temperature": 0.7, "max_tokens": 12}))
     for line in metrics(tmp_path / "run"):
@@ -106,7 +107,10 @@ def test_micro_batches_do_not_change_the_update(fit, tmp_path, monkeypatch, atte
             torch.testing.assert_close(value, weights(tmp_path / name)[key], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("objective", ["GRPO", "GRPOSequence", "DrGRPO", "DAPO", "GSPO", "CISPO"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("GRPOSequence", "DrGRPO", "DAPO")]
+
+
+@pytest.mark.parametrize("objective", ["GRPO", *SLOW, "GSPO", "CISPO"])
 def test_rows_without_advantage_are_left_out_and_the_update_is_the_same(
     fit, tmp_path, monkeypatch, objective
 ):
@@ -190,6 +194,7 @@ def test_golden_iterations(fit, tmp_path: Path, objective: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_reference_is_kept_and_refreshed(fit, tmp_path: Path) -> None:
     refresh = {
         "class_path": "r1lit.callbacks.ReferenceRefresh",

@@ -104,6 +104,7 @@ def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: 
     assert_equal(adapter_of(tmp_path / "whole"), adapter_of(tmp_path / "broken"))
 
 
+@pytest.mark.slow
 def test_other_base_weights_are_refused_on_resume(fit, tmp_path: Path, policy: Path) -> None:
     base = tmp_path / "base"
     AutoModelForCausalLM.from_pretrained(policy).save_pretrained(base)
@@ -140,6 +141,7 @@ def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path) -> None:
         torch.testing.assert_close(value, two[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_checkpointed_layers_have_the_same_gradients(
     tmp_path: Path,
     policy: Path,
@@ -178,6 +180,7 @@ def test_the_next_stage_goes_on_with_the_adapter_or_merges_it(
     assert (tmp_path / "merged" / "policy" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_reward_model_of_an_adapter_and_its_head(tmp_path: Path, policy: Path) -> None:
     from r1lit.policy import load_reward_model
 
@@ -194,6 +197,7 @@ def test_a_reward_model_of_an_adapter_and_its_head(tmp_path: Path, policy: Path)
     assert len(adapter_of(tmp_path / "run")) == 2 * 7 * 2 + 1
 
 
+@pytest.mark.slow
 def test_a_student_learns_by_an_adapter_from_a_teacher(tmp_path: Path, policy: Path) -> None:
     teacher = {"class_path": "r1lit.policy.ModelTeacher",
                "init_args": {"path": str(save_policy(tmp_path / "teacher", seed=9))}}  # fmt: skip

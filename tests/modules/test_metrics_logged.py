@@ -10,8 +10,8 @@ from tiny import data, model
 
 
 def test_a_grpo_run_logs_its_page_and_nothing_else(fit, tmp_path: Path) -> None:
-    beta = model(objective={"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.1}})
-    cli = fit("run", beta)
+    objective = {"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.1}}
+    cli = fit("run", model(objective=objective, max_staleness=1))
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     logged = {key for line in lines for key in json.loads(line)} - {"iteration", "seconds"}
     logged |= {key for key in cli.trainer.callback_metrics if key.startswith("val/")}

@@ -42,6 +42,7 @@ def cosine(share: float) -> float:
     return RATE * (0.2 + 0.8 * (1 + math.cos(math.pi * share)) / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "num_iterations"),
     [

@@ -57,6 +57,7 @@ def run_folder(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_notebook_runs_on_a_run_folder(run_folder, monkeypatch):
     outputs = outputs_on("aha_moment.ipynb", run_folder, monkeypatch)
     images = [output for output in outputs if "image/png" in output.get("data", {})]

@@ -14,10 +14,12 @@ from r1lit.objectives import (
     DAPO,
     GRPO,
     GSPO,
+    PPO,
     DrGRPO,
     GRPOSequence,
     LossInputs,
     Objective,
+    PolicyGradient,
 )
 
 FACTORIES: dict[str, Callable[..., Objective]] = {
@@ -27,6 +29,8 @@ FACTORIES: dict[str, Callable[..., Objective]] = {
     "DAPO": DAPO,
     "GSPO": lambda **kw: GSPO(**{"epsilon_low": 0.03, "epsilon_high": 0.04, **kw}),
     "CISPO": lambda **kw: CISPO(**{"epsilon_low": 0.2, "epsilon_high": 0.28, **kw}),
+    "PPO": PPO,
+    "PolicyGradient": PolicyGradient,
 }
 
 

@@ -2,8 +2,16 @@ import math
 
 import pytest
 import torch
+from test_batches import rollout
 
-from r1lit.objectives import AdvantageEstimator, GroupCentered, GroupNormalized, LeaveOneOut
+from r1lit.objectives import (
+    AdvantageEstimator,
+    GroupCentered,
+    GroupNormalized,
+    LeaveOneOut,
+    NoBaseline,
+)
+from r1lit.objectives.advantages import whitened
 
 ESTIMATORS = [GroupNormalized(), GroupNormalized(std="sample"), GroupCentered(), LeaveOneOut()]
 REWARD_PG = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.1, 0.1, 1.1, 0.1]], dtype=torch.float64)
@@ -86,3 +94,27 @@ def test_bad_arguments_are_named():
         GroupNormalized(std_epsilon=-1.0)
     with pytest.raises(ValueError, match="std='both'"):
         GroupNormalized(std="both")  # type: ignore[arg-type]
+
+
+def test_without_a_baseline_it_is_the_reward():
+    made = rollout(
+        length_B=torch.tensor([2, 1, 4, 4, 3, 4]),
+        reward_PG=torch.tensor([[1.0, 1.0], [0.0, 2.0], [0.0, 0.0]]),
+    )
+    advantage_BT = NoBaseline().estimate(made)
+    assert advantage_BT[0].tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert advantage_BT[3].tolist() == [2.0] * 4 and not advantage_BT[5].any()
+
+
+def test_whitened_by_hand():
+    """Advantages 1, 1, 3 at the tokens that count: mean 5/3, variance 8/9."""
+    mask_BT = torch.zeros(6, 4, dtype=torch.bool)
+    mask_BT[0, :2] = mask_BT[4, 3] = True
+    advantage_BT = torch.full((6, 4), 7.0)
+    advantage_BT[0, :2], advantage_BT[4, 3] = 1.0, 3.0
+    made = whitened(rollout(advantage_BT=advantage_BT, loss_mask_BT=mask_BT), float)
+    wanted = torch.tensor([-2 / 3, -2 / 3, 4 / 3]) / (8 / 9) ** 0.5
+    torch.testing.assert_close(made.advantage_BT[mask_BT], wanted)
+    assert not made.advantage_BT[~mask_BT].any()
+    none = whitened(rollout(loss_mask_BT=torch.zeros(6, 4, dtype=torch.bool)), float)
+    assert not none.advantage_BT.any()

@@ -36,6 +36,8 @@ ON_POLICY = {
     "DrGRPO": [1 / (6 * 9)] * 6,
     "DAPO": [1 / 15] * 6,
     "CISPO": [1 / 15] * 6,
+    "PPO": [1 / 15] * 6,
+    "PolicyGradient": [1 / 15] * 6,
 }
 
 

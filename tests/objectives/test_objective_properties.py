@@ -209,3 +209,20 @@ def test_rows_without_advantage_may_be_left_out_unless_something_else_pays(make)
     assert make().skips_zero_advantage()
     assert not make(beta=0.01).skips_zero_advantage()
     assert not WithBonus().skips_zero_advantage()
+
+
+def test_right_responses_can_be_made_likelier_besides(make, batch):
+    """VAPO's positive term: its weight times the mean of -log pi over right responses' tokens."""
+    right_B = torch.tensor([True, False, True, False, True, False])
+    changes = {"is_right_B": right_B, "num_right_tokens": 6.0}  # 5 + 1 + 0 tokens
+    with_it, without = make(positive_nll=0.1), make()
+    logp_BT = batch.logp_BT.clone().requires_grad_()
+    loss = with_it.loss(batch.inputs(logp_BT=logp_BT, **changes)).loss
+    added = loss - without.loss(batch.inputs(logp_BT=logp_BT)).loss
+    right_BT = batch.mask_BT & right_B[:, None]
+    torch.testing.assert_close(added, -0.1 * logp_BT[right_BT].sum() / 6.0)
+    (gradient_BT,) = torch.autograd.grad(added, logp_BT)
+    torch.testing.assert_close(gradient_BT, torch.where(right_BT, -0.1 / 6.0, 0.0).double())
+    assert not with_it.skips_zero_advantage()
+    with pytest.raises(ValueError, match="positive_nll=-1"):
+        make(positive_nll=-1)

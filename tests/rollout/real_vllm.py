@@ -37,7 +37,13 @@ def free_port() -> int:
 class RealServer:
     """``change`` replaces options, None leaves one out; ``dev`` is VLLM_SERVER_DEV_MODE."""
 
-    def __init__(self, log: Path, change: dict[str, Any] | None = None, dev: bool = True) -> None:
+    def __init__(
+        self,
+        log: Path,
+        change: dict[str, Any] | None = None,
+        dev: bool = True,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.port, self.log = free_port(), log
         self.url = f"http://127.0.0.1:{self.port}"
         options: dict[str, Any] = {
@@ -51,11 +57,13 @@ class RealServer:
             "--weight-transfer-config": '{"backend": "safetensors"}',
         } | (change or {})
         self.command = [VLLM, "-m", "vllm.entrypoints.openai.api_server"]
-        self.command += [str(x) for pair in options.items() if pair[1] is not None for x in pair]
+        given = {key: value for key, value in options.items() if value is not None}
+        self.command += [str(x) for pair in given.items() for x in pair if x != ""]
         self.command += ["--enforce-eager", "--enable-scale-out"]
         self.command += ["--no-enable-chunked-prefill"]
         self.env = os.environ | SMALL | {"PYTHONPATH": str(WORKER)}
         self.env |= {"VLLM_SERVER_DEV_MODE": "1"} if dev else {}
+        self.env |= environment or {}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, wait: bool = True) -> RealServer:

@@ -14,7 +14,7 @@ from real_vllm import MINI, RealServer, needs_vllm
 
 from r1lit.policy import LogProbs, Policy, Responses, load_policy, load_tokenizer
 from r1lit.rollout import Completion, ModelSpec, Request, Sampling, VLLMEngine
-from r1lit.rollout import vllm as module
+from r1lit.rollout import transfers as module
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 
@@ -83,6 +83,13 @@ def largest_difference(policy, asked: list[Request], completions: list[Completio
     return largest
 
 
+def wait_until_up(engine: VLLMEngine, count: int) -> None:
+    with engine._memory_lent():
+        while len(engine._fleet.up) < count:
+            engine._fleet.refresh()
+            time.sleep(0.2)
+
+
 def test_log_probs_are_the_policys_and_a_run_can_be_repeated(servers, policy, tokenizer):
     engine = engine_of(servers[:1], policy, tokenizer)
     sync(engine, policy)
@@ -108,6 +115,16 @@ def test_log_probs_are_the_policys_and_a_run_can_be_repeated(servers, policy, to
         assert torch.equal(completion.token_ids, first[place].token_ids)
     other = engine.generate(requests(tokenizer, seed=1))
     assert any(not torch.equal(a.token_ids, b.token_ids) for a, b in zip(first, other, strict=True))
+
+
+def test_a_token_that_the_model_lacks_is_named(servers, policy, tokenizer):
+    engine = engine_of(servers[:1], policy, tokenizer)
+    sync(engine, policy)
+    lacking = policy.config.vocab_size
+    request = Request(prompt=(5, lacking), samples=(0,), sampling=Sampling(max_tokens=4), seed=0)
+    with pytest.raises(ValueError, match=f"{lacking} is out of vocabulary") as error:
+        engine.generate([request])
+    assert "\n" not in str(error.value) and servers[0].url in str(error.value)
 
 
 def test_more_prompts_than_a_step_computes(servers, policy, tokenizer):
@@ -192,9 +209,7 @@ def test_a_server_that_is_killed_in_a_rollout(servers, policy, tokenizer):
     # not a biased subset: the same responses but for rounding
     same = [torch.equal(a.token_ids, b.token_ids) for a, b in zip(whole, drawn, strict=True)]
     assert sum(same) > 90
-    while len(engine._fleet.up) < 2:  # the one that is back has the weights, and takes part
-        engine._fleet.refresh()
-        time.sleep(0.2)
+    wait_until_up(engine, 2)  # the one that is back has the weights, and takes part
     assert servers[1].answers()
     assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
 
@@ -248,8 +263,8 @@ def test_no_server_is_left(servers, policy, tokenizer):
 
 def test_a_paused_server_of_a_killed_trainer_is_taken_over(servers, policy, tokenizer):
     server = engine_of(servers[:1], policy, tokenizer)._servers[0]
-    server._post("pause?mode=keep")
-    server._post("start_weight_update")
+    server.post("pause?mode=keep")
+    server.post("start_weight_update")
     engine = engine_of(servers[:1], policy, tokenizer)
     asked = requests(tokenizer)  # without a sync: the first request makes one
     assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -12,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch import Callback
 from real_vllm import MINI, SMALL, VLLM, RealServer, needs_vllm
 from tiny import ROOT, grpo_config, save_policy
 
 from r1lit.cli import main
+from r1lit.modules.token_values import token_values
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 
@@ -75,6 +79,40 @@ def test_the_shipped_yaml_trains_and_its_server_ends_with_the_run(tmp_path, monk
     assert "Application startup complete" in (run / "vllm.log").read_text()
     assert len(list((run / "weights").iterdir())) <= 2, "the newest weights and a lock"
     assert wait_until(lambda: not processes(str(tmp_path)), 20)
+
+
+class Compared(Callback):
+    """Compares each rollout with the weights that the iteration before its own began with."""
+
+    def __init__(self) -> None:
+        self.weights: list[dict[str, torch.Tensor]] = []
+        self.differences: list[float] = []
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        self.weights.append(copy.deepcopy(pl_module.policy.state_dict()))
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:
+        policy, rollout = copy.deepcopy(pl_module.policy), outputs["rollout"]
+        policy.load_state_dict(self.weights[max(0, rollout.iteration - 1)])
+        logp_BT = token_values(policy, rollout, len(rollout.responses), 1.0).logp_BT
+        self.differences.append(float((logp_BT - rollout.logp_sampler_BT).abs().max()))
+
+
+def test_rollouts_drawn_while_the_policy_updates_are_of_the_weights_before(tmp_path, monkeypatch):
+    for name, value in SMALL.items():
+        monkeypatch.setenv(name, value)
+    correction = '{"class_path": "r1lit.objectives.TruncatedImportanceSampling"}'
+    compare = json.dumps([{"class_path": "test_vllm_training.Compared"}])
+    stale = ["--model.init_args.max_staleness", "1", "--model.init_args.correction", correction]
+    path = config(tmp_path / "run", **served())
+    cli = main(["fit", "-c", str(path), *stale, "--trainer.callbacks+", compare])
+    [compared] = [c for c in cli.trainer.callbacks if isinstance(c, Compared)]
+    assert len(compared.differences) == 3 and max(compared.differences) < 1e-3
+    logged = metrics(tmp_path / "run")
+    assert [line["train/staleness/max"] for line in logged] == [0, 2, 2]
+    assert all(line["train/mismatch/max_abs"] > 1e-2 for line in logged[1:]), "not the present ones"
+    # iteration 0 draws its own; what the others trained on was drawn meanwhile
+    assert all(line["time/rollout_s"] < logged[0]["time/rollout_s"] for line in logged[1:])
 
 
 def wait_until(condition: Any, seconds: float) -> bool:

@@ -49,6 +49,7 @@ def test_time_grows_with_the_length(last_lines: Callable[[str], list[str]], name
     assert end == "fine\n", (case, end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", reading_time.BAD)
 def test_what_is_not_linear_is_found(last_lines: Callable[..., list[str]], name: str):
     assert last_lines(name, limit_s=5)[-1] != "fine\n"

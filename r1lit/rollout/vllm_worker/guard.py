@@ -1,4 +1,4 @@
-"""Runs a command, and ends all of its processes when this one is told to, or its parent is gone.
+"""Runs a command, and ends all of its processes on SIGTERM or when its parent is gone.
 
     python -I guard.py PARENT COMMAND …
 
@@ -18,11 +18,11 @@ import time
 def main() -> int:
     """Return the command's exit status."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which sends SIGTERM
     process = subprocess.Popen(command, start_new_session=True)
-    while process.poll() is None and not asked and os.getppid() == parent:
+    while process.poll() is None and not received and os.getppid() == parent:
         time.sleep(0.2)
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:

@@ -3,7 +3,7 @@
 vLLM has a Python of its own, without r1lit: this folder goes on its PYTHONPATH, and
 
     --worker-extension-cls r1lit_vllm_worker.Extension
-    --weight-transfer-config '{"backend": "safetensors"}'
+    --weight-transfer-config '{"backend": "safetensors"}'       or "gloo"
 
 has the module imported before the transfer engine is made by its name. Besides vLLM it needs only
 torch and safetensors.
@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import distributed as dist
 from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
@@ -30,7 +33,7 @@ from vllm.model_executor.model_loader.reload import (
 
 @dataclass
 class NoInfo(WeightTransferInitInfo):
-    """A folder needs no meeting of trainer and server."""
+    """Nothing is agreed on before an update."""
 
 
 @dataclass
@@ -41,11 +44,23 @@ class Folder(WeightTransferUpdateInfo):
     names: list[str]
 
 
-class SafetensorsEngine(WeightTransferEngine[NoInfo, Folder]):
-    """Reads a folder of safetensors that trainer and server both see, a tensor at a time."""
+@dataclass
+class Meeting(WeightTransferUpdateInfo):
+    """Where the trainer, rank 0 of ``size``, waits for the workers, and what it broadcasts."""
+
+    host: str
+    port: int
+    size: int
+    timeout_s: float
+    names: list[str]
+    dtype_names: list[str]
+    shapes: list[list[int]]
+
+
+class ReloadingEngine(WeightTransferEngine[NoInfo, Any]):
+    """Loads all weights of the model anew, a tensor at a time."""
 
     init_info_cls = NoInfo
-    update_info_cls = Folder
 
     def init_transfer_engine(self, init_info: NoInfo) -> None:
         """Nothing to prepare."""
@@ -53,6 +68,19 @@ class SafetensorsEngine(WeightTransferEngine[NoInfo, Folder]):
     def start_weight_update(self) -> None:
         """Have the layers wait for new weights."""
         initialize_layerwise_reload(self.model)
+
+    def finish_weight_update(self) -> None:
+        """Let layers take the weights that they have got."""
+        finalize_layerwise_reload(self.model, self.model_config)
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+
+class SafetensorsEngine(ReloadingEngine):
+    """Reads a folder of safetensors that trainer and server both see."""
+
+    update_info_cls = Folder
 
     def receive_weights(self, update_info: Folder) -> None:
         """Load all tensors of the folder.
@@ -68,12 +96,30 @@ class SafetensorsEngine(WeightTransferEngine[NoInfo, Folder]):
         if differ:
             raise ValueError(f"{update_info.path}: {len(differ)} weights differ, as {differ[0]}")
 
-    def finish_weight_update(self) -> None:
-        """Let layers take the weights that they have got."""
-        finalize_layerwise_reload(self.model, self.model_config)
 
-    def shutdown(self) -> None:
-        """Nothing is held."""
+class GlooEngine(ReloadingEngine):
+    """Receives broadcasts of the trainer, in a process group of one update."""
+
+    update_info_cls = Meeting
+
+    def receive_weights(self, update_info: Meeting) -> None:
+        """Meet the trainer, and load what it broadcasts.
+
+        Raises:
+            RuntimeError: if it does not come, or goes before the end.
+        """
+        parallel, timeout = self.parallel_config, timedelta(seconds=update_info.timeout_s)
+        worker = parallel.data_parallel_index * parallel.world_size + parallel.rank
+        address = update_info.host, update_info.port
+        store = dist.TCPStore(*address, update_info.size, False, timeout)
+        prefixed = dist.PrefixStore("r1lit", store)
+        group: Any = dist.ProcessGroupGloo(prefixed, 1 + worker, update_info.size, timeout)
+        weights = zip(update_info.names, update_info.dtype_names, update_info.shapes, strict=True)
+        for name, dtype, shape in weights:
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
+            sent = tensor.reshape(-1).view(torch.uint8)  # bytes, which every dtype can be sent as
+            group.broadcast([sent], dist.BroadcastOptions()).wait()
+            self.model.load_weights([(name, tensor)])
 
 
 def tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -88,6 +134,7 @@ def tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 WeightTransferEngineFactory.register_engine("safetensors", SafetensorsEngine)
+WeightTransferEngineFactory.register_engine("gloo", GlooEngine)
 
 
 DESCRIBED = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")

@@ -165,6 +165,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RL + SFT + REWARD)
 def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     policy = save_policy(tmp_path / "tiny")

@@ -170,6 +170,7 @@ def run_folder(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("stages"))
 
 
+@pytest.mark.slow
 def test_stages_that_were_evaluated_become_a_table_a_summary_and_a_figure(
     run_folder, tmp_path, capsys
 ):

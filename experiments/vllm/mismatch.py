@@ -1,0 +1,56 @@
+"""How far vLLM's log-probs are from the trainer's, and how long handing weights over takes.
+
+    python -m experiments.vllm.mismatch runs/vllm-aha/vllm/seed-*
+
+Prints a Markdown table, a row a run folder: means and the largest number over its iterations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from r1lit import jsonl
+
+COLUMNS = (
+    ("train/mismatch/mean_abs", "mean difference of log-probs"),
+    ("train/mismatch/max_abs", "largest difference"),
+    ("time/sync_s", "seconds of a transfer"),
+)
+
+
+def row(run: Path) -> str:
+    """Return a run's row.
+
+    Raises:
+        ValueError: if it has no iteration with these numbers.
+    """
+    lines = jsonl.read(run / "metrics.jsonl")
+    cells = []
+    for key, _ in COLUMNS:
+        values = [float(line[key]) for line in lines if line.get(key) is not None]
+        if not values:
+            raise ValueError(f"{run}: metrics.jsonl has no {key}; name the folder of a run")
+        cells.append(f"{sum(values) / len(values):.2g} (at most {max(values):.2g})")
+    return f"| {run} | {len(lines)} | {' | '.join(cells)} |"
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.vllm.mismatch")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders")
+    try:
+        rows = [row(run) for run in parser.parse_args(args).runs]
+    except ValueError as error:
+        print(f"mismatch: error: {error}", file=sys.stderr)
+        return 2
+    print(f"| run | iterations | {' | '.join(name for _, name in COLUMNS)} |")
+    print("|---|---:|" + "---:|" * len(COLUMNS))
+    print("\n".join(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

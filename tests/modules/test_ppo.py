@@ -1,0 +1,252 @@
+"""PPO: a critic beside the policy, with its own optimiser."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from test_ddp import SGD, fit_in_a_process
+from test_resume import assert_equal, everything, run_and_kill
+from tiny import data, grpo_config, merge, model, save_policy
+
+from r1lit.batches import Rollout
+from r1lit.cli import main
+from r1lit.modules import PPOModule, gradients
+from r1lit.modules.base import PolicyModule
+from r1lit.modules.ppo import explained_variance
+from r1lit.modules.token_values import token_values
+from r1lit.objectives import AdvantageEstimator
+from r1lit.policy import Responses, load_policy, load_reward_model
+
+ADAM = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}}
+NO_VALIDATION = data(validation=None) | {
+    "trainer": {"limit_val_batches": 0, "val_check_interval": 1}
+}
+
+
+def decay(updates: int) -> dict[str, object]:
+    return {
+        "class_path": "torch.optim.lr_scheduler.LinearLR",
+        "init_args": {"total_iters": updates},
+    }
+
+
+class Reward(AdvantageEstimator):
+    """A_t = r at every token."""
+
+    def estimate(self, rollout: Rollout) -> torch.Tensor:
+        return torch.where(rollout.mask_BT, rollout.reward_PG.reshape(-1, 1), 0.0)
+
+
+def ppo(**init_args: object) -> dict[str, object]:
+    """A change of the GRPO run into one of PPO."""
+    own = {"objective": {"class_path": "r1lit.objectives.PPO"}, "critic_optimizer": ADAM}
+    change = model(**{**own, **init_args})
+    return merge({"model": {"class_path": "r1lit.modules.PPOModule"}} | NO_VALIDATION, change)
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=False)
+    return saved["state_dict"]
+
+
+def test_values_are_read_before_each_token_and_do_not_know_it(policy: Path):
+    critic = load_reward_model(str(policy), pad_id=0)
+    torch.nn.init.normal_(critic.model.score.weight, generator=torch.Generator().manual_seed(0))
+    prompts, response_BT = [[5, 6, 7], [8]], torch.tensor([[11, 12, 13], [14, 15, 0]])
+    mask_BT = torch.tensor([[True] * 3, [True, True, False]])
+    value_K = critic(Responses(prompts=prompts, response_BT=response_BT, mask_BT=mask_BT))
+    read = [[5, 6, 7], [5, 6, 7, 11], [5, 6, 7, 11, 12], [8], [8, 14]]
+    torch.testing.assert_close(value_K, torch.cat([critic([row]) for row in read]))
+    assert len({round(float(v), 4) for v in value_K}) == 5
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path) -> None:
+    change = ppo(
+        lr_scheduler=decay(12), critic_lr_scheduler=decay(20), critic_warmup=1, kl_in_reward=0.1
+    )
+    whole = grpo_config(tmp_path / "whole", policy, change)
+    broken = grpo_config(tmp_path / "broken", policy, change)
+    main(["fit", "-c", str(whole)])
+    run_and_kill(broken, 3, tmp_path)
+    main(["fit", "-c", str(broken), "--ckpt_path", "last"])
+    ended = everything(tmp_path / "whole")
+    assert_equal(ended, everything(tmp_path / "broken"))
+    assert [len(state) > 0 for state in ended["optimizers"]] == [True, True]
+    assert {name.split(".")[0] for name in ended["weights"]} >= {"policy", "critic", "reference"}
+    # two minibatches: one iteration of the critic alone, and five of an update of either
+    assert ended["global_step"] == 2 + 20
+    assert [s["last_epoch"] for s in ended["scheduler"]] == [10, 12]
+
+
+@pytest.mark.slow
+def test_the_critic_learns_the_returns(fit, tmp_path: Path) -> None:
+    """Every other row is paid 1: a value of 0 costs 1/4, one of 1/2 costs 1/8."""
+    paid = model(rewards=[{"class_path": "tiny.Exploding", "init_args": {"after": 1000}}])
+    fit("run", ppo(), paid, data(num_iterations=8))
+    lines = metrics(tmp_path / "run")
+    losses = [line["train/value_loss"] for line in lines]
+    assert losses[0] > 0.15 and max(losses[-3:]) < 0.14, losses
+    assert abs(lines[0]["train/value_mean"]) < 1e-6  # the head begins with zeros
+    assert abs(lines[-1]["train/value_mean"] - 0.5) < 0.2
+    assert abs(lines[0]["train/explained_variance"]) < 1e-6
+
+
+def test_warm_up_trains_the_critic_alone(fit, policy: Path, tmp_path: Path) -> None:
+    fit("run", ppo(critic_warmup=2), data(num_iterations=2))
+    ended, begun = weights(tmp_path / "run"), load_policy(str(policy)).state_dict()
+    for name, value in begun.items():
+        assert torch.equal(value, ended[f"policy.{name}"]), name
+    head = next(v for n, v in ended.items() if n.startswith("critic.") and "score" in n)
+    assert bool(head.any())
+    lines = metrics(tmp_path / "run")
+    assert all("train/loss" not in line and "train/value_loss" in line for line in lines)
+    assert all(math.isfinite(v) for line in lines for v in line.values())
+
+
+def test_with_values_of_zero_and_lambda_one_it_is_a_policy_gradient(fit, tmp_path: Path) -> None:
+    """A critic that never moves from 0 leaves the reward itself as every token's advantage."""
+    still = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.0}}
+    gae = {"class_path": "r1lit.objectives.GAE", "init_args": {"lambda_policy": 1.0}}
+    fit("ppo", ppo(), model(
+        critic_optimizer=still,
+        objective={"class_path": "r1lit.objectives.PPO", "init_args": {"advantage": gae}},
+    ), data(num_iterations=2))  # fmt: skip
+    plain = {"class_path": "test_ppo.Reward"}
+    dapo = {"epsilon_low": 0.2, "epsilon_high": 0.2, "advantage": plain}
+    fit("dapo", NO_VALIDATION, model(
+        objective={"class_path": "r1lit.objectives.DAPO", "init_args": dapo},
+    ), data(num_iterations=2))  # fmt: skip
+    one, other = weights(tmp_path / "ppo"), weights(tmp_path / "dapo")
+    for name, value in other.items():
+        assert torch.equal(value, one[name]), name
+
+
+def test_kl_in_the_reward_is_beta_times_the_log_ratio_at_each_token(fit, monkeypatch) -> None:
+    seen: list[tuple[Rollout, torch.Tensor]] = []
+    estimate = PPOModule.estimate_advantages
+
+    def watched(self: PPOModule, rollout: Rollout) -> Rollout:
+        made = estimate(self, rollout)
+        seen.append((made, token_values(self.reference, made, 16, 1.0).logp_BT))
+        return made
+
+    monkeypatch.setattr(PPOModule, "estimate_advantages", watched)
+    fit("run", ppo(kl_in_reward=0.1), data(num_iterations=3))
+    for rollout, logp_ref_BT in seen:
+        wanted_BT = -0.1 * (rollout.logp_old_BT - logp_ref_BT).where(rollout.mask_BT, 0.0)
+        torch.testing.assert_close(rollout.reward_BT, wanted_BT, atol=1e-5, rtol=0)
+        paid_B = rollout.reward_PG.flatten() + wanted_BT.sum(-1)
+        gae_B = (rollout.return_BT[:, 0] - paid_B).abs()  # lambda of the critic is 1
+        assert float(gae_B.max()) < 1e-4
+    (first, _), *_, (last, _) = seen
+    assert float(first.reward_BT.abs().max()) < 1e-5 < float(last.reward_BT.abs().max())
+
+
+def test_a_value_model_starts_from_a_reward_model(fit, tmp_path: Path, policy: Path) -> None:
+    made = load_reward_model(str(policy), pad_id=0)
+    torch.nn.init.constant_(made.model.score.weight, 0.01)
+    made.save_pretrained(tmp_path / "rm")
+    fit("run", ppo(critic=str(tmp_path / "rm")), data(num_iterations=1))
+    assert abs(metrics(tmp_path / "run")[0]["train/value_mean"]) > 1e-4
+
+
+def test_each_optimiser_is_clipped_to_its_own_norm(fit, monkeypatch, tmp_path: Path) -> None:
+    """And an update changes the weights of one of them alone."""
+    clipped: list[tuple[float, float, float]] = []
+    clip = gradients.clip_gradients
+
+    def watched(optimizer, max_norm, norm):
+        exact = gradients.gradient_norm(optimizer)
+        assert torch.equal(exact, norm)
+        clip(optimizer, max_norm, norm)
+        clipped.append((max_norm, float(norm), float(gradients.gradient_norm(optimizer))))
+
+    monkeypatch.setattr("r1lit.modules.base.clip_gradients", watched)
+    moved: list[set[str]] = []
+    update = PolicyModule.make_update
+
+    def make_update(self, *args, **options):
+        before = {n: p.detach().clone() for n, p in self.named_parameters()}
+        result = update(self, *args, **options)
+        now = dict(self.named_parameters())
+        moved.append({n.split(".")[0] for n in now if not torch.equal(now[n], before[n])})
+        return result
+
+    monkeypatch.setattr(PolicyModule, "make_update", make_update)
+    fit("run", ppo(max_grad_norm=0.001, critic_max_grad_norm=0.002), data(num_iterations=2))
+    assert moved == [{"policy"}, {"critic"}] * 4
+    assert [max_norm for max_norm, _, _ in clipped] == [0.001, 0.002] * 4
+    for max_norm, before, after in clipped:
+        assert before > max_norm
+        assert abs(after - max_norm) < 1e-4 * max_norm + 1e-6
+
+
+@pytest.mark.slow
+def test_two_ranks_make_the_updates_of_one(tmp_path: Path, policy: Path) -> None:
+    change = merge(
+        ppo(
+            train_batch_size=16, optimizer=SGD, critic_optimizer=SGD, kl_in_reward=0.1,
+            whiten_advantages=True,
+        ),
+        data(num_iterations=2),
+    )  # fmt: skip
+    ended = []
+    for name, ranks in (
+        ("one", {"devices": 1}),
+        ("two", {"devices": 2, "strategy": "ddp_find_unused_parameters_true"}),
+    ):
+        config = grpo_config(tmp_path / name, policy, merge(change, {"trainer": ranks}))
+        done = fit_in_a_process(config, tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+        ended.append(weights(tmp_path / name))
+    one, two = ended
+    assert any(name.startswith("critic.") for name in one)
+    for name, value in one.items():
+        torch.testing.assert_close(value, two[name], rtol=1e-3, atol=1e-4)
+    plain = grpo_config(
+        tmp_path / "ddp", policy, merge(change, {"trainer": {"devices": 2, "strategy": "ddp"}})
+    )
+    refused = fit_in_a_process(plain, tmp_path)
+    assert refused.returncode and "ddp_find_unused_parameters_true" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"objective": {"class_path": "r1lit.objectives.GRPO"}}, "objective.advantage: GroupNorm"),
+        ({"kl_in_reward": -1.0}, "kl_in_reward: -1.0"),
+        ({"critic_warmup": -1}, "critic_warmup: -1"),
+        ({"critic": "no/such/folder"}, "critic: the directory 'no/such/folder'"),
+    ],
+)
+def test_mistakes_are_one_line(fit, change, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit("run", ppo(), model(**change))
+
+
+def test_explained_variance():
+    value_N, return_N = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 2.0])
+    assert explained_variance(value_N, return_N) == 1.0
+    assert explained_variance(-value_N, return_N) == pytest.approx(-3.0)
+    assert math.isnan(explained_variance(value_N, torch.ones(3)))
+
+
+def test_a_critic_has_no_dropout_unless_asked_for(tmp_path: Path) -> None:
+    folder = save_policy(tmp_path / "policy")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"attention_dropout": 0.5}))
+    rows = [[5, 6, 7, 8]]
+    for dropout in (False, True):
+        critic = load_reward_model(str(folder), pad_id=0, dropout=dropout)
+        torch.nn.init.normal_(critic.model.score.weight)
+        critic.train()
+        assert torch.equal(critic(rows), critic(rows)) is not dropout

@@ -1,0 +1,203 @@
+"""Weights and adapters from memory and folder into real vLLM servers."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import peft
+import pytest
+import torch
+from real_vllm import MINI, VLLM, RealServer, needs_vllm
+from test_transfers import INFO, WEIGHTS
+from test_vllm import engine_of, largest_difference, move, requests, sync, wait_until_up
+
+from r1lit.policy import load_policy, load_tokenizer
+from r1lit.rollout import transfers
+from r1lit.rollout.transfers import NCCLTransfer, described
+from r1lit.rollout.vllm_server import VLLMServer
+
+pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
+GLOO = {"--weight-transfer-config": '{"backend": "gloo"}'}
+LORA = {"--enable-lora": "", "--max-lora-rank": 8}
+RUNTIME = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer(str(MINI))
+
+
+@pytest.fixture
+def policy():
+    return load_policy(str(MINI), dtype="float32", attention="sdpa")
+
+
+@pytest.fixture(scope="module")
+def gloo_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealServer]]:
+    folder = tmp_path_factory.mktemp("gloo")
+    started = [RealServer(folder / f"{name}.log", GLOO).start() for name in "ab"]
+    yield started
+    for server in started:
+        server.kill()
+
+
+def test_gloo_hands_weights_to_all_servers(gloo_servers, policy, tokenizer):
+    engine = engine_of(gloo_servers, policy, tokenizer, transfer="gloo")
+    asked = requests(tokenizer, prompts=8)
+    sync(engine, policy)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+    move(policy)
+    sync(engine, policy, version=4)
+    new = engine.generate(asked)
+    assert {c.version for c in new} == {4}
+    assert largest_difference(policy, asked, new) < 1e-4
+    assert not [path for path in engine._folder.iterdir() if path.is_dir()], "nothing on the disk"
+
+
+def test_a_server_that_is_killed_while_it_receives(gloo_servers, policy, tokenizer, monkeypatch):
+    engine = engine_of(gloo_servers, policy, tokenizer, transfer="gloo", hang_s=10)
+    sync(engine, policy)
+    move(policy)
+    sent = 0
+
+    def kill_later(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal sent
+        sent += 1
+        if sent == 20:
+            gloo_servers[0].kill()
+            gloo_servers[0].start(wait=False)
+        return real(tensor)
+
+    real = transfers.as_bytes
+    monkeypatch.setattr(transfers, "as_bytes", kill_later)
+    sync(engine, policy, version=1)
+    assert sent > 20
+    asked = requests(tokenizer, prompts=8)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+    wait_until_up(engine, 2)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+def test_weights_are_not_read_while_they_change(gloo_servers, policy, tokenizer):
+    engine = engine_of(gloo_servers, policy, tokenizer, transfer="gloo", hang_s=10)
+    sync(engine, policy)
+    asked = requests(tokenizer, prompts=8)
+
+    def finished(*_: Any) -> None:
+        if gloo_servers[1].answers():
+            gloo_servers[1].kill()
+
+    with pytest.warns(UserWarning, match="is left out until it is back"):
+        engine.generate(requests(tokenizer, prompts=24, tokens=200), finished)
+    gloo_servers[1].start()  # is back, and asks for weights, while the policy is trained
+    for _ in range(20):
+        move(policy, size=0.001)
+    sync(engine, policy, version=1)
+    wait_until_up(engine, 2)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+@pytest.fixture(scope="module")
+def lora_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    log = tmp_path_factory.mktemp("lora") / "vllm.log"
+    server = RealServer(log, LORA, environment=RUNTIME).start()
+    yield server
+    server.kill()
+
+
+def adapted(settings: peft.PeftConfig):
+    return load_policy(str(MINI), dtype="float32", attention="sdpa", adapter=settings)
+
+
+def nudge(policy, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in policy.adapter.weights:
+            weight += 0.05 * torch.randn(weight.shape, generator=generator)
+
+
+def test_an_adapter_alone_is_handed_over(lora_server, tokenizer):
+    policy = adapted(peft.LoraConfig(r=4, target_modules="all-linear", lora_alpha=16))
+    engine = engine_of([lora_server], policy, tokenizer)
+    asked = requests(tokenizer, prompts=8)
+    engine.update_weights(policy.named_weights(), 0)
+    old = engine.generate(asked)
+    assert largest_difference(policy, asked, old) < 1e-4
+    for version in (1, 2):
+        nudge(policy, seed=version)
+        assert largest_difference(policy, asked, old) > 0.01
+        engine.update_weights(policy.named_weights(), version)
+        new = engine.generate(asked)  # the same prompts: nothing of the last version is cached
+        assert {c.version for c in new} == {version}
+        assert largest_difference(policy, asked, new) < 1e-4
+    names = [path.name for path in engine._folder.iterdir() if path.is_dir()]
+    assert names == [f"{engine._run}-2"]
+    files = {path.name for path in (engine._folder / names[0]).iterdir()}
+    assert files == {"adapter_config.json", "adapter_model.safetensors"}
+
+
+def test_a_restarted_server_gets_the_adapter_again(lora_server, tokenizer):
+    policy = adapted(peft.LoraConfig(r=8, target_modules=["q_proj", "down_proj"]))
+    nudge(policy, seed=3)
+    engine = engine_of([lora_server], policy, tokenizer)
+    engine.update_weights(policy.named_weights(), 0)
+    lora_server.kill()
+    lora_server.start()
+    asked = requests(tokenizer)
+    with pytest.warns(UserWarning, match="it was restarted"):
+        drawn = engine.generate(asked)
+    assert largest_difference(policy, asked, drawn) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (peft.LoraConfig(r=4, target_modules="all-linear", use_dora=True), "load use_dora"),
+        (peft.LoraConfig(r=4, target_modules="all-linear"), "not started with .*--enable-lora"),
+    ],
+    ids=["dora", "server without adapters"],
+)
+def test_other_adapters_are_merged(gloo_servers, tokenizer, settings, reason):
+    policy = adapted(settings)
+    nudge(policy, seed=4)
+    with pytest.warns(UserWarning, match=f"adapter: .*merged .*: .*{reason}"):
+        engine = engine_of(gloo_servers[:1], policy, tokenizer, transfer="gloo")
+    asked = requests(tokenizer)
+    engine.update_weights(policy.named_weights(), 0)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+def test_vllms_own_engines_accept_what_is_posted(monkeypatch):
+    """NCCL and IPC need GPUs; vLLM's classes for what they are sent do not."""
+    posts: list[dict[str, Any]] = []
+
+    class Recorder(VLLMServer):
+        def post(self, path: str, payload: Any = None, beside: Callable[[], Any] = list) -> Any:
+            posts.append(payload or {})
+
+        def label(self, reply: Any = None) -> str:
+            return "before"
+
+    monkeypatch.setattr(torch.cuda.nccl, "unique_id", lambda: bytes(range(128)))
+    server = Recorder("http://127.0.0.1:9", 1.0, 1.0, "NO_KEY", "nccl")
+    server.info = INFO
+    NCCLTransfer().update(WEIGHTS, server, "run-1")
+    init, update = posts[0]["init_info"], posts[1]["update_info"]
+    handles = base64.b64encode(pickle.dumps([{}] * len(WEIGHTS))).decode()
+    ipc = described(WEIGHTS) | {"ipc_handles_pickled": handles}
+    code = f"""
+import os
+os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferUpdateInfo
+from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferUpdateInfo
+assert NCCLWeightTransferInitInfo(**{init!r}).nccl_unique_id_bytes == bytes(range(128))
+assert len(NCCLWeightTransferUpdateInfo(**{update!r}).names) == 4
+assert len(IPCWeightTransferUpdateInfo(**{ipc!r}).ipc_handles) == 4
+"""
+    done = subprocess.run([VLLM, "-c", code], cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
