@@ -159,7 +159,7 @@ def reducing_gradients(module: LightningModule, last: bool) -> AbstractContextMa
     if is_sharding(module.trainer.strategy):
         for model in module.children():
             if isinstance(model, FSDPModule):
-                model.set_requires_gradient_sync(last or module.reduce_every_pass)
+                model.set_requires_gradient_sync(last or bool(module.reduce_every_pass))
     wrapped = module.trainer.strategy.model
     if isinstance(wrapped, DistributedDataParallel) and not last:
         return wrapped.no_sync()
