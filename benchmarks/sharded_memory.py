@@ -144,7 +144,7 @@ def run(kind: str, model: str, report: Path, num_tokens: int) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
         use_distributed_sampler=False,
-    ).fit(module, [0, 1])  # type: ignore[arg-type]
+    ).fit(module, [0, 1])
     found: list[Any] = [None] * RANKS
     dist.all_gather_object(found, module.found)
     if module.global_rank == 0:

@@ -147,7 +147,7 @@ def whole_weights(model: Any) -> Iterator[None]:
     finally:
         for module in shards:
             module.reshard()
-            frees = module is not model or bool(_frees_all(model))
+            frees = module is not model or bool(_frees_all(root))
             module.set_reshard_after_forward(frees, recurse=False)
 
 
@@ -159,7 +159,7 @@ def reducing_gradients(module: LightningModule, last: bool) -> AbstractContextMa
     if is_sharding(module.trainer.strategy):
         for model in module.children():
             if isinstance(model, FSDPModule):
-                model.set_requires_gradient_sync(last or module.reduce_every_pass)
+                model.set_requires_gradient_sync(last or bool(module.reduce_every_pass))
     wrapped = module.trainer.strategy.model
     if isinstance(wrapped, DistributedDataParallel) and not last:
         return wrapped.no_sync()
@@ -187,11 +187,8 @@ def idle_loss(module: Any, optimizer: torch.optim.Optimizer) -> Tensor:
     model but the one whose weights ``optimizer`` has.
     """
     own = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-    model = next(
-        model
-        for model in module.children()
-        if isinstance(model, FSDPModule) and any(id(weight) in own for weight in model.parameters())
-    )
+    sharded: list[Any] = [model for model in module.children() if isinstance(model, FSDPModule)]
+    model = next(m for m in sharded if any(id(weight) in own for weight in m.parameters()))
     if model is module.policy and module.reference_in_loss:
         with torch.no_grad():
             idle_forward(module.reference)

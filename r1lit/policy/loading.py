@@ -214,7 +214,7 @@ def read_shares(model: ModelWrapper, device: torch.device) -> None:
     fill(model.model, model.unread, device)
     model.unread = None
     if isinstance(model, Policy):
-        try_out(model, model.config.name_or_path)
+        try_out(model, str(model.config.name_or_path))
 
 
 def torch_dtype(name: str) -> torch.dtype:

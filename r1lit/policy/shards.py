@@ -103,7 +103,7 @@ def without_weights() -> Iterator[None]:
             return None
         return nn.Parameter(weight.to("meta"), weight.requires_grad)
 
-    handle = register_module_parameter_registration_hook(to_meta)
+    handle = register_module_parameter_registration_hook(to_meta)  # type: ignore[arg-type]
     try:
         with torch.random.fork_rng(devices=[]):
             yield

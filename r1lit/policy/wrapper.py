@@ -105,7 +105,8 @@ class ModelWrapper(nn.Module):
         if self.adapter is not None:
             return self.adapter.gather()
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return get_model_state_dict(self.model, options=options)
+        gathered: Any = get_model_state_dict(self.model, options=options)
+        return gathered
 
     def _body(self) -> nn.Module:
         return self.model.base_model
