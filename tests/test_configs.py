@@ -110,6 +110,9 @@ def test_a_composition_is_read_and_merged_with_the_later_file_winning(capsys, na
     wanted: dict[str, Any] = {}
     for name in names:
         change = read(CONFIGS / name)
+        path = change.get("model", {}).get("class_path")
+        if path and path != wanted.get("model", {}).get("class_path"):
+            wanted.pop("model", None)
         engine = change.get("model", {}).get("init_args", {}).get("engine", {})
         if "class_path" in engine:  # another class drops what the former one was given
             wanted.get("model", {}).get("init_args", {}).pop("engine", None)

@@ -44,14 +44,13 @@ BASE = "Qwen/Qwen2.5-1.5B"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one preset costs; ``loading`` is of the CPU of a machine, in bytes."""
+    """What one preset costs."""
 
     name: str
     model: str
     num_parameters: int
     work: Work
     memory: Parts
-    loading: int
     rollout_hours: float
     update_hours: float
 
@@ -137,7 +136,6 @@ def plan_of(
         num_parameters=whole.num_parameters,
         work=work,
         memory=memory_parts(work.memory, whole, teacher, gpu.memory_gb * GB),
-        loading=work.loading_copies * work.memory.weight * whole.num_parameters,
         rollout_hours=rollout_seconds(work, shape, gpu) / 3600,
         update_hours=update_seconds(work, shape, gpu) / 3600,
     )
@@ -164,7 +162,6 @@ def as_text(plan: Plan, gpu: Gpu, gpus: int | None = None) -> str:
         lines += [
             f"- memory of each of {ranks} GPUs, in GB:",
             *(f"  - {line}" for line in memory_lines(plan.memory, gpu.memory_gb * GB)),
-            f"- CPU memory of a machine, while weights are loaded: {plan.loading / GB:.0f} GB",
         ]
         if not plan.fits(gpu):
             lines += [

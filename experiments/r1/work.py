@@ -22,8 +22,7 @@ class Work:
     nothing is trained, those to one problem, which counts as an iteration. ``mean_tokens`` is the
     assumed mean length of a response, or of a document. A supervised row is full; the others are as
     long as a prompt and a mean response. ``is_whole`` says whether ``iterations`` is the run's,
-    ``is_served`` whether responses come from servers. ``loading_copies`` is how often the whole
-    weights lie in a machine's CPU memory while its ranks load them.
+    ``is_served`` whether responses come from servers.
     """
 
     kind: Kind
@@ -38,7 +37,6 @@ class Work:
     row_tokens: int
     rows_decoded: int
     is_served: bool
-    loading_copies: int
     num_inner_epochs: int
     memory: MemorySettings
 
@@ -89,15 +87,12 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
     epochs = config.get("trainer", {}).get("max_epochs") or 1
     iterations = data.get("num_iterations")
     engine = model.get("engine") or {}
-    memory = read_settings(config, ranks_of(config))
-    machines = config.get("trainer", {}).get("num_nodes") or 1
     shared = {
         "iterations": iterations * epochs if iterations else 1,
         "is_whole": bool(iterations),
         "prompt_tokens": prompt_tokens,
         "is_served": str(engine.get("class_path")).endswith(("VLLMEngine", "ServerEngine")),
-        "loading_copies": memory.ranks // machines * (1 + memory.has_reference),
-        "memory": memory,
+        "memory": read_settings(config, ranks_of(config)),
     }
     if "predict" in data or "test" in data:
         return _sampling(model, data, shared, mean_tokens)

@@ -53,10 +53,10 @@ class GRPOModule(AsyncRolloutModule):
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
             (``data.rollout.num_reserve_prompts``).
-        mask_truncated: leave responses cut at the limit out of the loss, as DAPO's overlong
-            filtering (2503.14476, Section 3.4) and TRL do. Their rewards still enter the group's
-            advantages, and they count as rows where the loss is a mean over rows.
-        whiten_advantages: to mean 0 and variance 1 over the iteration's tokens (REINFORCE++, PPO).
+        mask_truncated: leave responses cut at the limit out of the loss (DAPO's overlong filtering,
+            2503.14476, §3.4). They still enter their group's advantages, and still count as rows.
+        whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
+            the tokens that count on all ranks (REINFORCE++, 2501.03262, §3.2; PPO's usual form).
         correction: weighs tokens for the mismatch of sampler and trainer, which then computes the
             old log-probs itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.

@@ -35,9 +35,8 @@ FORMULAS = (
     " intermediate size, a = heads x head size, k = key-value heads x head size, V vocabulary; b"
     " bytes of a weight, p of a product; R ranks that share weights (FSDP2), else 1; T tokens of"
     " the largest micro-batch, at least a longest row; S rows decoded at a time",
-    "weights b N / R, gradients b N / R (whole without reduce_every_pass), AdamW's moments 2 b N /"
-    " R (optimi in bfloat16: 3 b, with Kahan's sum), reference b N / R where beta > 0; DDP's buckets"
-    " b N; of an adapter a hundredth",
+    "weights b N / R, gradients b N / R (whole without reduce_every_pass), moments 2 b N / R (3 b N"
+    " of optimi), reference b N / R where beta > 0; DDP's buckets b N; of an adapter a hundredth",
     "a teacher and reward models (taken to be of the policy's size) are whole on every rank",
     "activations, checkpointed: T (b d L + kept + work), without: T (L kept + work); kept = (8 + 6"
     " b - 2 p) d + 2 (a + k) p + 4 f p of a layer, work = b d + 2 f p while going back through it",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -196,3 +197,20 @@ def _cross_row_leak(policy: Policy) -> float:
     other_KD = slice(LENGTHS[0], None)
     change = (states[1] - states[0])[other_KD].abs().max()
     return float(change / states[0][other_KD].abs().max())
+
+
+def outside_linear_layers(model: Any) -> list[str]:
+    """Return the names of what an adapter changes beside linear layers: embeddings, the head."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    head = model.get_output_embeddings()
+    changed = {
+        name: layer.get_base_layer()
+        for name, layer in model.named_modules()
+        if isinstance(layer, BaseTunerLayer)
+    }
+    return [
+        name
+        for name, layer in changed.items()
+        if not isinstance(layer, nn.Linear) or (head is not None and layer.weight is head.weight)
+    ]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from torch import nn
 
 from r1lit.atomic import beside, remove, replace_path
 from r1lit.client import RequestError
 from r1lit.policy.adapter import Adapter
+from r1lit.policy.support import outside_linear_layers
 from r1lit.rollout.transfers import Send, from_first, rank
 from r1lit.rollout.vllm_check import LOAD_ADAPTER, ServerInfo
 from r1lit.rollout.vllm_server import VLLMServer
@@ -45,25 +43,8 @@ def why_not(adapter: Adapter) -> str | None:
             return f"vLLM does not load {key}"
     if not max_lora_rank(adapter):
         return f"its rank is above {RANKS[-1]}"
-    others = outside_linear_layers(adapter)
+    others = outside_linear_layers(adapter.model)
     return f"it changes {others[0]}, which is no linear layer within the model" if others else None
-
-
-def outside_linear_layers(adapter: Adapter) -> list[str]:
-    """Return the names of what an adapter changes beside linear layers: embeddings, the head."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    head: Any = adapter.model.get_output_embeddings()
-    changed = {
-        name: layer.get_base_layer()
-        for name, layer in adapter.model.named_modules()
-        if isinstance(layer, BaseTunerLayer)
-    }
-    return [
-        name
-        for name, layer in changed.items()
-        if not isinstance(layer, nn.Linear) or (head is not None and layer.weight is head.weight)
-    ]
 
 
 def why_not_on(info: ServerInfo, url: str, lora_rank: int) -> str | None:

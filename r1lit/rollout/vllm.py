@@ -133,8 +133,8 @@ class VLLMEngine(RolloutEngine):
         if self._weights_dir is None and model.folder is None:
             self._weights_dir = from_first(tempfile.mkdtemp(prefix="r1lit-weights-"))
             weakref.finalize(self, shutil.rmtree, self._weights_dir, ignore_errors=True)
-        own = None if model.folder is None else model.folder / "weights"
-        self._folder = Path(self._weights_dir or own or "").absolute()
+        own = (model.folder or Path()) / "weights"
+        self._folder = Path(self._weights_dir or own).absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
         assert model.policy is not None
         self._adapter = model.policy.adapter
@@ -151,9 +151,7 @@ class VLLMEngine(RolloutEngine):
         if merged and self._adapter is not None:
             self._adapter = None
             if rank() == 0:
-                warnings.warn(
-                    f"adapter: servers get it merged into weights: {merged}", stacklevel=2
-                )
+                warnings.warn(f"adapter: servers get it merged: {merged}", stacklevel=2)
         self._fleet = Fleet(self._servers, self._bring_up, self._patience_s)
         self._probe = Probe(model, self._tolerance)
 
@@ -202,9 +200,8 @@ class VLLMEngine(RolloutEngine):
                 refused, or no server is there for ``patience_s``.
         """
         if self.version is None:
-            policy = self.model.policy
-            assert policy is not None
-            self.update_weights(policy.named_weights(), 0)
+            assert self.model.policy is not None
+            self.update_weights(self.model.policy.named_weights(), 0)
         assert self._fleet is not None
         known = [server.info for server in self._servers if server.info]
         limit = min(info.max_model_len for info in known)
@@ -260,6 +257,9 @@ class VLLMEngine(RolloutEngine):
     @contextmanager
     def _memory_lent(self) -> Iterator[None]:
         """Let the policy's weights be read by threads that send them; wait for those at the end."""
+        if not self._transfer.from_memory:  # then it may be updated meanwhile
+            yield
+            return
         self._memory.release()
         try:
             yield

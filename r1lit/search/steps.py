@@ -13,7 +13,7 @@ from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.search.partial_response import PartialResponse, Query
 from r1lit.settings import check_at_least
 
-COMPLETIONS_A_SEARCH = 1 << 20  # names that one search has for its draws
+COMPLETIONS_A_SEARCH = 1 << 20  # names that one search has for its samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +104,9 @@ class StepGenerator:
         """Continue each response once, in one call of the engine: by a step, or towards its end.
 
         A response that is to be continued several times stands there as often, side by side: then
-        engines read its prefix once. No search exceeds its budget: the responses of a round share what
-        is left equally, and one that is cut by its share may go on in a later round. With less than
-        a token for each, only the first are continued, by one token.
+        engines read its prefix once. No search exceeds its budget: the responses of a round share
+        what is left equally, and one that is cut by its share may go on in a later round. With less
+        than a token for each, only the first are continued, by one token.
 
         Returns:
             For each search its continued responses, in order, fewer where the budget ends.

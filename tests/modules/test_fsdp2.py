@@ -12,10 +12,10 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from test_actor_critic import CRITIC, NO_VALIDATION, WITH_GAE
 from test_ddp import fit_in_a_process
 from test_distillation import of
 from test_lora import LORA, WITH_KL
+from test_ppo import ppo
 from test_sft_module import sft
 from tiny import data, grpo_config, merge, model, save_policy
 from tiny_distillation import off_policy, on_policy
@@ -126,8 +126,8 @@ def reward(**init_args: Any) -> Callable[[Path, Path, Path], Path]:
 
 def critic(run: Path, policy: Path, other: Path) -> Path:
     """With few tokens a micro-batch: ranks have unlike numbers of them, of either model."""
-    config = grpo(objective=WITH_GAE)(run, policy, other)
-    return changed(config, merge(CRITIC, NO_VALIDATION))
+    change = ppo(critic_optimizer=SGD, kl_in_reward=0.1, whiten_advantages=True)
+    return changed(grpo()(run, policy, other), change)
 
 
 RUNS: dict[str, Callable[[Path, Path, Path], Path]] = {

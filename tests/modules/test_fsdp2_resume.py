@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from modules.kill_while_saving import MOMENTS
-from test_actor_critic import CRITIC, NO_VALIDATION, WITH_GAE
 from test_ddp import fit_in_a_process
 from test_fsdp2 import SGD, checkpointed, exported, fit, sharded
 from test_lora import LORA, REFRESH, WITH_KL
+from test_ppo import ppo
 from test_resume import assert_equal
 from tiny import data, grpo_config, merge, model
 from torch.distributed.checkpoint import FileSystemReader
@@ -69,7 +69,7 @@ def test_a_half_written_folder_is_never_the_last(
 
 KINDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "adapter": (model(adapter=LORA, objective=WITH_KL), [REFRESH]),
-    "critic": (merge(CRITIC | NO_VALIDATION, model(objective=WITH_GAE)), []),
+    "critic": (ppo(kl_in_reward=0.1), []),
 }
 
 

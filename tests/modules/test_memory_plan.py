@@ -95,6 +95,9 @@ def test_shards_buckets_and_what_is_gathered():
     assert parts["always"]["DDP's buckets"] == parts["always"]["weights"] == 4 * N
     config["trainer"]["strategy"] = sharded(4)
     parts = memory_parts(read_settings(config, ranks=4), TINY)
+    assert sum(parts["always"].values()) == 16 * N // 4 + 4 * N
+    config["model"]["init_args"]["reduce_every_pass"] = True
+    parts = memory_parts(read_settings(config, ranks=4), TINY)
     assert sum(parts["always"].values()) == 20 * N // 4
     assert parts["update"]["gathered weights"] == 4 * (2 * OUTSIDE + 3 * LAYER)
     assert parts["rollout"]["gathered weights"] == 4 * N

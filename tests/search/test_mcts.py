@@ -36,20 +36,22 @@ def nodes(tree: Tree) -> dict[str, Node]:
 
 
 def test_simulations_by_hand():
-    """Priors 0.6 and 0.4 at the root, c = 1.
+    """Priors 0.4 of b, which is drawn first, and 0.6 of a; c = 1.
 
     1: the root, v = 0.5.
-    2: nothing has visits, so that U = 0 everywhere: a, by its prior; v = 0.05.
-    3: a: 0.05 + 0.6 * 1/2 = 0.35, b: 0 + 0.4 * 1/1 = 0.4: b, v = 0.6.
-    4: a: 0.05 + 0.6 * sqrt 2 / 2 = 0.474, b: 0.6 + 0.4 * sqrt 2 / 2 = 0.883: b, then its likelier
+    2: nothing has visits, so that U = 0 everywhere: a, by its prior; v = 0.12.
+    3: a: 0.12 + 0.6 * 1/2 = 0.42, b: 0 + 0.4 * 1/1 = 0.4: a, then its likelier child, v = 0.
+    4: a: 0.06 + 0.6 * sqrt 2 / 3 = 0.343, b: 0.4 * sqrt 2 = 0.566: b, v = 0.6.
+    5: a: 0.06 + 0.6 * sqrt 3 / 3 = 0.406, b: 0.6 + 0.4 * sqrt 3 / 2 = 0.946: b, then its likelier
        child, v = 0.9.
     """
-    leaves = ("a\nc", "a\nd", "a\nc", "b\nc", "b\nd")
-    table = Table({"": 0.5, "a\n": 0.05, "b\n": 0.6, "b\nc": 0.9})
+    leaves = ("b\nc", "a\nc", "a\nd", "a\nc", "b\nd")
+    table = Table({"": 0.5, "a\n": 0.12, "b\n": 0.6, "b\nc": 0.9})
     expected = {
-        2: {"": (2, 0.55), "a\n": (1, 0.05), "b\n": (0, 0.0)},
-        3: {"": (3, 1.15), "a\n": (1, 0.05), "b\n": (1, 0.6)},
-        4: {"": (4, 2.05), "a\n": (1, 0.05), "b\n": (2, 1.5), "b\nc": (1, 0.9), "b\nd": (0, 0.0)},
+        2: {"": (2, 0.62), "a\n": (1, 0.12), "b\n": (0, 0.0)},
+        3: {"": (3, 0.62), "a\n": (2, 0.12), "b\n": (0, 0.0), "a\nc": (1, 0.0)},
+        4: {"": (4, 1.22), "a\n": (2, 0.12), "b\n": (1, 0.6)},
+        5: {"": (5, 2.12), "a\n": (2, 0.12), "b\n": (2, 1.5), "b\nc": (1, 0.9), "b\nd": (0, 0.0)},
     }
     for num_simulations, numbers in expected.items():
         engine = TreeEngine({"Say": leaves}, in_turn=True)

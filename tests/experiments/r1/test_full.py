@@ -152,7 +152,8 @@ def write_tables(folder: Path) -> None:
         {"question": f"{i} + 9?", "answer": str(i + 9), "kind": "reasoning", "language": "en"}
         for i in range(2)
     ]
-    write(folder / "sums.jsonl", sums)
+    for name in ("sums", "aime2024"):
+        write(folder / f"{name}.jsonl", sums)
 
 
 def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
