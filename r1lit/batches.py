@@ -11,7 +11,8 @@ Letters written together mean flattened: row ``b`` answers prompt ``b // G``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,6 +109,15 @@ class Rollout:
             assert optional is None or optional.shape == shape, optional.shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Rollout:
+        """Return a copy with its tensors on ``device``."""
+
+        def moved(values: Mapping[str, Any]) -> dict[str, Tensor]:
+            tensors = {name: x for name, x in values.items() if isinstance(x, Tensor)}
+            return {name: x.to(device, non_blocking=non_blocking) for name, x in tensors.items()}
+
+        return replace(self, rewards=moved(self.rewards), **moved(vars(self)))  # type: ignore[arg-type]
 
     @property
     def num_prompts(self) -> int:

@@ -17,6 +17,8 @@ from r1lit.callbacks.stage import finished_iterations, folder_of
 class ExportHuggingFace(Callback):
     """Writes policy and tokenizer with ``save_pretrained`` to ``dirpath``, from rank 0.
 
+    A module's critic goes to ``critic`` beside it.
+
     A sharded policy (FSDP2) is gathered into the memory of rank 0's CPU.
 
     At the end of the fit, and after every n-th iteration if set; ``dirpath`` always holds the
@@ -64,23 +66,29 @@ class ExportHuggingFace(Callback):
         settle = getattr(pl_module, "before_export", None)
         if settle is not None:
             settle()
-        module: Any = pl_module
+        self._write(trainer, pl_module, "policy", self.dirpath)
+        if hasattr(pl_module, "critic"):
+            self._write(trainer, pl_module, "critic", self.dirpath.with_name("critic"))
+        trainer.strategy.barrier("ExportHuggingFace")
+
+    def _write(self, trainer: pl.Trainer, module: Any, name: str, folder: Path) -> None:
+        model = getattr(module, name)
         weights = None
         if isinstance(trainer.strategy, ModelParallelStrategy):
-            weights = module.policy.gather()
-        if trainer.is_global_zero:
-            temporary = beside(self.dirpath)
+            weights = model.gather()
+        if not trainer.is_global_zero:
+            return
+        temporary = beside(folder)
+        remove(temporary)
+        with naming(folder):
+            temporary.mkdir(parents=True)
+        try:
+            model.save_pretrained(temporary, weights)
+            module.tokenizer.save_pretrained(temporary)
+        except (OSError, SafetensorError) as error:
             remove(temporary)
-            with naming(self.dirpath):
-                temporary.mkdir(parents=True)
-            try:
-                module.policy.save_pretrained(temporary, weights)
-                module.tokenizer.save_pretrained(temporary)
-            except (OSError, SafetensorError) as error:
-                remove(temporary)
-                raise ValueError(
-                    f"dirpath: the policy cannot be written to {self.dirpath} ({error}); what was"
-                    " there is intact. Make room, then go on with --ckpt_path last"
-                ) from error
-            replace_path(temporary, self.dirpath)
-        trainer.strategy.barrier("ExportHuggingFace")
+            raise ValueError(
+                f"dirpath: the {name} cannot be written to {folder} ({error}); what was there is"
+                " intact. Make room, then go on with --ckpt_path last"
+            ) from error
+        replace_path(temporary, folder)

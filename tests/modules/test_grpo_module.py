@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import data, model
+from tiny import data, grpo_config, model
 
+from r1lit.cli import main
 from r1lit.objectives import Objective
 from r1lit.policy import Policy
 
@@ -52,6 +53,11 @@ def watch_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "policy" / "model.safetensors")
+
+
+def test_predict_returns_rollouts(policy: Path, tmp_path: Path) -> None:
+    config = grpo_config(tmp_path / "run", policy, {"trainer": {"callbacks": []}})
+    main(["predict", "-c", str(config), "--trainer.logger", "false"])
 
 
 def test_a_run_leaves_everything_it_promises(fit, tmp_path: Path) -> None:

@@ -157,6 +157,13 @@ def test_a_value_model_starts_from_a_reward_model(fit, tmp_path: Path, policy: P
     made.save_pretrained(tmp_path / "rm")
     fit("run", ppo(critic=str(tmp_path / "rm")), data(num_iterations=1))
     assert abs(metrics(tmp_path / "run")[0]["train/value_mean"]) > 1e-4
+    # what was exported starts the next stage's critic
+    critic, ended = (
+        load_reward_model(str(tmp_path / "run" / "critic"), pad_id=0),
+        weights(tmp_path / "run"),
+    )
+    for name, value in critic.state_dict().items():
+        assert torch.equal(value, ended[f"critic.{name}"]), name
 
 
 def test_each_optimiser_is_clipped_to_its_own_norm(fit, monkeypatch, tmp_path: Path) -> None:
