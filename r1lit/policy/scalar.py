@@ -146,7 +146,9 @@ def load_reward_model(
         elif from_scratch:
             model = AutoModelForSequenceClassification.from_config(config, **options)
         else:
-            with _quiet():  # it reports the head as missing, which it is meant to be
+            # it reports the head as missing, which it is meant to be; what is drawn for that is
+            # drawn again after it, as where weights are read in shares
+            with _quiet(), torch.random.fork_rng(devices=[]):
                 model, info = AutoModelForSequenceClassification.from_pretrained(
                     base, config=config, output_loading_info=True, **options
                 )

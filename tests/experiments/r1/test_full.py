@@ -188,8 +188,10 @@ def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
     data["num_iterations"] = 1
     model["micro_batch_tokens"] = 2048
     if "rewards" in given:
+        # a random policy writes no summaries: its reward models score whole responses
+        scored = json.dumps(begin_at(given["rewards"], 1)).replace('"summary"', '"response"')
         model |= {
-            "train_batch_size": 8, "engine": IN_PROCESS, "rewards": begin_at(given["rewards"], 1),
+            "train_batch_size": 8, "engine": IN_PROCESS, "rewards": json.loads(scored),
             "sampling": {"max_tokens": 8}, "validation_sampling": {"max_tokens": 8},
         }  # fmt: skip
         if "max_tokens_from" in given:
