@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -190,6 +191,32 @@ def load_reward_model(
     if gradient_checkpointing:
         made.model.gradient_checkpointing_enable({"use_reentrant": False})
     return made.train()
+
+
+def load_scorer(
+    path: str,
+    *,
+    pad_id: Any,
+    device: str | None,
+    dtype: str,
+    attention: str,
+    trust_remote_code: bool,
+) -> ScalarModel:
+    """Load a reward model that is never trained, to ``device`` or the current GPU if there is one.
+
+    An evaluation may load it first: what is made in its mode could not be used in training.
+    """
+    assert isinstance(pad_id, int)
+    with torch.inference_mode(False):
+        model = load_reward_model(
+            path,
+            pad_id=pad_id,
+            dtype=dtype,
+            attention=attention,
+            trust_remote_code=trust_remote_code,
+        )
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return model.eval().requires_grad_(False).to(device)
 
 
 def split_by_length(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

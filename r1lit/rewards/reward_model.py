@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-import torch
-
 from r1lit.batches import Response
 from r1lit.policy.loading import context_length, load_tokenizer
 from r1lit.policy.scalar import (
@@ -16,7 +14,7 @@ from r1lit.policy.scalar import (
     ScalarModel,
     is_reward_model,
     load_reward_config,
-    load_reward_model,
+    load_scorer,
     normalised,
     reference_statistic,
     score_rows,
@@ -135,18 +133,14 @@ class RewardModel(RewardFunction):
 
     def _loaded(self) -> ScalarModel:
         if self._model is None:
-            device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-            # an evaluation may come first, and what is made in its mode cannot be used in training
-            with torch.inference_mode(False):
-                assert self.tokenizer.pad_token_id is not None
-                model = load_reward_model(
-                    self.path,
-                    pad_id=self.tokenizer.pad_token_id,
-                    dtype=self._dtype,
-                    attention=self._attention,
-                    trust_remote_code=self._trust_remote_code,
-                )
-                self._model = model.eval().requires_grad_(False).to(device)
+            self._model = load_scorer(
+                self.path,
+                pad_id=self.tokenizer.pad_token_id,
+                device=self.device,
+                dtype=self._dtype,
+                attention=self._attention,
+                trust_remote_code=self._trust_remote_code,
+            )
         return self._model
 
 

@@ -6,12 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Response, Verdict
-from r1lit.policy import ScalarModel, load_reward_config, load_reward_model, load_tokenizer
-from r1lit.policy.scalar import is_reward_model, score_rows
+from r1lit.policy import ScalarModel, load_reward_config, load_tokenizer
+from r1lit.policy.scalar import is_reward_model, load_scorer, score_rows
 from r1lit.rewards import RewardFunction, score
 from r1lit.search.partial_response import PartialResponse
 from r1lit.seeding import generator
@@ -127,7 +126,7 @@ class ValueScorer(Scorer):
         self.batch_tokens = batch_tokens
         self.dtype = dtype
         self.attention = attention
-        self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self._device = device
         self._trust_remote_code = trust_remote_code
         self._tokenizer = load_tokenizer(path, trust_remote_code)
         self._model: ScalarModel | None = None
@@ -147,16 +146,14 @@ class ValueScorer(Scorer):
     def score(self, responses: Sequence[PartialResponse]) -> list[float]:
         """Return one value a response."""
         if self._model is None:
-            pad_id = self._tokenizer.pad_token_id
-            assert isinstance(pad_id, int)
-            model = load_reward_model(
+            self._model = load_scorer(
                 self.path,
-                pad_id=pad_id,
+                pad_id=self._tokenizer.pad_token_id,
+                device=self._device,
                 dtype=self.dtype,
                 attention=self.attention,
                 trust_remote_code=self._trust_remote_code,
             )
-            self._model = model.eval().requires_grad_(False).to(self._device)
         rows = [
             (*r.query.prompt, *(r.token_ids[:-1] if r.finished else r.token_ids)) for r in responses
         ]
