@@ -19,7 +19,7 @@ REMEDIES = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
     errno.EFBIG: f"raise the limit (ulimit -f), {_GO_ON}",
-    errno.EIO: "the disk failed; go on elsewhere, from a copy of the last checkpoint if there is one",
+    errno.EIO: "the disk failed; go on elsewhere, from a copy of the last checkpoint, if any",
     errno.EROFS: _RIGHTS,
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
