@@ -49,7 +49,7 @@ def test_both_sides_of_a_task_run(tmp_path):
     options = ["--output", str(tmp_path / "results.json"), "--page", str(page)]
     assert main(["--only", "Supervised fine-tuning", *options]) == 0
     results = json.loads((tmp_path / "results.json").read_text())["tasks"]
-    assert {side for side in results["Supervised fine-tuning"]} == {"r1lit", "trl"}
+    assert set(results["Supervised fine-tuning"]) == {"r1lit", "trl"}
     text = page.read_text()
     assert text.startswith("# Before") and text.endswith("after\n") and "old" not in text
     assert "| LoRA | 0 + " in text
