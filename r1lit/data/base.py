@@ -29,7 +29,7 @@ class Document:
     def of(cls, before: Conversation, answer: Message) -> Document:
         """Return the document of an assistant turn."""
         response = answer.get("content") or ""
-        question = before.last_question()
+        question = before.as_text()
         return cls(prompt=question, response=response, chat=True, before=before, answer=answer)
 
 

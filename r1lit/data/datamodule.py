@@ -21,8 +21,8 @@ from r1lit.data.packing import count_rows, pack_documents
 from r1lit.data.prompts import EncodedDocument, encode_questions, show_first
 from r1lit.data.resumable import ResumableDataModule
 from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler, ShuffledSampler
-from r1lit.data.sources import question_of
 from r1lit.settings import check_at_least
+from r1lit.text.conversation import question_of
 
 
 class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):

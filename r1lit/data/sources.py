@@ -10,7 +10,7 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.data.tables import Row, Table
-from r1lit.text.conversation import Conversation
+from r1lit.text.conversation import KEY
 
 COUNTDOWN = (
     "Using the numbers {numbers}, create an equation that equals {target}. Only +, -, * and /"
@@ -18,16 +18,6 @@ COUNTDOWN = (
     " Answer with the expression alone, for example (1 + 2) / 3."
 )
 """TinyZero's task in our words; its tags are left to the template."""
-
-
-CONVERSATION = "conversation"
-"""The key of ``Problem.meta`` under which a question of several turns has all of them."""
-
-
-def question_of(problem: Problem) -> str | Conversation:
-    """Return what becomes the prompt: the question, or the conversation that it ends."""
-    chat = problem.meta.get(CONVERSATION)
-    return chat if isinstance(chat, Conversation) else problem.question
 
 
 def _uid(table: Table, n: int, *content: str) -> str:
@@ -119,7 +109,7 @@ class TableProblems(ProblemSource):
         meta = {column: row.get(column) for column in self.meta}
         if isinstance(row.get(self.question), list):
             chat = self.table.conversation(row, n, "question", self.question)
-            question, meta = chat.last_question(), {**meta, CONVERSATION: chat}
+            question, meta = chat.as_text(), {**meta, KEY: chat}
         else:
             question = self.table.text(row, n, "question", self.question)
         answer = self._gold(row, n)

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from r1lit.problems import Problem
+
 Message = dict[str, Any]
+KEY = "conversation"
+"""The key of ``Problem.meta`` that holds the turns of a question, if these are messages."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,17 @@ class Conversation:
             )
         return str(self.messages[0]["content"])
 
-    def last_question(self) -> str:
-        """Return what the user said last, or what came last where no user is."""
-        said = [m["content"] for m in self.messages if m["role"] == "user"]
-        return str((said or [self.messages[-1]["content"]])[-1])
+    def as_text(self) -> str:
+        r"""Return the only turn behind the system's, or several with their roles, as a judge reads.
+
+        >>> turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        >>> Conversation.of(turns).as_text()
+        'user: Hi\n\nassistant: Hello'
+        """
+        turns = [m for m in self.messages if m["role"] != "system"] or self.messages
+        if len(turns) == 1:
+            return str(turns[0]["content"])
+        return "\n\n".join(f"{m['role']}: {m['content']}" for m in turns)
 
     def after(self, system_prompt: str) -> Conversation:
         """Return it behind a system turn, unless it has one or the prompt is empty."""
@@ -95,3 +106,9 @@ class Conversation:
             for i, message in enumerate(messages)
             if message["role"] == "assistant" and i > 0
         ]
+
+
+def question_of(problem: Problem) -> str | Conversation:
+    """Return what becomes the prompt: the question as text, or its turns."""
+    turns = problem.meta.get(KEY)
+    return turns if isinstance(turns, Conversation) else problem.question

@@ -12,8 +12,7 @@ from tiny import data, grpo_config, merge
 from r1lit.cli import main
 from r1lit.data import PromptOptions, TableDocuments, TablePairs, TableProblems
 from r1lit.data.prompts import encode_documents, encode_questions
-from r1lit.data.sources import question_of
-from r1lit.text.conversation import Conversation
+from r1lit.text.conversation import Conversation, question_of
 from r1lit.text.scored_text import encode_scored
 
 CHATML = (
@@ -119,7 +118,8 @@ def test_problems_of_other_tools_and_of_several_turns(tmp_path, chat):
         {"prompt": "2+2?", "solution": 4},
     )
     problems = TableProblems(path).problems()
-    assert [(p.question, p.answer) for p in problems] == [("Sure?", "2"), ("2+2?", "4")]
+    turns = "user: 1+1?\n\nassistant: Yes\n\nuser: Sure?"
+    assert [(p.question, p.answer) for p in problems] == [(turns, "2"), ("2+2?", "4")]
     options = {"template": "chat", "max_tokens": None, "context": None, "split": "train"}
     prompts = encode_questions(
         [question_of(p) for p in problems],
