@@ -51,7 +51,7 @@ class TablePairs(PreferenceSource):
     Args:
         path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
             Hugging Face data set.
-        prompt: the column of the prompt; null with ``turn``, or where the table has none.
+        prompt: the column of the prompt; null with ``turn``.
         chosen: the column of the better response.
         rejected: the column of the worse one.
         turn: what begins a turn of the assistant in whole conversations; HH's is
@@ -70,7 +70,7 @@ class TablePairs(PreferenceSource):
         turn: str = "",
         **table: Any,
     ) -> None:
-        if prompt is not None and turn:
+        if (prompt is None) != bool(turn):
             raise ValueError(
                 f"turn: {turn!r} with prompt: {prompt!r}; conversations need a turn and no prompt,"
                 " and other pairs a prompt and no turn"
@@ -116,11 +116,6 @@ class TablePairs(PreferenceSource):
     def _example(self, row: Row, n: int) -> Example:
         if isinstance(row.get(self.chosen), list) and isinstance(row.get(self.rejected), list):
             return self._of_messages(row, n)
-        if self.prompt is None and not self.turn:
-            raise ValueError(
-                f"prompt: null, and row {n} of {self.table.path} holds no messages; name the column"
-                " of the prompt, or with turn: what begins an assistant's turn"
-            )
         chosen, rejected = (
             self.table.text(row, n, key, column)
             for key, column in (("chosen", self.chosen), ("rejected", self.rejected))

@@ -21,7 +21,7 @@ def test_lines_are_code_and_configuration():
 def test_every_task_has_both_sides():
     mine, other = ours(), theirs()
     assert list(mine) == list(other) and len(mine) == 11
-    assert mine["Own problems"].lines()[0] == 9
+    assert mine["Own problems"].lines()[0] == 7
     assert set(mine["LoRA"].presets) == {"configs/mini/r1_zero.yaml", "configs/hardware/lora.yaml"}
     assert set(mine["A sweep"].presets) == {"configs/mini/r1_zero.yaml"}
     assert all(task.commands for task in mine.values())
