@@ -85,7 +85,7 @@ def encode_examples(
             raise ValueError(
                 f"{key}: a row has {longest} tokens, more than the {max_tokens} of"
                 f" max_tokens or the model's context, in the example with the prompt"
-                f" {example.question[:60]!r}; too_long: cut or drop lets it pass"
+                f" {str(example.question)[:60]!r}; too_long: cut or drop lets it pass"
             )
         if is_cut and too_long == "drop":
             num_dropped += 1

@@ -22,6 +22,7 @@ from r1lit.objectives.corrections import (
     SequenceMaskedImportanceSampling,
     TruncatedImportanceSampling,
 )
+from r1lit.objectives.covariance import ClipCov, KLCov
 from r1lit.objectives.dapo import DAPO
 from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
 from r1lit.objectives.dr_grpo import DrGRPO
@@ -46,6 +47,7 @@ __all__ = [
     "PPO",
     "AdvantageEstimator",
     "BradleyTerry",
+    "ClipCov",
     "ClippedObjective",
     "Correction",
     "Divergence",
@@ -56,6 +58,7 @@ __all__ = [
     "GroupCentered",
     "GroupEstimator",
     "GroupNormalized",
+    "KLCov",
     "KLName",
     "LeaveOneOut",
     "LossInputs",

@@ -11,6 +11,7 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
+from r1lit.text.conversation import Conversation
 from r1lit.text.extract import thinking_and_answer
 from r1lit.text.prompts import encode_prompts, prompt_text
 
@@ -48,7 +49,7 @@ def scored_part(response: str, score_on: ScoreOn, think_prefilled: bool = False)
 
 def encode_scored(
     tokenizer: PreTrainedTokenizerBase,
-    questions: Sequence[str],
+    questions: Sequence[str | Conversation],
     texts: Sequence[str],
     *,
     template: str,
