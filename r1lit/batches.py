@@ -77,7 +77,8 @@ class Rollout:
 
     Optional: ``reward_BT`` are rewards of single tokens, beside ``reward_PG`` which comes with the
     last one; ``value_BT`` a critic's values before each token, and ``return_BT`` what it learns;
-    ``correction_BT`` is what a correction weighs the tokens by.
+    ``correction_BT`` is what a correction weighs the tokens by; ``version_BT`` counts the updates
+    of the weights that drew each token, -1 where the engine does not know them.
     """
 
     iteration: int
@@ -96,6 +97,7 @@ class Rollout:
     value_BT: Tensor | None = None
     return_BT: Tensor | None = None
     correction_BT: Tensor | None = None
+    version_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
@@ -105,7 +107,8 @@ class Rollout:
         assert self.loss_mask_BT.shape == shape and str(self.loss_mask_BT.dtype) == "torch.bool"
         assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
         assert self.advantage_BT.shape == shape
-        for optional in (self.reward_BT, self.value_BT, self.return_BT, self.correction_BT):
+        critic = self.value_BT, self.return_BT
+        for optional in (self.reward_BT, *critic, self.correction_BT, self.version_BT):
             assert optional is None or optional.shape == shape, optional.shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())

@@ -22,6 +22,8 @@ from r1lit.cli import main
 from r1lit.modules.token_values import token_values
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
+UPDATES = 2  # of an iteration
+CORRECTION = '{"class_path": "r1lit.objectives.TruncatedImportanceSampling"}'
 
 
 def config(run: Path, policy: Path = MINI, **engine: Any) -> Path:
@@ -82,28 +84,33 @@ def test_the_shipped_yaml_trains_and_its_server_ends_with_the_run(tmp_path, monk
 
 
 class Compared(Callback):
-    """Compares each rollout with the weights that the iteration before its own began with."""
+    """Compares each token of a rollout with the weights that it names."""
 
     def __init__(self) -> None:
         self.weights: list[dict[str, torch.Tensor]] = []
         self.differences: list[float] = []
+        self.versions: list[list[set[int]]] = []
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
         self.weights.append(copy.deepcopy(pl_module.policy.state_dict()))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:
         policy, rollout = copy.deepcopy(pl_module.policy), outputs["rollout"]
-        policy.load_state_dict(self.weights[max(0, rollout.iteration - 1)])
-        logp_BT = token_values(policy, rollout, len(rollout.responses), 1.0).logp_BT
-        self.differences.append(float((logp_BT - rollout.logp_sampler_BT).abs().max()))
+        version_BT = rollout.version_BT.where(rollout.mask_BT, -1)
+        self.versions.append([set(row.tolist()) - {-1} for row in version_BT])
+        for version in set().union(*self.versions[-1]):
+            policy.load_state_dict(self.weights[version // UPDATES])
+            logp_BT = token_values(policy, rollout, len(rollout.responses), 1.0).logp_BT
+            of_BT = version_BT == version
+            difference = (logp_BT - rollout.logp_sampler_BT)[of_BT].abs().max()
+            self.differences.append(float(difference))
 
 
 def test_rollouts_drawn_while_the_policy_updates_are_of_the_weights_before(tmp_path, monkeypatch):
     for name, value in SMALL.items():
         monkeypatch.setenv(name, value)
-    correction = '{"class_path": "r1lit.objectives.TruncatedImportanceSampling"}'
     compare = json.dumps([{"class_path": "test_vllm_training.Compared"}])
-    stale = ["--model.init_args.max_staleness", "1", "--model.init_args.correction", correction]
+    stale = ["--model.init_args.max_staleness", "1", "--model.init_args.correction", CORRECTION]
     path = config(tmp_path / "run", **served())
     cli = main(["fit", "-c", str(path), *stale, "--trainer.callbacks+", compare])
     [compared] = [c for c in cli.trainer.callbacks if isinstance(c, Compared)]
@@ -113,6 +120,27 @@ def test_rollouts_drawn_while_the_policy_updates_are_of_the_weights_before(tmp_p
     assert all(line["train/mismatch/max_abs"] > 1e-2 for line in logged[1:]), "not the present ones"
     # iteration 0 draws its own; what the others trained on was drawn meanwhile
     assert all(line["time/rollout_s"] < logged[0]["time/rollout_s"] for line in logged[1:])
+
+
+def test_weights_change_in_the_middle_of_responses(tmp_path, monkeypatch):
+    for name, value in SMALL.items():
+        monkeypatch.setenv(name, value)
+    run = tmp_path / "run"
+    writer = {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": str(run)}}
+    compare = json.dumps([writer, {"class_path": "test_vllm_training.Compared"}])
+    options = {"max_staleness": "2", "sampling.max_tokens": "300", "correction": CORRECTION}
+    args = [x for key, value in options.items() for x in (f"--model.init_args.{key}", value)]
+    path = config(run, **served(), in_flight_updates=True)
+    # nothing else: a checkpoint would wait for what is drawn
+    longer = ["--data.init_args.num_iterations", "5", "--trainer.callbacks", compare]
+    cli = main(["fit", "-c", str(path), *args, *longer])
+    [compared] = [c for c in cli.trainer.callbacks if isinstance(c, Compared)]
+    assert max(compared.differences) < 1e-3
+    assert len(compared.versions) == 5, "each iteration is trained on"
+    for iteration, responses in enumerate(compared.versions):
+        oldest = UPDATES * max(0, iteration - 2)
+        assert all(oldest <= min(r) and max(r) <= UPDATES * iteration for r in responses)
+    assert any(len(versions) > 1 for responses in compared.versions for versions in responses)
 
 
 def wait_until(condition: Any, seconds: float) -> bool:
