@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import BitsAndBytesConfig
 
@@ -100,3 +102,21 @@ def _dequantized(layer: Any) -> Tensor:
     weight = layer.weight
     whole: Tensor = bitsandbytes.functional.dequantize_4bit(weight.data, weight.quant_state)
     return whole
+
+
+@contextmanager
+def in_float32(model: nn.Module) -> Iterator[None]:
+    """Let weights in 4 bits be computed with in float32, whatever was asked for."""
+    layers: list[Any] = [
+        module
+        for module in model.modules()
+        if type(module._parameters.get("weight")).__name__ == "Params4bit"
+    ]
+    before = [layer.compute_dtype for layer in layers]
+    try:
+        for layer in layers:
+            layer.compute_dtype = torch.float32
+        yield
+    finally:
+        for layer, dtype in zip(layers, before, strict=True):
+            layer.compute_dtype = dtype
