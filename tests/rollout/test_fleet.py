@@ -187,7 +187,7 @@ def test_servers_are_renewed_while_they_work(peers):
     fleet.renew()
     sharing = threading.Thread(
         target=fleet.share,
-        args=(range(30), Peer.begin, Peer.finish, lambda _, n: done.append(n), 2),
+        args=(range(40), Peer.begin, Peer.finish, lambda _, n: done.append(n), 2),
     )
     started = time.monotonic()
     sharing.start()
@@ -198,5 +198,5 @@ def test_servers_are_renewed_while_they_work(peers):
     assert fleet.up == [stays] and stays.ups == 3 and sharing.is_alive()
     sharing.join()
     fleet.close()
-    assert sorted(done) == list(range(30))
+    assert sorted(done) == list(range(40))
     assert time.monotonic() - started < module.PING_EVERY_S, "it was not told by a ping"

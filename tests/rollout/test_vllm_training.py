@@ -143,6 +143,31 @@ def test_weights_change_in_the_middle_of_responses(tmp_path, monkeypatch):
     assert any(len(versions) > 1 for responses in compared.versions for versions in responses)
 
 
+def test_killed_it_goes_on_with_what_was_drawn(tmp_path):
+    """Weights that changed in the middle of responses or not: they are in the checkpoint."""
+    run = tmp_path / "run"
+    path = config(run, **served(), in_flight_updates=True)
+    environment = os.environ | SMALL | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    command = [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(path), "--ckpt_path", "last"]
+    command += ["--data.init_args.num_iterations", "5", "--model.init_args.max_staleness", "2"]
+    command += ["--model.init_args.correction", CORRECTION]
+    kill = [{"class_path": "modules.test_resume.KillAt", "init_args": {"iteration": 2}}]
+    killed = subprocess.run(
+        [*command, "--trainer.callbacks+", json.dumps(kill)], env=environment, cwd=tmp_path
+    )
+    assert killed.returncode == -signal.SIGKILL
+    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=False)["drawn_ahead"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [x["iteration"] for x in metrics(run) if "train/loss" in x] == list(range(5))
+    table = [json.loads(line) for line in (run / "responses.jsonl").read_text().splitlines()]
+    assert len(saved) == 2
+    for iteration, drawn in saved.items():
+        assert len(drawn["version"]) == len(drawn["token_ids"]) == sum(drawn["num_tokens"])
+        trained = [r["num_tokens"] for r in table if r["iteration"] == iteration]
+        assert trained == drawn["num_tokens"].tolist()
+
+
 def wait_until(condition: Any, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
