@@ -25,7 +25,7 @@ from r1lit.policy.adapter import (
     merge_adapter,
 )
 from r1lit.policy.policy import Policy
-from r1lit.policy.quantization import Quantization, find_quantization
+from r1lit.policy.quantization import Quantization, compute_alike, find_quantization
 from r1lit.policy.rope import rope_limit
 from r1lit.policy.shards import StoredWeight, build_without_weights, can_be_put, fill, stand_ins
 from r1lit.policy.support import try_out
@@ -180,7 +180,7 @@ def load_policy(
             ) from error
         except (ImportError, RuntimeError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
-        model, info = loaded
+        model, info = compute_alike(loaded[0]), loaded[1]
         if info["missing_keys"]:
             missing = sorted(info["missing_keys"])
             raise ValueError(

@@ -104,14 +104,26 @@ def _dequantized(layer: Any) -> Tensor:
     return whole
 
 
+def compute_alike(model: Any) -> Any:
+    """Return a model whose layers in 4 bits compute alike with and without gradients.
+
+    On some CPUs bitsandbytes would put weights into another layout where none is wanted, and
+    multiply in bfloat16: rollouts would not be those of the policy that is updated.
+    """
+    for layer in _layers(model):
+        layer.support_avx512bf16_for_cpu = False
+    return model
+
+
+def _layers(model: nn.Module) -> list[Any]:
+    kind = "Params4bit"
+    return [m for m in model.modules() if type(m._parameters.get("weight")).__name__ == kind]
+
+
 @contextmanager
 def in_float32(model: nn.Module) -> Iterator[None]:
     """Let weights in 4 bits be computed with in float32, whatever was asked for."""
-    layers: list[Any] = [
-        module
-        for module in model.modules()
-        if type(module._parameters.get("weight")).__name__ == "Params4bit"
-    ]
+    layers = _layers(model)
     before = [layer.compute_dtype for layer in layers]
     try:
         for layer in layers:

@@ -320,6 +320,7 @@ def test_beside_weights_in_4_bits(fit, tmp_path: Path, policy: Path) -> None:
         now = trained.eval().model(ids).logits
         torch.testing.assert_close(whole(ids).logits, now, rtol=0, atol=1e-3)
         assert float((beside_all.eval()(ids).logits - now).abs().max()) > 0.02
+    (tmp_path / "evaluation").mkdir()
     evaluated = evaluation_config(tmp_path / "evaluation", tmp_path / "run" / "policy")
     main(["test", "-c", str(evaluated)])
 

@@ -130,7 +130,7 @@ def test_weights_change_in_the_middle_of_responses(tmp_path, monkeypatch):
     compare = json.dumps([writer, {"class_path": "test_vllm_training.Compared"}])
     options = {"max_staleness": "2", "sampling.max_tokens": "300", "correction": CORRECTION}
     args = [x for key, value in options.items() for x in (f"--model.init_args.{key}", value)]
-    path = config(run, **served(), in_flight_updates=True)
+    path = config(run, **served(), in_flight_updates=True, concurrency=1)
     # nothing else: a checkpoint would wait for what is drawn
     longer = ["--data.init_args.num_iterations", "5", "--trainer.callbacks", compare]
     cli = main(["fit", "-c", str(path), *args, *longer])
