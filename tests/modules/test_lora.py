@@ -24,6 +24,7 @@ from tiny_reward import reward_config, write_pairs
 from transformers import AutoModelForCausalLM
 
 from r1lit.cli import main
+from r1lit.policy import load_policy
 from r1lit.policy.merge import main as merge_to_a_model
 from r1lit.policy.quantization import names_in_4_bits
 
@@ -336,6 +337,6 @@ def test_documents_beside_weights_in_4_bits(
     main(["fit", "-c", str(config)])
     values = losses(tmp_path / "run")
     assert values[-1] < 0.9 * values[0]
-    strategy = ["--trainer.strategy", "lightning.pytorch.strategies.ModelParallelStrategy"]
+    beside = peft.LoraConfig(**LORA["init_args"])
     with pytest.raises(ValueError, match="quantization: FSDP2 does not shard weights in 4 bits"):
-        main(["fit", "-c", str(config), *strategy])
+        load_policy(str(policy), adapter=beside, quantization=IN_4_BITS, sharded=True)
