@@ -78,7 +78,8 @@ class Rollout:
     Optional: ``reward_BT`` are rewards of single tokens, beside ``reward_PG`` which comes with the
     last one; ``value_BT`` a critic's values before each token, and ``return_BT`` what it learns;
     ``correction_BT`` is what a correction weighs the tokens by; ``is_selected_BT`` are the tokens
-    that an objective treats apart.
+    that an objective treats apart; ``version_BT`` counts the updates of the weights that drew each
+    token, -1 where the engine does not know them.
     """
 
     iteration: int
@@ -98,6 +99,7 @@ class Rollout:
     return_BT: Tensor | None = None
     correction_BT: Tensor | None = None
     is_selected_BT: Tensor | None = None
+    version_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
@@ -108,7 +110,7 @@ class Rollout:
         assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
         assert self.advantage_BT.shape == shape
         optional = (self.reward_BT, self.value_BT, self.return_BT, self.correction_BT)
-        for values_BT in (*optional, self.is_selected_BT):
+        for values_BT in (*optional, self.is_selected_BT, self.version_BT):
             assert values_BT is None or values_BT.shape == shape, values_BT.shape
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())

@@ -142,6 +142,7 @@ class RolloutWorker:
             rewards={name: per_group(values) for name, values in rewards.items()},
             reward_PG=per_group(total),
             advantage_BT=torch.zeros_like(logp_BT),
+            version_BT=_versions(completions, self.device),
         )
         timings.grade += time.perf_counter() - started
         return rollout
@@ -168,6 +169,13 @@ def pad(
     response_BT = pad_sequence(tokens, True, float(tokenizer.pad_token_id))
     mask_BT = torch.arange(response_BT.shape[1], device=device) < length_B[:, None]
     return response_BT, mask_BT, pad_sequence(logps, True)
+
+
+def _versions(completions: Sequence[Completion], device: torch.device) -> Tensor | None:
+    """Return the weights' versions, [B, T]; None of texts, whose tokens are not the engine's."""
+    if any(completion.token_ids is None for completion in completions):
+        return None
+    return pad_sequence([c.versions_T().to(device) for c in completions], True)
 
 
 def collect_mixed(

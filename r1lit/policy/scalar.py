@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
-from r1lit.policy.adapter import Adapter, PeftConfig, base_of, can_be_put, merge_adapter
+from r1lit.policy.adapter import Adapter, PeftConfig, base_of, merge_adapter
 from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
 from r1lit.policy.policy import Responses
-from r1lit.policy.shards import StoredWeight, build_without_weights, stand_ins
+from r1lit.policy.quantization import Quantization
+from r1lit.policy.shards import StoredWeight, build_without_weights, can_be_put, stand_ins
 from r1lit.policy.wrapper import ModelWrapper
 
 Tokens = Sequence[int]
@@ -100,6 +101,7 @@ def load_reward_model(
     trust_remote_code: bool = False,
     adapter: PeftConfig | None = None,
     dropout: bool = True,
+    quantization: Quantization | None = None,
     sharded: bool = False,
 ) -> ScalarModel:
     """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
@@ -118,11 +120,14 @@ def load_reward_model(
         trust_remote_code: run Python code that comes with the model.
         adapter: train one of peft, with the head; see ``load_policy``.
         dropout: keep the dropout that the configuration asks for.
+        quantization: refused.
         sharded: leave the body's weights for ``read_shares``; see ``load_policy``.
 
     Raises:
         ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
     """
+    if quantization is not None:
+        raise ValueError("quantization: a reward model's body is not held in 4 bits; leave it out")
     config = load_reward_config(name_or_path, trust_remote_code)
     new = from_scratch or not is_reward_model(config)
     config.num_labels = 1
