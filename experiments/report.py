@@ -60,6 +60,11 @@ def reward_model(name: str) -> Callable[[Record], float | None]:
     return lambda evaluation: (evaluation.get("reward_model") or {}).get(name)
 
 
+def rewarded(name: str) -> Callable[[Record], float | None]:
+    """Return what reads the mean of a reward function, other than accuracy and format."""
+    return lambda evaluation: (evaluation.get("rewards") or {}).get(name)
+
+
 def plain(name: str) -> Callable[[Record], float | None]:
     """Return what reads a number of an evaluation."""
     return lambda evaluation: evaluation.get(name)
@@ -74,6 +79,7 @@ COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
     ("tokens per response", plain("response_length_tokens"), ".0f"),
     ("reflection words per response", plain("reflection_words_per_response"), ".2f"),
     ("well-formed", plain("format"), ".3f"),
+    ("process score", rewarded("process"), ".3f"),
     ("language consistency", language_consistency, ".3f"),
 )
 """What the table says of the first and of the last evaluation: heading, value, format."""
@@ -83,6 +89,7 @@ PANELS: tuple[tuple[str, str, Callable[[Record], float | None]], ...] = (
     ("Accuracy on held-out problems", "pass@1", plain("pass_at_1")),
     ("Response length", "tokens per response", plain("response_length_tokens")),
     ("Reflection words", "words per response", plain("reflection_words_per_response")),
+    ("Score of the process model", "mean over responses", rewarded("process")),
     ("Held-out prompts", "AUROC", reward_model("auroc")),
     ("Held-out pairs", "accuracy", reward_model("accuracy")),
     ("Held-out documents", "loss", plain("loss")),

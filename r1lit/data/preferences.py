@@ -18,18 +18,25 @@ class Example:
     ``label`` is 1 for a pair and for a safe response, 0 for an unsafe one. Examples of one
     ``group`` are all trained on or all held out. A question may be a conversation, for the
     template "chat".
+
+    A response whose steps are labelled has ``step_ends``, offsets into it, and as many
+    ``step_labels`` from 0 to 1.
     """
 
     question: str | Conversation
     responses: tuple[str, ...]
     label: float
     group: str
+    step_ends: tuple[int, ...] = ()
+    step_labels: tuple[float, ...] = ()
 
 
 class PreferenceSource(ABC):
     """Yields examples, all of ``rows_per_example`` responses."""
 
     rows_per_example: int
+    labels_steps = False
+    """Whether the steps of its responses are labelled, as a process reward model needs."""
 
     @abstractmethod
     def examples(self) -> list[Example]:

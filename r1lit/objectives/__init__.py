@@ -33,7 +33,13 @@ from r1lit.objectives.gspo import GSPO
 from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
 from r1lit.objectives.policy_gradient import PolicyGradient
 from r1lit.objectives.ppo import PPO
-from r1lit.objectives.preference import BradleyTerry, RewardObjective, SafeUnsafe
+from r1lit.objectives.preference import (
+    BradleyTerry,
+    RewardObjective,
+    SafeUnsafe,
+    StepCrossEntropy,
+)
+from r1lit.objectives.process import ImplicitProcess, ProcessSupervision
 from r1lit.objectives.sampled_divergence import SampledReverseKL
 from r1lit.objectives.value import ValueObjective
 
@@ -58,6 +64,7 @@ __all__ = [
     "GroupCentered",
     "GroupEstimator",
     "GroupNormalized",
+    "ImplicitProcess",
     "KLCov",
     "KLName",
     "LeaveOneOut",
@@ -67,11 +74,13 @@ __all__ = [
     "NoBaseline",
     "Objective",
     "PolicyGradient",
+    "ProcessSupervision",
     "ReverseKL",
     "RewardObjective",
     "SafeUnsafe",
     "SampledReverseKL",
     "SequenceMaskedImportanceSampling",
+    "StepCrossEntropy",
     "SymmetricClip",
     "TruncatedImportanceSampling",
     "ValueObjective",

@@ -90,8 +90,8 @@ class RewardModel(RewardFunction):
                 " of it"
             )
         self.tokenizer = load_tokenizer(path, trust_remote_code)
-        self.score_on = cast(ScoreOn, _as_trained(self.config, path, "score_on", score_on))
-        self.template = _as_trained(self.config, path, "template", template)
+        self.score_on = cast(ScoreOn, as_trained(self.config, path, "score_on", score_on))
+        self.template = as_trained(self.config, path, "template", template)
         reference_statistic(self.config, MEAN)
         self.missing = (
             -FLOOR * reference_statistic(self.config, STD) if missing is None else missing
@@ -145,7 +145,7 @@ class RewardModel(RewardFunction):
         return self._model
 
 
-def _as_trained(config: object, path: str, key: str, given: str | None) -> str:
+def as_trained(config: object, path: str, key: str, given: str | None) -> str:
     """Return a setting of the training; a given one must equal it.
 
     Raises:
