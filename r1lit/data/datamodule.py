@@ -119,8 +119,8 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             self._encode_documents(split)
         if stage == "fit" and not self.allow_overlap:
             self._check_contamination()
-        first = [split.get(splits[0], [])[:1] for split in (self.prompt_ids, self.documents)]
-        show_first(self._tokenizer(), *first)
+        prompts, documents = self.prompt_ids.get(splits[0], []), self.documents.get(splits[0], [])
+        show_first(self._tokenizer(), prompts[:1], documents[:1])
 
     def _check_shares(self) -> None:
         """Check, before anything is read, that every rank has as much to train on."""

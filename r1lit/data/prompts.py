@@ -140,7 +140,7 @@ def show_first(
         shown.append(("document", ids[: document.num_prompt_tokens]))
         shown.append(("document's response", ids[document.num_prompt_tokens :]))
     for what, ids in shown:
-        print(f"First {what} as sent: {shortened(tokenizer.decode(ids))!r}", flush=True)
+        print(f"First {what} as sent: {shortened(str(tokenizer.decode(ids)))!r}", flush=True)
 
 
 def shortened(text: str, most: int = 1200) -> str:
