@@ -256,19 +256,6 @@ def score_rows(model: ScalarModel, rows: Sequence[Tokens], batch_tokens: int) ->
     return rewards
 
 
-@torch.no_grad()
-def score_steps(
-    model: ScalarModel, rows: Sequence[Tokens], places: Sequence[Tokens], batch_tokens: int
-) -> list[list[float]]:
-    """Return what is read at some tokens of each row, at least one; see ``score_rows``."""
-    scores: list[list[float]] = [[] for _ in rows]
-    for part in split_by_length([len(row) for row in rows], batch_tokens):
-        read = iter(model([rows[i] for i in part], [places[i] for i in part]).tolist())
-        for i in part:
-            scores[i] = [next(read) for _ in places[i]]
-    return scores
-
-
 def normalised(config: PretrainedConfig, reward_B: Tensor) -> Tensor:
     """Return rewards less their mean over the reference set, which the model was exported with.
 

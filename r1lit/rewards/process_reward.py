@@ -10,7 +10,8 @@ import torch
 
 from r1lit.batches import Response
 from r1lit.policy.loading import context_length, load_tokenizer
-from r1lit.policy.scalar import ScalarModel, load_reward_config, load_scorer, score_steps
+from r1lit.policy.scalar import ScalarModel, load_reward_config, load_scorer
+from r1lit.policy.step_scores import score_steps
 from r1lit.rewards.base import RewardFunction, StepRewards
 from r1lit.rewards.reward_model import as_trained
 from r1lit.settings import check_at_least
