@@ -94,6 +94,7 @@ class PPOModule(GRPOModule):
         self._make_critic_optimizer = critic_optimizer or torch.optim.AdamW
         self._make_critic_lr_scheduler = critic_lr_scheduler
         self._own_critic = critic is not None
+        self._mean_penalty = 0.0
 
     @property
     def critic_alone(self) -> bool:
@@ -126,11 +127,14 @@ class PPOModule(GRPOModule):
     @torch.no_grad()
     def estimate_advantages(self, rollout: Rollout) -> Rollout:
         """Return the rollout with values, returns and advantages."""
-        rollout = replace(
-            rollout,
-            value_BT=self.of_each_token(rollout, self.critic, self.critic, packed=False),
-            reward_BT=self._penalties(rollout) if self.kl_in_reward > 0 else None,
-        )
+        value_BT = self.of_each_token(rollout, self.critic, self.critic, packed=False)
+        rollout = replace(rollout, value_BT=value_BT)
+        if self.kl_in_reward > 0:
+            penalty_BT = self._penalties(rollout)
+            self._mean_penalty = float(penalty_BT[rollout.loss_mask_BT].mean())
+            if rollout.reward_BT is not None:  # of steps
+                penalty_BT = penalty_BT + rollout.reward_BT
+            rollout = replace(rollout, reward_BT=penalty_BT)
         if self.critic_alone:
             return_BT = monte_carlo_returns_BT(rollout, self.gae.gamma)
         else:
@@ -195,8 +199,8 @@ class PPOModule(GRPOModule):
             "train/value_mean": float(value_N.mean()),
             "train/explained_variance": explained_variance(value_N, seen_N),
         }
-        if rollout.reward_BT is not None:
-            metrics["train/kl_in_reward"] = -float(rollout.reward_BT[mask_BT].mean())
+        if self.kl_in_reward > 0:
+            metrics["train/kl_in_reward"] = -self._mean_penalty
         return metrics
 
 

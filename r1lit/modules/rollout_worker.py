@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules.async_grading import AsyncGrading
+from r1lit.modules.step_rewards import step_rewards
 from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
@@ -129,6 +130,7 @@ class RolloutWorker:
             return values_B.reshape(len(prompt_indices), batch.group_size)
 
         response_BT, mask_BT, logp_BT = pad(completions, self.tokenizer, self.device)
+        begun = [f for f in self.rewards if f.from_iteration <= iteration] if self.training else []
         rollout = Rollout(
             iteration=iteration,
             group_size=batch.group_size,
@@ -143,6 +145,7 @@ class RolloutWorker:
             reward_PG=per_group(total),
             advantage_BT=torch.zeros_like(logp_BT),
             version_BT=_versions(completions, self.device),
+            **step_rewards(begun, responses, response_BT, self.tokenizer),
         )
         timings.grade += time.perf_counter() - started
         return rollout

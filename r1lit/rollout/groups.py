@@ -14,6 +14,7 @@ PER_ROW = (
     *("response_BT", "length_B", "loss_mask_BT"),
     *("logp_sampler_BT", "logp_old_BT", "advantage_BT"),
 )
+OPTIONAL = ("reward_BT", "step_end_BT", "version_BT")
 
 
 def mixed_groups(rollout: Rollout) -> list[int]:
@@ -65,8 +66,8 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     )
 
 
-def _per_row(rollout: Rollout) -> tuple[str, ...]:
-    return PER_ROW if rollout.version_BT is None else (*PER_ROW, "version_BT")
+def _per_row(rollout: Rollout) -> list[str]:
+    return [*PER_ROW, *(name for name in OPTIONAL if getattr(rollout, name) is not None)]
 
 
 def without_truncated(rollout: Rollout) -> Rollout:
