@@ -81,8 +81,10 @@ def _iterations(context: Context, work: Work, model: str, size: str) -> Entry:
         Worker(IN_PROCESS, work=work, **context.own) as in_process,
     ):
         comparison = context.alternate(in_process, served, most=2)
-    steps = {"parts_ours": comparison.ours[-1], "parts_theirs": comparison.theirs[-1]}
     names = ("sync_s", "rollout_s", "grade_s", "update_s")
+    ours, theirs = (
+        {n: round(s[-1][n], 3) for n in names} for s in (comparison.ours, comparison.theirs)
+    )
     return compare(
         comparison,
         work=f"GRPO iteration in process, {size}",
@@ -90,6 +92,7 @@ def _iterations(context: Context, work: Work, model: str, size: str) -> Entry:
         peer="r1lit with a vLLM server",
         goal=None,
         unit="s",
-        **{part: {n: round(step[n], 3) for n in names} for part, step in steps.items()},
+        parts_ours=ours,
+        parts_theirs=theirs,
         settings=work.describe(),
     )

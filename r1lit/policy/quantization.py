@@ -97,11 +97,9 @@ def whole_weight(model: nn.Module, name: str, adapter: str) -> tuple[str, Tensor
 
 
 def _dequantized(layer: Any) -> Tensor:
-    import bitsandbytes
+    from peft.utils.integrations import dequantize_bnb_weight  # peft is an extra
 
-    weight = layer.weight
-    whole: Tensor = bitsandbytes.functional.dequantize_4bit(weight.data, weight.quant_state)
-    return whole
+    return dequantize_bnb_weight(layer.weight)
 
 
 def compute_alike(model: Any) -> Any:

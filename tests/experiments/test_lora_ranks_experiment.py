@@ -41,7 +41,7 @@ def test_each_variant_trains_what_its_name_says(tmp_path, policy, monkeypatch):
             continue
         settings = json.loads((run / "policy" / "adapter_config.json").read_text())
         assert settings["r"] == int(variant.removeprefix("rank-"))
-        assert settings["lora_alpha"] == 32 and len(settings["target_modules"]) == 7
+        assert settings["lora_alpha"] == 32 and len(settings["target_modules"]) == 2 * 7
         assert rate == pytest.approx(10 * full_rate)
 
 

@@ -285,7 +285,7 @@ def test_without_peft_one_line_says_what_to_install(tmp_path: Path, policy: Path
         if BITS_AND_BYTES
         else (
             {"adapter": LORA, "quantization": IN_4_BITS},
-            r"quantization: bitsandbytes is not installed; pip install 'r1lit[qlora]'",
+            r"quantization: bitsandbytes is not installed; pip install 'r1lit\[qlora\]'",
         ),
     ],
 )

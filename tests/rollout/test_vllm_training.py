@@ -128,7 +128,7 @@ def test_weights_change_in_the_middle_of_responses(tmp_path, monkeypatch):
     run = tmp_path / "run"
     writer = {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": str(run)}}
     compare = json.dumps([writer, {"class_path": "test_vllm_training.Compared"}])
-    options = {"max_staleness": "2", "sampling.max_tokens": "160", "correction": CORRECTION}
+    options = {"max_staleness": "2", "sampling.max_tokens": "140", "correction": CORRECTION}
     args = [x for key, value in options.items() for x in (f"--model.init_args.{key}", value)]
     # a random policy ends no response, and its updates are quick beside them
     policy = save_policy(tmp_path / "policy", width=128)
