@@ -132,19 +132,27 @@ class RewardModule(PolicyModule):
             "train/learning_rate": self.learning_rate(),
             "train/reward": float(reward_NK.mean()),
             "train/reward_std": float(reward_NK.std(correction=0)),
+            **pair_metrics(reward_NK),
         }
         self.log_dict(metrics, batch_size=len(batch.rows), sync_dist=True)
         return {"loss": torch.tensor(loss)}
 
-    def rewards_NK(self, rows: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-        """Return the rewards, as trained, of examples of K rows each, in one forward pass."""
-        flat = [row for example in rows for row in example]
-        return self.policy(flat).view(len(rows), -1)
+    def rewards_NK(self, batch: PreferenceBatch, indices: Sequence[int]) -> Tensor:
+        """Return the rewards, as trained, of some examples of K rows, in one forward pass."""
+        flat = [row for i in indices for row in batch.rows[i]]
+        return self.policy(flat).view(len(indices), -1)
+
+    def held_out_rewards_NK(self, batch: PreferenceBatch) -> Tensor:
+        """Return the rewards, as trained, of held-out examples, on the CPU."""
+        flat = [row for rows in batch.rows for row in rows]
+        with whole_weights(self.policy):
+            rewards = score_rows(self.policy, flat, self.micro_batch_tokens)
+        return rewards.view(len(batch.rows), -1)
 
     def _share_of_loss(
         self, batch: PreferenceBatch, chunk: list[int], num_examples: float, rewards: list[Tensor]
     ) -> Tensor:
-        reward_NK = self.rewards_NK([batch.rows[i] for i in chunk])
+        reward_NK = self.rewards_NK(batch, chunk)
         rewards.append(reward_NK.detach())
         label_N = batch.label_N[chunk].to(reward_NK.device)
         return self.objective.loss_N(reward_NK, label_N).sum() / num_examples
@@ -165,10 +173,7 @@ class RewardModule(PolicyModule):
         self._evaluate(batch, "test")
 
     def _evaluate(self, batch: PreferenceBatch, stage: str) -> None:
-        flat = [row for rows in batch.rows for row in rows]
-        with whole_weights(self.policy):
-            rewards = score_rows(self.policy, flat, self.micro_batch_tokens)
-        reward_NK = rewards.view(len(batch.rows), -1)
+        reward_NK = self.held_out_rewards_NK(batch)
         loss = self.objective.loss_N(reward_NK, batch.label_N.cpu()).mean()
         self.log(f"{stage}/loss", loss.to(self.device), batch_size=len(batch.rows), sync_dist=True)
         self._evaluated.append(
@@ -239,6 +244,17 @@ class RewardModule(PolicyModule):
         }
         for key, value in settings.items():
             setattr(self.policy.config, key, value)
+
+
+def pair_metrics(reward_NK: Tensor) -> dict[str, float]:
+    """Return what to log of an update's pairs; nothing of labelled responses."""
+    if reward_NK.shape[1] != 2:
+        return {}
+    margin_N = reward_NK[:, 0] - reward_NK[:, 1]
+    return {
+        "train/reward_margin": float(margin_N.mean()),
+        "train/pair_accuracy": float((margin_N > 0).float().mean()),
+    }
 
 
 def _joined(chunks: Sequence[Scored]) -> Scored:

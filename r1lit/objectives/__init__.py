@@ -10,6 +10,7 @@ from r1lit.objectives.advantages import (
     GroupCentered,
     GroupEstimator,
     GroupNormalized,
+    Kept,
     LeaveOneOut,
     NoBaseline,
 )
@@ -24,6 +25,7 @@ from r1lit.objectives.corrections import (
 )
 from r1lit.objectives.dapo import DAPO
 from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
+from r1lit.objectives.dpo import DPO
 from r1lit.objectives.dr_grpo import DrGRPO
 from r1lit.objectives.gae import GAE
 from r1lit.objectives.grpo import GRPO
@@ -33,17 +35,20 @@ from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
 from r1lit.objectives.policy_gradient import PolicyGradient
 from r1lit.objectives.ppo import PPO
 from r1lit.objectives.preference import BradleyTerry, RewardObjective, SafeUnsafe
+from r1lit.objectives.rloo import RLOO
 from r1lit.objectives.sampled_divergence import SampledReverseKL
 from r1lit.objectives.value import ValueObjective
 
 __all__ = [
     "CISPO",
     "DAPO",
+    "DPO",
     "GAE",
     "GRPO",
     "GSPO",
     "KL_ESTIMATORS",
     "PPO",
+    "RLOO",
     "AdvantageEstimator",
     "BradleyTerry",
     "ClippedObjective",
@@ -57,6 +62,7 @@ __all__ = [
     "GroupEstimator",
     "GroupNormalized",
     "KLName",
+    "Kept",
     "LeaveOneOut",
     "LossInputs",
     "LossOutputs",

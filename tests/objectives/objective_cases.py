@@ -15,6 +15,7 @@ from r1lit.objectives import (
     GRPO,
     GSPO,
     PPO,
+    RLOO,
     DrGRPO,
     GRPOSequence,
     LossInputs,
@@ -31,6 +32,7 @@ FACTORIES: dict[str, Callable[..., Objective]] = {
     "CISPO": lambda **kw: CISPO(**{"epsilon_low": 0.2, "epsilon_high": 0.28, **kw}),
     "PPO": PPO,
     "PolicyGradient": PolicyGradient,
+    "RLOO": RLOO,
 }
 
 

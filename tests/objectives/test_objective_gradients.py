@@ -38,6 +38,7 @@ ON_POLICY = {
     "CISPO": [1 / 15] * 6,
     "PPO": [1 / 15] * 6,
     "PolicyGradient": [1 / 15] * 6,
+    "RLOO": [1 / 6] * 6,
 }
 
 

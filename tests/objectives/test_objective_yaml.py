@@ -11,6 +11,7 @@ from r1lit.objectives import (
     GRPO,
     GSPO,
     PPO,
+    RLOO,
     DrGRPO,
     GRPOSequence,
     Objective,
@@ -49,6 +50,7 @@ CASES = {
         {"beta": 0.0},
         "NoBaseline",
     ),
+    "RLOO": ("{beta: 0.1}", RLOO, {"beta": 0.1}, "LeaveOneOut"),
 }
 
 

@@ -1,0 +1,42 @@
+"""RLOO: REINFORCE on whole responses, with the mean of the others as its baseline.
+
+B rows (responses), T response tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from r1lit.objectives.advantages import AdvantageEstimator, LeaveOneOut
+from r1lit.objectives.aggregation import per_budget_BT
+from r1lit.objectives.policy_gradient import PolicyGradient
+
+
+class RLOO(PolicyGradient):
+    """REINFORCE leave-one-out (Ahmadian et al. 2402.14740, Eq. 8).
+
+    J = 1/G sum_i (r_i - mean of the others' r) log pi_theta(o_i), the log-prob of a response being
+    the sum over its tokens: a response is one action, so nothing is divided by its length.
+
+    The paper's reward holds the KL, r - beta log pi/pi_ref of the response: the module's
+    ``kl_in_reward``. Its update is on policy; with several an iteration nothing bounds the distance
+    (TRL clips a ratio there, the paper finds no need).
+
+    Degenerates: with equal lengths to ``PolicyGradient`` with ``LeaveOneOut``, times that length.
+
+    Args:
+        advantage: ``LeaveOneOut()`` where left out.
+        **options: of ``Objective``: beta, kl, positive_nll.
+    """
+
+    def __init__(self, *, advantage: AdvantageEstimator | None = None, **options: Any) -> None:
+        super().__init__(advantage=advantage or LeaveOneOut(), **options)
+
+    def aggregation_BT(
+        self, mask_BT: Tensor, *, num_rows: float, num_tokens: float, dtype: torch.dtype
+    ) -> Tensor:
+        """Return 1 / num_rows."""
+        return per_budget_BT(mask_BT, num_rows=num_rows, max_tokens=1, dtype=dtype)
