@@ -87,7 +87,7 @@ def language_of(question: str) -> str:
 
 def most_likely(text: str, script: str) -> str | None:
     """Return the language of ``script`` that langdetect is sure of, or ``None``."""
-    detector = _detectors().create()
+    detector = detectors().create()
     detector.append(text)
     try:
         guesses = detector.get_probabilities()
@@ -110,6 +110,7 @@ def _load() -> DetectorFactory:
     return factory
 
 
-def _detectors() -> DetectorFactory:
+def detectors() -> DetectorFactory:
+    """Return langdetect's profiles, read once, in an order and with a seed that are fixed."""
     with _loading:
         return _load()
