@@ -19,11 +19,13 @@ class PromptOptions:
             the tokenizer's chat template, or a text that holds {question}.
         wording: put around the question before the template; it holds {question} and is no part of
             the problem.
+        system: a system message of the chat template; with other templates, text before it.
         max_tokens: a longer prompt is an error; null leaves the model's context as the limit.
     """
 
     template: str = "r1_zero"
     wording: str = "{question}"
+    system: str = ""
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:

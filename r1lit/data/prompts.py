@@ -37,6 +37,7 @@ def encode_questions(
     *,
     template: str,
     wording: str,
+    system: str,
     max_tokens: int | None,
     context: int | None,
     split: str,
@@ -46,7 +47,7 @@ def encode_questions(
     Raises:
         ValueError: if one is longer than ``max_tokens``, or leaves no room in the ``context``.
     """
-    texts = [render_prompt(tokenizer, template, wording, question) for question in questions]
+    texts = [render_prompt(tokenizer, template, wording, q, system) for q in questions]
     prompts = encode_prompts(tokenizer, texts)
     if max_tokens is not None:
         refuse_longer(prompts, max_tokens, split, "data.prompts.max_tokens")

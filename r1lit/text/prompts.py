@@ -11,27 +11,36 @@ from r1lit.text.templates import render
 CHAT = "chat"
 
 
-def prompt_text(tokenizer: PreTrainedTokenizerBase, template: str, question: str) -> str:
+def prompt_text(
+    tokenizer: PreTrainedTokenizerBase, template: str, question: str, system: str = ""
+) -> str:
     """Return ``question`` in ``template``; "chat" is the tokenizer's own chat template.
+
+    ``system`` is a system message there, and stands before any other template.
 
     Raises:
         ValueError: if there is no such template, or the tokenizer has no chat template.
     """
     if template != CHAT:
-        return render(template, question)
+        return system + render(template, question)
     if not tokenizer.chat_template:
         raise ValueError(
             f"template: 'chat' needs a tokenizer with a chat template, which"
             f" {tokenizer.name_or_path or type(tokenizer).__name__!r} has not; r1_zero needs none"
         )
-    messages = [{"role": "user", "content": question}]
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": question})
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert isinstance(text, str)
     return text
 
 
 def render_prompt(
-    tokenizer: PreTrainedTokenizerBase, template: str, wording: str, question: str
+    tokenizer: PreTrainedTokenizerBase,
+    template: str,
+    wording: str,
+    question: str,
+    system: str = "",
 ) -> str:
     """Return ``question`` in ``wording``, at {question}, and the result in ``template``.
 
@@ -40,7 +49,7 @@ def render_prompt(
     """
     if "{question}" not in wording:
         raise ValueError(f"wording: {wording!r} does not hold {{question}}")
-    return prompt_text(tokenizer, template, wording.replace("{question}", question))
+    return prompt_text(tokenizer, template, wording.replace("{question}", question), system)
 
 
 def encode_prompts(
