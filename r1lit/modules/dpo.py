@@ -77,10 +77,8 @@ class DPOModule(RewardModule):
 
     def rewards_NK(self, batch: PreferenceBatch, indices: Sequence[int]) -> Tensor:
         """Return the implicit rewards of some pairs, EOS counted among a response's tokens."""
-        rows, lengths = (
-            [own for i in indices for own in of_example[i]]
-            for of_example in (batch.rows, batch.lengths)
-        )
+        rows = [row for i in indices for row in batch.rows[i]]
+        lengths = [length for i in indices for length in batch.lengths[i]]
         # a response whose whole prompt was cut is read from its second token on
         starts = [max(1, len(row) - n - 1) for row, n in zip(rows, lengths, strict=True)]
         ends = [row[start:] for row, start in zip(rows, starts, strict=True)]
@@ -126,7 +124,7 @@ class OnlineDPOModule(GRPOModule):
             change nothing here.
     """
 
-    reference_in_loss = True  # type: ignore[assignment]
+    reference_in_loss = True
 
     def __init__(
         self,

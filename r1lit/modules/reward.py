@@ -22,7 +22,7 @@ from r1lit.modules.base import PolicyModule
 from r1lit.modules.batch_plan import print_preference_plan
 from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective
-from r1lit.policy import ScalarModel, evaluating, load_reward_config, load_reward_model
+from r1lit.policy import evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
 from r1lit.settings import check_at_least
 
@@ -59,7 +59,7 @@ class RewardModule(PolicyModule):
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
-    _auto_class = AutoModelForSequenceClassification
+    _auto_class: Any = AutoModelForSequenceClassification
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class RewardModule(PolicyModule):
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_reward_config(policy, trust_remote_code)
 
-    def _load_model(self) -> ScalarModel:
+    def _load_model(self) -> torch.nn.Module:
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
         return load_reward_model(

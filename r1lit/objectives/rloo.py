@@ -5,10 +5,8 @@ B rows (responses), T response tokens.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from r1lit.objectives.advantages import AdvantageEstimator, LeaveOneOut
 from r1lit.objectives.aggregation import per_budget_BT
@@ -32,11 +30,7 @@ class RLOO(PolicyGradient):
         **options: of ``Objective``: beta, kl, positive_nll.
     """
 
+    aggregation_BT = staticmethod(partial(per_budget_BT, max_tokens=1))
+
     def __init__(self, *, advantage: AdvantageEstimator | None = None, **options: Any) -> None:
         super().__init__(advantage=advantage or LeaveOneOut(), **options)
-
-    def aggregation_BT(
-        self, mask_BT: Tensor, *, num_rows: float, num_tokens: float, dtype: torch.dtype
-    ) -> Tensor:
-        """Return 1 / num_rows."""
-        return per_budget_BT(mask_BT, num_rows=num_rows, max_tokens=1, dtype=dtype)
