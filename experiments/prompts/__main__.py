@@ -9,7 +9,8 @@ A suite file is data::
     report: experiments/prompts/README.md
     seeds: [0, 1, 2]                     # of responses and shots
     policies: {base: {...}, r1: {...}}   # fragments merged over the evaluation's config
-    prompts: {zero-shot: {}, ...}        # over that; the first is what others are compared with
+    prompts: {zero-shot: {}, ...}        # over that; the first is what others are compared with.
+                                         # A key `policies` names the only ones that get it
 
 Interrupted, the same command goes on with the responses that are missing. At the end, and after
 each policy, the table is written into the report, between its two marks.
@@ -36,6 +37,7 @@ from r1lit.metrics import holm
 
 Launch = Callable[[list[str], Path], int]
 KEYS = ("evaluation", "output", "report", "seeds", "policies", "prompts")
+ONLY = "policies"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,13 @@ class Suite:
     def config(self, policy: str, prompt: str, seed: int) -> Config:
         """Return the config of an evaluation."""
         config = merge(self.evaluation, self.policies[policy] or {})
-        config = merge(config, self.prompts[prompt] or {})
+        config = merge(config, {k: v for k, v in self.prompts[prompt].items() if k != ONLY})
         where = {"dirpath": str(self.folder(policy, prompt, seed)), "suite": f"{policy}/{prompt}"}
         return merge(config, {"seed_everything": seed, "model": {"init_args": where}})
+
+    def prompts_of(self, policy: str) -> list[str]:
+        """Return the prompts that a policy gets."""
+        return [name for name, own in self.prompts.items() if policy in own.get(ONLY, [policy])]
 
     def reports(self, policy: str, prompt: str) -> dict[int, dict[str, Any]]:
         """Return what is finished, by seed."""
@@ -92,7 +98,7 @@ def run(suite: Suite, seeds: Sequence[int], launch: Launch = in_subprocess) -> l
     """Make what is missing; return the evaluations that failed."""
     failed = []
     for policy in suite.policies:
-        for prompt in suite.prompts:
+        for prompt in suite.prompts_of(policy):
             for seed in seeds:
                 folder = suite.folder(policy, prompt, seed)
                 config = begin(folder, "evaluation.yaml", suite.config(policy, prompt, seed))
@@ -116,7 +122,7 @@ def as_table(suite: Suite) -> str:
     p_values: dict[int, float] = {}  # by row
     for policy in suite.policies:
         plain = suite.reports(policy, first)
-        for prompt in suite.prompts:
+        for prompt in suite.prompts_of(policy):
             reports = suite.reports(policy, prompt)
             if not reports:
                 continue

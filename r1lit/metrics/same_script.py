@@ -15,7 +15,6 @@ from functools import cache, lru_cache
 
 import numpy as np
 import regex
-from langdetect.utils.ngram import NGram
 
 from r1lit.metrics.language import MOST_SPOKEN, SCRIPTS_OF, detectors
 
@@ -95,6 +94,8 @@ def _rivals(script: str) -> dict[str, int]:
 @lru_cache(maxsize=1 << 15)
 def _log_likelihood(word: str) -> np.ndarray:
     """Return the log-likelihood of a word's n-grams in every language that langdetect knows."""
+    from langdetect.utils.ngram import NGram  # its tables take time that most runs need not
+
     table = detectors().word_lang_prob_map
     letters = "".join(map(NGram.normalize, unicodedata.normalize("NFC", word)))
     padded = f" {letters} "

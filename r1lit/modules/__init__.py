@@ -6,6 +6,8 @@ from r1lit.modules.dpo import DPOModule, OnlineDPOModule
 from r1lit.modules.evaluation import EvaluationModule
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.ppo import PPOModule
+from r1lit.modules.prime import PRIMEModule
+from r1lit.modules.process_reward import ProcessRewardModule
 from r1lit.modules.reward import RewardModule
 from r1lit.modules.schedule import CosineOverRun
 from r1lit.modules.sft import SFTModule
@@ -18,7 +20,9 @@ __all__ = [
     "GRPOModule",
     "OnlineDPOModule",
     "PPOModule",
+    "PRIMEModule",
     "PolicyModule",
+    "ProcessRewardModule",
     "RewardModule",
     "SFTModule",
 ]

@@ -98,6 +98,7 @@ class PPOModule(GRPOModule):
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
         options: dict[str, Any] = {**self._loading, "adapter": None, "dropout": self._dropout}
+        options["quantization"] = None
         options["from_scratch"] &= not self._own_critic
         self.critic = load_reward_model(self.critic_path, pad_id=pad_id, **options)
 

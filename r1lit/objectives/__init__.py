@@ -23,6 +23,7 @@ from r1lit.objectives.corrections import (
     SequenceMaskedImportanceSampling,
     TruncatedImportanceSampling,
 )
+from r1lit.objectives.covariance import ClipCov, KLCov
 from r1lit.objectives.dapo import DAPO
 from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
 from r1lit.objectives.dpo import DPO
@@ -34,7 +35,13 @@ from r1lit.objectives.gspo import GSPO
 from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
 from r1lit.objectives.policy_gradient import PolicyGradient
 from r1lit.objectives.ppo import PPO
-from r1lit.objectives.preference import BradleyTerry, RewardObjective, SafeUnsafe
+from r1lit.objectives.preference import (
+    BradleyTerry,
+    RewardObjective,
+    SafeUnsafe,
+    StepCrossEntropy,
+)
+from r1lit.objectives.process import ImplicitProcess, ProcessSupervision
 from r1lit.objectives.rloo import RLOO
 from r1lit.objectives.sampled_divergence import SampledReverseKL
 from r1lit.objectives.value import ValueObjective
@@ -51,6 +58,7 @@ __all__ = [
     "RLOO",
     "AdvantageEstimator",
     "BradleyTerry",
+    "ClipCov",
     "ClippedObjective",
     "Correction",
     "Divergence",
@@ -61,6 +69,8 @@ __all__ = [
     "GroupCentered",
     "GroupEstimator",
     "GroupNormalized",
+    "ImplicitProcess",
+    "KLCov",
     "KLName",
     "Kept",
     "LeaveOneOut",
@@ -70,11 +80,13 @@ __all__ = [
     "NoBaseline",
     "Objective",
     "PolicyGradient",
+    "ProcessSupervision",
     "ReverseKL",
     "RewardObjective",
     "SafeUnsafe",
     "SampledReverseKL",
     "SequenceMaskedImportanceSampling",
+    "StepCrossEntropy",
     "SymmetricClip",
     "TruncatedImportanceSampling",
     "ValueObjective",

@@ -1,4 +1,4 @@
-"""Few-shot prompts: who is shown, and where a system message stands."""
+"""Few-shot prompts: who is shown, and who is not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from test_datamodule import setup
 from trainer_doubles import numbered
 
 from r1lit.data import FewShot, PromptOptions, R1DataModule
-from r1lit.data.prompts import encode_prompts
 
 
 def prompts(tokenizer, seed: int = 0, num_shots: int = 2, **options: str) -> list[str]:
@@ -41,19 +40,6 @@ def test_shots_stand_before_each_question_and_none_is_asked(tokenizer):
     others = {prompts(tokenizer, seed, template="plain")[0] for seed in range(6)}
     assert len(others) > 2, "another seed shows others"
     assert prompts(tokenizer, num_shots=0, template="plain") == asked
-
-
-def test_a_system_message_stands_before_all(tokenizer, monkeypatch):
-    text = prompts(tokenizer, system="Be brief. ", template="question_answer", num_shots=0)[0]
-    question = numbered(3).problems()[0].question
-    assert (
-        encode_prompts(tokenizer, [f"Be brief. Question: {question}\nAnswer:"])[0]
-        == (encode_prompts(tokenizer, [text])[0])
-    )
-    chat = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}<assistant>"
-    monkeypatch.setattr(tokenizer, "chat_template", chat)
-    text = prompts(tokenizer, system="Be brief.", template="chat", num_shots=0)[0]
-    assert text == f"<system>Be brief.<user>{question}<assistant>"
 
 
 def test_too_few_to_show_and_wordings_without_an_answer_are_refused(tokenizer):

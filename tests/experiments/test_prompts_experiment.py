@@ -19,7 +19,7 @@ FOLDER = Path("experiments/prompts")
 def test_every_prompt_asks_the_same_problems_and_shows_none_of_them(monkeypatch):
     monkeypatch.chdir(ROOT)
     suite = read_suite(FOLDER / "small_world.yaml")
-    assert list(suite.policies) == ["base", "zero", "r1"] and len(suite.prompts) == 9
+    assert list(suite.policies) == ["base", "zero", "r1"] and len(suite.prompts) == 10
     asked = []
     for prompt in suite.prompts:
         init_args = suite.config("base", prompt, 0)["data"]["init_args"]
@@ -43,7 +43,7 @@ def test_it_runs_tells_and_goes_on(tmp_path, policy, monkeypatch):
         "model": {"init_args": {"policy": str(policy), "sampling": {"max_tokens": 4}}},
         "data": {"init_args": {"evaluation": {"num_samples": 2}, "test": [world]}},
     }
-    prompts = {name: shipped.prompts[name] for name in ("zero-shot", "1-shot", "system")}
+    prompts = {name: shipped.prompts[name] for name in ("zero-shot", "1-shot", "step-by-step")}
     suite = replace(
         shipped, evaluation=merge(shipped.evaluation, small), policies={"tiny": {}},
         prompts=prompts, seeds=[0, 1], output=tmp_path / "out", report=tmp_path / "table.md",
