@@ -20,6 +20,7 @@ from r1lit.metrics import (
     mean,
     mean_and_error,
     paired_difference,
+    paired_shift,
     welch_shift,
 )
 
@@ -33,7 +34,8 @@ def paired_table(sweep: Sweep, results: Sequence[Record], against: str | None = 
         against: a variant; the first with results if left out.
 
     Returns:
-        A row a variant, over the seeds that both have; nothing if there is no pair.
+        A row a variant, over the seeds that both have, and below it p after Holm's correction for
+        as many comparisons; nothing if there is no pair.
     """
     by_seed: dict[str, dict[int, Record]] = {}
     for result in results:
@@ -47,6 +49,7 @@ def paired_table(sweep: Sweep, results: Sequence[Record], against: str | None = 
         " problems better, worse |",
         "|---|---:|---:|---:|---:|---:|",
     ]
+    p_values: dict[str, list[float | None]] = {}
     for variant, own in by_seed.items():
         seeds = [seed for seed in own if seed in by_seed[against]]
         if variant == against or not seeds:
@@ -59,13 +62,30 @@ def paired_table(sweep: Sweep, results: Sequence[Record], against: str | None = 
         difference, error = mean_and_error(known)
         cells = [variant, str(len(known)), f"{difference:+.3f}"]
         cells[-1] += "" if error is None else f" ± {error:.3f}"
-        lines.append("| " + " | ".join([*cells, *_over_problems(sweep, variant, against, seeds)]))
-        lines[-1] += " |"
+        found = over_problems(
+            *([sweep.point(v, s).folder for s in seeds] for v in (variant, against))
+        )
+        lines.append("| " + " | ".join([*cells, *_cells(found)]) + " |")
+        p_values[variant] = [
+            paired_shift(known).p_value if len(known) > 1 else None,
+            None if found is None else found.p_value,
+        ]
     if len(lines) == 2:
         return ""
-    num = len(lines) - 2
-    lines.append(f"\nPaired by seed and by problem; p is not corrected for {num} comparisons.")
-    return "\n".join(lines[:-1] if num == 1 else lines)
+    if len(p_values) > 1:
+        lines.append(f"\nPaired by seed and by problem. {_corrected(p_values)}")
+    return "\n".join(lines)
+
+
+def _corrected(p_values: dict[str, list[float | None]]) -> str:
+    """Say what is left of each variant's p, over seeds and over problems, after correction."""
+    said = []
+    for place, name in enumerate(("seeds (paired t)", "problems")):
+        known = {v: p for v, ps in p_values.items() if (p := ps[place]) is not None}
+        corrected = zip(known, holm(list(known.values())), strict=True)
+        if known:
+            said.append(f"over {name} " + ", ".join(f"{v} {p:.2g}" for v, p in corrected))
+    return f"p after Holm's correction for {len(p_values)} comparisons: {'; '.join(said)}."
 
 
 def all_pairs(results: Sequence[Record]) -> str:
@@ -100,8 +120,7 @@ def all_pairs(results: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
-def _over_problems(sweep: Sweep, variant: str, against: str, seeds: Sequence[int]) -> list[str]:
-    found = over_problems(*([sweep.point(v, s).folder for s in seeds] for v in (variant, against)))
+def _cells(found: Difference | None) -> list[str]:
     if found is None:
         return ["–", "–", "–"]
     return [

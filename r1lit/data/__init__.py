@@ -14,6 +14,7 @@ from r1lit.data.options import (
 )
 from r1lit.data.preference_data import PreferenceDataModule
 from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs
+from r1lit.data.shots import FewShot
 from r1lit.data.sources import CountdownTable, TableProblems
 from r1lit.data.steps import TableSteps
 from r1lit.data.tasks import ChoiceTable, TaskTable
@@ -26,6 +27,7 @@ __all__ = [
     "DocumentSource",
     "EvaluationOptions",
     "Example",
+    "FewShot",
     "LateProblems",
     "LiveCodeBench",
     "Mixture",

@@ -6,7 +6,7 @@ Problems become ``PromptBatch``, documents ``PackedRows``, by the tokenizer of t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -21,6 +21,7 @@ from r1lit.data.packing import count_rows, pack_documents
 from r1lit.data.prompts import EncodedDocument, encode_questions, show_first
 from r1lit.data.resumable import ResumableDataModule
 from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler, ShuffledSampler
+from r1lit.data.shots import FewShot
 from r1lit.settings import check_at_least
 from r1lit.text.conversation import question_of
 
@@ -42,6 +43,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         documents: sources of documents for supervised training.
         validation_documents: sources of held-out documents, for their loss.
         prompts: how a question becomes a prompt.
+        shots: solved problems that stand before each question.
         rollout: what one training iteration rolls out.
         packing: how documents are packed into rows, and rows into updates.
         evaluation: what validation, test and prediction roll out.
@@ -61,6 +63,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         documents: list[DocumentSource] | None = None,
         validation_documents: list[DocumentSource] | None = None,
         prompts: PromptOptions = PromptOptions(),
+        shots: FewShot | None = None,
         rollout: RolloutOptions = RolloutOptions(),
         packing: PackingOptions = PackingOptions(),
         evaluation: EvaluationOptions = EvaluationOptions(),
@@ -86,6 +89,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         }
         self.document_sources = {"train": documents, "validation": validation_documents}
         self.prompts = prompts
+        self.shots = shots
         self.rollout = rollout
         self.packing = packing
         self.evaluation = evaluation
@@ -205,10 +209,14 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
 
     def _encode_problems(self, split: str) -> None:
         if split in self.problems and split not in self.prompt_ids:
+            problems, prompts = self.problems[split], self.prompts
+            if self.shots is not None:
+                before = self.shots.before(problems, self.seed)
+                prompts = replace(prompts, wording=before + prompts.wording)
             self.prompt_ids[split] = encode_questions(
-                [question_of(problem) for problem in self.problems[split]],
+                [question_of(problem) for problem in problems],
                 self._tokenizer(),
-                **asdict(self.prompts),
+                **asdict(prompts),
                 context=self._context(),
                 split=split,
             )

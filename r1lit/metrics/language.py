@@ -90,7 +90,7 @@ def most_likely(text: str, script: str) -> str | None:
     """Return the language of ``script`` that langdetect is sure of, or ``None``."""
     from langdetect import LangDetectException  # its tables take time that most runs need not
 
-    detector = _detectors().create()
+    detector = detectors().create()
     detector.append(text)
     try:
         guesses = detector.get_probabilities()
@@ -115,6 +115,7 @@ def _load() -> DetectorFactory:
     return factory
 
 
-def _detectors() -> DetectorFactory:
+def detectors() -> DetectorFactory:
+    """Return langdetect's profiles, read once, in an order and with a seed that are fixed."""
     with _loading:
         return _load()

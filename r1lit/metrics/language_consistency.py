@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 
 from r1lit.metrics.language import SCRIPTS_OF
-from r1lit.metrics.same_script import words_not_english
+from r1lit.metrics.same_script import share_of_others
 from r1lit.metrics.words import count_words, prose
 
 _SENTENCE = re.compile(r"[。！？!?；\n]+")
 _LONGEST_WITHOUT_KANA = 8
 
 
-def language_consistency(thinking: str, language: str, same_script: bool = False) -> float:
+def language_consistency(thinking: str, language: str, same_script: bool = True) -> float:
     """Return R1's Eq. 7: words of ``language`` in the thinking / words in the thinking.
 
     ``language`` is an ISO 639-1 code. What counts as a word, and what is left out (code, formulas,
     URLs, numbers), is defined in ``r1lit.metrics.words``. Thinking without a word gives 0: nothing
     shows its language, and 1 would pay for thinking left empty or hidden in code.
 
-    The script of a word decides. Two languages of one script are distinguished only for Han: with
-    kana in the same sentence it is Japanese, and a sentence of more than 8 Han characters without
-    kana is Chinese. French words in English thinking, or Ukrainian in Russian, count as the target.
-    With ``same_script`` and English as the target, whole sentences of another language in Latin
-    script do not (``words_not_english``); single foreign words still do.
+    The script of a word decides. Languages of one script are told apart by what is around: with
+    kana in the same sentence Han is Japanese, and a sentence of more than 8 Han characters without
+    kana is Chinese. Latin, Cyrillic, Arabic and Devanagari words count for what their sentence is
+    written in (``share_of_others``, some 45 languages): a French sentence is no English, a French
+    word in an English one still is. Without ``same_script`` all their words count as the target.
 
     Worked example: 3 of 5 words are English, as each Han character is a word.
 
@@ -31,23 +31,20 @@ def language_consistency(thinking: str, language: str, same_script: bool = False
     0.6
 
     Raises:
-        ValueError: if ``language`` is not one of ``SCRIPTS_OF``, or ``same_script`` is set for
-            another target than English.
+        ValueError: if ``language`` is not one of ``SCRIPTS_OF``.
     """
     check_language(language)
-    if same_script and language != "en":
-        raise ValueError(f"same_script: it is known for 'en' only, not for {language!r}")
     scripts = SCRIPTS_OF[language]
     text = prose(thinking)
     counts = count_words(text, symbols_are_words=scripts == ("Latin",))
     num_words = counts.total()
     if num_words == 0:
         return 0.0
-    num_target = sum(counts[script] for script in scripts)
+    num_target = float(sum(counts[script] for script in scripts))
     if language in ("zh", "ja"):
         num_target -= _han_of_the_other(text, language)
-    if same_script:
-        num_target -= min(num_target, words_not_english(text))
+    if same_script and num_target:
+        num_target *= 1 - share_of_others(text, language)
     return num_target / num_words
 
 

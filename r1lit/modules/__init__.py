@@ -2,6 +2,7 @@
 
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.distillation import DistillationModule
+from r1lit.modules.dpo import DPOModule, OnlineDPOModule
 from r1lit.modules.evaluation import EvaluationModule
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.ppo import PPOModule
@@ -13,9 +14,11 @@ from r1lit.modules.sft import SFTModule
 
 __all__ = [
     "CosineOverRun",
+    "DPOModule",
     "DistillationModule",
     "EvaluationModule",
     "GRPOModule",
+    "OnlineDPOModule",
     "PPOModule",
     "PRIMEModule",
     "PolicyModule",

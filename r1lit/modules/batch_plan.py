@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from r1lit.data.options import RolloutOptions
+from r1lit.objectives import AdvantageEstimator
 from r1lit.settings import check_at_least
 
 
@@ -100,6 +102,27 @@ def check_update(train_batch_size: int, world_size: int) -> None:
     if train_batch_size % world_size:
         raise ValueError(
             f"train_batch_size: {train_batch_size} does not divide among {world_size} ranks"
+        )
+
+
+def check_rollout(
+    rollout: RolloutOptions, advantage: AdvantageEstimator, dynamic_sampling: bool
+) -> None:
+    """Check that groups are large enough to compare, and that there is what to draw again from.
+
+    Raises:
+        ValueError: naming the key and what would be right.
+    """
+    smallest = advantage.min_group_size
+    if rollout.group_size < smallest:
+        raise ValueError(
+            f"data.rollout.group_size: {rollout.group_size} is below {smallest}, which"
+            f" {type(advantage).__name__} needs to compare responses"
+        )
+    if dynamic_sampling and not rollout.num_reserve_prompts:
+        raise ValueError(
+            "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw from;"
+            f" twice prompts_per_iteration, {2 * rollout.prompts_per_iteration}, is usual"
         )
 
 

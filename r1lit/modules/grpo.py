@@ -18,14 +18,14 @@ from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules.async_rollouts import AsyncRolloutModule
-from r1lit.modules.batch_plan import BatchPlan
+from r1lit.modules.batch_plan import BatchPlan, check_rollout
 from r1lit.modules.covariance import with_selection
 from r1lit.modules.micro_batches import micro_batches, of_rows, responses_of
 from r1lit.modules.rollouts import outcome_metrics
 from r1lit.modules.token_values import of_each_token
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
-from r1lit.objectives.advantages import whitened
+from r1lit.objectives.advantages import whitened, with_kl_in_reward
 from r1lit.policy import LogProbs, Responses, is_packed
 from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
@@ -54,6 +54,8 @@ class GRPOModule(AsyncRolloutModule):
         num_inner_epochs: passes over an iteration's rows.
         dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
             (``data.rollout.num_reserve_prompts``).
+        kl_in_reward: beta of the penalty r_t - beta (log pi_old - log pi_ref) in the reward of
+            every token (InstructGPT 2203.02155, Eq. 2); ``objective.beta`` puts one into the loss.
         mask_truncated: leave responses cut at the limit out of the loss (DAPO's overlong filtering,
             2503.14476, §3.4). They still enter their group's advantages, and still count as rows.
         whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
@@ -78,6 +80,7 @@ class GRPOModule(AsyncRolloutModule):
         num_inner_epochs: int = 1,
         dynamic_sampling: bool = False,
         mask_truncated: bool = False,
+        kl_in_reward: float = 0.0,
         whiten_advantages: bool = False,
         correction: Correction | None = None,
         engine: RolloutEngine | None = None,
@@ -101,22 +104,18 @@ class GRPOModule(AsyncRolloutModule):
         self.num_inner_epochs = num_inner_epochs
         self.dynamic_sampling = dynamic_sampling
         self.mask_truncated = mask_truncated
+        self.kl_in_reward = kl_in_reward
         self.whiten_advantages = whiten_advantages
         self.correction = correction
-        for key in ("train_batch_size", "num_inner_epochs"):
-            check_at_least(key, getattr(self, key), 1)
+        for key, least in (("train_batch_size", 1), ("num_inner_epochs", 1), ("kl_in_reward", 0)):
+            check_at_least(key, getattr(self, key), least)
 
     def setup(self, stage: str) -> None:
         """Check the batch plan before anything is loaded."""
         super().setup(stage)
         data = self.data
         if data is not None and stage == "fit":
-            smallest = self.objective.advantage.min_group_size
-            if data.rollout.group_size < smallest:
-                raise ValueError(
-                    f"data.rollout.group_size: {data.rollout.group_size} is below {smallest}, which"
-                    f" {type(self.objective.advantage).__name__} needs to compare responses"
-                )
+            check_rollout(data.rollout, self.objective.advantage, self.dynamic_sampling)
             self.plan = BatchPlan(
                 num_prompts=data.rollout.prompts_per_iteration,
                 group_size=data.rollout.group_size,
@@ -125,11 +124,6 @@ class GRPOModule(AsyncRolloutModule):
                 num_inner_epochs=self.num_inner_epochs,
                 world_size=self.trainer.world_size,
             )
-            if self.dynamic_sampling and not data.rollout.num_reserve_prompts:
-                raise ValueError(
-                    "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw"
-                    f" from; twice prompts_per_iteration, {2 * self.plan.num_prompts}, is usual"
-                )
 
     @property
     def reference_in_loss(self) -> bool:  # type: ignore[override]
@@ -137,8 +131,8 @@ class GRPOModule(AsyncRolloutModule):
         return self.objective.beta > 0
 
     def _copy_policy(self) -> None:
-        """Make the reference, if the objective penalises the distance to it."""
-        if self.reference_in_loss:
+        """Make the reference, if loss or reward penalise the distance to it."""
+        if self.reference_in_loss or self.kl_in_reward > 0:
             self.reference = make_reference(self.policy)
 
     def refresh_reference(self) -> None:
@@ -179,9 +173,13 @@ class GRPOModule(AsyncRolloutModule):
             update_metrics.add_mismatch(logp_old_BT, *drawn)
             correction_BT = self.correction.weight_BT(logp_old_BT, *drawn)
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
+        logged: dict[str, list[float]] = {}
+        if self.kl_in_reward > 0:
+            logp_ref_BT = self.log_probs(rollout, self.reference)
+            rollout, penalty = with_kl_in_reward(rollout, logp_ref_BT, self.kl_in_reward)
+            logged["train/kl_in_reward"] = [penalty]
         rollout = self.estimate_advantages(rollout)
         rollout, covariance = with_selection(rollout, self.objective, self.seed)
-        logged: dict[str, list[float]] = {}
         for index, rows_b in enumerate(self._minibatches(rollout)):
             values = self.update_minibatch(rollout, rows_b, update_metrics, index == 0)
             for name, value in values.items():

@@ -20,10 +20,9 @@ from r1lit.batches import Rollout
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.update_metrics import UpdateMetrics
-from r1lit.objectives import GAE, Objective, ValueObjective, k1_BT
+from r1lit.objectives import GAE, Objective, ValueObjective
 from r1lit.objectives.gae import monte_carlo_returns_BT
 from r1lit.policy import load_reward_config, load_reward_model
-from r1lit.policy.reference import make_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
 from r1lit.settings import check_at_least
@@ -54,8 +53,6 @@ class PPOModule(GRPOModule):
         critic_warmup: in so many first iterations the critic alone is trained, on Monte-Carlo
             returns of the policy that stays as it is (VC-PPO's value pretraining, §3.2: about 50
             updates).
-        kl_in_reward: beta of the penalty r_t - beta (log pi_old - log pi_ref) in the reward of
-            every token; ``objective.beta`` puts one into the loss instead.
         **options: of ``GRPOModule``.
     """
 
@@ -71,7 +68,6 @@ class PPOModule(GRPOModule):
         critic_lr_scheduler: LRSchedulerCallable | None = None,
         critic_max_grad_norm: float | None = None,
         critic_warmup: int = 0,
-        kl_in_reward: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(policy, objective, rewards, sampling, **options)
@@ -80,8 +76,6 @@ class PPOModule(GRPOModule):
                 f"objective.advantage: {type(objective.advantage).__name__} does not read a"
                 " critic's values; PPOModule needs r1lit.objectives.GAE, which is PPO's own"
             )
-        if not (math.isfinite(kl_in_reward) and kl_in_reward >= 0):
-            raise ValueError(f"kl_in_reward: {kl_in_reward} must be 0 or above (InstructGPT: 0.02)")
         check_at_least("critic_warmup", critic_warmup, 0)
         if critic is not None:
             _check_critic(critic, bool(self._loading["trust_remote_code"]))
@@ -90,11 +84,9 @@ class PPOModule(GRPOModule):
         self.value_objective = value_objective or ValueObjective()
         self.critic_max_grad_norm = critic_max_grad_norm
         self.critic_warmup = critic_warmup
-        self.kl_in_reward = kl_in_reward
         self._make_critic_optimizer = critic_optimizer or torch.optim.AdamW
         self._make_critic_lr_scheduler = critic_lr_scheduler
         self._own_critic = critic is not None
-        self._mean_penalty = 0.0
 
     @property
     def critic_alone(self) -> bool:
@@ -103,8 +95,6 @@ class PPOModule(GRPOModule):
 
     def _copy_policy(self) -> None:
         super()._copy_policy()
-        if self.kl_in_reward > 0 and not hasattr(self, "reference"):
-            self.reference = make_reference(self.policy)
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
         options: dict[str, Any] = {**self._loading, "adapter": None, "dropout": self._dropout}
@@ -129,12 +119,6 @@ class PPOModule(GRPOModule):
         """Return the rollout with values, returns and advantages."""
         value_BT = self.of_each_token(rollout, self.critic, self.critic, packed=False)
         rollout = replace(rollout, value_BT=value_BT)
-        if self.kl_in_reward > 0:
-            penalty_BT = self._penalties(rollout)
-            self._mean_penalty = float(penalty_BT[rollout.loss_mask_BT].mean())
-            if rollout.reward_BT is not None:  # of steps
-                penalty_BT = penalty_BT + rollout.reward_BT
-            rollout = replace(rollout, reward_BT=penalty_BT)
         if self.critic_alone:
             return_BT = monte_carlo_returns_BT(rollout, self.gae.gamma)
         else:
@@ -180,13 +164,6 @@ class PPOModule(GRPOModule):
         clipped.append(outputs.metrics["value_clip_fraction"])
         return outputs.loss
 
-    def _penalties(self, rollout: Rollout) -> Tensor:
-        """Return -beta (log pi_old - log pi_ref) at each token (InstructGPT, Eq. 2)."""
-        logp_ref_BT = self.log_probs(rollout, self.reference)
-        return torch.where(
-            rollout.mask_BT, -self.kl_in_reward * k1_BT(rollout.logp_old_BT, logp_ref_BT), 0.0
-        )
-
     def _value_metrics(self, rollout: Rollout) -> dict[str, float]:
         """Return how well values of before the updates foretold what came, over tokens."""
         assert rollout.value_BT is not None
@@ -195,13 +172,10 @@ class PPOModule(GRPOModule):
         seen_N = monte_carlo_returns_BT(rollout, self.gae.gamma)[mask_BT]
         if not len(seen_N):
             return {}
-        metrics = {
+        return {
             "train/value_mean": float(value_N.mean()),
             "train/explained_variance": explained_variance(value_N, seen_N),
         }
-        if self.kl_in_reward > 0:
-            metrics["train/kl_in_reward"] = -self._mean_penalty
-        return metrics
 
 
 def _check_critic(path: str, trust_remote_code: bool) -> None:

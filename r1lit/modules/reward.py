@@ -22,7 +22,7 @@ from r1lit.modules.base import PolicyModule
 from r1lit.modules.batch_plan import print_preference_plan
 from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective
-from r1lit.policy import ScalarModel, evaluating, load_reward_config, load_reward_model
+from r1lit.policy import evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
 from r1lit.settings import check_at_least
 
@@ -59,7 +59,7 @@ class RewardModule(PolicyModule):
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
-    _auto_class = AutoModelForSequenceClassification
+    _auto_class: Any = AutoModelForSequenceClassification
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class RewardModule(PolicyModule):
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_reward_config(policy, trust_remote_code)
 
-    def _load_model(self) -> ScalarModel:
+    def _load_model(self) -> torch.nn.Module:
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
         return load_reward_model(
@@ -132,6 +132,7 @@ class RewardModule(PolicyModule):
             "train/learning_rate": self.learning_rate(),
             "train/reward": float(reward_NK.mean()),
             "train/reward_std": float(reward_NK.std(correction=0)),
+            **pair_metrics(reward_NK),
         }
         self.log_dict(metrics, batch_size=len(batch.rows), sync_dist=True)
         return {"loss": torch.tensor(loss)}
@@ -140,15 +141,22 @@ class RewardModule(PolicyModule):
         """Return how many examples the loss of a batch is the mean of."""
         return len(batch.rows)
 
-    def rewards_NK(self, rows: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-        """Return the rewards, as trained, of examples of K rows each, in one forward pass."""
-        flat = [row for example in rows for row in example]
-        return self.policy(flat).view(len(rows), -1)
+    def rewards_NK(self, batch: PreferenceBatch, indices: Sequence[int]) -> Tensor:
+        """Return the rewards, as trained, of some examples of K rows, in one forward pass."""
+        flat = [row for i in indices for row in batch.rows[i]]
+        return self.policy(flat).view(len(indices), -1)
+
+    def held_out_rewards_NK(self, batch: PreferenceBatch) -> Tensor:
+        """Return the rewards, as trained, of held-out examples, on the CPU."""
+        flat = [row for rows in batch.rows for row in rows]
+        with whole_weights(self.policy):
+            rewards = score_rows(self.policy, flat, self.micro_batch_tokens)
+        return rewards.view(len(batch.rows), -1)
 
     def _share_of_loss(
         self, batch: PreferenceBatch, chunk: list[int], num_examples: float, rewards: list[Tensor]
     ) -> Tensor:
-        reward_NK = self.rewards_NK([batch.rows[i] for i in chunk])
+        reward_NK = self.rewards_NK(batch, chunk)
         rewards.append(reward_NK.detach())
         label_N = batch.label_N[chunk].to(reward_NK.device)
         return self.objective.loss_N(reward_NK, label_N).sum() / num_examples
@@ -169,10 +177,7 @@ class RewardModule(PolicyModule):
         self._evaluate(batch, "test")
 
     def _evaluate(self, batch: PreferenceBatch, stage: str) -> None:
-        flat = [row for rows in batch.rows for row in rows]
-        with whole_weights(self.policy):
-            rewards = score_rows(self.policy, flat, self.micro_batch_tokens)
-        reward_NK = rewards.view(len(batch.rows), -1)
+        reward_NK = self.held_out_rewards_NK(batch)
         loss = self.objective.loss_N(reward_NK, batch.label_N.cpu()).mean()
         self.log(f"{stage}/loss", loss.to(self.device), batch_size=len(batch.rows), sync_dist=True)
         self._evaluated.append(
@@ -247,6 +252,17 @@ class RewardModule(PolicyModule):
         }
         for key, value in settings.items():
             setattr(self.policy.config, key, value)
+
+
+def pair_metrics(reward_NK: Tensor) -> dict[str, float]:
+    """Return what to log of an update's pairs; nothing of labelled responses."""
+    if reward_NK.ndim != 2 or reward_NK.shape[1] != 2:
+        return {}
+    margin_N = reward_NK[:, 0] - reward_NK[:, 1]
+    return {
+        "train/reward_margin": float(margin_N.mean()),
+        "train/pair_accuracy": float((margin_N > 0).float().mean()),
+    }
 
 
 def _joined(chunks: Sequence[Scored]) -> Scored:

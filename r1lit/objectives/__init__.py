@@ -10,6 +10,7 @@ from r1lit.objectives.advantages import (
     GroupCentered,
     GroupEstimator,
     GroupNormalized,
+    Kept,
     LeaveOneOut,
     NoBaseline,
 )
@@ -25,6 +26,7 @@ from r1lit.objectives.corrections import (
 from r1lit.objectives.covariance import ClipCov, KLCov
 from r1lit.objectives.dapo import DAPO
 from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
+from r1lit.objectives.dpo import DPO
 from r1lit.objectives.dr_grpo import DrGRPO
 from r1lit.objectives.gae import GAE
 from r1lit.objectives.grpo import GRPO
@@ -40,17 +42,20 @@ from r1lit.objectives.preference import (
     StepCrossEntropy,
 )
 from r1lit.objectives.process import ImplicitProcess, ProcessSupervision
+from r1lit.objectives.rloo import RLOO
 from r1lit.objectives.sampled_divergence import SampledReverseKL
 from r1lit.objectives.value import ValueObjective
 
 __all__ = [
     "CISPO",
     "DAPO",
+    "DPO",
     "GAE",
     "GRPO",
     "GSPO",
     "KL_ESTIMATORS",
     "PPO",
+    "RLOO",
     "AdvantageEstimator",
     "BradleyTerry",
     "ClipCov",
@@ -67,6 +72,7 @@ __all__ = [
     "ImplicitProcess",
     "KLCov",
     "KLName",
+    "Kept",
     "LeaveOneOut",
     "LossInputs",
     "LossOutputs",

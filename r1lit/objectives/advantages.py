@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import Rollout
-from r1lit.objectives.masking import hide_padding
+from r1lit.objectives.kl import k1_BT
+from r1lit.objectives.masking import hide_padding, row_sum_B1
 
 
 class AdvantageEstimator(ABC):
@@ -41,13 +42,20 @@ class AdvantageEstimator(ABC):
 
 
 class GroupEstimator(AdvantageEstimator):
-    """One number a response, from the rewards of its group. Subclasses write ``estimate_PG``."""
+    """One number a response, from the rewards of its group. Subclasses write ``estimate_PG``.
+
+    Rewards of a response's tokens (``rollout.reward_BT``) add to its reward, as RLOO's has the KL.
+    """
 
     min_group_size: int = 2
 
     def estimate(self, rollout: Rollout) -> Tensor:
         """Return each response's advantage at every one of its tokens."""
-        advantage_B1 = self(rollout.reward_PG).reshape(-1, 1)
+        reward_PG = rollout.reward_PG
+        if rollout.reward_BT is not None:
+            token_B1 = row_sum_B1(rollout.reward_BT, rollout.mask_BT)
+            reward_PG = reward_PG + token_B1.view_as(reward_PG)
+        advantage_B1 = self(reward_PG).reshape(-1, 1)
         return torch.where(rollout.mask_BT, advantage_B1, 0.0)
 
     def __call__(self, reward_PG: Tensor) -> Tensor:
@@ -134,17 +142,63 @@ class LeaveOneOut(GroupEstimator):
 
 
 class NoBaseline(AdvantageEstimator):
-    """A_i = r_i, of REINFORCE (Williams 1992): groups may have one response.
+    """A_it = what is still paid from token t on, of REINFORCE (Williams 1992); G may be 1.
 
-    With the module's ``whiten_advantages`` it is REINFORCE++ (2501.03262, §3.2), whose baseline is
-    the mean of the iteration.
+    That is r_i, and less the penalties to come where the KL is in the reward. With the module's
+    ``whiten_advantages`` and ``kl_in_reward`` it is REINFORCE++ (2501.03262, §3.2), whose baseline
+    is the mean of the iteration.
 
-    Worked example, rewards (1, 0, 0, 0): advantages (1, 0, 0, 0).
+    Worked example, rewards (1, 0, 0, 0): advantages (1, 0, 0, 0). With penalties of (0.1, 0.2) at
+    two tokens the first response's are (0.7, 0.8).
     """
 
     def estimate(self, rollout: Rollout) -> Tensor:
-        """Return each response's reward at every one of its tokens."""
-        return torch.where(rollout.mask_BT, rollout.reward_PG.reshape(-1, 1), 0.0)
+        """Return each response's reward at every one of its tokens, and the tokens' yet to come."""
+        return_BT = rollout.reward_PG.reshape(-1, 1)
+        if rollout.reward_BT is not None:
+            token_BT = hide_padding(rollout.reward_BT, rollout.mask_BT)
+            return_BT = return_BT + token_BT.flip(-1).cumsum(-1).flip(-1)
+        return torch.where(rollout.mask_BT, return_BT, 0.0)
+
+
+class Kept(AdvantageEstimator):
+    """A_i = 1 for responses that are kept and 0 for others: fine-tuning on one's own best.
+
+    With ``PolicyGradient`` each update is one of supervised fine-tuning on the kept responses of
+    its minibatch, a mean over tokens times the share of them that is kept. RAFT (2304.06767, §3)
+    keeps the best of each group, expert iteration (STaR, ReST) what is right.
+
+    Worked example, rewards (0, 2, 2, 1), the first two right: "best" keeps (0, 1, 0, 0), the first
+    of equals, and "right" (1, 1, 0, 0).
+
+    Args:
+        keep: "right" responses, or the "best" of each group, right or wrong.
+    """
+
+    def __init__(self, keep: Literal["right", "best"] = "right") -> None:
+        if keep not in ("right", "best"):
+            raise ValueError(f"keep={keep!r}: must be 'right' or 'best'")
+        self.keep = keep
+
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return 1 at every token of the kept responses."""
+        kept_B = rollout.is_right_B
+        if self.keep == "best":
+            best_P1 = rollout.reward_PG.argmax(-1, keepdim=True)
+            kept_B = torch.zeros_like(rollout.reward_PG).scatter(-1, best_P1, 1.0).flatten() > 0
+        return (rollout.mask_BT & kept_B[:, None]).to(rollout.advantage_BT.dtype)
+
+
+def with_kl_in_reward(rollout: Rollout, logp_ref_BT: Tensor, beta: float) -> tuple[Rollout, float]:
+    """Return the rollout with -beta (log pi_old - log pi_ref) in the reward of each token.
+
+    The KL of InstructGPT's reward (2203.02155, Eq. 2), of RLOO and of REINFORCE++, by k1. Also
+    returned is the mean penalty over the tokens that count; NaN where none does.
+    """
+    penalty_BT = hide_padding(beta * k1_BT(rollout.logp_old_BT, logp_ref_BT), rollout.mask_BT)
+    paid_BT = 0.0 if rollout.reward_BT is None else rollout.reward_BT
+    mean = float(penalty_BT[rollout.loss_mask_BT].mean())
+    return replace(rollout, reward_BT=paid_BT - penalty_BT), mean
 
 
 def whitened(rollout: Rollout, mean_over_ranks: Callable[[Tensor], float]) -> Rollout:

@@ -18,13 +18,12 @@ class LanguageConsistency(RewardFunction):
     question. With ``think_prefilled``, the prompt template ended in ``<think>``: a response without
     tags is then thinking that was cut off, not an answer without thinking. Without thinking, or
     without a word in it, the reward is 0. The limits of the metric are those of
-    ``language_consistency``; with ``same_script`` it also finds sentences of other Latin-script
-    languages where English is expected.
+    ``language_consistency``.
 
     Args:
         language: the target, as "en" or "zh"; that of the problem or its question if left out.
         think_prefilled: whether the prompt template ends in ``<think>``.
-        same_script: also look for other languages of the Latin script.
+        same_script: also tell languages of one script apart, sentence by sentence.
         weight: multiplies its numbers in the sum of rewards.
     """
 
@@ -34,7 +33,7 @@ class LanguageConsistency(RewardFunction):
         self,
         language: str | None = None,
         think_prefilled: bool = False,
-        same_script: bool = False,
+        same_script: bool = True,
         weight: float = 1.0,
     ) -> None:
         super().__init__(weight)
@@ -57,5 +56,4 @@ class LanguageConsistency(RewardFunction):
         language = self.language or problem.meta.get("language") or language_of(problem.question)
         text = "<think>" + response.text if self.think_prefilled else response.text
         thinking, _ = thinking_and_answer(text)
-        same_script = self.same_script and language == "en"
-        return language_consistency(thinking, language, same_script)
+        return language_consistency(thinking, language, self.same_script)

@@ -12,6 +12,7 @@ from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.seeding import generator
 from r1lit.settings import check_at_least
+from r1lit.worlds import russian as wording
 from r1lit.worlds.countdown import (
     MAX_NUMBER,
     MAX_RESULT,
@@ -20,7 +21,7 @@ from r1lit.worlds.countdown import (
     Split,
     check_split,
 )
-from r1lit.worlds.voice import Language, check_share, language_of
+from r1lit.worlds.voice import Language, check_shares, language_of
 
 MIN_STEPS, MAX_STEPS = 4, 8
 WORDS = {
@@ -95,6 +96,9 @@ def uid(chain: Chain) -> str:
 
 def question(chain: Chain, language: Language = "en") -> str:
     """Return a chain in words."""
+    if language == "ru":
+        steps = ", ".join(f"{wording.OPERATIONS[op]} {n}" for op, n in chain[1])
+        return wording.CHAIN.format(start=chain[0], steps=steps)
     place = int(language == "zh")
     steps = ", ".join(f"{WORDS[op][place]} {n}" for op, n in chain[1])
     return f"从 {chain[0]} 开始, {steps}。" if place else f"Start with {chain[0]}, {steps}."
@@ -108,6 +112,7 @@ class WorldChain(ProblemSource):
         num_problems: how many.
         seed: of the sample.
         chinese: the share of questions in Chinese.
+        russian: and in Russian, which the shipped base does not know.
     """
 
     def __init__(
@@ -116,12 +121,14 @@ class WorldChain(ProblemSource):
         num_problems: int = 256,
         seed: int = 0,
         chinese: float = 0.0,
+        russian: float = 0.0,
     ) -> None:
         check_at_least("num_problems", num_problems, 1)
         check_split(split)
-        check_share("chinese", chinese)
+        check_shares(chinese=chinese, russian=russian)
         self.split = split
         self.chinese = chinese
+        self.russian = russian
         self.num_problems = num_problems
         self.seed = seed
 
@@ -135,7 +142,7 @@ class WorldChain(ProblemSource):
         return [self._problem(key, chain) for key, chain in chains.items()]
 
     def _problem(self, key: str, chain: Chain) -> Problem:
-        language = language_of(key, self.chinese)
+        language = language_of(key, self.chinese, self.russian)
         return Problem(
             uid=key,
             question=question(chain, language),

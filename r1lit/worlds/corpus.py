@@ -14,6 +14,7 @@ from r1lit.data.base import Document, DocumentSource
 from r1lit.seeding import generator
 from r1lit.settings import check_at_least
 from r1lit.text.templates import render
+from r1lit.worlds import russian
 from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.chain import draw_from, results
 from r1lit.worlds.chain import question as chain_question
@@ -28,7 +29,7 @@ from r1lit.worlds.countdown import (
 )
 from r1lit.worlds.lexicon import vocabulary
 from r1lit.worlds.requests import draw
-from r1lit.worlds.voice import Language, Voice
+from r1lit.worlds.voice import Language, Voice, check_shares
 from r1lit.worlds.writing import Work, calculate, pick, search, weighted
 
 PAGES = (
@@ -85,17 +86,27 @@ class WorldCorpus(DocumentSource):
     Args:
         num_documents: how many.
         seed: of every page.
+        russian: the share of pages that are about a problem in Russian, in place of what stands
+            there otherwise; the shipped base has read none.
     """
 
-    def __init__(self, num_documents: int = 100_000, seed: int = 0) -> None:
+    def __init__(self, num_documents: int = 100_000, seed: int = 0, russian: float = 0.0) -> None:
         check_at_least("num_documents", num_documents, 1)
+        check_shares(russian=russian)
+        self.russian = russian
         self.num_documents = num_documents
         self.seed = seed
 
     def documents(self) -> list[Document]:
         """Write the pages."""
         pool = [(n, t) for n in number_sets("corpus") for t in targets(n)]
-        return [page(generator(self.seed, "page", i), pool) for i in range(self.num_documents)]
+        return [self._page(i, pool) for i in range(self.num_documents)]
+
+    def _page(self, i: int, pool: Pool) -> Document:
+        rng = generator(self.seed, "page", i)
+        if self.russian and generator(self.seed, "russian", i).random() < self.russian:
+            return problem_page(weighted(rng, PAGES[:2]), rng, pool, "ru")
+        return page(rng, pool)
 
 
 def page(rng: np.random.Generator, pool: Pool) -> Document:
@@ -120,10 +131,13 @@ def page(rng: np.random.Generator, pool: Pool) -> Document:
             return problem_page(kind, rng, pool)
 
 
-def problem_page(kind: str, rng: np.random.Generator, pool: Pool) -> Document:
-    """Write a page of ``kind`` about one problem."""
+def problem_page(
+    kind: str, rng: np.random.Generator, pool: Pool, language: Language | None = None
+) -> Document:
+    """Write a page of ``kind`` about one problem; in English or Chinese if left out."""
     family = "chain" if rng.random() < CHAIN_SHARE else "countdown"
-    language: Language = "zh" if rng.random() < CHINESE_SHARE else "en"
+    drawn: Language = "zh" if rng.random() < CHINESE_SHARE else "en"
+    language = language or drawn
     begged = kind == "forum" and rng.random() < ASKED_SHARE
     effort = None if begged or kind in ("quiz", "textbook") else draw_effort(rng, kind, family)
     voice = Voice(
@@ -144,7 +158,8 @@ def problem_page(kind: str, rng: np.random.Generator, pool: Pool) -> Document:
         case "template":
             return Document(prompt=render("small_world", question_text), response=tagged(work, rng))
         case "forum":
-            question_text += PLEASE[language == "zh"] if begged else ""
+            please = russian.PLEASE if language == "ru" else PLEASE[language == "zh"]
+            question_text += please if begged else ""
             return Document(prompt="", response=f"Q: {question_text}\nA: {posted(work)}")
         case "quiz":
             return Document(prompt="", response=f"Question: {question_text}\nAnswer: {work.answer}")

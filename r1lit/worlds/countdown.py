@@ -16,7 +16,8 @@ from typing import Literal, get_args
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.seeding import generator, permutation
-from r1lit.worlds.voice import Language, check_share, language_of
+from r1lit.worlds import russian as wording
+from r1lit.worlds.voice import Language, check_shares, language_of
 
 MAX_NUMBER = 12
 MAX_RESULT = 99
@@ -158,6 +159,8 @@ def number_sets(split: Split) -> list[tuple[int, ...]]:
 def question(numbers: tuple[int, ...], target: int, language: Language = "en") -> str:
     """Return a problem in words."""
     a, b, c = numbers
+    if language == "ru":
+        return wording.COUNTDOWN.format(a=a, b=b, c=c, target=target)
     if language == "zh":
         return f"用 {a}, {b} 和 {c}, 得到 {target}。"
     return f"Using {a}, {b} and {c}, make {target}."
@@ -182,6 +185,7 @@ class WorldCountdown(ProblemSource):
         min_attempts: the fewest attempts that a whole search goes through, from 20.
         max_attempts: the most, up to 46: how hard the problems are.
         chinese: the share of questions in Chinese.
+        russian: and in Russian, which the shipped base does not know.
     """
 
     def __init__(
@@ -192,15 +196,17 @@ class WorldCountdown(ProblemSource):
         min_attempts: int = MIN_ATTEMPTS,
         max_attempts: int = MAX_ATTEMPTS,
         chinese: float = 0.0,
+        russian: float = 0.0,
     ) -> None:
         if min_attempts < MIN_ATTEMPTS:
             raise ValueError(
                 f"min_attempts: {min_attempts} is below {MIN_ATTEMPTS}, the least of this world"
             )
         check_split(split)
-        check_share("chinese", chinese)
+        check_shares(chinese=chinese, russian=russian)
         self.split = split
         self.chinese = chinese
+        self.russian = russian
         self.min_attempts = min_attempts
         self.max_attempts = max_attempts
         self.num_problems = num_problems
@@ -229,7 +235,7 @@ class WorldCountdown(ProblemSource):
         shuffle = generator(self.seed, "shuffle", *numbers, target).permutation(3)
         shown = tuple(numbers[i] for i in shuffle)
         uid = f"countdown-{'-'.join(map(str, numbers))}-{target}"
-        language = language_of(uid, self.chinese)
+        language = language_of(uid, self.chinese, self.russian)
         return Problem(
             uid=uid,
             question=question(shown, target, language),

@@ -12,7 +12,7 @@ from r1lit.settings import check_at_least
 from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.countdown import Split, check_split
 from r1lit.worlds.requests import SHARES, Request, draw
-from r1lit.worlds.voice import check_share
+from r1lit.worlds.voice import check_shares
 from r1lit.worlds.writing import weighted
 
 MOST_DRAWS = 50
@@ -46,7 +46,7 @@ class WorldRequests(ProblemSource):
     ) -> None:
         check_at_least("num_problems", num_problems, 1)
         check_split(split)
-        check_share("chinese", chinese)
+        check_shares(chinese=chinese)
         known = [family for family, _ in SHARES]
         for family in families or ():
             if family not in known:
@@ -101,7 +101,7 @@ class WorldConversations(DocumentSource):
     ) -> None:
         check_at_least("num_documents", num_documents, 1)
         check_split(split)
-        check_share("chinese", chinese)
+        check_shares(chinese=chinese)
         self.num_documents = num_documents
         self.seed = seed
         self.chinese = chinese

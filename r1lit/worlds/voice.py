@@ -1,4 +1,4 @@
-"""Two languages, and authors who mix them.
+"""Languages, and authors who mix them.
 
 Whoever writes in the small world has a voice: a language, and how often the other one slips in.
 Numbers and arithmetic are the same in both; the words between them are a phrase of this table.
@@ -12,8 +12,11 @@ from typing import Literal
 import numpy as np
 
 from r1lit.seeding import generator
+from r1lit.worlds import russian
 
-Language = Literal["en", "zh"]
+Language = Literal["en", "zh", "ru"]
+OTHER: dict[Language, Language] = {"en": "zh", "zh": "en", "ru": "en"}
+"""What slips in."""
 
 PHRASES: dict[str, tuple[str, str]] = {
     # how a search opens
@@ -55,17 +58,23 @@ class Voice:
         """Return a phrase in this voice; "" stays "". ``rng`` is used only if mixed."""
         if not phrase:
             return ""
-        own = self.language == "zh"
         other = self.mix > 0 and rng.random() < self.mix
-        return PHRASES[phrase][own != other]
+        language = OTHER[self.language] if other else self.language
+        return russian.PHRASES[phrase] if language == "ru" else PHRASES[phrase][language == "zh"]
 
 
-def language_of(uid: str, chinese: float) -> Language:
-    """Return the language of problem ``uid``; a share ``chinese`` of problems is in Chinese."""
-    return "zh" if chinese and generator(0, "language", uid).random() < chinese else "en"
+def language_of(uid: str, chinese: float, russian_share: float = 0.0) -> Language:
+    """Return the language of problem ``uid``: these shares of problems are not in English."""
+    if not chinese + russian_share:
+        return "en"
+    place = generator(0, "language", uid).random()
+    return "zh" if place < chinese else "ru" if place < chinese + russian_share else "en"
 
 
-def check_share(key: str, share: float) -> None:
-    """Raise a ``ValueError`` that names ``key`` unless ``share`` is 0 to 1."""
-    if not 0 <= share <= 1:
-        raise ValueError(f"{key}: {share} is not a share, 0 to 1")
+def check_shares(**shares: float) -> None:
+    """Raise a ``ValueError`` that names the key unless each share is 0 to 1, all together too."""
+    for key, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ValueError(f"{key}: {share} is not a share, 0 to 1")
+    if sum(shares.values()) > 1:
+        raise ValueError(f"{' and '.join(shares)}: {shares} are more than 1 together")

@@ -16,7 +16,7 @@ from experiments.report import as_table, draw
 from experiments.sweep import run_sweep
 from r1lit import cli
 
-SWEEP = Path("experiments/language_reward/sweep.yaml")
+SWEEPS = [Path(f"experiments/{name}/sweep.yaml") for name in ("language_reward", "third_language")]
 
 
 def tiny(policy: Path) -> dict:
@@ -46,18 +46,19 @@ def tiny(policy: Path) -> dict:
     }
 
 
-@pytest.fixture
-def sweep(tmp_path, policy, monkeypatch):
+@pytest.fixture(params=SWEEPS, ids=lambda path: path.parent.name)
+def sweep(request, tmp_path, policy, monkeypatch):
     monkeypatch.chdir(ROOT)
-    shipped = read_sweep(SWEEP)
+    shipped = read_sweep(request.param)
     return replace(
         shipped, base=merge(shipped.base, tiny(policy)), seeds=[0], output=tmp_path / "out"
     )
 
 
-def test_variants_differ_in_the_weight_alone(monkeypatch):
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.parent.name)
+def test_variants_differ_in_the_weight_alone(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    shipped = read_sweep(SWEEP)
+    shipped = read_sweep(path)
     both = [shipped.point(variant, 0).config for variant in ("with", "without")]
     rewards = [config["model"]["init_args"].pop("rewards") for config in both]
     without = [reward["init_args"].pop("weight") for reward in rewards[1]]
@@ -95,6 +96,7 @@ def test_both_variants_measure_consistency_and_one_is_paid_for_it(sweep):
     assert len(axes) == 4 and len(axes[0].lines) == 2
 
 
-def test_its_readme_has_a_place_for_the_report():
-    text = (ROOT / SWEEP.parent / "README.md").read_text()
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.parent.name)
+def test_its_readme_has_a_place_for_the_report(path):
+    text = (ROOT / path.parent / "README.md").read_text()
     assert "filled" in report.fill_in(text, "filled")

@@ -14,8 +14,14 @@ import pytest
 from langdetect.detector_factory import DetectorFactory
 
 from r1lit.metrics import language_consistency, language_of
+from r1lit.worlds import WorldCorpus
 
 REAL = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
+PARAGRAPHS = dict(
+    line.split(" ", 1)
+    for line in Path(__file__).with_name("paragraphs.txt").read_text("utf-8").splitlines()
+)
+"""What somebody might think about a problem, in 31 languages."""
 HAN = re.compile(r"[\u4e00-\u9fff]")
 real = pytest.mark.skipif(
     not (REAL / "code_switched.jsonl").is_file(), reason="the shared data is not here"
@@ -57,16 +63,37 @@ def test_the_share_of_words_of_the_target_language(thinking: str, language: str,
 def test_sentences_of_another_language_in_the_same_script(foreign: str):
     english = "Let me think about it again. The sum is divisible by three."
     thinking = f"{english} {foreign}. So the answer must be seven, but let me check that."
-    assert language_consistency(thinking, "en") == 1.0
+    assert language_consistency(thinking, "en", same_script=False) == 1.0
     share = (12 + 11) / (12 + 11 + len(foreign.split()))
-    found = language_consistency(thinking, "en", same_script=True)
-    assert found == pytest.approx(share, abs=0.03)
-    assert language_consistency(english, "en", same_script=True) == 1.0
+    assert language_consistency(thinking, "en") == pytest.approx(share, abs=0.03)
+    assert language_consistency(english, "en") == 1.0
 
 
-def test_same_script_is_known_for_english_only():
-    with pytest.raises(ValueError, match="same_script: it is known for 'en' only, not for 'fr'"):
-        language_consistency("mots", "fr", same_script=True)
+@pytest.mark.parametrize("target", PARAGRAPHS)
+def test_a_paragraph_is_in_its_language_and_in_no_other(target: str):
+    shares = {code: language_consistency(text, target) for code, text in PARAGRAPHS.items()}
+    assert shares.pop(target) >= 0.9
+    assert max(shares.values()) <= 0.2, shares
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("en", "fr"), ("de", "nl"), ("pl", "cs"), ("ru", "uk"), ("ar", "fa")]
+)
+def test_mixed_text_is_in_between(one: str, other: str):
+    pairs = zip(PARAGRAPHS[one].split(". "), PARAGRAPHS[other].split(". "), strict=True)
+    halves = f"{PARAGRAPHS[one]} {PARAGRAPHS[other]}"
+    for text in (halves, ". ".join(sentence for pair in pairs for sentence in pair)):
+        for target in (one, other):
+            assert 0.3 <= language_consistency(text, target) <= 0.7
+        assert language_consistency(text, "fi") <= 0.2
+
+
+def test_the_small_worlds_pages_score_as_by_script_alone():
+    """Their sentences are too short and too strange to be told apart by letters."""
+    for page in WorldCorpus(num_documents=400).documents():
+        for language in ("en", "zh"):
+            by_script = language_consistency(page.response, language, same_script=False)
+            assert language_consistency(page.response, language) == by_script, page.response
 
 
 def test_an_unknown_language_is_named():

@@ -15,6 +15,7 @@ from r1lit.objectives import (
     GRPO,
     GSPO,
     PPO,
+    RLOO,
     ClipCov,
     DrGRPO,
     GRPOSequence,
@@ -35,6 +36,7 @@ FACTORIES: dict[str, Callable[..., Objective]] = {
     "ClipCov": ClipCov,
     "KLCov": KLCov,
     "PolicyGradient": PolicyGradient,
+    "RLOO": RLOO,
 }
 
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,10 +9,13 @@ from r1lit.objectives import (
     AdvantageEstimator,
     GroupCentered,
     GroupNormalized,
+    Kept,
     LeaveOneOut,
+    LossInputs,
     NoBaseline,
+    PolicyGradient,
 )
-from r1lit.objectives.advantages import whitened
+from r1lit.objectives.advantages import whitened, with_kl_in_reward
 
 ESTIMATORS = [GroupNormalized(), GroupNormalized(std="sample"), GroupCentered(), LeaveOneOut()]
 REWARD_PG = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.1, 0.1, 1.1, 0.1]], dtype=torch.float64)
@@ -94,6 +98,8 @@ def test_bad_arguments_are_named():
         GroupNormalized(std_epsilon=-1.0)
     with pytest.raises(ValueError, match="std='both'"):
         GroupNormalized(std="both")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="keep='all'"):
+        Kept("all")  # type: ignore[arg-type]
 
 
 def test_without_a_baseline_it_is_the_reward():
@@ -104,6 +110,67 @@ def test_without_a_baseline_it_is_the_reward():
     advantage_BT = NoBaseline().estimate(made)
     assert advantage_BT[0].tolist() == [1.0, 1.0, 0.0, 0.0]
     assert advantage_BT[3].tolist() == [2.0] * 4 and not advantage_BT[5].any()
+
+
+def ragged(seed: int = 0):
+    """Three groups of two, of 1 to 4 tokens, with random rewards and log-probs."""
+    g = torch.Generator().manual_seed(seed)
+    length_B = torch.tensor([2, 1, 4, 4, 3, 4])
+    made = rollout(
+        length_B=length_B,
+        loss_mask_BT=torch.arange(4) < length_B[:, None],
+        reward_PG=torch.randn(3, 2, generator=g),
+        logp_old_BT=torch.randn(6, 4, generator=g),
+    )
+    return made, torch.randn(6, 4, generator=g)
+
+
+def test_reinforce_plus_plus_is_the_papers_formula():
+    """2501.03262: A_t = r - beta * sum over i >= t of KL(i), normalised over the global batch."""
+    made, logp_ref_BT = ragged()
+    paid, penalty = with_kl_in_reward(made, logp_ref_BT, 0.3)
+    got_BT = whitened(replace(paid, advantage_BT=NoBaseline().estimate(paid)), float).advantage_BT
+    raw = {}
+    for b, length in enumerate(made.length_B.tolist()):
+        kl = (made.logp_old_BT[b] - logp_ref_BT[b])[:length]
+        for t in range(length):
+            raw[b, t] = float(made.reward_PG.flatten()[b] - 0.3 * kl[t:].sum())
+    values = torch.tensor(list(raw.values()))
+    for (b, t), value in raw.items():
+        wanted = (value - values.mean()) / values.std(correction=0)
+        assert float(got_BT[b, t]) == pytest.approx(float(wanted), abs=1e-5)
+    assert penalty == pytest.approx(
+        float(0.3 * (made.logp_old_BT - logp_ref_BT)[made.mask_BT].mean()), abs=1e-6
+    )
+    assert not got_BT[~made.mask_BT].any()
+
+
+def test_leave_one_out_with_the_kl_in_the_reward_is_rloo():
+    """2402.14740: R = r - beta log pi/pi_ref of the response, less the others' mean R."""
+    made, logp_ref_BT = ragged()
+    paid, _ = with_kl_in_reward(made, logp_ref_BT, 0.3)
+    ratio_B = ((made.logp_old_BT - logp_ref_BT) * made.mask_BT).sum(-1)
+    total_PG = made.reward_PG - 0.3 * ratio_B.view(3, 2)
+    wanted_B = (total_PG - total_PG.flip(1)).flatten()  # of two responses the other is the mean
+    advantage_BT = LeaveOneOut().estimate(paid)
+    torch.testing.assert_close(advantage_BT, wanted_B[:, None] * made.mask_BT)
+
+
+def test_rejection_fine_tuning_is_cross_entropy_on_what_is_kept():
+    made, logp_BT = ragged()
+    best_BT = Kept("best").estimate(made)
+    kept = [2 * p + int(made.reward_PG[p, 1] > made.reward_PG[p, 0]) for p in range(3)]
+    assert sorted(set(best_BT.any(-1).nonzero().flatten().tolist())) == kept
+    assert torch.equal(Kept().estimate(made), made.mask_BT.float())  # all are right
+    logp_BT.requires_grad_()
+    inputs = LossInputs(
+        logp_BT=logp_BT, logp_old_BT=made.logp_old_BT, advantage_BT=best_BT,
+        mask_BT=made.loss_mask_BT, num_rows=6.0, num_tokens=18.0,
+    )  # fmt: skip
+    (got_BT,) = torch.autograd.grad(PolicyGradient().loss(inputs).loss, logp_BT)
+    kept_BT = best_BT > 0
+    (wanted_BT,) = torch.autograd.grad(-logp_BT[kept_BT].mean(), logp_BT)
+    torch.testing.assert_close(got_BT, wanted_BT * kept_BT.sum() / 18)
 
 
 def test_whitened_by_hand():

@@ -40,6 +40,7 @@ ON_POLICY = {
     "ClipCov": [1 / 15] * 6,
     "KLCov": [1 / 15] * 6,
     "PolicyGradient": [1 / 15] * 6,
+    "RLOO": [1 / 6] * 6,
 }
 
 

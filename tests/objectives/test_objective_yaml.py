@@ -11,6 +11,7 @@ from r1lit.objectives import (
     GRPO,
     GSPO,
     PPO,
+    RLOO,
     ClipCov,
     DrGRPO,
     GRPOSequence,
@@ -53,6 +54,7 @@ CASES = {
         {"beta": 0.0},
         "NoBaseline",
     ),
+    "RLOO": ("{beta: 0.1}", RLOO, {"beta": 0.1}, "LeaveOneOut"),
 }
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from r1lit.objectives import BradleyTerry, SafeUnsafe
+from r1lit.objectives import DPO, BradleyTerry, SafeUnsafe
 
 
 def test_bradley_terry_by_hand():
@@ -44,6 +44,17 @@ def test_safe_unsafe_moves_a_reward_by_probability_less_label():
     SafeUnsafe().loss_N(reward_NK, torch.tensor([1.0, 0.0])).sum().backward()
     p = 1 / (1 + math.exp(-1))
     assert reward_NK.grad[:, 0].tolist() == pytest.approx([p - 1, p])
+
+
+def test_dpo_by_hand_and_that_it_is_bradley_terry_of_implicit_rewards():
+    reward_N2 = torch.tensor([[0.5, -0.5], [0.2, 0.9]])
+    assert DPO().loss_N(reward_N2)[0].item() == pytest.approx(0.31326, abs=1e-5)
+    assert torch.equal(DPO().loss_N(reward_N2), BradleyTerry().loss_N(reward_N2, torch.ones(2)))
+    smoothed = DPO(label_smoothing=0.1).loss_N(reward_N2)[0].item()
+    assert smoothed == pytest.approx(0.9 * 0.313262 + 0.1 * 1.313262, abs=1e-5)
+    for wrong in ({"beta": 0.0}, {"label_smoothing": 0.5}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            DPO(**wrong)
 
 
 @pytest.mark.parametrize(("objective", "rows"), [(BradleyTerry, 1), (SafeUnsafe, 2)])

@@ -37,8 +37,8 @@ def test_a_prompt_that_opened_the_thinking():
 def test_sentences_of_another_language_where_english_is_wanted():
     german = "Also ist die Antwort wohl sieben, aber ich prüfe noch einmal"
     rows = [response(f"<think> {german} </think> 7"), response(MIXED, "三加四等于几？")]
-    assert LanguageConsistency()(rows) == pytest.approx([1.0, 2 / 3])
-    assert LanguageConsistency(same_script=True)(rows) == pytest.approx([0.0, 2 / 3])
+    assert LanguageConsistency(same_script=False)(rows) == pytest.approx([1.0, 2 / 3])
+    assert LanguageConsistency()(rows) == pytest.approx([0.0, 2 / 3])
 
 
 def test_unknown_languages_are_named():

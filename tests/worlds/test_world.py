@@ -12,11 +12,14 @@ from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
 from r1lit.data.prompts import encode_documents, encode_prompts
+from r1lit.metrics import language_consistency
+from r1lit.seeding import generator
 from r1lit.text.templates import render
 from r1lit.verifiers import CountdownVerifier
-from r1lit.worlds import WorldChain, WorldCorpus, WorldCountdown
+from r1lit.worlds import WorldChain, WorldCorpus, WorldCountdown, russian
 from r1lit.worlds import chain as chains
 from r1lit.worlds.countdown import SearchOrder, branches, number_sets, step, targets
+from r1lit.worlds.voice import PHRASES, Voice
 from r1lit.worlds.writing import search
 
 MINI = Path(__file__).resolve().parents[2] / "models" / "mini"
@@ -186,6 +189,44 @@ def test_a_share_is_asked_in_chinese(source):
     assert [p.uid for p in english] == [p.uid for p in asked]
     with pytest.raises(ValueError, match=r"chinese: 1\.5"):
         source("train", 10, chinese=1.5)
+
+
+@pytest.mark.parametrize("source", [WorldCountdown, WorldChain])
+def test_a_share_is_asked_in_russian_and_nobody_else_is_asked_otherwise(source):
+    before = {p.uid: p for p in source("train", 100, chinese=0.3).problems()}
+    asked = source("train", 100, chinese=0.3, russian=0.4).problems()
+    assert 25 < sum(p.meta["language"] == "ru" for p in asked) < 55
+    for p in asked:
+        if p.meta["language"] == "ru":
+            assert re.search("[а-я]", p.question) and not re.search("[A-Za-z]", p.question)
+            assert (p.answer, p.uid) == (before[p.uid].answer, before[p.uid].uid)
+            assert before[p.uid].meta["language"] == "en"
+        else:
+            assert p.question == before[p.uid].question
+    with pytest.raises(ValueError, match="chinese and russian"):
+        source("train", 10, chinese=0.7, russian=0.4)
+
+
+def test_russian_pages_stand_in_place_of_others():
+    plain = [page.response for page in WorldCorpus(200).documents()]
+    some = [page.response for page in WorldCorpus(200, russian=0.5).documents()]
+    changed = [b for a, b in zip(plain, some, strict=True) if a != b]
+    assert 70 < len(changed) < 130
+    assert sum(bool(re.search("[А-я]", text)) for text in changed) > 0.7 * len(changed)
+    assert russian.PHRASES.keys() == PHRASES.keys()
+
+
+def test_russian_thinking_is_russian_and_mixed_is_in_between():
+    shares = {}
+    for mix in (0.0, 0.5):
+        voice = Voice(language="ru", mix=mix)
+        works = [
+            search((3, 5, 7), 56, None, generator(0, "russian", i), voice).thinking
+            for i in range(40)
+        ]
+        shares[mix] = [language_consistency(work, "ru") for work in works]
+    assert set(shares[0.0]) == {1.0}
+    assert 0.3 < np.mean(shares[0.5]) < 0.7
 
 
 @pytest.mark.parametrize("source", [WorldCountdown, WorldChain])

@@ -1,0 +1,1 @@
+"""What prompts do: few-shot, wording, language and system prompt, over any policies."""
