@@ -8,7 +8,7 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -180,7 +180,7 @@ class GRPOModule(AsyncRolloutModule):
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
         rollout = self.estimate_advantages(rollout)
         logged: dict[str, list[float]] = {}
-        for index, rows_b in enumerate(self._minibatches(rollout)):
+        for index, rows_b in enumerate(self.minibatches(rollout, range(self.num_inner_epochs))):
             values = self.update_minibatch(rollout, rows_b, update_metrics, index == 0)
             for name, value in values.items():
                 logged.setdefault(name, []).append(value)
@@ -253,9 +253,10 @@ class GRPOModule(AsyncRolloutModule):
         strategy = self.trainer.strategy
         return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
-    def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
+    def minibatches(self, rollout: Rollout, epochs: Iterable[int]) -> Iterator[Tensor]:
+        """Yield the rows of each minibatch, in an order of its own in each epoch."""
         size = self.train_batch_size // self.trainer.world_size
-        for epoch in range(self.num_inner_epochs):
+        for epoch in epochs:
             order = permutation(len(rollout.responses), self.seed, "rows", rollout.iteration, epoch)
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
