@@ -231,9 +231,9 @@ class PPOModule(GRPOModule):
             return [], None
         sampling = self.sampling_at(rollout.iteration)
         worker = self.worker(sampling, self.seed + TRUTH_STREAM, training=True)
-        prefixes = truth.prefixes(rollout, sampling.max_tokens, self.seed)
+        prefixes = truth.prefixes(rollout, self.seed)
         with self.weights_to_sample():
-            continued = truth.continued(worker, rollout, prefixes)
+            continued = truth.continued(worker, rollout, prefixes, self.context_length)
         if self.kl_in_reward > 0:
             continued = replace(continued, reward_BT=self._penalties(continued))
         return prefixes, continued

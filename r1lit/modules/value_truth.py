@@ -17,7 +17,6 @@ from r1lit.seeding import generator
 from r1lit.settings import check_at_least
 
 TRUTH_STREAM = 3 << 32
-GRID = 16  # places a response is continued from are multiples of a 16th of the longest one
 
 TRUTH_METRICS = tuple(
     f"train/value_truth/{name}" for name in ("mean_abs_error", "correlation", "standard_error")
@@ -49,19 +48,25 @@ class ValueTruth:
         check_at_least("value_truth.num_prefixes", self.num_prefixes, 2)
         check_at_least("value_truth.num_completions", self.num_completions, 2)
 
-    def prefixes(self, rollout: Rollout, max_tokens: int, seed: int) -> list[Prefix]:
-        """Return what to complete: places drawn evenly from a response's tokens, on a grid.
-
-        On a grid because completions decode together where as many tokens are left to them.
-        """
+    def prefixes(self, rollout: Rollout, seed: int) -> list[Prefix]:
+        """Return what to complete: places drawn evenly from a response's tokens."""
         rng = generator(seed, "value truth", rollout.iteration)
-        step = max(1, max_tokens // GRID)
         lengths = rollout.length_B.tolist()
         rows = rng.permutation(len(lengths))[: self.num_prefixes].tolist()
-        return [(row, step * int(rng.random() * lengths[row] / step)) for row in rows]
+        return [(row, int(rng.random() * lengths[row])) for row in rows]
 
-    def continued(self, worker: RolloutWorker, rollout: Rollout, prefixes: list[Prefix]) -> Rollout:
-        """Return P groups of N responses that begin with the prefixes, rewarded as in training."""
+    def continued(
+        self,
+        worker: RolloutWorker,
+        rollout: Rollout,
+        prefixes: list[Prefix],
+        context: int | None = None,
+    ) -> Rollout:
+        """Return P groups of N responses that begin with the prefixes, rewarded as in training.
+
+        All are asked for as many tokens as the shortest prefix leaves, where the policy's
+        ``context`` has room for them, and then cut: engines decode equal limits together.
+        """
         batch = PromptBatch(
             iteration=rollout.iteration,
             problems=tuple(rollout.responses[row].problem for row, _ in prefixes),
@@ -72,30 +77,28 @@ class ValueTruth:
         )
         every = range(len(prefixes))
         kept = [(rollout.response_BT[row, :t], rollout.logp_old_BT[row, :t]) for row, t in prefixes]
-        requests = [
-            replace(
-                request,
-                prompt=(*request.prompt, *ids.tolist()),
-                sampling=replace(
-                    request.sampling, max_tokens=request.sampling.max_tokens - len(ids)
-                ),
-            )
-            for request, (ids, _) in zip(
-                worker.requests(batch, every, rollout.iteration), kept, strict=True
-            )
-        ]
+        max_tokens = worker.sampling.max_tokens
+        most = max_tokens - min(t for _, t in prefixes)
+        requests = []
+        for request, (ids, _) in zip(
+            worker.requests(batch, every, rollout.iteration), kept, strict=True
+        ):
+            prompt = (*request.prompt, *ids.tolist())
+            limit = most if context is None else min(most, context - len(prompt))
+            sampling = replace(request.sampling, max_tokens=limit)
+            requests.append(replace(request, prompt=prompt, sampling=sampling))
         completions = worker.engine.generate(requests)
         whole = []
         for index, completion in enumerate(completions):
             ids, logps = kept[index // self.num_completions]
             assert completion.token_ids is not None and completion.logps is not None
-            own_ids = completion.token_ids.to(ids.device, ids.dtype)
-            own_logps = completion.logps.to(logps.device, logps.dtype)
+            is_cut = len(ids) + completion.num_tokens > max_tokens
             whole.append(
                 replace(
                     completion,
-                    token_ids=torch.cat([ids, own_ids]),
-                    logps=torch.cat([logps, own_logps]),
+                    token_ids=torch.cat([ids, completion.token_ids.to(ids)])[:max_tokens],
+                    logps=torch.cat([logps, completion.logps.to(logps)])[:max_tokens],
+                    finish_reason="length" if is_cut else completion.finish_reason,
                 )
             )
         return worker.grade(whole, batch, every, Timings())

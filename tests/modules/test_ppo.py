@@ -158,8 +158,9 @@ def test_values_are_compared_with_what_continues_the_prefixes(fit, tmp_path, mon
     seen: list[tuple[Rollout, list[tuple[int, int]], Rollout]] = []
     method = ValueTruth.continued
 
-    def watched(self: ValueTruth, worker, rollout, prefixes) -> Rollout:
-        made = method(self, worker, rollout, prefixes)
+    def watched(self: ValueTruth, worker, rollout, prefixes, context) -> Rollout:
+        made = method(self, worker, rollout, prefixes, context)
+        assert int(made.length_B.max()) <= worker.sampling.max_tokens
         seen.append((rollout, prefixes, made))
         return made
 
