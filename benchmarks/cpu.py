@@ -1,6 +1,6 @@
 """r1lit beside its peers on this machine's CPU.
 
-    python -m benchmarks.cpu                        # everything but the speedrun
+    python -m benchmarks.cpu                        # all but speedrun, sync, iteration-vllm
     python -m benchmarks.cpu --only sft rollout-mini
     python -m benchmarks.cpu --tiny                 # every piece at a tiny size, to try the harness
 
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import growth, peers, suite_grpo, suite_memory, suite_rollout, suite_sft
+from benchmarks import growth, peers, suite_grpo, suite_memory, suite_rollout, suite_sft, suite_vllm
 from benchmarks.context import Context, measure_limits
 from benchmarks.report import Report
 from benchmarks.results import Entry
@@ -52,7 +52,12 @@ SUITE: dict[str, Measure] = {
     "growth-time": growth.growth_time,
     "growth-memory": growth.growth_memory,
 }
-ON_REQUEST: dict[str, Measure] = {"speedrun": run_speedrun}
+NEEDS_VLLM = {"vllm-mini", "vllm-135M", "sync", "iteration-vllm"}
+ON_REQUEST: dict[str, Measure] = {
+    "speedrun": run_speedrun,
+    "sync": suite_vllm.sync,
+    "iteration-vllm": suite_vllm.iteration_vllm,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -73,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
         "cpu",
     )
     vllm = find_python(options.vllm_python)
-    if vllm is None and any(name.startswith("vllm") for name in options.only):
+    if vllm is None and {*options.only} & NEEDS_VLLM:
         say("vLLM is not installed: its rows are left out (make .venv-vllm installs it)")
     with tempfile.TemporaryDirectory(prefix="r1lit-bench-models-") as folder:
         context = Context(

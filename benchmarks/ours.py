@@ -74,7 +74,7 @@ class GateCallback(pl.Callback):
         logged = trainer.callback_metrics
         parts = {
             name: float(logged[f"time/{name}"])
-            for name in ("rollout_s", "grade_s", "update_s")
+            for name in ("sync_s", "rollout_s", "grade_s", "update_s")
             if f"time/{name}" in logged
         }
         parts["num_tokens"] = float(logged["train/num_tokens"])

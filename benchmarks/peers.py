@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.work import Precision
 
-TRL_GRPO_MINI: dict[str, Any] = {"micro_rows": 16, "cache_implementation": "static"}
+TRL_GRPO_MINI: dict[str, Any] = {"micro_rows": 32, "cache_implementation": "static"}
 TRL_GRPO_MINI_PRECISION: Precision = "fp32"
 TRL_GRPO_135M: dict[str, Any] = {"micro_rows": 4}
 TRL_SFT: dict[str, Any] = {"micro_rows": 1, "packing": False}
@@ -15,5 +15,5 @@ GENERATE_MINI: dict[str, Any] = {"cache": "static"}
 GENERATE_MINI_PRECISION: Precision = "fp32"
 GENERATE_135M: dict[str, Any] = {}
 VLLM_MINI_PRECISION: Precision = "bf16"
-VLLM_MINI: dict[str, Any] = {}
-VLLM_135M: dict[str, Any] = {}
+VLLM_MINI: dict[str, Any] = {"preload": ["tcmalloc", "iomp5"]}
+VLLM_135M: dict[str, Any] = {"threads": "nobind"}

@@ -128,23 +128,28 @@ class Updates(PolicyModule):
         return peak_rss_mb() - before
 
 
-def run(kind: str, model: str, report: Path, num_tokens: int) -> None:
-    """Make two updates on this rank; rank 0 writes what all ranks found."""
+def plain_trainer(kind: str, ranks: int = RANKS) -> Trainer:
+    """Return a trainer of ``ranks`` processes on the CPU, by "fsdp2" or "ddp", that only trains."""
     strategy: Any = "ddp"
     if kind == "fsdp2":
-        strategy = ModelParallelStrategy(data_parallel_size=RANKS, tensor_parallel_size=1)
-    module = Updates(model, num_tokens)
-    Trainer(
+        strategy = ModelParallelStrategy(data_parallel_size=ranks, tensor_parallel_size=1)
+    return Trainer(
         accelerator="cpu",
-        devices=RANKS,
-        strategy=strategy,
+        devices=ranks,
+        strategy=strategy if ranks > 1 else "auto",
         max_epochs=1,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         use_distributed_sampler=False,
-    ).fit(module, [0, 1])
+    )
+
+
+def run(kind: str, model: str, report: Path, num_tokens: int) -> None:
+    """Make two updates on this rank; rank 0 writes what all ranks found."""
+    module = Updates(model, num_tokens)
+    plain_trainer(kind).fit(module, [0, 1])
     found: list[Any] = [None] * RANKS
     dist.all_gather_object(found, module.found)
     if module.global_rank == 0:

@@ -6,27 +6,13 @@ from typing import Any
 
 from benchmarks import peers, sizes
 from benchmarks.context import Context
-from benchmarks.problems import prompt_loader
 from benchmarks.results import Entry, compare
-from benchmarks.vllm_rollout import ENVIRONMENT
+from benchmarks.vllm_worker import vllm_worker
 from benchmarks.work import Work
 from benchmarks.worker import Worker
-from r1lit.policy import load_tokenizer
 
 OURS = "benchmarks.ours:run_rollout"
 GENERATE = "benchmarks.hf_generate:run_rollout"
-VLLM = "benchmarks.vllm_rollout:run_rollout"
-NUM_BATCHES = 8
-
-
-def vllm_worker(python: str, work: Work, **settings: Any) -> Worker:
-    """Return vLLM in its own Python, with the prompts of the first iterations."""
-    loader = prompt_loader(work, load_tokenizer(work.model), NUM_BATCHES)
-    prompts = [loader.batch(i).prompts for i in range(NUM_BATCHES)]
-    environment = {**ENVIRONMENT, **settings.pop("environment", {})}
-    return Worker(
-        VLLM, python=python, environment=environment, work=work, prompts=prompts, **settings
-    )
 
 
 def _entry(

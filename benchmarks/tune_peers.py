@@ -3,8 +3,9 @@
     python -m benchmarks.tune_peers [--only grpo-mini ...] [--vllm-python PYTHON] [--tiny]
 
 writes ``results/peers.json``: for each search the settings tried with seconds a step, or with what
-went wrong. The update of 0.5B is searched with 1 of its 4 prompts. ``peers.py`` holds the fastest,
-for the update of 0.5B the leanest; change it when this says otherwise.
+went wrong. Settings that the file has already are not tried again: take them out of it first. The
+update of 0.5B is searched with 1 of its 4 prompts. ``peers.py`` holds the fastest, for the update
+of 0.5B the leanest; change it when this says otherwise.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import sizes, vllm_rollout
+from benchmarks import sizes
 from benchmarks.results import write_json
-from benchmarks.suite_rollout import vllm_worker
+from benchmarks.vllm_rollout import find_python
+from benchmarks.vllm_worker import TARGET as VLLM
+from benchmarks.vllm_worker import vllm_worker
 from benchmarks.work import SupervisedWork, Work
 from benchmarks.worker import Worker, WorkerError
 
@@ -32,7 +35,6 @@ GRPO = "benchmarks.trl_grpo:run_iterations"
 SFT = "benchmarks.trl_sft:run_updates"
 UPDATE = "benchmarks.update_memory:run_trl"
 GENERATE = "benchmarks.hf_generate:run_rollout"
-VLLM = "benchmarks.vllm_rollout:run_rollout"
 
 
 def _grid(key: str, values: list[Any], **fixed: Any) -> Iterator[Variant]:
@@ -42,24 +44,23 @@ def _grid(key: str, values: list[Any], **fixed: Any) -> Iterator[Variant]:
 STATIC = {"cache_implementation": "static"}
 COMPILED = {"torch_compile": True}
 CONTINUOUS = {"use_transformers_continuous_batching": True}
-SYSTEM = ("/usr/lib", "/usr/local/lib", "/opt")
 VLLM_VARIANTS: list[Variant] = [
     {"precision": "bf16"},
     {"precision": "fp32"},
-    *_grid("preload", [["tcmalloc"], ["tcmalloc", "libiomp5"]], precision="bf16"),
+    *_grid("preload", [["tcmalloc"], ["tcmalloc", "iomp5"]], precision="bf16"),
     *_grid("threads", ["0", "0-1", "nobind"], precision="bf16"),
     *_grid("max_num_seqs", [16, 64, 256], precision="bf16"),
     *_grid("max_num_batched_tokens", [2048, 16384], precision="bf16"),
-    {"precision": "bf16", "preload": ["tcmalloc", "libiomp5"], "max_num_batched_tokens": 16384},
+    {"precision": "bf16", "preload": ["tcmalloc", "iomp5"], "max_num_batched_tokens": 16384},
 ]
 SEARCHES: dict[str, tuple[str, Make, list[Variant]]] = {
     "grpo-mini": (
         GRPO,
         sizes.grpo_mini,
         [
-            *_grid("micro_rows", [16, 32, 64], precision="bf16-mixed"),
             *_grid("micro_rows", [16, 32, 64], precision="fp32", **STATIC),
             {"precision": "fp32", "micro_rows": 16},
+            {"precision": "bf16-mixed", "micro_rows": 16},
             {"precision": "bf16-mixed", "micro_rows": 16, **STATIC},
             {"precision": "fp32", "micro_rows": 16, **STATIC, **COMPILED},
             {"precision": "fp32", "micro_rows": 16, **CONTINUOUS},
@@ -127,7 +128,7 @@ def try_variant(
     try:
         if target == VLLM:
             assert isinstance(work, Work)
-            side = vllm_worker(python or sys.executable, work, **vllm_settings(settings))
+            side = vllm_worker(python or sys.executable, work, **settings)
         else:
             side = Worker(target, work=work, timeout=1800, **settings)
         with side as worker:
@@ -140,34 +141,6 @@ def try_variant(
     if "num_tokens" in step:
         result["seconds_per_1000_tokens"] = round(1000 * step["seconds"] / step["num_tokens"], 4)
     return {**result, "peak_rss_mb": round(step["peak_rss_mb"])}
-
-
-def vllm_settings(variant: Variant) -> Variant:
-    """Return a variant as ``vllm_worker`` takes it: libraries and threads are its environment's.
-
-    Raises:
-        ValueError: if a library to load first is not installed.
-    """
-    settings = dict(variant)
-    environment = {}
-    if libraries := settings.pop("preload", None):
-        environment["LD_PRELOAD"] = ":".join(map(find_library, libraries))
-    if threads := settings.pop("threads", None):
-        environment["VLLM_CPU_OMP_THREADS_BIND"] = threads
-    return settings | ({"environment": environment} if environment else {})
-
-
-def find_library(name: str) -> str:
-    """Return the file of a shared library, of the system or of a Python package.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    roots = [*map(Path, SYSTEM), Path(sys.prefix), vllm_rollout.OWN.parents[1]]
-    for root in roots:
-        for path in sorted(root.rglob(f"*{name}*.so*")) if root.is_dir() else []:
-            return str(path)
-    raise ValueError(f"preload: no library {name!r} under {', '.join(map(str, roots))}")
 
 
 def _cause(text: str) -> str:
@@ -184,7 +157,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=FILE)
     parser.add_argument("--vllm-python", help="a Python that has vLLM")
     options = parser.parse_args(arguments)
-    python = vllm_rollout.find_python(options.vllm_python)
+    python = find_python(options.vllm_python)
     tried = json.loads(options.output.read_text()) if options.output.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only:
@@ -192,11 +165,13 @@ def main(arguments: list[str] | None = None) -> None:
             if target == VLLM and python is None:
                 print(f"{name}: left out, since no Python with vLLM is found", flush=True)
                 continue
-            tried[name] = []
-            for variant in variants:
+            done = tried.setdefault(name, [])
+            keys = {key for variant in variants for key in variant}
+            before = [{key: old[key] for key in old if key in keys} for old in done]
+            for variant in (variant for variant in variants if variant not in before):
                 where = (Path(folder), options.tiny)
                 result = try_variant(target, make, variant, *where, python=python)
-                tried[name].append(result)
+                done.append(result)
                 print(name, result, flush=True)
                 write_json(options.output, tried)
 

@@ -1,17 +1,17 @@
-"""Reports a sweep: tables into the README beside the sweep file, and a figure beside it.
+"""Reports a sweep: ``README.md`` with tables, and ``curves.png``, in its output folder.
 
-    python -m experiments.report experiments/objectives/sweep.yaml [--against dapo]
+    python -m experiments.report experiments/objectives/sweep.yaml [--against dapo] [--readme]
 
 A sweep calls this at its end; by hand it shows what is there while a sweep still runs. A README
 that is not there is made. Only points finished under the present sweep file count, and failed ones
-are listed with their error.
+are listed with their error. With ``--readme`` they go into the README beside the sweep file.
 
 Numbers are mean ± standard error over seeds: the sample standard deviation over the root of their
 number. All seeds are evaluated on the same problems, so this error is that of training anew, not
 that of drawing other problems. Variants are compared in pairs (`experiments.paired`).
 
-The results themselves are written beside the README, ``results.jsonl``, to be committed; where no
-point is finished, the report is made of that file.
+The results themselves are written beside the README, ``results.jsonl``; with ``--readme``
+they are to be committed, and where no point is finished the report is made of them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
 
 START, END = "<!-- results -->", "<!-- /results -->"
+README_HELP = "fill in the README beside the sweep file, to be committed, not the output folder's"
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = "os^Dv*P"
 
@@ -59,6 +60,11 @@ def reward_model(name: str) -> Callable[[Record], float | None]:
     return lambda evaluation: (evaluation.get("reward_model") or {}).get(name)
 
 
+def rewarded(name: str) -> Callable[[Record], float | None]:
+    """Return what reads the mean of a reward function, other than accuracy and format."""
+    return lambda evaluation: (evaluation.get("rewards") or {}).get(name)
+
+
 def plain(name: str) -> Callable[[Record], float | None]:
     """Return what reads a number of an evaluation."""
     return lambda evaluation: evaluation.get(name)
@@ -73,6 +79,7 @@ COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
     ("tokens per response", plain("response_length_tokens"), ".0f"),
     ("reflection words per response", plain("reflection_words_per_response"), ".2f"),
     ("well-formed", plain("format"), ".3f"),
+    ("process score", rewarded("process"), ".3f"),
     ("language consistency", language_consistency, ".3f"),
 )
 """What the table says of the first and of the last evaluation: heading, value, format."""
@@ -82,6 +89,7 @@ PANELS: tuple[tuple[str, str, Callable[[Record], float | None]], ...] = (
     ("Accuracy on held-out problems", "pass@1", plain("pass_at_1")),
     ("Response length", "tokens per response", plain("response_length_tokens")),
     ("Reflection words", "words per response", plain("reflection_words_per_response")),
+    ("Score of the process model", "mean over responses", rewarded("process")),
     ("Held-out prompts", "AUROC", reward_model("auroc")),
     ("Held-out pairs", "accuracy", reward_model("accuracy")),
     ("Held-out documents", "loss", plain("loss")),
@@ -210,14 +218,15 @@ def write_into(
 ) -> None:
     """Put a block and a figure below it between a README's markers; ``image`` lies beside it.
 
-    ``text`` stands for what the README holds, if it is not there yet.
+    ``text`` stands for what the README holds; one that is not there is made.
 
     Raises:
         ValueError: if the README has no place for them; nothing is written then.
     """
     name = Path(image).stem
-    old = readme.read_text() if text is None else text
-    text = fill_in(old, f"{block}\n\n![{name}]({image})")
+    if text is None:
+        text = readme.read_text() if readme.exists() else f"{START}\n{END}\n"
+    text = fill_in(text, f"{block}\n\n![{name}]({image})")
     save_png(figure, readme.with_name(image))
     replace_file(readme, text.encode())
 
@@ -242,33 +251,38 @@ def asmean_cell(text: str, limit: int = 300) -> str:
     return f"`{text.replace('`', chr(39)).replace('|', '/')}`"
 
 
-def write_report(path: Path, sweep: Sweep, against: str | None = None) -> str:
-    """Write a sweep's tables and figure beside its file; return the tables.
+def write_report(
+    path: Path, sweep: Sweep, against: str | None = None, folder: Path | None = None
+) -> str:
+    """Write a sweep's tables and figure; return the tables.
 
     Args:
-        path: the sweep file; ``README.md`` and ``curves.png`` lie beside it.
+        path: the sweep file.
         sweep: what it says.
         against: the variant that the others are compared with; the first that has finished runs
             if left out.
+        folder: of ``README.md``, ``curves.png`` and ``results.jsonl``; the output folder if left
+            out.
 
     Raises:
         ValueError: if there is no such variant, or a README without a place for the tables.
     """
     if against is not None and against not in sweep.variants:
         raise ValueError(f"against: {against!r} is none of {', '.join(sweep.variants)}")
+    folder = sweep.output if folder is None else folder
     # two processes may share a sweep
     with held(sweep.output / ".report.lock", wait_s=60.0) as lock:
         if lock is None:
             raise ValueError(
                 f"{sweep.output}: another process has been writing its report for 60 s"
             )
-        kept = path.with_name("results.jsonl")
+        kept = folder / "results.jsonl"
         results = sweep.results()
         if results:
             lines = [json.dumps(result) + "\n" for result in results]
             replace_file(kept, "".join(lines).encode())
         else:
-            results = jsonl.read(kept)
+            results = [] if folder == sweep.output else jsonl.read(kept)
         blocks = [f"{len(results)} of {len(sweep.points())} runs finished."]
         if results:
             last = max(result["final"]["iteration"] for result in results)
@@ -278,7 +292,7 @@ def write_report(path: Path, sweep: Sweep, against: str | None = None) -> str:
             blocks.append(all_pairs(results))
         blocks.append(failed_table(sweep.made()))
         block = "\n\n".join(block for block in blocks if block)
-        readme = path.with_name("README.md")
+        readme = folder / "README.md"
         text = readme.read_text() if readme.exists() else new_readme(path)
         if results:
             write_into(readme, block, draw(results), "curves.png", text)
@@ -300,15 +314,17 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.report", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("sweep", type=Path, help="the sweep file; its README.md lies beside it")
+    parser.add_argument("sweep", type=Path, help="the sweep file")
+    parser.add_argument("--readme", action="store_true", help=README_HELP)
     parser.add_argument("--against", help="the variant to compare the others with; else the first")
     options = parser.parse_args(args)
     try:
         sweep = read_sweep(options.sweep)
-        kept = options.sweep.with_name("results.jsonl").exists()
+        folder = options.sweep.parent if options.readme else sweep.output
+        kept = options.readme and (folder / "results.jsonl").exists()
         if not kept and not any(point.result() or point.error() for point in sweep.made()):
             raise ValueError(f"no point is finished: python -m experiments.sweep {options.sweep}")
-        print(write_report(options.sweep, sweep, options.against))
+        print(write_report(options.sweep, sweep, options.against, folder))
     except ValueError as error:
         print(f"report: error: {error}", file=sys.stderr)
         return 2

@@ -16,9 +16,10 @@ A finished point leaves ``result.json`` in its folder: it is skipped as long as 
 (``point.yaml``) and what the files it names hold (``inputs.json``) stay the same, and made afresh
 when they change. An interrupted point goes on from its last checkpoint.
 ``<output>/results.jsonl`` gathers the results of all points that are finished under the present
-sweep file. At the end the sweep writes its table and its figure into the README beside the sweep
-file, as ``python -m experiments.report`` does at any time: what differs between variants, and which
-points failed with which error.
+sweep file. At the end the sweep writes its table and its figure, ``<output>/README.md`` and
+``curves.png``, as ``python -m experiments.report`` does at any time: what differs between variants,
+and which points failed with which error. ``--readme`` fills in the README beside the sweep file
+instead, for results that are to be committed.
 
 Start the command once more while it runs, and the two share the points: whoever makes a point holds
 a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on two cores.
@@ -48,7 +49,7 @@ from tqdm import tqdm
 from experiments.fingerprint import begin, is_of
 from experiments.launch import held, start
 from experiments.points import CONFIG, ERROR, RESULT, Point, Sweep, best_of, read_sweep, score_of
-from experiments.report import write_report
+from experiments.report import README_HELP, write_report
 from r1lit import jsonl
 from r1lit.atomic import replace_file
 from r1lit.callbacks.progress import as_clock
@@ -186,6 +187,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("sweep", type=Path, help="the sweep file")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     parser.add_argument("--dry-run", action="store_true", help="only list the points")
+    parser.add_argument("--readme", action="store_true", help=README_HELP)
     parser.add_argument("--launcher", choices=("local", "submitit"), default="local")
     parser.add_argument("--cluster", help="of submitit: slurm, or local; found out if left out")
     parser.add_argument(
@@ -210,7 +212,8 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
                 failed = run_sweep(sweep, seeds, launch)
         finally:  # what is there is drawn after Ctrl-C too
             if any(sweep.made()):
-                print(write_report(options.sweep, sweep))
+                folder = options.sweep.parent if options.readme else sweep.output
+                print(write_report(options.sweep, sweep, folder=folder))
         return 1 if failed else 0
     except ValueError as error:
         print(f"sweep: error: {error}", file=sys.stderr)

@@ -11,7 +11,7 @@ Letters written together mean flattened: row ``b`` answers prompt ``b // G``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -76,8 +76,11 @@ class Rollout:
     same unless a correction has the trainer compute them anew. ``advantage_BT`` is per token.
 
     Optional: ``reward_BT`` are rewards of single tokens, beside ``reward_PG`` which comes with the
-    last one; ``value_BT`` a critic's values before each token, and ``return_BT`` what it learns;
-    ``correction_BT`` is what a correction weighs the tokens by.
+    last one; ``step_end_BT`` is true where they are of steps that end there; ``value_BT`` a
+    critic's values before each token, and ``return_BT`` what it learns; ``correction_BT`` is what a
+    correction weighs the tokens by; ``is_selected_BT`` are the tokens that an objective treats
+    apart; ``version_BT`` counts the updates of the weights that drew each token, -1 where the
+    engine does not know them.
     """
 
     iteration: int
@@ -93,20 +96,22 @@ class Rollout:
     reward_PG: Tensor
     advantage_BT: Tensor
     reward_BT: Tensor | None = None
+    step_end_BT: Tensor | None = None
     value_BT: Tensor | None = None
     return_BT: Tensor | None = None
     correction_BT: Tensor | None = None
+    is_selected_BT: Tensor | None = None
+    version_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
         shape = self.response_BT.shape
         assert len(self.responses) == num_rows == shape[0], (len(self.responses), num_rows, shape)
         assert self.length_B.shape == shape[:1] and not self.length_B.is_floating_point()
-        assert self.loss_mask_BT.shape == shape and str(self.loss_mask_BT.dtype) == "torch.bool"
-        assert self.logp_sampler_BT.shape == self.logp_old_BT.shape == shape
-        assert self.advantage_BT.shape == shape
-        for optional in (self.reward_BT, self.value_BT, self.return_BT, self.correction_BT):
-            assert optional is None or optional.shape == shape, optional.shape
+        assert str(self.loss_mask_BT.dtype) == "torch.bool"
+        for field in fields(self):
+            values_BT = getattr(self, field.name) if field.name.endswith("_BT") else None
+            assert values_BT is None or values_BT.shape == shape, (field.name, values_BT.shape)
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())
 
@@ -195,6 +200,9 @@ class PreferenceBatch:
     K is 2 for pairs, chosen first, and 1 for labelled responses. ``lengths`` counts the tokens of
     each row's response, prompt and EOS left out. ``label_N`` is 1 for a pair and for a safe
     response, 0 for an unsafe one. ``groups`` name what examples share, such as a prompt.
+
+    Where steps are labelled, ``step_places`` are each example's tokens at which its steps end, by
+    their index in its only row, and ``step_labels`` their labels.
     """
 
     iteration: int
@@ -202,6 +210,8 @@ class PreferenceBatch:
     lengths: tuple[tuple[int, ...], ...]
     label_N: Tensor
     groups: tuple[str, ...]
+    step_places: tuple[tuple[int, ...], ...] = ()
+    step_labels: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         num = len(self.rows)

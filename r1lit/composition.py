@@ -12,6 +12,7 @@ Files are merged in the order of their ``-c``; keys on the command line come las
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,6 +125,7 @@ def compose(args: Sequence[str]) -> list[str]:
     if folders or config.get("run"):
         config = merge(config, _with_run({"run": (folders or [config["run"]])[-1]}))
         _keep_logs_there(config)
+        _refuse_file_in_the_way(Path(config["run"]))
     made = ["--config", yaml.dump(config, Dumper=Dumper, sort_keys=False)] if config else []
     return [*args[: command + 1], *made, *others]
 
@@ -187,6 +189,15 @@ def _keep_logs_there(config: Config) -> None:
                 arguments["save_dir"] = config["run"]
                 if logger["class_path"].endswith(("TensorBoardLogger", "CSVLogger")):
                     arguments |= {"name": "", "version": ""}
+
+
+def _refuse_file_in_the_way(run: Path) -> None:
+    there = next((folder for folder in (run, *run.parents) if os.path.lexists(folder)), run)
+    if os.path.lexists(there) and not there.is_dir():
+        raise ValueError(
+            f"run: {run} cannot be a folder, since {there} is a file; move it away, or name another"
+            " folder by --run"
+        )
 
 
 def _listed(value: Any) -> list[Any]:

@@ -11,14 +11,15 @@ from collections.abc import Callable
 
 from r1lit.own_code import OwnCodeError
 
-_ROOM = "free some, then go on with --ckpt_path last"
+_GO_ON = "then the same command with --ckpt_path last goes on, or begins again without a checkpoint"
+_ROOM = f"free some, {_GO_ON}"
 _RIGHTS = "name a folder that you may write to, such as --run runs/mine"
 _IN_THE_WAY = "a file stands where a folder is to be; move it away"
 REMEDIES = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
-    errno.EFBIG: "raise the limit (ulimit -f), then go on with --ckpt_path last",
-    errno.EIO: "the disk failed; go on elsewhere from a copy of the last checkpoint",
+    errno.EFBIG: f"raise the limit (ulimit -f), {_GO_ON}",
+    errno.EIO: "the disk failed; go on elsewhere, from a copy of the last checkpoint, if any",
     errno.EROFS: _RIGHTS,
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
@@ -62,8 +63,8 @@ def run(name: str, main: Callable[[], object]) -> None:
 def of_the_disk(error: OSError) -> str:
     """Say which file it is about, what the system says, and what to do.
 
-    >>> of_the_disk(OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl"))
-    'runs/a/metrics.jsonl: No space left on device; free some, then go on with --ckpt_path last'
+    >>> of_the_disk(OSError(errno.EACCES, "Permission denied", "/a"))
+    '/a: Permission denied; name a folder that you may write to, such as --run runs/mine'
     """
     assert error.errno is not None
     where = f"{error.filename}: " if error.filename else ""

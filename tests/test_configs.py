@@ -16,6 +16,7 @@ CONFIGS = ROOT / "configs"
 SHIPPED = {str(p.relative_to(CONFIGS)) for p in CONFIGS.rglob("*.yaml")}
 DATA = ("gsm8k", "math", "countdown")
 HARDWARE = ("cpu", "one_gpu", "ddp")
+NODES = ("hardware/fsdp2.yaml", "hardware/multi_node.yaml")
 SERVED = ("hardware/fsdp2_bf16.yaml", "hardware/four_nodes.yaml", "hardware/vllm_servers.yaml")
 EVALUATIONS = sorted(p.name for p in (CONFIGS / "eval").glob("*.yaml"))
 CURATION = (
@@ -48,7 +49,8 @@ COMPOSITIONS = [
     ],
     *[("data/jsonl.yaml", "sft.yaml", f"hardware/{name}.yaml") for name in HARDWARE],
     ("data/countdown.yaml", "r1_zero.yaml", "hardware/cpu.yaml"),
-    ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/multi_node.yaml"),  # tests/modules/test_nodes.py
+    # runs in tests/modules/test_nodes.py
+    ("data/gsm8k.yaml", "r1_zero.yaml", *NODES, "hardware/vllm_servers.yaml"),
     # runs in tests/rollout/test_vllm_training.py
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/vllm.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
@@ -61,7 +63,7 @@ COMPOSITIONS = [
     # their memory is planned in tests/experiments/r1/test_full.py
     ("r1/full/zero.yaml", "r1/larger/zero_qwen_32b.yaml", *SERVED),
     ("r1/full/rl_1.yaml", "r1/larger/bf16_rl.yaml", *SERVED),
-    ("r1/full/sft_800k.yaml", "r1/larger/bf16_sft.yaml", SERVED[0], "hardware/two_nodes.yaml"),
+    ("r1/full/sft_800k.yaml", "r1/larger/bf16_sft.yaml", SERVED[0], "hardware/multi_node.yaml"),
     ("r1/full/reward_safety.yaml", "r1/larger/bf16_reward.yaml", SERVED[0]),
     *[
         ("data/jsonl.yaml", "distill/base.yaml", f"distill/{name}.yaml", "hardware/ddp.yaml")
@@ -69,6 +71,7 @@ COMPOSITIONS = [
     ],
     ("reward/helpful.yaml",),  # they run in tests/experiments/test_reward_models_experiment.py
     ("reward/safety.yaml",),
+    ("reward/process.yaml",),  # runs in tests/modules/test_process_reward.py
     ("data/gsm8k.yaml", "distill/on_policy.yaml", "hardware/one_gpu.yaml"),
     *[(f"eval/{name}",) for name in EVALUATIONS],  # they run in tests/evaluation/test_suites.py
 ]

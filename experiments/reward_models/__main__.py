@@ -87,7 +87,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--policy", help="a pretrained policy, for two models more")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--output", type=Path, default=Path("runs/reward_models"))
-    parser.add_argument("--report", type=Path, default=HERE, help="where README.md lies")
+    parser.add_argument("--report", type=Path, help="folder of README.md; --output if left out")
     options = parser.parse_args(args)
     tables = {"helpful": options.pairs, "safety": options.labels}
     try:
@@ -95,7 +95,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
         sweep = sweep_of(tables, options.output, seeds, options.policy)
         failed = run_sweep(sweep, launch=launch)
         if sweep.results():
-            print(write_report(sweep.results(), options.report))
+            print(write_report(sweep.results(), options.report or options.output))
         return 1 if failed else 0
     except ValueError as error:
         print(f"reward_models: error: {error}", file=sys.stderr)

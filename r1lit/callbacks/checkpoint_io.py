@@ -42,9 +42,10 @@ class StreamedCheckpointIO(TorchCheckpointIO):
             cause = error if isinstance(error, OSError) else error.__context__
             if not isinstance(cause, OSError):
                 raise
+            kept = any(other != path for other in path.parent.glob("[!.]*.ckpt*"))
             raise ValueError(
                 f"dirpath: the checkpoint cannot be written to {path.parent} ({cause.strerror});"
-                " the one before it is intact"
+                f" {'the one before it is intact' if kept else 'there is none before it'}"
             ) from error
 
     def load_checkpoint(

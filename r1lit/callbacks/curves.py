@@ -15,7 +15,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 from r1lit import jsonl
 from r1lit.atomic import replace_json
 from r1lit.callbacks import keys
-from r1lit.callbacks.figures import draw_curves, draw_losses, save_png
 from r1lit.callbacks.stage import finished_iterations, folder_of, order_callbacks, rollout_of
 from r1lit.metrics.reflection import REFLECTION_WORDS
 
@@ -168,6 +167,8 @@ class CurveWriter(Callback):
     def _draw(self) -> None:
         is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)
         is_rollout |= any(f"train/{keys.LENGTH_MEAN}" in line for line in self._iterations)
+        from r1lit.callbacks.figures import draw_curves, draw_losses, save_png  # loads matplotlib
+
         draw = draw_curves if is_rollout else draw_losses
         if self._iterations or is_rollout:
             save_png(draw(self._evaluations, self._iterations), self.dirpath / "curves.png")

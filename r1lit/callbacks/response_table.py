@@ -21,8 +21,9 @@ class ResponseTable(Callback):
     """Writes responses to ``<dirpath>/responses.jsonl`` and, as text, to TensorBoard.
 
     One line a response: iteration, split (``train``, ``val``, ``test``), what every graded response
-    has (`r1lit.evaluation.records`), and its rewards by name. The iteration of a training response
-    is that of its rollout; of an evaluated one, the number of finished iterations.
+    has (`r1lit.evaluation.records`), its prompt as sent, and its rewards by name. The iteration of
+    a training response is that of its rollout; of an evaluated one, the number of finished
+    iterations.
 
     A resumed run first drops the lines that it will write again, and so does `r1lit validate` or
     `r1lit test` on a run folder: those of the same split and iteration. On several ranks, rank 0
@@ -88,7 +89,8 @@ class ResponseTable(Callback):
         """Write the first responses of this rollout."""
         rollout = rollout_of(outputs)
         if rollout is not None and rollout.iteration % self.every_n_iterations == 0:
-            lines = records(rollout, rollout.iteration, "train", self.num_responses)
+            num, tokenizer = self.num_responses, getattr(pl_module, "tokenizer", None)
+            lines = records(rollout, rollout.iteration, "train", num, tokenizer)
             self._add_tokens(lines, rollout, outputs, pl_module)
             self._write(trainer, lines, first=True)
 
@@ -129,7 +131,8 @@ class ResponseTable(Callback):
             return
         num_problems = self._problems_left(rollout.num_prompts)
         iteration = int(getattr(pl_module, "iteration", 0))
-        lines = records(rollout, iteration, stage_of(trainer), num_problems * rollout.group_size)
+        num, tokenizer = num_problems * rollout.group_size, getattr(pl_module, "tokenizer", None)
+        lines = records(rollout, iteration, stage_of(trainer), num, tokenizer)
         self._add_tokens(lines, rollout, outputs, pl_module)
         self._write(trainer, lines, first=self._num_problems_written == 0)
         self._num_problems_written += num_problems
@@ -171,14 +174,22 @@ class ResponseTable(Callback):
                 )
 
 
-def records(rollout: Rollout, iteration: int, split: str, limit: int) -> list[jsonl.Record]:
-    """Return the first ``limit`` responses of a rollout as records."""
+def records(
+    rollout: Rollout, iteration: int, split: str, limit: int, tokenizer: Any = None
+) -> list[jsonl.Record]:
+    """Return the first ``limit`` responses of a rollout as records.
+
+    With the tokenizer, each has its prompt as the policy got it.
+    """
+    num_prompts = -(-max(limit, 0) // rollout.group_size)
+    prompts = [tokenizer.decode(p) for p in rollout.prompts[:num_prompts]] if tokenizer else []
     rewards_B = {name: reward.flatten().tolist() for name, reward in rollout.rewards.items()}
     return [
         {
             "iteration": iteration,
             "split": split,
             **response_record(response, sample=b % rollout.group_size),
+            **({"prompt": prompts[b // rollout.group_size]} if prompts else {}),
             "rewards": {name: reward_B[b] for name, reward_B in rewards_B.items()},
         }
         for b, response in enumerate(rollout.responses[: max(limit, 0)])

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import numpy as np
 from lightning.pytorch import Callback
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from r1lit.callbacks.figures import save_png
 from r1lit.callbacks.stage import folder_of, order_callbacks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class RewardFigure(Callback):
@@ -56,6 +56,10 @@ class RewardFigure(Callback):
     def _draw(self, trainer: pl.Trainer, module: Any) -> None:
         if not trainer.is_global_zero or trainer.sanity_checking or module.scored is None:
             return
+        from matplotlib.figure import Figure  # at the first figure, not when a run starts
+
+        from r1lit.callbacks.figures import save_png
+
         figure = Figure(figsize=(9, 4), layout="constrained")
         left, right = figure.subplots(1, 2)
         draw_reliability(left, module.reward_report)

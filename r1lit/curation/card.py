@@ -6,14 +6,13 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING, Any
 
 from r1lit.atomic import replace_file
 from r1lit.curation.stats import GROUPS, CurationStats
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 KEPT, DROPPED = "#0072B2", "#E69F00"  # Okabe and Ito's palette
 
@@ -97,6 +96,10 @@ def one_line(card: Mapping[str, Any]) -> str:
 
 def draw_lengths(stats: CurationStats) -> Figure:
     """Return a histogram of the lengths of responses kept and dropped."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # not when a run starts
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
     figure = Figure(figsize=(7, 3.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()

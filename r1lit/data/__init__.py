@@ -15,6 +15,7 @@ from r1lit.data.options import (
 from r1lit.data.preference_data import PreferenceDataModule
 from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs
 from r1lit.data.sources import CountdownTable, TableProblems
+from r1lit.data.steps import TableSteps
 from r1lit.data.tasks import ChoiceTable, TaskTable
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "TableLabels",
     "TablePairs",
     "TableProblems",
+    "TableSteps",
     "TaskTable",
 ]

@@ -18,10 +18,11 @@ from r1lit.data.late import check_beginnings, read_problems
 from r1lit.data.loaders import PromptLoader, RowLoader, divide
 from r1lit.data.options import EvaluationOptions, PackingOptions, PromptOptions, RolloutOptions
 from r1lit.data.packing import count_rows, pack_documents
-from r1lit.data.prompts import EncodedDocument, encode_questions
+from r1lit.data.prompts import EncodedDocument, encode_questions, show_first
 from r1lit.data.resumable import ResumableDataModule
 from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler, ShuffledSampler
 from r1lit.settings import check_at_least
+from r1lit.text.conversation import question_of
 
 
 class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
@@ -118,6 +119,8 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             self._encode_documents(split)
         if stage == "fit" and not self.allow_overlap:
             self._check_contamination()
+        first = [split.get(splits[0], [])[:1] for split in (self.prompt_ids, self.documents)]
+        show_first(self._tokenizer(), *first)
 
     def _check_shares(self) -> None:
         """Check, before anything is read, that every rank has as much to train on."""
@@ -203,7 +206,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
     def _encode_problems(self, split: str) -> None:
         if split in self.problems and split not in self.prompt_ids:
             self.prompt_ids[split] = encode_questions(
-                [problem.question for problem in self.problems[split]],
+                [question_of(problem) for problem in self.problems[split]],
                 self._tokenizer(),
                 **asdict(self.prompts),
                 context=self._context(),

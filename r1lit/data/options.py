@@ -7,6 +7,7 @@ from typing import Any
 
 from r1lit.data.packing import LossOn, PackedDocuments, TooLong
 from r1lit.settings import check_at_least
+from r1lit.text.prompts import CHAT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,15 +20,23 @@ class PromptOptions:
             the tokenizer's chat template, or a text that holds {question}.
         wording: put around the question before the template; it holds {question} and is no part of
             the problem.
+        system_prompt: the system turn of the chat template, where a problem has none; empty for
+            none.
         max_tokens: a longer prompt is an error; null leaves the model's context as the limit.
     """
 
     template: str = "r1_zero"
     wording: str = "{question}"
+    system_prompt: str = ""
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         _refuse_below_one("prompts", self, "max_tokens")
+        if self.system_prompt and self.template != CHAT:
+            raise ValueError(
+                f"data.prompts.system_prompt: {self.system_prompt[:40]!r}, but template:"
+                f" {self.template!r} has no system turn; template: chat has one"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

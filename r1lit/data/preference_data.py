@@ -21,7 +21,7 @@ from r1lit.text.scored_text import ScoreOn
 
 
 class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
-    """Pairs (chosen, rejected) or labelled responses (safe, unsafe) for ``RewardModule``.
+    """Pairs or labelled responses for ``RewardModule``, labelled steps for ``ProcessRewardModule``.
 
     Update i takes the next ``train_batch_size`` examples of a shuffled pass; batch i depends on
     ``seed`` and i alone. An epoch is ``num_iterations`` updates, or one pass; the next continues
@@ -30,7 +30,7 @@ class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
     trained on and held out is an error.
 
     Args:
-        train: sources of examples, all pairs or all labelled.
+        train: sources of examples, all pairs, all labelled, or all with labelled steps.
         validation: held-out sources.
         test: further ones, for ``r1lit test``; validation if left out.
         reference: what rewards are normalised on; the training examples if left out.
@@ -38,10 +38,10 @@ class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
         split_seed: of that choice.
         template: of the prompts, as in ``R1DataModule``; it is exported with the model.
         score_on: what of a response the model is scored on, its "summary" or the whole "response";
-            likewise.
+            likewise. Where steps are labelled it is the whole response.
         max_tokens: the most a row may have.
         too_long: a longer row is "cut" at the beginning of its prompt, its example is left out
-            ("drop"), or it is an "error".
+            ("drop"), or it is an "error". Where labelled steps would be cut, it is left out.
         train_batch_size: pairs or labelled responses of an update, over all ranks.
         num_iterations: updates of an epoch.
         examples_per_batch: of validation and test.
@@ -92,12 +92,15 @@ class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
         self.num_iterations = num_iterations
         self.examples_per_batch = examples_per_batch
         self.seed = seed
-        kinds = {source.rows_per_example for own in self.sources.values() for source in own or []}
+        given = [source for own in self.sources.values() for source in own or []]
+        kinds = {(source.rows_per_example, source.labels_steps) for source in given}
         if len(kinds) > 1:
             raise ValueError(
-                "data: pairs and labelled responses are given; a model learns from one"
+                "data: pairs, labelled responses or labelled steps: a model learns from one of"
+                " them, and sources of several are given"
             )
-        self.rows_per_example: int | None = next(iter(kinds), None)
+        self.rows_per_example: int | None = given[0].rows_per_example if given else None
+        self.labels_steps = bool(given) and given[0].labels_steps
         self.examples: dict[str, list[EncodedExample]] = {}
         self.num_cut = 0
         self.num_dropped = 0

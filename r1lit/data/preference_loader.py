@@ -25,13 +25,16 @@ TooLongRow = Literal["cut", "drop", "error"]
 class EncodedExample:
     """An example: one row of token ids a response, and each response's number of tokens.
 
-    If a prompt is labelled, without a response, the length is the row's.
+    If a prompt is labelled, without a response, the length is the row's. ``step_places`` are the
+    last tokens of labelled steps, by their index in the row.
     """
 
     rows: tuple[np.ndarray, ...]
     lengths: tuple[int, ...]
     label: float
     group: str
+    step_places: tuple[int, ...] = ()
+    step_labels: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,11 @@ def encode_examples(
     rows = encode_scored(
         tokenizer,
         [example.question for example in examples for _ in example.responses],
-        [scored_part(response, score_on) for example in examples for response in example.responses],
+        [
+            response if example.step_ends else scored_part(response, score_on)
+            for example in examples
+            for response in example.responses
+        ],
         template=template,
         max_tokens=max_tokens,
     )
@@ -85,9 +92,10 @@ def encode_examples(
             raise ValueError(
                 f"{key}: a row has {longest} tokens, more than the {max_tokens} of"
                 f" max_tokens or the model's context, in the example with the prompt"
-                f" {example.question[:60]!r}; too_long: cut or drop lets it pass"
+                f" {str(example.question)[:60]!r}; too_long: cut or drop lets it pass"
             )
-        if is_cut and too_long == "drop":
+        lost = bool(example.step_ends) and own[0].response_start < 1
+        if lost or (is_cut and too_long == "drop"):
             num_dropped += 1
             continue
         num_cut += is_cut
@@ -100,6 +108,8 @@ def encode_examples(
                 ),
                 label=example.label,
                 group=example.group,
+                step_places=own[0].places(tokenizer, example.step_ends),
+                step_labels=example.step_labels,
             )
         )
     if not encoded:
@@ -157,7 +167,7 @@ class PreferenceLoader(Loader[PreferenceBatch]):
         world_size: int = 1,
     ) -> None:
         content = (
-            row.tobytes() + bytes([int(example.label)])
+            row.tobytes() + bytes([int(example.label)]) + np.array(example.step_labels).tobytes()
             for example in examples
             for row in example.rows
         )
@@ -179,4 +189,6 @@ class PreferenceLoader(Loader[PreferenceBatch]):
             lengths=tuple(example.lengths for example in own),
             label_N=torch.tensor([example.label for example in own]),
             groups=tuple(example.group for example in own),
+            step_places=tuple(example.step_places for example in own),
+            step_labels=tuple(example.step_labels for example in own),
         )

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1lit.data.tables import Row, Table
+from r1lit.data.tables import Row, Table, columns_of
+from r1lit.text.conversation import Conversation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,19 +16,27 @@ class Example:
     """A question and one response or two: chosen first, then rejected.
 
     ``label`` is 1 for a pair and for a safe response, 0 for an unsafe one. Examples of one
-    ``group`` are all trained on or all held out.
+    ``group`` are all trained on or all held out. A question may be a conversation, for the
+    template "chat".
+
+    A response whose steps are labelled has ``step_ends``, offsets into it, and as many
+    ``step_labels`` from 0 to 1.
     """
 
-    question: str
+    question: str | Conversation
     responses: tuple[str, ...]
     label: float
     group: str
+    step_ends: tuple[int, ...] = ()
+    step_labels: tuple[float, ...] = ()
 
 
 class PreferenceSource(ABC):
     """Yields examples, all of ``rows_per_example`` responses."""
 
     rows_per_example: int
+    labels_steps = False
+    """Whether the steps of its responses are labelled, as a process reward model needs."""
 
     @abstractmethod
     def examples(self) -> list[Example]:
@@ -41,6 +50,10 @@ class TablePairs(PreferenceSource):
     they have in common, up to the last such mark, is the question, what follows are the responses,
     and conversations that begin with the same turn are one group. Otherwise the prompt names the
     group.
+
+    Cells may hold lists of messages, as TRL's do: ``chosen`` and ``rejected`` the last turn with
+    the prompt apart, or whole conversations that differ in their last turn, and no prompt. Their
+    template is "chat".
 
     Args:
         path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
@@ -82,11 +95,34 @@ class TablePairs(PreferenceSource):
             ValueError: naming the key, the column and the row that cannot be used.
         """
         columns = {"chosen": self.chosen, "rejected": self.rejected}
-        if self.prompt is not None:
-            columns["prompt"] = self.prompt
-        return [self._example(row, n) for n, row in self.table.rows(columns)]
+        rows = self.table.rows(columns)
+        if self.prompt is not None and not all(isinstance(r[self.chosen], list) for _, r in rows):
+            self.table.check_columns({"prompt": self.prompt}, columns_of(rows))
+        return [self._example(row, n) for n, row in rows]
+
+    def _of_messages(self, row: Row, n: int) -> Example:
+        """Return the pair of two conversations, which share all but their last turn."""
+        prompt: list[Any] = []
+        if self.prompt is not None and row.get(self.prompt):
+            given = row[self.prompt]
+            prompt = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        sides = [
+            self.table.conversation({**row, column: [*prompt, *row[column]]}, n, key, column)
+            for key, column in (("chosen", self.chosen), ("rejected", self.rejected))
+        ]
+        (*before, chosen), (*other, rejected) = (side.messages for side in sides)
+        if before != other or not before:
+            raise ValueError(
+                f"chosen: the conversations of row {n} of {self.table.path} do not share all turns"
+                " but the last"
+            )
+        question = Conversation.of(before, sides[0].tools)
+        responses = (str(chosen["content"]), str(rejected["content"]))
+        return Example(question=question, responses=responses, label=1.0, group=question.text)
 
     def _example(self, row: Row, n: int) -> Example:
+        if isinstance(row.get(self.chosen), list) and isinstance(row.get(self.rejected), list):
+            return self._of_messages(row, n)
         chosen, rejected = (
             self.table.text(row, n, key, column)
             for key, column in (("chosen", self.chosen), ("rejected", self.rejected))

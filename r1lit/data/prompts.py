@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.data.base import Document
-from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, render_prompt
+from r1lit.text.conversation import Conversation
+from r1lit.text.prompts import CHAT, answer_text, encode_prompts, prompt_text, render_prompt
 
 CHUNK = 1024
 PROGRESS_FROM = 5000
@@ -32,11 +34,12 @@ class EncodedDocument:
 
 
 def encode_questions(
-    questions: Sequence[str],
+    questions: Sequence[str | Conversation],
     tokenizer: PreTrainedTokenizerBase,
     *,
     template: str,
     wording: str,
+    system_prompt: str,
     max_tokens: int | None,
     context: int | None,
     split: str,
@@ -46,7 +49,7 @@ def encode_questions(
     Raises:
         ValueError: if one is longer than ``max_tokens``, or leaves no room in the ``context``.
     """
-    texts = [render_prompt(tokenizer, template, wording, question) for question in questions]
+    texts = [render_prompt(tokenizer, template, wording, q, system_prompt) for q in questions]
     prompts = encode_prompts(tokenizer, texts)
     if max_tokens is not None:
         refuse_longer(prompts, max_tokens, split, "data.prompts.max_tokens")
@@ -103,17 +106,47 @@ def _encode_chunk(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[Document]
 ) -> list[EncodedDocument]:
     eos = tokenizer.eos_token_id
-    texts = [
-        prompt_text(tokenizer, CHAT, document.prompt) if document.chat else document.prompt
-        for document in documents
-    ]
-    prompts = encode_prompts(tokenizer, texts)
-    responses = tokenizer(
-        [document.response for document in documents], add_special_tokens=False, verbose=False
-    )["input_ids"]
+    prompts = encode_prompts(tokenizer, [_prompt_of(tokenizer, d) for d in documents])
+    answers = [
+        d.response if d.before is None or d.answer is None
+        else answer_text(tokenizer, d.before, d.answer)
+        for d in documents
+    ]  # fmt: skip
+    responses = tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"]
     encoded = []
     for prompt, response in zip(prompts, responses, strict=True):
         end = [] if response and response[-1] == eos else [eos]
         tokens = np.array([*prompt, *response, *end], dtype=np.int32)
         encoded.append(EncodedDocument(tokens=tokens, num_prompt_tokens=len(prompt)))
     return encoded
+
+
+def _prompt_of(tokenizer: PreTrainedTokenizerBase, document: Document) -> str:
+    if not document.chat:
+        return document.prompt
+    return prompt_text(tokenizer, CHAT, document.before or document.prompt)
+
+
+@rank_zero_only
+def show_first(
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[tuple[int, ...]],
+    documents: Sequence[EncodedDocument],
+) -> None:
+    """Print prompts, and documents in their two parts, as the model gets them."""
+    shown = [("prompt", list(prompt)) for prompt in prompts]
+    for document in documents:
+        ids = document.tokens.tolist()
+        shown.append(("document", ids[: document.num_prompt_tokens]))
+        shown.append(("document's response", ids[document.num_prompt_tokens :]))
+    for what, ids in shown:
+        print(f"First {what} as sent: {shortened(tokenizer.decode(ids))!r}", flush=True)
+
+
+def shortened(text: str, most: int = 1200) -> str:
+    """Return a text with its middle left out, if it is longer than ``most`` characters.
+
+    >>> shortened("abcdefgh", 6)
+    'abc … fgh'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"

@@ -10,6 +10,7 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.data.tables import Row, Table
+from r1lit.text.conversation import KEY
 
 COUNTDOWN = (
     "Using the numbers {numbers}, create an equation that equals {target}. Only +, -, * and /"
@@ -33,8 +34,10 @@ class TableProblems(ProblemSource):
     Args:
         path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
             Hugging Face data set.
-        question: the column of the question.
-        answer: the column of the gold answer; a number is written out, 72.0 as "72".
+        question: the column of the question, a text or a list of messages, of which the template
+            chat sends all. Where there is no column ``question``, ``prompt`` is taken.
+        answer: the column of the gold answer; a number is written out, 72.0 as "72". Where there is
+            no column ``answer``, ``solution`` is taken.
         uid: the column of a unique name; by default the row's number and a digest of its content.
         answer_pattern: a regular expression whose group 1 is the gold answer within its column;
             GSM8K's is ``####\s*(.+)``. Empty takes the whole cell.
@@ -84,11 +87,14 @@ class TableProblems(ProblemSource):
         Raises:
             ValueError: naming the key, the column and the row that cannot be used.
         """
-        columns = {"question": self.question, "answer": self.answer}
-        if self.uid is not None:
-            columns["uid"] = self.uid
-        columns.update({f"meta.{i}": column for i, column in enumerate(self.meta)})
-        rows = self.table.rows(columns)
+        columns = {
+            "question": ("question", "prompt") if self.question == "question" else (self.question,),
+            "answer": ("answer", "solution") if self.answer == "answer" else (self.answer,),
+            **({} if self.uid is None else {"uid": (self.uid,)}),
+            **{f"meta.{i}": (column,) for i, column in enumerate(self.meta)},
+        }
+        rows, found = self.table.find(columns)
+        self.question, self.answer = found["question"], found["answer"]
         if self.drop_empty:
             rows = [(n, row) for n, row in rows if not self._is_empty(row)]
         problems = [self._problem(row, n) for n, row in rows]
@@ -100,7 +106,12 @@ class TableProblems(ProblemSource):
         return any(row.get(column) in (None, "") for column in (self.question, self.answer))
 
     def _problem(self, row: Row, n: int) -> Problem:
-        question = self.table.text(row, n, "question", self.question)
+        meta = {column: row.get(column) for column in self.meta}
+        if isinstance(row.get(self.question), list):
+            chat = self.table.conversation(row, n, "question", self.question)
+            question, meta = chat.as_text(), {**meta, KEY: chat}
+        else:
+            question = self.table.text(row, n, "question", self.question)
         answer = self._gold(row, n)
         if self.uid is None:
             uid = _uid(self.table, n, question, answer)
@@ -112,7 +123,7 @@ class TableProblems(ProblemSource):
             answer=answer,
             source=self.source,
             verifier=self.verifier,
-            meta={column: row.get(column) for column in self.meta},
+            meta=meta,
         )
 
     def _gold(self, row: Row, n: int) -> str:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from r1lit.text.conversation import Conversation
+
 Row = dict[str, Any]
 HUB = "hf://datasets/"
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
@@ -161,6 +163,16 @@ class Table:
         Raises:
             ValueError: if nothing is left to read or a column does not exist.
         """
+        return self.find({key: (column,) for key, column in columns.items()})[0]
+
+    def find(
+        self, columns: Mapping[str, Sequence[str]]
+    ) -> tuple[list[tuple[int, Row]], dict[str, str]]:
+        """Return the rows as ``rows`` does, and for each key the first of its columns there is.
+
+        Raises:
+            ValueError: if nothing is left to read, or there is none of a key's columns.
+        """
         everything = read_rows(self.path, self.name, self.split)
         stop = None if self.limit is None else self.skip + self.limit
         rows = list(enumerate(everything))[self.skip : stop]
@@ -169,9 +181,11 @@ class Table:
                 f"path: {self.path} has {len(everything)} rows, of which skip: {self.skip} leaves"
                 " none"
             )
-        there = list(dict.fromkeys(column for _, row in rows for column in row))
-        self.check_columns(columns, there)
-        return rows
+        there = columns_of(rows)
+        found = {key: next((n for n in names if n in there), names[0])
+                 for key, names in columns.items()}  # fmt: skip
+        self.check_columns(found, there)
+        return rows, found
 
     def check_columns(self, columns: Mapping[str, str], there: Sequence[str]) -> None:
         """Check that every named column is among those that are ``there``.
@@ -184,6 +198,17 @@ class Table:
                 raise ValueError(
                     f"{key}: {self.path} has no column {column!r}; it has {', '.join(there)}"
                 )
+
+    def conversation(self, row: Row, n: int, key: str, column: str) -> Conversation:
+        """Return a cell that must hold a list of messages; the row's ``tools`` go along.
+
+        Raises:
+            ValueError: if it holds something else.
+        """
+        try:
+            return Conversation.of(row.get(column), row.get("tools"))
+        except ValueError as error:
+            raise ValueError(f"{key}: row {n} of {self.path}, column {column!r}: {error}") from None
 
     def text(self, row: Row, n: int, key: str, column: str) -> str:
         """Return a cell that must hold text.
@@ -205,3 +230,8 @@ class Table:
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return str(int(value)) if value == int(value) else repr(value)
         return self.text(row, n, key, column)
+
+
+def columns_of(rows: Sequence[tuple[int, Row]]) -> list[str]:
+    """Return the columns of numbered rows, in the order in which they first appear."""
+    return list(dict.fromkeys(column for _, row in rows for column in row))

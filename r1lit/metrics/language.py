@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from functools import cache, lru_cache
 from pathlib import Path
-
-import langdetect
-from langdetect.detector_factory import DetectorFactory
+from typing import TYPE_CHECKING
 
 from r1lit.metrics.words import count_words, prose
+
+if TYPE_CHECKING:
+    from langdetect.detector_factory import DetectorFactory
 
 SCRIPTS_OF = {
     **dict.fromkeys(("ru", "uk", "bg", "mk", "sr", "be"), ("Cyrillic",)),
@@ -87,11 +88,13 @@ def language_of(question: str) -> str:
 
 def most_likely(text: str, script: str) -> str | None:
     """Return the language of ``script`` that langdetect is sure of, or ``None``."""
+    from langdetect import LangDetectException  # its tables take time that most runs need not
+
     detector = _detectors().create()
     detector.append(text)
     try:
         guesses = detector.get_probabilities()
-    except langdetect.LangDetectException:  # it found no n-gram that it knows
+    except LangDetectException:  # it found no n-gram that it knows
         return None
     sure = [guess for guess in guesses if guess.prob >= MIN_PROBABILITY]
     if not sure or SCRIPTS_OF.get(sure[0].lang) != (script,):
@@ -101,8 +104,10 @@ def most_likely(text: str, script: str) -> str | None:
 
 @cache
 def _load() -> DetectorFactory:
-    folder = Path(langdetect.__file__).with_name("profiles")
-    factory = DetectorFactory()
+    from langdetect import detector_factory
+
+    folder = Path(detector_factory.__file__).with_name("profiles")
+    factory = detector_factory.DetectorFactory()
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     # by name: its own loader goes by the order of the folder on this disk
     factory.load_json_profile([(folder / name).read_text(encoding="utf-8") for name in names])

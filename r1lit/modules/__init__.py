@@ -5,6 +5,8 @@ from r1lit.modules.distillation import DistillationModule
 from r1lit.modules.evaluation import EvaluationModule
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.ppo import PPOModule
+from r1lit.modules.prime import PRIMEModule
+from r1lit.modules.process_reward import ProcessRewardModule
 from r1lit.modules.reward import RewardModule
 from r1lit.modules.schedule import CosineOverRun
 from r1lit.modules.sft import SFTModule
@@ -15,7 +17,9 @@ __all__ = [
     "EvaluationModule",
     "GRPOModule",
     "PPOModule",
+    "PRIMEModule",
     "PolicyModule",
+    "ProcessRewardModule",
     "RewardModule",
     "SFTModule",
 ]

@@ -4,6 +4,11 @@ With ``max_staleness: k`` the rollout of iteration i is generated with the weigh
 updates of iteration i - k; those of the first k + 1 iterations with the weights that the run begins
 with. An engine that works ``in_background`` generates while an iteration updates. Any other one
 generates at once, which gains no time and is just as stale.
+
+An engine with ``in_flight_updates`` takes each iteration's weights while it generates: the tokens
+of one response may be of several versions, of k iterations before its own at most.
+
+B rows   T response tokens
 """
 
 from __future__ import annotations
@@ -30,10 +35,10 @@ from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.schedule import updates_of_run
 from r1lit.objectives import Correction
 from r1lit.rollout import Completion, RolloutEngine, Sampling
+from r1lit.rollout.packing import pack_completions, unpack_completions
 from r1lit.settings import check_at_least
 
 DRAWN_AHEAD = "drawn_ahead"
-UNKNOWN = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,7 @@ class DrawAhead:
 
     def __init__(self) -> None:
         self._draws: dict[int, Draw] = {}  # by iteration
+        self._thread: threading.Thread | None = None
 
     def begin(
         self, engine: RolloutEngine, batches: Iterable[tuple[RolloutWorker, PromptBatch]]
@@ -63,7 +69,11 @@ class DrawAhead:
                 self._draws[batch.iteration] = draw
                 begun.append((worker.requests(batch, prompts, batch.iteration), draw, grading))
 
+        previous = self._thread
+
         def generate() -> None:
+            if previous is not None:
+                previous.join()  # an engine generates for one caller at a time
             try:
                 for requests, draw, grading in begun:
                     draw.completions.set_result(engine.generate(requests, grading.begin))
@@ -74,7 +84,8 @@ class DrawAhead:
 
         if engine.in_background:
             # a daemon: a run that fails must not wait for responses that nobody trains on
-            threading.Thread(target=generate, daemon=True, name="draw-ahead").start()
+            self._thread = threading.Thread(target=generate, daemon=True, name="draw-ahead")
+            self._thread.start()
         else:
             generate()
             self.wait()
@@ -100,9 +111,13 @@ class DrawAhead:
         What is drawn ahead is of the batch's first P prompts, which are asked for first.
         """
         draw = self._draws.pop(batch.iteration, None)
+        started = time.perf_counter()
         if draw is None:
+            self.wait()
+            timings.rollout += time.perf_counter() - started
             return worker.collect(batch, prompt_indices, timings)
         completions = draw.completions.result()
+        timings.rollout += time.perf_counter() - started
         return worker.grade(completions, batch, prompt_indices, timings, draw.grading)
 
     def state(self) -> dict[int, dict[str, Tensor]]:
@@ -111,7 +126,7 @@ class DrawAhead:
         All ranks call it.
         """
         self.wait()
-        own = {i: _packed(draw.completions.result()) for i, draw in self._draws.items()}
+        own = {i: pack_completions(draw.completions.result()) for i, draw in self._draws.items()}
         ranks = _of_all_ranks(own)
         return {
             i: {name: torch.cat([rank[i][name] for rank in ranks]) for name in packed}
@@ -123,7 +138,7 @@ class DrawAhead:
         self.close()
         for iteration, packed in state.items():
             done: futures.Future[list[Completion]] = futures.Future()
-            done.set_result(list(shard(_unpacked(packed), rank, world_size)))
+            done.set_result(list(shard(unpack_completions(packed), rank, world_size)))
             self._draws[iteration] = Draw(completions=done)
 
     def close(self) -> None:
@@ -157,6 +172,11 @@ class AsyncRolloutModule(RolloutModule):
 
     def setup(self, stage: str) -> None:
         """Check data and correction, before anything is loaded."""
+        if stage == "fit" and self.engine.in_flight_updates and not self.max_staleness:
+            raise ValueError(
+                "engine.in_flight_updates: true is for rollouts that are drawn ahead, and"
+                " max_staleness is 0; set that to 1 or more"
+            )
         if stage == "fit" and self.max_staleness:
             if self.data is None:
                 raise ValueError(
@@ -175,10 +195,12 @@ class AsyncRolloutModule(RolloutModule):
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, when the engine has ended what it draws ahead.
 
-        An engine holds one set of weights and generates for one caller at a time.
+        An engine holds one set of weights and generates for one caller at a time. In training one
+        with ``in_flight_updates`` goes on meanwhile.
         """
         started = time.perf_counter()
-        self.ahead.wait()
+        if not (training and self.engine.in_flight_updates):
+            self.ahead.wait()
         self.wait_seconds = time.perf_counter() - started
         return super().worker(sampling, seed, training)
 
@@ -213,20 +235,19 @@ class AsyncRolloutModule(RolloutModule):
         self.ahead.begin(worker.engine, batches)
 
     def staleness(self, rollout: Rollout) -> dict[str, float]:
-        """Return how many updates its weights are behind the engine's, the iteration's first ones.
+        """Return how many updates its tokens' weights are behind the engine's present ones.
 
         NaN where the engine does not name them.
         """
         if not self.max_staleness:
             return {}
-        now = self.engine.version
-        known = [r.version for r in rollout.responses if r.version is not None]
-        updates = [math.nan if now is None else float(now - version) for version in known]
-        updates = updates or [math.nan]
-        return {
-            "train/staleness/mean": sum(updates) / len(updates),
-            "train/staleness/max": max(updates),
-        }
+        mean = largest = math.nan
+        now, version_BT = self.engine.version, rollout.version_BT
+        if now is not None and version_BT is not None:
+            known = version_BT[rollout.mask_BT & (version_BT >= 0)]
+            if len(known):
+                mean, largest = now - float(known.double().mean()), float(now - known.min())
+        return {"train/staleness/mean": mean, "train/staleness/max": largest}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put in what is drawn ahead, once it is there: a resumed run trains on the same."""
@@ -245,40 +266,6 @@ class AsyncRolloutModule(RolloutModule):
         """Let the engine end what it draws, then let it go."""
         self.ahead.close()
         super().teardown(stage)
-
-
-def _packed(completions: Sequence[Completion]) -> dict[str, Tensor]:
-    """Return completions as tensors that are one behind the other, on the CPU."""
-    tokens = [c.token_ids for c in completions if c.token_ids is not None]
-    logps = [c.logps for c in completions if c.logps is not None]
-    assert len(tokens) == len(logps) == len(completions), "training needs tokens and log-probs"
-    versions = [UNKNOWN if c.version is None else c.version for c in completions]
-    return {
-        "token_ids": torch.cat(tokens).int().cpu(),
-        "logps": torch.cat(logps).cpu(),
-        "num_tokens": torch.tensor([c.num_tokens for c in completions]),
-        "finished": torch.tensor([c.finished for c in completions]),
-        "version": torch.tensor(versions),
-    }
-
-
-def _unpacked(packed: Mapping[str, Tensor]) -> list[Completion]:
-    num_tokens = packed["num_tokens"].tolist()
-    return [
-        Completion(
-            token_ids=token_ids.long(),
-            logps=logps,
-            finish_reason="stop" if finished else "length",
-            version=None if version == UNKNOWN else version,
-        )
-        for token_ids, logps, finished, version in zip(
-            packed["token_ids"].split(num_tokens),
-            packed["logps"].split(num_tokens),
-            packed["finished"].tolist(),
-            packed["version"].tolist(),
-            strict=True,
-        )
-    ]
 
 
 def _of_all_ranks(own: Any) -> list[Any]:

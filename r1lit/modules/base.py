@@ -37,6 +37,7 @@ from r1lit.modules.sharding import (
 )
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.adapter import Adapter, PeftConfig, check_adapter
+from r1lit.policy.quantization import Quantization, check_quantization
 from r1lit.settings import check_at_least
 
 
@@ -58,6 +59,7 @@ class PolicyModule(LightningModule):
         adapter: train this adapter of peft's alone (``peft.LoraConfig``); checkpoints and exports
             hold no other weights. Where ``policy`` is a PEFT folder, its adapter goes on; without
             ``adapter`` it is merged, and all weights are trained.
+        quantization: ``BitsAndBytesConfig`` of weights beside ``adapter``, as a mapping (QLoRA).
         reduce_every_pass: reduce sharded gradients over ranks (FSDP2) after each micro-batch, not
             once an update: until then every rank would hold whole ones, as large as the model.
         micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
@@ -84,6 +86,7 @@ class PolicyModule(LightningModule):
         gradient_checkpointing: bool = False,
         trust_remote_code: bool = False,
         adapter: PeftConfig | None = None,
+        quantization: Quantization | None = None,
         reduce_every_pass: bool = False,
         micro_batch_tokens: int = 4096,
         max_grad_norm: float = 1.0,
@@ -97,10 +100,11 @@ class PolicyModule(LightningModule):
         self.policy_path = policy
         self.policy_config = self._load_config(policy, trust_remote_code)
         self.tokenizer = load_tokenizer(policy, trust_remote_code)
+        if adapter is not None and from_scratch:
+            raise ValueError("adapter: it needs a policy's own weights; leave from_scratch out")
         if adapter is not None:
-            if from_scratch:
-                raise ValueError("adapter: it needs a policy's own weights; leave from_scratch out")
             check_adapter(self._auto_class, self.policy_config, adapter, trust_remote_code)
+        check_quantization(quantization, adapter)
         self.reduce_every_pass = reduce_every_pass
         self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
@@ -115,6 +119,7 @@ class PolicyModule(LightningModule):
             "gradient_checkpointing": gradient_checkpointing,
             "trust_remote_code": trust_remote_code,
             "adapter": adapter,
+            "quantization": quantization,
         }
         self.register_buffer("iteration", torch.tensor(0))
 
@@ -269,8 +274,7 @@ class PolicyModule(LightningModule):
         loss_value, norm_value = float(total), float(norm)
         refuse_non_finite(self, "gradient norm", norm_value)  # the same on all ranks
         refuse_non_finite(self, "loss", loss_value)
-        max_norm = self.max_grad_norm if max_grad_norm is None else max_grad_norm
-        if max_norm:
+        if max_norm := self.max_grad_norm if max_grad_norm is None else max_grad_norm:
             clip_gradients(optimizer.optimizer, max_norm, norm)
         optimizer.step()
         schedulers = self.lr_schedulers() or []

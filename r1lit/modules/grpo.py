@@ -19,7 +19,8 @@ from torch import Tensor
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules.async_rollouts import AsyncRolloutModule
 from r1lit.modules.batch_plan import BatchPlan
-from r1lit.modules.micro_batches import micro_batches, responses_of
+from r1lit.modules.covariance import with_selection
+from r1lit.modules.micro_batches import micro_batches, of_rows, responses_of
 from r1lit.modules.rollouts import outcome_metrics
 from r1lit.modules.token_values import of_each_token
 from r1lit.modules.update_metrics import UpdateMetrics
@@ -179,6 +180,7 @@ class GRPOModule(AsyncRolloutModule):
             correction_BT = self.correction.weight_BT(logp_old_BT, *drawn)
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
         rollout = self.estimate_advantages(rollout)
+        rollout, covariance = with_selection(rollout, self.objective, self.seed)
         logged: dict[str, list[float]] = {}
         for index, rows_b in enumerate(self.minibatches(rollout, range(self.num_inner_epochs))):
             values = self.update_minibatch(rollout, rows_b, update_metrics, index == 0)
@@ -187,6 +189,7 @@ class GRPOModule(AsyncRolloutModule):
         return rollout, {
             **{name: sum(values) / len(values) for name, values in logged.items()},
             "train/learning_rate": self.learning_rate(),
+            **covariance,
             **update_metrics.metrics(),
         }
 
@@ -275,7 +278,7 @@ class GRPOModule(AsyncRolloutModule):
         responses = responses_of(rollout, rows_b)
         width = responses.response_BT.shape[1]
         log_probs = LogProbs(temperature=self.sampling.temperature)
-        logp_ref_bT, correction_BT = None, rollout.correction_BT
+        logp_ref_bT = None
         if self.reference_in_loss:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
@@ -283,15 +286,12 @@ class GRPOModule(AsyncRolloutModule):
         logp_bT = responses.to_rows(output.logp_K)
         inputs = LossInputs(
             logp_BT=logp_bT,
-            logp_old_BT=rollout.logp_old_BT[rows_b, :width],
             logp_ref_BT=logp_ref_bT,
-            advantage_BT=rollout.advantage_BT[rows_b, :width],
-            mask_BT=rollout.loss_mask_BT[rows_b, :width],
-            correction_BT=None if correction_BT is None else correction_BT[rows_b, :width],
             num_rows=num_rows,
             num_tokens=num_tokens,
             is_right_B=rollout.is_right_B[rows_b] if self.objective.positive_nll > 0 else None,
             num_right_tokens=num_right_tokens,
+            **of_rows(rollout, rows_b, width),
         )
         outputs = self.objective.loss(inputs)
         update_metrics.add(dict(outputs.metrics), inputs, responses.to_rows(output.entropy_K))

@@ -36,7 +36,8 @@ FORMULAS = (
     " bytes of a weight, p of a product; R ranks that share weights (FSDP2), else 1; T tokens of"
     " the largest micro-batch, at least a longest row; S rows decoded at a time",
     "weights b N / R, gradients b N / R (whole without reduce_every_pass), moments 2 b N / R (3 b N"
-    " of optimi), reference b N / R where beta > 0; DDP's buckets b N; of an adapter a hundredth",
+    " of optimi), reference b N / R where beta > 0; DDP's buckets b N; of an adapter a hundredth;"
+    " in 4 bits weights are b E + 9 (N - E) / 16",
     "a teacher and reward models (taken to be of the policy's size) are whole on every rank",
     "activations, checkpointed: T (b d L + kept + work), without: T (L kept + work); kept = (8 + 6"
     " b - 2 p) d + 2 (a + k) p + 4 f p of a layer, work = b d + 2 f p while going back through it",
@@ -115,6 +116,7 @@ class MemorySettings:
     rows_decoded: int
     row_tokens: int
     served_share: float
+    in_4_bits: bool = False
 
 
 def read_settings(config: Config, ranks: int) -> MemorySettings:
@@ -149,6 +151,7 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
         product=2 if mixed else weight,
         moments=_moments(str(_of(optimizer, "class_path") or ""), _init_args(optimizer), weight),
         trained_share=1.0 if model.get("adapter") is None else ADAPTER_SHARE,
+        in_4_bits=bool(model.get("quantization")),
         reduces_every_pass=bool(model.get("reduce_every_pass")),
         has_reference=(_init_args(model.get("objective")).get("beta") or 0) > 0,
         reward_models=sum(
@@ -187,10 +190,10 @@ def memory_parts(
     """
     s, n, b, p = settings, model.num_parameters, settings.weight, settings.product
     shards = s.ranks if s.is_sharded else 1
-    gathers, whole = shards > 1, s.trained_share == 1.0
+    gathers, whole, outside = shards > 1, s.trained_share == 1.0, model.num_outside_layers
     trained = round(n * s.trained_share) if s.trains else 0
     always = {
-        "weights": b * n // shards,
+        "weights": (b * n - s.in_4_bits * (n - outside) * (16 * b - 9) // 16) // shards,
         "gradients": b * trained // (shards if s.reduces_every_pass else 1),
         "DDP's buckets": b * trained if s.ranks > 1 and not s.is_sharded else 0,
         "optimiser": s.moments * trained // shards,
@@ -208,7 +211,7 @@ def memory_parts(
     update = {
         "activations": s.micro_batch * token,
         "logits": 4 * model.vocab_size * d + p * chunk.logits + 12 * chunk.floats,
-        "gathered weights": b * (2 * model.num_outside_layers + 3 * one) if gathers else 0,
+        "gathered weights": b * (2 * outside + 3 * one) if gathers else 0,
         "copies": (p * (one if s.gradient_checkpointing else n)) if p < b else 0,
     }
     rollout = {
@@ -216,11 +219,8 @@ def memory_parts(
         "gathered weights": b * n if gathers else 0,
         "copies": p * n if p < b else 0,
     }
-    phases = {
-        "always": always,
-        "update": update if s.trains else {},
-        "rollout": rollout if s.rows_decoded else {},
-    }
+    phases = {"always": always, "update": update if s.trains else {}}
+    phases["rollout"] = rollout if s.rows_decoded else {}
     return {
         phase: {part: size for part, size in parts.items() if size}
         for phase, parts in phases.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -103,3 +104,15 @@ def responses_of(rollout: Rollout, rows_b: Tensor) -> Responses:
         response_BT=rollout.response_BT[rows_b, :width],
         mask_BT=rollout.mask_BT[rows_b, :width],
     )
+
+
+def of_rows(rollout: Rollout, rows_b: Tensor, width: int) -> dict[str, Any]:
+    """Return what a rollout holds for ``LossInputs``, by its name there, of some rows."""
+    values = {
+        "logp_old_BT": rollout.logp_old_BT,
+        "advantage_BT": rollout.advantage_BT,
+        "mask_BT": rollout.loss_mask_BT,
+        "correction_BT": rollout.correction_BT,
+        "is_selected_BT": rollout.is_selected_BT,
+    }
+    return {name: None if x is None else x[rows_b, :width] for name, x in values.items()}

@@ -110,6 +110,7 @@ class PPOModule(GRPOModule):
         self._make_critic_optimizer = critic_optimizer or torch.optim.AdamW
         self._make_critic_lr_scheduler = critic_lr_scheduler
         self._own_critic = critic is not None
+        self._kl_metrics: dict[str, float] = {}
 
     @property
     def critic_alone(self) -> bool:
@@ -123,6 +124,7 @@ class PPOModule(GRPOModule):
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
         options: dict[str, Any] = {**self._loading, "adapter": None, "dropout": self._dropout}
+        options["quantization"] = None
         options["from_scratch"] &= not self._own_critic
         self.critic = load_reward_model(self.critic_path, pad_id=pad_id, **options)
 
@@ -144,11 +146,15 @@ class PPOModule(GRPOModule):
     @torch.no_grad()
     def estimate_advantages(self, rollout: Rollout) -> Rollout:
         """Return the rollout with values and returns, and with advantages if the policy learns."""
-        rollout = replace(
-            rollout,
-            value_BT=self.of_each_token(rollout, self.critic, self.critic, packed=False),
-            reward_BT=self._penalties(rollout) if self.kl_in_reward > 0 else None,
-        )
+        value_BT = self.of_each_token(rollout, self.critic, self.critic, packed=False)
+        rollout = replace(rollout, value_BT=value_BT)
+        if self.kl_in_reward > 0:
+            penalty_BT = self._penalties(rollout)
+            self._kl_metrics = {
+                "train/kl_in_reward": -float(penalty_BT[rollout.loss_mask_BT].mean()),
+                "train/kl_per_response": -float(penalty_BT.sum(-1).mean()) / self.kl_in_reward,
+            }
+            rollout = rewarded(rollout, penalty_BT)
         if self.critic_alone:
             return replace(rollout, return_BT=monte_carlo_returns_BT(rollout, self.gae.gamma))
         return super().estimate_advantages(replace(rollout, return_BT=self.gae.returns(rollout)))
@@ -214,15 +220,10 @@ class PPOModule(GRPOModule):
         seen_N = seen_BT[mask_BT]
         if not len(seen_N):
             return {}
-        metrics = {
+        return self._kl_metrics | {
             "train/value_mean": float(value_N.mean()),
             "train/explained_variance": explained_variance(value_N, seen_N),
         }
-        if rollout.reward_BT is not None:
-            metrics["train/kl_in_reward"] = -float(rollout.reward_BT[mask_BT].mean())
-            kl_B = -rollout.reward_BT.sum(-1) / self.kl_in_reward
-            metrics["train/kl_per_response"] = float(kl_B.mean())
-        return metrics
 
     def _continue(self, rollout: Rollout) -> tuple[list[Prefix], Rollout | None]:
         """Return prefixes of the rollout and their continuations, where they are due."""
@@ -235,7 +236,7 @@ class PPOModule(GRPOModule):
         with self.weights_to_sample():
             continued = truth.continued(worker, rollout, prefixes, self.context_length)
         if self.kl_in_reward > 0:
-            continued = replace(continued, reward_BT=self._penalties(continued))
+            continued = rewarded(continued, self._penalties(continued))
         return prefixes, continued
 
     def _truth(
@@ -261,6 +262,13 @@ def _check_critic(path: str, trust_remote_code: bool) -> None:
         load_reward_config(path, trust_remote_code)
     except ValueError as error:
         raise ValueError(str(error).replace("policy:", "critic:", 1)) from error
+
+
+def rewarded(rollout: Rollout, reward_BT: Tensor) -> Rollout:
+    """Return the rollout with further rewards of tokens, beside those of steps if there are any."""
+    if rollout.reward_BT is not None:
+        reward_BT = reward_BT + rollout.reward_BT
+    return replace(rollout, reward_BT=reward_BT)
 
 
 def explained_variance(value_N: Tensor, return_N: Tensor) -> float:

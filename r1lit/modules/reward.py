@@ -74,7 +74,7 @@ class RewardModule(PolicyModule):
         self.max_reference_rows = max_reference_rows
         self.reward_report: Report | None = None
         self.scored: Scored | None = None
-        self._evaluated: list[Scored] = []
+        self._evaluated: list[Any] = []
 
     def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
         return load_reward_config(policy, trust_remote_code)
@@ -114,7 +114,7 @@ class RewardModule(PolicyModule):
     def training_step(self, batch: PreferenceBatch, batch_idx: int) -> dict[str, Tensor]:
         """Make one update."""
         self.check_iteration(batch.iteration)
-        num_examples = self.mean_over_ranks(torch.tensor(len(batch.rows), device=self.device))
+        num_examples = self.mean_over_ranks(torch.tensor(self.count(batch), device=self.device))
         rewards: list[Tensor] = []
         loss, norm = self.make_update(
             self.policy_optimizer,
@@ -135,6 +135,10 @@ class RewardModule(PolicyModule):
         }
         self.log_dict(metrics, batch_size=len(batch.rows), sync_dist=True)
         return {"loss": torch.tensor(loss)}
+
+    def count(self, batch: PreferenceBatch) -> int:
+        """Return how many examples the loss of a batch is the mean of."""
+        return len(batch.rows)
 
     def rewards_NK(self, rows: Sequence[Sequence[Sequence[int]]]) -> Tensor:
         """Return the rewards, as trained, of examples of K rows each, in one forward pass."""
@@ -198,18 +202,22 @@ class RewardModule(PolicyModule):
             report = label_report(
                 scored.reward_NK, scored.length_NK, scored.label_N, scored.groups, longer
             )
+        self._keep(report, f"{stage}/reward_model")
+
+    def _keep(self, report: Report, prefix: str) -> None:
+        """Keep an evaluation's report, and log its numbers."""
         self.reward_report = {key: _json(value) for key, value in report.items()}
         numbers = {
-            f"{stage}/reward_model/{key}": float(value)
+            f"{prefix}/{key}": float(value)
             for key, value in report.items()
             if isinstance(value, int | float)
         }
-        self.log_dict(numbers, batch_size=len(scored.groups))
+        self.log_dict(numbers, batch_size=1)
 
-    def _gathered(self) -> list[Scored]:
+    def _gathered(self) -> list[Any]:
         if self.trainer.world_size == 1:
             return self._evaluated
-        by_rank: list[list[Scored]] = [[] for _ in range(self.trainer.world_size)]
+        by_rank: list[list[Any]] = [[] for _ in range(self.trainer.world_size)]
         torch.distributed.all_gather_object(by_rank, self._evaluated)
         return [scored for own in by_rank for scored in own]
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules.async_grading import AsyncGrading
+from r1lit.modules.step_rewards import step_rewards
 from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
@@ -129,6 +130,7 @@ class RolloutWorker:
             return values_B.reshape(len(prompt_indices), batch.group_size)
 
         response_BT, mask_BT, logp_BT = pad(completions, self.tokenizer, self.device)
+        begun = [f for f in self.rewards if f.from_iteration <= iteration] if self.training else []
         rollout = Rollout(
             iteration=iteration,
             group_size=batch.group_size,
@@ -142,6 +144,8 @@ class RolloutWorker:
             rewards={name: per_group(values) for name, values in rewards.items()},
             reward_PG=per_group(total),
             advantage_BT=torch.zeros_like(logp_BT),
+            version_BT=_versions(completions, self.device),
+            **step_rewards(begun, responses, response_BT, self.tokenizer),
         )
         timings.grade += time.perf_counter() - started
         return rollout
@@ -168,6 +172,13 @@ def pad(
     response_BT = pad_sequence(tokens, True, float(tokenizer.pad_token_id))
     mask_BT = torch.arange(response_BT.shape[1], device=device) < length_B[:, None]
     return response_BT, mask_BT, pad_sequence(logps, True)
+
+
+def _versions(completions: Sequence[Completion], device: torch.device) -> Tensor | None:
+    """Return the weights' versions, [B, T]; None of texts, whose tokens are not the engine's."""
+    if any(completion.token_ids is None for completion in completions):
+        return None
+    return pad_sequence([c.versions_T().to(device) for c in completions], True)
 
 
 def collect_mixed(

@@ -22,6 +22,7 @@ from r1lit.objectives.corrections import (
     SequenceMaskedImportanceSampling,
     TruncatedImportanceSampling,
 )
+from r1lit.objectives.covariance import ClipCov, KLCov
 from r1lit.objectives.dapo import DAPO
 from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
 from r1lit.objectives.dr_grpo import DrGRPO
@@ -32,7 +33,13 @@ from r1lit.objectives.gspo import GSPO
 from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
 from r1lit.objectives.policy_gradient import PolicyGradient
 from r1lit.objectives.ppo import PPO
-from r1lit.objectives.preference import BradleyTerry, RewardObjective, SafeUnsafe
+from r1lit.objectives.preference import (
+    BradleyTerry,
+    RewardObjective,
+    SafeUnsafe,
+    StepCrossEntropy,
+)
+from r1lit.objectives.process import ImplicitProcess, ProcessSupervision
 from r1lit.objectives.sampled_divergence import SampledReverseKL
 from r1lit.objectives.value import ValueObjective
 
@@ -46,6 +53,7 @@ __all__ = [
     "PPO",
     "AdvantageEstimator",
     "BradleyTerry",
+    "ClipCov",
     "ClippedObjective",
     "Correction",
     "Divergence",
@@ -56,6 +64,8 @@ __all__ = [
     "GroupCentered",
     "GroupEstimator",
     "GroupNormalized",
+    "ImplicitProcess",
+    "KLCov",
     "KLName",
     "LeaveOneOut",
     "LossInputs",
@@ -64,11 +74,13 @@ __all__ = [
     "NoBaseline",
     "Objective",
     "PolicyGradient",
+    "ProcessSupervision",
     "ReverseKL",
     "RewardObjective",
     "SafeUnsafe",
     "SampledReverseKL",
     "SequenceMaskedImportanceSampling",
+    "StepCrossEntropy",
     "SymmetricClip",
     "TruncatedImportanceSampling",
     "ValueObjective",

@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,6 +44,7 @@ class LossInputs:
     the mismatch of sampler and trainer (``r1lit.objectives.corrections``).
 
     ``is_right_B`` says which responses are right, and is needed where ``positive_nll`` is above 0.
+    ``is_selected_BT`` is what ``Objective.select_N`` said; None selects no token.
 
     ``num_rows``, ``num_tokens`` and ``num_right_tokens`` are the whole minibatch's. Under DDP,
     which averages gradients over ranks, they are means over ranks: the averaged gradient is then
@@ -59,13 +61,14 @@ class LossInputs:
     correction_BT: Tensor | None = None
     is_right_B: Tensor | None = None
     num_right_tokens: float = 1.0
+    is_selected_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
         shape = self.mask_BT.shape
         assert self.mask_BT.dtype == torch.bool and self.mask_BT.ndim == 2, shape
         for tensor in (self.logp_BT, self.logp_old_BT, self.advantage_BT):
             assert tensor.shape == shape, (tensor.shape, shape)
-        for optional in (self.logp_ref_BT, self.correction_BT):
+        for optional in (self.logp_ref_BT, self.correction_BT, self.is_selected_BT):
             assert optional is None or optional.shape == shape, (optional.shape, shape)
 
 
@@ -163,6 +166,17 @@ class Objective(ABC):
             nll = -hide_padding(inputs.logp_BT, right_BT).sum() / inputs.num_right_tokens
             loss = loss + self.positive_nll * nll
         return LossOutputs(loss=loss, metrics=self.metrics(inputs))
+
+    def select_N(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor | None:
+        """Return the tokens that this objective treats apart, None if it treats none so.
+
+        Args:
+            covariance_N: each token's share of the covariance of log-prob and advantage, over the
+                iteration's tokens that count, of all ranks; minus infinity where the advantage is 0
+                (``r1lit.objectives.covariance``).
+            random: the iteration's, the same on all ranks.
+        """
+        return None
 
     def log_ratio_and_advantage(self, inputs: LossInputs) -> tuple[Tensor, Tensor]:
         """Return what a surrogate is made of, 0 in the padding; the advantage is a constant."""

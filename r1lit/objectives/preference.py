@@ -58,3 +58,13 @@ class SafeUnsafe(RewardObjective):
         return binary_cross_entropy_with_logits(
             reward_NK[:, 0], label_N.to(reward_NK), reduction="none"
         )
+
+
+class StepCrossEntropy(SafeUnsafe):
+    """Steps: -[y log sigma(r) + (1 - y) log(1 - sigma(r))], y from 0 (wrong) to 1 (right).
+
+    A process reward model's loss (Let's Verify 2305.20050; Math-Shepherd 2312.08935, Eq. 2): an
+    example is a step here. With a soft label y it is smallest at sigma(r) = y, the entropy of y.
+
+    Worked example: rewards [[1], [0]] with labels [1, 0.5] have losses 0.3133 and 0.6931.
+    """

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from r1lit.policy.quantization import names_in_4_bits, whole_weight
 from r1lit.policy.shards import shared_out, whole, whole_copy
 
 try:
@@ -62,10 +63,16 @@ class Adapter:
         base: str | None = None,
     ) -> None:
         self.model = model
-        own = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
+        before = model.state_dict(keep_vars=True)
+        own = {id(tensor) for tensor in before.values()}
         self.peft = _put_into(model, settings)
         state = model.state_dict(keep_vars=True)
-        self._own_names = frozenset(n for n, tensor in state.items() if id(tensor) in own)
+        self._own_names = frozenset(
+            # of weights in 4 bits there is more, made anew in each state
+            n
+            for n, x in state.items()
+            if id(x) in own or n.replace(".base_layer.", ".") in before
+        )
         self.frozen_names = frozenset(n for n in self._own_names if not state[n].requires_grad)
         starts = getattr(settings, "init_lora_weights", getattr(settings, "init_weights", True))
         trains_own = any(state[n].requires_grad for n in self._own_names)
@@ -118,17 +125,23 @@ class Adapter:
     def merged_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights of the model with its adapter merged, by Hugging Face's names.
 
-        A copy of one layer at a time is merged. Of a sharded model no more than that is whole; all
-        ranks read them together.
+        A copy of one layer at a time is merged, or the sum made of one in 4 bits. Of a sharded
+        model no more than that is whole; all ranks read them together.
         """
+        in_4_bits = names_in_4_bits(self.model)
         for name, tensor in self.model.state_dict().items():
+            if name in in_4_bits:
+                yield whole_weight(self.model, name, NAME)
+                continue
+            if name.rpartition(".weight.")[0] + ".weight" in in_4_bits:
+                continue  # what its numbers stand for
             saved = f".modules_to_save.{NAME}."
             if saved in name:
                 yield name.replace(saved, "."), whole(tensor)
             elif name in self._own_names and ".original_module." not in name:
                 owner, inner, leaf = name.partition(".base_layer.")
-                if not inner:
-                    yield name, whole(tensor)
+                if not inner or f"{owner}.base_layer.weight" in in_4_bits:
+                    yield name.replace(".base_layer.", "."), whole(tensor)
                     continue
                 layer: Any = whole_copy(self.model.get_submodule(owner))
                 layer.merge()
@@ -226,16 +239,6 @@ def check_adapter(
     with torch.device("meta"):
         model = auto_class.from_config(copy.deepcopy(config), trust_remote_code=trust_remote_code)
         Adapter(model, settings)
-
-
-def can_be_put(settings: PeftConfig | None, folder: str | None) -> bool:
-    """Return whether an adapter, or that of a PEFT folder, goes into a model without weights."""
-    if settings is None:
-        return folder is None  # else it is merged into them
-    reading = ("use_dora", "modules_to_save", "trainable_token_indices")
-    return type(settings).__name__ == "LoraConfig" and not any(
-        getattr(settings, key, None) for key in reading
-    )
 
 
 def _put_into(model: PreTrainedModel, settings: PeftConfig) -> Any:

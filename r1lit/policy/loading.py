@@ -22,12 +22,12 @@ from r1lit.policy.adapter import (
     Adapter,
     PeftConfig,
     base_of,
-    can_be_put,
     merge_adapter,
 )
 from r1lit.policy.policy import Policy
+from r1lit.policy.quantization import Quantization, compute_alike, find_quantization
 from r1lit.policy.rope import rope_limit
-from r1lit.policy.shards import StoredWeight, build_without_weights, fill, stand_ins
+from r1lit.policy.shards import StoredWeight, build_without_weights, can_be_put, fill, stand_ins
 from r1lit.policy.support import try_out
 from r1lit.policy.wrapper import ModelWrapper
 
@@ -122,6 +122,7 @@ def load_policy(
     trust_remote_code: bool = False,
     dropout: bool = True,
     adapter: PeftConfig | None = None,
+    quantization: Quantization | None = None,
     sharded: bool = False,
 ) -> Policy:
     """Load a policy in training mode, or make one with fresh weights of the same architecture.
@@ -131,6 +132,9 @@ def load_policy(
 
     An ``adapter`` of peft's is put into the layers, and the rest is frozen. Of a PEFT folder the
     policy that it adapts is loaded; its adapter is merged into that, or where ``adapter`` starts.
+
+    With ``quantization`` the weights beside the adapter are held in 4 bits. A PEFT folder says so
+    itself: its adapter goes on beside such weights, or is merged into what those stand for.
 
     With ``sharded`` the weights are left for ``read_shares`` to read, once the policy is sharded,
     where they can be read in parts. They are here where the files hold them under other names or
@@ -149,8 +153,13 @@ def load_policy(
         "attn_implementation": attention,
         "trust_remote_code": trust_remote_code,
     }
+    folder_config = None if folder is None else config
+    shards_adapter = sharded and adapter is not None
+    in_4_bits = find_quantization(quantization, folder_config, shards_adapter)
+    if in_4_bits is not None:
+        options["quantization_config"] = in_4_bits
     built = None
-    if sharded and not from_scratch and can_be_put(adapter, folder):
+    if sharded and not from_scratch and in_4_bits is None and can_be_put(adapter, folder):
         built = build_without_weights(AutoModelForCausalLM, config, base, **options)
     unread: dict[str, StoredWeight] | None = None
     if built is not None:
@@ -171,7 +180,7 @@ def load_policy(
             ) from error
         except (ImportError, RuntimeError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
-        model, info = loaded
+        model, info = compute_alike(loaded[0]), loaded[1]
         if info["missing_keys"]:
             missing = sorted(info["missing_keys"])
             raise ValueError(
@@ -179,7 +188,7 @@ def load_policy(
                 f" {missing[0]} the first"
             )
     if folder is not None and adapter is None:
-        model = merge_adapter(model, folder)
+        model = merge_adapter(model if in_4_bits is None else model.dequantize(), folder)
     policy = Policy(model, dropout)
     if adapter is not None:
         with stand_ins(model):

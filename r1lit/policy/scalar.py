@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
-from r1lit.policy.adapter import Adapter, PeftConfig, base_of, can_be_put, merge_adapter
+from r1lit.policy.adapter import Adapter, PeftConfig, base_of, merge_adapter
 from r1lit.policy.loading import first_line, load_config, read_config, torch_dtype
 from r1lit.policy.policy import Responses
-from r1lit.policy.shards import StoredWeight, build_without_weights, stand_ins
+from r1lit.policy.quantization import Quantization
+from r1lit.policy.shards import StoredWeight, build_without_weights, can_be_put, stand_ins
 from r1lit.policy.wrapper import ModelWrapper
 
 Tokens = Sequence[int]
@@ -33,15 +34,18 @@ class ScalarModel(ModelWrapper):
     The configuration also holds what its rewards are normalised by.
     """
 
-    def forward(self, inputs: Sequence[Tokens] | Responses) -> Tensor:
+    def forward(
+        self, inputs: Sequence[Tokens] | Responses, places: Sequence[Tokens] | None = None
+    ) -> Tensor:
         """Return what the head says, float32, as trained.
 
         Args:
-            inputs: rows of token ids, whose last tokens are read; or responses to prompts, read
-                before each of their tokens, as a critic's values are.
+            inputs: rows of token ids; or responses to prompts, read before each of their tokens, as
+                a critic's values are.
+            places: which tokens of each row are read, as a process model is; the last if left out.
 
         Returns:
-            One number a row (B), or one a response token, row after row (K).
+            One number a row (B), or one a token that is read, row after row (K).
         """
         device = self.model.device
         if isinstance(inputs, Responses):
@@ -57,8 +61,10 @@ class ScalarModel(ModelWrapper):
             place = place + first_B[row]
         else:
             rows = inputs
-            row = torch.arange(len(rows), device=device)
-            place = torch.tensor([len(tokens) - 1 for tokens in rows], device=device)
+            places = places or [[len(tokens) - 1] for tokens in rows]
+            num_B = torch.tensor([len(own) for own in places], device=device)
+            row = torch.arange(len(rows), device=device).repeat_interleave(num_B)
+            place = torch.tensor([p for own in places for p in own], device=device)
         width = max(map(len, rows))
         pad = int(self.config.pad_token_id)
         padded = [[*tokens, *[pad] * (width - len(tokens))] for tokens in rows]
@@ -115,6 +121,7 @@ def load_reward_model(
     trust_remote_code: bool = False,
     adapter: PeftConfig | None = None,
     dropout: bool = True,
+    quantization: Quantization | None = None,
     sharded: bool = False,
 ) -> ScalarModel:
     """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
@@ -133,11 +140,14 @@ def load_reward_model(
         trust_remote_code: run Python code that comes with the model.
         adapter: train one of peft, with the head; see ``load_policy``.
         dropout: keep the dropout that the configuration asks for.
+        quantization: refused.
         sharded: leave the body's weights for ``read_shares``; see ``load_policy``.
 
     Raises:
         ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
     """
+    if quantization is not None:
+        raise ValueError("quantization: a reward model's body is not held in 4 bits; leave it out")
     config = load_reward_config(name_or_path, trust_remote_code)
     new = from_scratch or not is_reward_model(config)
     config.num_labels = 1
@@ -259,6 +269,19 @@ def score_rows(model: ScalarModel, rows: Sequence[Tokens], batch_tokens: int) ->
     for part in split_by_length([len(row) for row in rows], batch_tokens):
         rewards[part] = model([rows[i] for i in part]).cpu()
     return rewards
+
+
+@torch.no_grad()
+def score_steps(
+    model: ScalarModel, rows: Sequence[Tokens], places: Sequence[Tokens], batch_tokens: int
+) -> list[list[float]]:
+    """Return what is read at some tokens of each row, at least one; see ``score_rows``."""
+    scores: list[list[float]] = [[] for _ in rows]
+    for part in split_by_length([len(row) for row in rows], batch_tokens):
+        read = iter(model([rows[i] for i in part], [places[i] for i in part]).tolist())
+        for i in part:
+            scores[i] = [next(read) for _ in places[i]]
+    return scores
 
 
 def normalised(config: PretrainedConfig, reward_B: Tensor) -> Tensor:

@@ -179,6 +179,16 @@ def _by_name(
     return found
 
 
+def can_be_put(settings: Any, folder: str | None) -> bool:
+    """Return whether an adapter, or that of a PEFT folder, goes into a model without weights."""
+    if settings is None:
+        return folder is None  # else it is merged into them
+    reading = ("use_dora", "modules_to_save", "trainable_token_indices")
+    return type(settings).__name__ == "LoraConfig" and not any(
+        getattr(settings, key, None) for key in reading
+    )
+
+
 @contextmanager
 def stand_ins(model: nn.Module) -> Iterator[None]:
     """Let weights on the meta device look like zeros on the CPU, which take no memory.

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from r1lit.policy.attention import ATTENTION, UnsupportedAttentionError
 from r1lit.policy.outputs import States
 from r1lit.policy.policy import Policy, Responses, evaluating, is_packed
+from r1lit.policy.quantization import in_float32 as computing_in_float32
 
 # two rows share a prompt, and lengths differ: what packing could get wrong shows
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7, 8), (5, 6, 7, 8), (9, 10))
@@ -43,7 +44,9 @@ def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
     handles = [handle for module in low for handle in _cast_in_calls(module)]
     try:
         kind = policy.device.type
-        with evaluating(policy), torch.no_grad(), torch.autocast(kind, enabled=False):
+        cast_4_bits = computing_in_float32(policy) if in_float32 else nullcontext()
+        off = torch.autocast(kind, enabled=False)
+        with evaluating(policy), torch.no_grad(), off, cast_4_bits:
             yield
     finally:
         for handle in handles:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from r1lit.batches import Response
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRewards:
+    """Rewards of a response's steps, each with the offset into the text at which the step ends."""
+
+    ends: tuple[int, ...] = ()
+    rewards: tuple[float, ...] = ()
 
 
 class RewardFunction(ABC):
@@ -31,6 +40,14 @@ class RewardFunction(ABC):
     @abstractmethod
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return one unweighted number a response, in order."""
+
+    def step_rewards(self, responses: Sequence[Response]) -> list[StepRewards] | None:
+        """Return rewards of single steps, weighted, or None where it rewards whole responses alone.
+
+        In training they are added at the steps' last tokens (``Rollout.reward_BT``), which
+        objectives with an advantage of each token read. It is called after the function itself.
+        """
+        return None
 
     def applies(self, response: Response) -> bool:
         """Return whether it applies to this response; as an eval metric it skips all others.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from r1lit.batches import Response
-from r1lit.rewards.base import RewardFunction
+from r1lit.rewards.base import RewardFunction, StepRewards
 from r1lit.rewards.plain import Reward, as_reward
 
 
@@ -55,6 +55,15 @@ class ConditionalReward(RewardFunction):
         for row, value in zip(rows, values, strict=True):
             rewards[row] = value
         return rewards
+
+    def step_rewards(self, responses: Sequence[Response]) -> list[StepRewards] | None:
+        """Return the rewards of steps, none for other kinds."""
+        rows = [row for row, response in enumerate(responses) if self._is_of_kinds(response)]
+        given = self.reward.step_rewards([responses[row] for row in rows])
+        if given is None:
+            return None
+        own = dict(zip(rows, given, strict=True))
+        return [own.get(row, StepRewards()) for row in range(len(responses))]
 
     def applies(self, response: Response) -> bool:
         """Return whether the problem is of ``kinds`` and ``reward`` applies.

@@ -20,6 +20,7 @@ from r1lit.policy.scalar import (
 )
 from r1lit.rewards.base import RewardFunction
 from r1lit.settings import check_at_least
+from r1lit.text.conversation import question_of
 from r1lit.text.scored_text import ScoreOn, encode_scored, scored_part
 
 FLOOR = 3.0  # standard deviations below the mean: what a response with nothing to see is worth
@@ -83,8 +84,8 @@ class RewardModel(RewardFunction):
         self.path = path
         self.config = load_scorer_config(path, trust_remote_code)
         self.tokenizer = load_tokenizer(path, trust_remote_code)
-        self.score_on = cast(ScoreOn, _as_trained(self.config, path, "score_on", score_on))
-        self.template = _as_trained(self.config, path, "template", template)
+        self.score_on = cast(ScoreOn, as_trained(self.config, path, "score_on", score_on))
+        self.template = as_trained(self.config, path, "template", template)
         reference_statistic(self.config, MEAN)
         self.missing = (
             -FLOOR * reference_statistic(self.config, STD) if missing is None else missing
@@ -102,7 +103,7 @@ class RewardModel(RewardFunction):
         """Return one normalised number a response."""
         texts = [scored_part(r.text, self.score_on, self.think_prefilled) for r in responses]
         reward_by_pair = {
-            (response.problem.question, text): self.missing
+            (question_of(response.problem), text): self.missing
             for response, text in zip(responses, texts, strict=True)
         }
         pairs = [pair for pair in reward_by_pair if pair[1]]
@@ -118,7 +119,7 @@ class RewardModel(RewardFunction):
             rewards = normalised(self.config, raw).tolist()
             reward_by_pair |= zip(pairs, rewards, strict=True)
         return [
-            self._clipped(reward_by_pair[response.problem.question, text])
+            self._clipped(reward_by_pair[question_of(response.problem), text])
             for response, text in zip(responses, texts, strict=True)
         ]
 
@@ -138,7 +139,7 @@ class RewardModel(RewardFunction):
         return self._model
 
 
-def _as_trained(config: object, path: str, key: str, given: str | None) -> str:
+def as_trained(config: object, path: str, key: str, given: str | None) -> str:
     """Return a setting of the training; a given one must equal it.
 
     Raises:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -48,14 +49,17 @@ class Completion:
     ``token_ids`` (T, long) and ``logps`` (T, float32) hold the response with its end token and
     without padding; they may be views, on any device. ``logps`` are log-probabilities of the
     sampled tokens, log softmax(logits / temperature). ``finish_reason`` is "length" where
-    ``max_tokens`` cut the response. ``version`` is that of the weights, where the engine knows it.
-    An engine that returns no tokens gives ``text`` and ``num_tokens`` instead.
+    ``max_tokens`` cut the response. ``version`` is that of the weights, where the engine knows it;
+    if they changed in the middle of the response, ``version_T`` (int32) has that of each token, and
+    ``version`` the first one's. An engine that returns no tokens gives ``text`` and ``num_tokens``
+    instead.
     """
 
     token_ids: Tensor | None = None
     logps: Tensor | None = None
     finish_reason: FinishReason
     version: int | None = None
+    version_T: Tensor | None = None
     text: str | None = None
     num_tokens: int = 0
     """Response tokens, the end token included; counted from ``token_ids`` where there are any."""
@@ -65,11 +69,19 @@ class Completion:
         if self.token_ids is not None:
             object.__setattr__(self, "num_tokens", len(self.token_ids))
             assert self.logps is None or self.logps.shape == self.token_ids.shape
+            assert self.version_T is None or self.version_T.shape == self.token_ids.shape
 
     @property
     def finished(self) -> bool:
         """Whether the response ended by itself."""
         return self.finish_reason == "stop"
+
+    def versions_T(self) -> Tensor:
+        """Return the version of the weights behind each token (T, int32); -1 if it is not known."""
+        if self.version_T is not None:
+            return self.version_T
+        version = -1 if self.version is None else self.version
+        return torch.full((self.num_tokens,), version, dtype=torch.int32)
 
 
 OnFinished = Callable[[Sequence[int], Sequence[Completion]], None]
@@ -117,6 +129,9 @@ class RolloutEngine(ABC):
     in_background: bool = False
     """Whether ``generate`` may run in a thread of its own while the policy is being updated: it
     reads weights that ``update_weights`` has copied, and nothing of the policy's."""
+    in_flight_updates: bool = False
+    """Whether ``update_weights`` may be called while ``generate`` runs in another thread: the
+    responses under way go on with the new weights, and completions name a version a token."""
 
     model: ModelSpec
     version: int | None = None

@@ -34,6 +34,8 @@ R = TypeVar("R")
 class Fleet(Generic[S]):
     """Servers, each of them up, or on its way back in a thread of its own.
 
+    One thread may ``renew`` while another one's ``share`` is under way.
+
     Args:
         servers: all of them.
         bring_up: makes a server ready, in a thread; a ``RequestError`` has it tried again, any
@@ -47,26 +49,33 @@ class Fleet(Generic[S]):
         self.servers = list(servers)
         self.up: list[S] = []
         self._bring_up, self._patience_s = bring_up, patience_s
-        self._coming: dict[int, Future[None]] = {}  # by the server's place
+        self._coming: dict[int, Future[int]] = {}  # by the server's place
         self._failed: dict[int, str] = {}
         self._closed = threading.Event()
         self._last_up = time.monotonic()
+        self._round = 0  # of ``renew``
+        self._lock = threading.RLock()
 
     def renew(self) -> None:
         """Bring all up again; return when each is, or has failed once, and one is at least."""
-        self.up.clear()
-        self._failed.clear()
-        self._last_up = time.monotonic()
+        with self._lock:
+            self._round += 1
+            self.up.clear()
+            self._failed.clear()
+            self._last_up = time.monotonic()
         while not self.up or len(self.up) + len(self._failed) < len(self.servers):
             self.refresh()
-            wait(self._coming.values(), TICK_S, FIRST_COMPLETED)
+            with self._lock:
+                coming = list(self._coming.values())
+            wait(coming, TICK_S, FIRST_COMPLETED)
 
     def lose(self, server: S, reason: object) -> None:
         """Give a server nothing more until it is up again."""
-        if server in self.up:
-            self.up.remove(server)
-            warnings.warn(f"{server.url} is left out until it is back: {reason}", stacklevel=2)
-        self._failed[self.servers.index(server)] = str(reason)
+        with self._lock:
+            if server in self.up:
+                self.up.remove(server)
+                warnings.warn(f"{server.url} is left out until it is back: {reason}", stacklevel=2)
+            self._failed[self.servers.index(server)] = str(reason)
 
     def refresh(self) -> None:
         """Take up who has come back, and send for who is down.
@@ -75,13 +84,17 @@ class Fleet(Generic[S]):
             ValueError: if none has been up for ``patience_s``.
             Exception: of ``bring_up``.
         """
+        with self._lock:
+            self._refresh()
+
+    def _refresh(self) -> None:
         for place, server in enumerate(self.servers):
             coming = self._coming.get(place)
             if coming is not None and coming.done():
                 del self._coming[place]
-                coming.result()
-                self.up.append(server)
-                self._failed.pop(place, None)
+                if coming.result() == self._round:  # else it may hold older weights
+                    self.up.append(server)
+                    self._failed.pop(place, None)
             elif coming is None and server not in self.up:
                 self._coming[place] = Future()
                 threading.Thread(
@@ -104,12 +117,13 @@ class Fleet(Generic[S]):
         """Stop bringing servers back."""
         self._closed.set()
 
-    def _come_back(self, place: int, done: Future[None]) -> None:
+    def _come_back(self, place: int, done: Future[int]) -> None:
         pause_s = 0.5
         while not self._closed.is_set():
+            began = self._round
             try:
                 self._bring_up(self.servers[place])
-                done.set_result(None)
+                done.set_result(began)
                 return
             except RequestError as error:
                 self._failed[place] = str(error)
@@ -153,6 +167,10 @@ class Fleet(Generic[S]):
         try:
             while waiting or running:
                 self.refresh()
+                holding = {s.url: s for s, _ in running.values() if s not in self.up}
+                for server in holding.values():
+                    if reason := self._failed.get(self.servers.index(server)):
+                        lose(server, reason)  # it has not taken new weights
                 load = Counter({self.servers.index(s): 0 for s in self.up})
                 load.update(self.servers.index(server) for server, _ in running.values())
                 while waiting and load and min(load.values()) < at_once:

@@ -14,6 +14,7 @@ PER_ROW = (
     *("response_BT", "length_B", "loss_mask_BT"),
     *("logp_sampler_BT", "logp_old_BT", "advantage_BT"),
 )
+OPTIONAL = ("reward_BT", "step_end_BT", "version_BT")
 
 
 def mixed_groups(rollout: Rollout) -> list[int]:
@@ -35,7 +36,7 @@ def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
         responses=tuple(rollout.responses[b] for b in rows),
         rewards={name: reward[index_P] for name, reward in rollout.rewards.items()},
         reward_PG=rollout.reward_PG[index_P],
-        **{name: getattr(rollout, name)[index_B] for name in PER_ROW},
+        **{name: getattr(rollout, name)[index_B] for name in _per_row(rollout)},
     )
 
 
@@ -61,8 +62,12 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         responses=tuple(x for r in rollouts for x in r.responses),
         rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
         reward_PG=torch.cat([r.reward_PG for r in rollouts]),
-        **{name: joined(name) for name in PER_ROW},  # type: ignore[arg-type]
+        **{name: joined(name) for name in _per_row(first)},  # type: ignore[arg-type]
     )
+
+
+def _per_row(rollout: Rollout) -> list[str]:
+    return [*PER_ROW, *(name for name in OPTIONAL if getattr(rollout, name) is not None)]
 
 
 def without_truncated(rollout: Rollout) -> Rollout:

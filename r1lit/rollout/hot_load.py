@@ -9,6 +9,7 @@ from pathlib import Path
 from r1lit.atomic import beside, remove, replace_path
 from r1lit.client import RequestError
 from r1lit.policy.adapter import Adapter
+from r1lit.policy.quantization import names_in_4_bits
 from r1lit.policy.support import outside_linear_layers
 from r1lit.rollout.transfers import Send, from_first, rank
 from r1lit.rollout.vllm_check import LOAD_ADAPTER, ServerInfo
@@ -30,8 +31,12 @@ def max_lora_rank(adapter: Adapter) -> int:
     return next((allowed for allowed in RANKS if allowed >= largest), 0)
 
 
-def why_not(adapter: Adapter) -> str | None:
+def why_not(adapter: Adapter, in_flight_updates: bool = False) -> str | None:
     """Return why vLLM cannot load an adapter as it is; None if it can."""
+    if in_flight_updates:
+        return "in_flight_updates change responses under way, which keep an adapter"
+    if names_in_4_bits(adapter.model):
+        return "servers have the weights that the policy holds in 4 bits"
     settings = adapter.settings
     kind = type(settings).__name__
     if kind != "LoraConfig":

@@ -51,6 +51,10 @@ class ServerEngine(RolloutEngine):
             are those of the sampled distribution at temperature 1, or where the server runs with
             ``--logprobs-mode processed_logprobs``.
         extra: more keys for the body of every request.
+        chat: ask ``/v1/chat/completions`` instead, for servers that have nothing else: the prompt
+            is one user message, so the data's template should be ``plain``. Thinking that a server
+            returns apart stands in the response between ``<think>`` and ``</think>``.
+        system_prompt: the system message of ``chat``; none if empty.
     """
 
     needs_policy = False
@@ -67,7 +71,11 @@ class ServerEngine(RolloutEngine):
         api_key_env: str = "OPENAI_API_KEY",
         log_probs: bool = False,
         extra: dict[str, Any] | None = None,
+        chat: bool = False,
+        system_prompt: str = "",
     ) -> None:
+        if system_prompt and not chat:
+            raise ValueError("system_prompt: is sent with chat: true alone")
         check_at_least("concurrency", concurrency, 1)
         self.client = Client(
             base_url,
@@ -80,6 +88,8 @@ class ServerEngine(RolloutEngine):
         self.concurrency = concurrency
         self.log_probs = log_probs
         self.extra = dict(extra or {})
+        self.chat = chat
+        self.system_prompt = system_prompt
         self._sampling_check = SamplingCheck(base_url)
 
     @property
@@ -100,7 +110,8 @@ class ServerEngine(RolloutEngine):
 
     def describe(self) -> dict[str, Any]:
         """Return what a report says about this engine."""
-        return {"engine": "ServerEngine", "extra": self.extra}
+        chat = {"chat": True, "system_prompt": self.system_prompt} if self.chat else {}
+        return {"engine": "ServerEngine", "extra": self.extra, **chat}
 
     def generate(
         self, requests: Sequence[Request], on_finished: OnFinished | None = None
@@ -118,10 +129,12 @@ class ServerEngine(RolloutEngine):
         samples = [(request, sample) for request in requests for sample in request.samples]
         if not samples:
             return
-        tokens = is_vllm(self.client)
+        tokens = not self.chat and is_vllm(self.client)
+        path = "chat/completions" if self.chat else "completions"
         texts: dict[tuple[int, ...], str] = {}
         if not tokens:
-            texts = as_texts(self.model.tokenizer, {request.prompt for request in requests})
+            prompts = {request.prompt for request in requests}
+            texts = as_texts(self.model.tokenizer, prompts, keep_special=not self.chat)
         stop, lock = threading.Event(), threading.Lock()
         failures: list[BaseException] = []  # the first broke; those after it were stopped
 
@@ -134,7 +147,7 @@ class ServerEngine(RolloutEngine):
                 body = self._body(request, sample, prompt, tokens)
                 try:
                     read = partial(self._read, tokens=tokens)
-                    completion = self.client.request("completions", read, body, stop)
+                    completion = self.client.request(path, read, body, stop)
                 except MalformedReply as error:
                     warnings.warn(f"one response is left empty: {error}", stacklevel=2)
                     completion = Completion(text="", finish_reason="length")
@@ -184,7 +197,12 @@ class ServerEngine(RolloutEngine):
             if self.log_probs:
                 body["logprobs"] = 1
         named = generator(request.seed, "server", request.iteration, sample)
-        return body | self.extra | {"prompt": prompt, "seed": int(named.integers(2**31))}
+        asked: dict[str, Any] = {"prompt": prompt}
+        if self.chat:
+            system = [{"role": "system", "content": self.system_prompt}]
+            user = {"role": "user", "content": prompt}
+            asked = {"messages": [*(system if self.system_prompt else []), user]}
+        return body | self.extra | asked | {"seed": int(named.integers(2**31))}
 
     def _read(self, reply: dict[str, Any], tokens: bool) -> Completion:
         """Return the completion in a reply.
@@ -194,7 +212,7 @@ class ServerEngine(RolloutEngine):
                 none.
         """
         choice = only_choice(reply)
-        text = choice["text"]
+        text = _said(choice["message"]) if self.chat else choice["text"]
         if not isinstance(text, str):
             raise MalformedReply(f"text: {type(text).__name__}, not text")
         token_ids, logps = self._tokens(choice) if tokens else (None, None)
@@ -238,16 +256,28 @@ def is_vllm(client: Client) -> bool:
         return False
 
 
+def _said(message: dict[str, Any]) -> Any:
+    """Return the text of a chat's reply, its thinking in front."""
+    thinking = message.get("reasoning_content") or message.get("reasoning")
+    content = message.get("content")
+    if not isinstance(thinking, str):
+        return content
+    return f"<think>\n{thinking.strip()}\n</think>\n\n{content or ''}"
+
+
 def as_texts(
-    tokenizer: PreTrainedTokenizerBase, prompts: set[tuple[int, ...]]
+    tokenizer: PreTrainedTokenizerBase, prompts: set[tuple[int, ...]], keep_special: bool = True
 ) -> dict[tuple[int, ...], str]:
-    """Return the prompts as text that the server's tokenizer turns into the same ids."""
+    """Return the prompts as text that the server's tokenizer turns into the same ids.
+
+    Without special tokens they are what a chat template is to be put around.
+    """
     bos = tokenizer.bos_token_id
     adds_bos = bos is not None and tokenizer("a")["input_ids"][0] == bos
     texts = {}
     for prompt in prompts:
         kept = prompt[1:] if adds_bos and prompt[:1] == (bos,) else prompt
-        text = tokenizer.decode(list(kept), skip_special_tokens=False)
+        text = tokenizer.decode(list(kept), skip_special_tokens=not keep_special)
         assert isinstance(text, str)
         texts[prompt] = text
     return texts

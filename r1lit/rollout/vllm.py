@@ -32,7 +32,7 @@ from r1lit.rollout.engine import (
 from r1lit.rollout.fleet import Fleet
 from r1lit.rollout.hot_load import max_lora_rank, take_adapter, why_not, why_not_on
 from r1lit.rollout.transfers import TRANSFERS, check_not_sharded, from_first, rank
-from r1lit.rollout.vllm_check import ServerInfo
+from r1lit.rollout.vllm_check import check_fits
 from r1lit.rollout.vllm_probe import Probe
 from r1lit.rollout.vllm_process import VLLMProcess, find_python
 from r1lit.rollout.vllm_server import VLLMServer, Weights, WeightsRefused, units
@@ -65,6 +65,8 @@ class VLLMEngine(RolloutEngine):
         flags: options of the served vLLM, such as ``{max-model-len: 4096}``.
         transfer: how weights get to servers: as a ``folder`` of safetensors; by ``gloo``, over TCP;
             by ``nccl``, to other GPUs than the trainer's; by ``ipc``, within one GPU.
+        in_flight_updates: with ``max_staleness``, hand weights over while responses are generated,
+            which go on with them: tokens of one response may be of several versions.
         concurrency: requests under way at each server; one asks for the samples of a group.
         timeout_s: seconds one request may take, and one transfer of weights.
         hang_s: seconds without any answer after which a server counts as hung; with gloo, for a
@@ -85,6 +87,7 @@ class VLLMEngine(RolloutEngine):
         python: str | None = None,
         flags: dict[str, Any] | None = None,
         transfer: Literal["folder", "gloo", "nccl", "ipc"] = "folder",
+        in_flight_updates: bool = False,
         concurrency: int = 32,
         timeout_s: float = 3600.0,
         hang_s: float = 60.0,
@@ -110,7 +113,11 @@ class VLLMEngine(RolloutEngine):
         self._transfer_name = transfer
         self._transfer = TRANSFERS[transfer]()
         self.in_background = not self._transfer.from_memory
-        self._options = (timeout_s, hang_s, api_key_env, self._transfer.backend)
+        if in_flight_updates and not self.in_background:
+            raise ValueError(f"in_flight_updates: true needs transfer: folder, not {transfer}")
+        self.in_flight_updates = in_flight_updates
+        backend = self._transfer.backend
+        self._options = (timeout_s, hang_s, api_key_env, backend, in_flight_updates)
         self._patience_s = patience_s
         self._weights_dir = weights_dir
         self._tolerance = tolerance
@@ -130,6 +137,7 @@ class VLLMEngine(RolloutEngine):
         if self._fleet is not None:
             self._fleet.close()
         self._run = from_first(secrets.token_hex(4))
+        self._versions: dict[str, int] = {}  # by label: those that tokens may be of
         if self._weights_dir is None and model.folder is None:
             self._weights_dir = from_first(tempfile.mkdtemp(prefix="r1lit-weights-"))
             weakref.finalize(self, shutil.rmtree, self._weights_dir, ignore_errors=True)
@@ -138,14 +146,14 @@ class VLLMEngine(RolloutEngine):
         self._folder.mkdir(parents=True, exist_ok=True)
         assert model.policy is not None
         self._adapter = model.policy.adapter
-        merged = None if self._adapter is None else why_not(self._adapter)
+        merged = None if self._adapter is None else why_not(self._adapter, self.in_flight_updates)
         if self._python and not self._flags.get("enable-lora", True):
             merged = merged or "flags: enable-lora is off"
         if self._python and not self._servers:
             self._start(0 if self._adapter is None or merged else max_lora_rank(self._adapter))
         elif not self._python:
             for server in self._servers:
-                info = self._look_at(server)
+                info = server.look_at(model)
                 if self._adapter is not None and not merged:
                     merged = why_not_on(info, server.url, max_lora_rank(self._adapter))
         if merged and self._adapter is not None:
@@ -170,13 +178,20 @@ class VLLMEngine(RolloutEngine):
             check_not_sharded(self._transfer_name, policy.parameters())
         expected_T = self._probe.expected_T()
         label = f"{self._run}-{version}"
+        if not self.in_flight_updates:
+            self._versions = {}
+        self._versions[label] = version  # before any rank's server has them
         folder = self._folder / label
         if self._adapter is None:
             send = self._transfer.take(weights, folder)
         else:
             send = take_adapter(self._adapter, folder)
         self._weights = Weights(
-            version=version, label=label, send=send, is_adapter=self._adapter is not None
+            version=version,
+            label=label,
+            send=send,
+            versions=self._versions,
+            is_adapter=self._adapter is not None,
         )
         self._newest = self._weights, expected_T
         with self._memory_lent():
@@ -204,13 +219,7 @@ class VLLMEngine(RolloutEngine):
             self.update_weights(self.model.policy.named_weights(), 0)
         assert self._fleet is not None
         known = [server.info for server in self._servers if server.info]
-        limit = min(info.max_model_len for info in known)
-        for request in requests:
-            if len(request.prompt) + request.sampling.max_tokens > limit:
-                raise ValueError(
-                    f"max_tokens: {request.sampling.max_tokens} after a prompt of"
-                    f" {len(request.prompt)} tokens exceeds the servers' --max-model-len of {limit}"
-                )
+        check_fits(requests, min(info.max_model_len for info in known))
         samples = min(REPLY_SAMPLES, *(info.max_num_seqs for info in known))
         with self._memory_lent():
             self._fleet.share(
@@ -244,15 +253,6 @@ class VLLMEngine(RolloutEngine):
             self._process.start()
             url = self._process.url
         self._servers = [VLLMServer(from_first(url), *self._options)]
-
-    def _look_at(self, server: VLLMServer) -> ServerInfo:
-        try:
-            return server.check(self.model)
-        except RequestError as error:
-            raise ValueError(
-                f"urls: no vLLM server answers at {server.url} ({error}); start it first,"
-                " or let serve: true do it"
-            ) from error
 
     @contextmanager
     def _memory_lent(self) -> Iterator[None]:

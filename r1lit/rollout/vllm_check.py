@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from r1lit.client import Client, RequestError, SetupError
-from r1lit.rollout.engine import ModelSpec
+from r1lit.rollout.engine import ModelSpec, Request
 
 GENERATE = "inference/v1/generate"
 LOAD_ADAPTER = "v1/load_lora_adapter"
@@ -89,6 +90,17 @@ def check_server(client: Client, url: str, backend: str, model: ModelSpec) -> Se
         num_workers=get("get_world_size", lambda reply: reply["world_size"]),
         max_lora_rank=lora["max_lora_rank"] if takes_adapters else 0,
     )
+
+
+def check_fits(requests: Sequence[Request], max_model_len: int) -> None:
+    """Raise a ValueError for a response that may become longer than a server takes."""
+    for request in requests:
+        if len(request.prompt) + request.sampling.max_tokens > max_model_len:
+            raise ValueError(
+                f"max_tokens: {request.sampling.max_tokens} after a prompt of"
+                f" {len(request.prompt)} tokens exceeds the servers' --max-model-len of"
+                f" {max_model_len}"
+            )
 
 
 def _has_route(client: Client, path: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ import torch
 from r1lit.client import Client, MalformedReply, Reply, RequestError, SetupError
 from r1lit.rollout.engine import Completion, ModelSpec, Request
 from r1lit.rollout.vllm_check import GENERATE, ServerInfo, check_server
+from r1lit.rollout.vllm_reply import completions_reader, read_completion
 from r1lit.seeding import generator
 
 TRIES = 3
@@ -29,12 +30,14 @@ class Weights:
     """A version of the policy's weights, by the label under which servers hold it.
 
     ``send`` hands it to a server once, from beginning to end, or raises a ``RequestError``. With
-    ``is_adapter`` it is an adapter beside weights that the server has already.
+    ``is_adapter`` it is an adapter beside weights that the server has already. ``versions`` are
+    those, by label, that tokens may be of: its own, and those before it if updates are in flight.
     """
 
     version: int
     label: str
     send: Callable[[VLLMServer, str], object]
+    versions: Mapping[str, int]
     is_adapter: bool = False
 
 
@@ -84,10 +87,17 @@ class VLLMServer:
         hang_s: seconds for one of its other answers.
         api_key_env: the environment variable that holds the key, if the server wants one.
         backend: the weight transfer that it must have been started with.
+        in_flight: let what runs on the server go on with new weights, from its next token on.
     """
 
     def __init__(
-        self, url: str, timeout_s: float, hang_s: float, api_key_env: str, backend: str
+        self,
+        url: str,
+        timeout_s: float,
+        hang_s: float,
+        api_key_env: str,
+        backend: str,
+        in_flight: bool = False,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.hang_s = hang_s
@@ -98,6 +108,7 @@ class VLLMServer:
         except ValueError as error:
             raise ValueError(str(error).replace("base_url:", "urls:", 1)) from None
         self._backend = backend
+        self._in_flight = in_flight
         self.info: ServerInfo | None = None
         """What ``check`` has found."""
 
@@ -111,6 +122,20 @@ class VLLMServer:
         self.info = check_server(self._quick, self.url, self._backend, model)
         return self.info
 
+    def look_at(self, model: ModelSpec) -> ServerInfo:
+        """Return what ``check`` finds of a server that must be there.
+
+        Raises:
+            ValueError: as ``check``, or if it does not answer.
+        """
+        try:
+            return self.check(model)
+        except RequestError as error:
+            raise ValueError(
+                f"urls: no vLLM server answers at {self.url} ({error}); start it first,"
+                " or let serve: true do it"
+            ) from error
+
     def ping(self) -> Reply:
         """Request the label of its weights, which its scheduler answers, without waiting."""
         return self._quick.begin("weight_info")
@@ -123,14 +148,15 @@ class VLLMServer:
     def load(self, weights: Weights) -> None:
         """Generate from ``weights`` from now on.
 
-        What runs on the server is aborted. A transfer that fails is tried again while the server is
-        paused: it has lost its former weights then, and would die of the next request.
+        What runs on the server is aborted, or goes on with them (``in_flight``). A transfer that
+        fails is tried again while the server is paused: it has lost its former weights then, and
+        would die of the next request.
 
         Raises:
             WeightsRefused: if all tries fail, and the server answers still. It stays paused.
             RequestError: if it does not answer.
         """
-        self.post("pause?mode=abort")
+        self.post(f"pause?mode={'keep' if self._in_flight else 'abort'}")
         for attempt in range(TRIES):
             try:
                 weights.send(self, weights.label)
@@ -142,7 +168,9 @@ class VLLMServer:
                         f"urls: {self.url} has not taken the weights {weights.label} in"
                         f" {TRIES} tries: {error}"
                     ) from error
-        self._quick.request("reset_prefix_cache", _success, {})
+        # what is kept has its keys and values computed anew, its tokens so far as a prompt
+        kept = "?reset_running_requests=true" if self._in_flight else ""
+        self._quick.request(f"reset_prefix_cache{kept}", _success, {})
         self.post("resume")
 
     def post(
@@ -209,10 +237,10 @@ class VLLMServer:
         """Return the completions that ``begin`` has requested.
 
         Raises:
-            MalformedReply: if it does not hold them, or not all are whole and of ``weights``.
+            MalformedReply: if it does not hold them, or not all are whole and of ``versions``.
             RequestError: as the client.
         """
-        read = _reader(len(unit.samples), weights)
+        read = completions_reader(len(unit.samples), weights.versions)
         try:
             return self._patient.finish(GENERATE, reply, read)
         except SetupError as error:
@@ -224,7 +252,7 @@ class VLLMServer:
         """Return log-probs ``[T]`` of all tokens but the first of a text, at temperature 1."""
 
         def read(reply: dict[str, Any]) -> torch.Tensor:
-            _completion(reply["choices"][0], weights)
+            read_completion(reply["choices"][0], {weights.label: weights.version})
             scored = zip(ids[1:], reply["prompt_logprobs"][1:], strict=True)
             return torch.tensor([there[str(token)]["logprob"] for token, there in scored])
 
@@ -261,33 +289,3 @@ def _finish(client: Client, path: str, reply: Reply) -> None:
 def _success(reply: dict[str, Any]) -> None:
     if reply["success"] is not True:
         raise MalformedReply("its prefix cache is still in use")
-
-
-def _reader(count: int, weights: Weights) -> Callable[[dict[str, Any]], list[Completion]]:
-    def read(reply: dict[str, Any]) -> list[Completion]:
-        choices = sorted(reply["choices"], key=lambda choice: choice["index"])
-        if [choice["index"] for choice in choices] != list(range(count)):
-            raise MalformedReply(f"choices: {len(choices)}, not {count}")
-        return [_completion(choice, weights) for choice in choices]
-
-    return read
-
-
-def _completion(choice: dict[str, Any], weights: Weights) -> Completion:
-    if choice["finish_reason"] not in ("stop", "length"):  # aborted by a pause or a shutdown
-        raise MalformedReply(f"a response ended by {choice['finish_reason']!r}")
-    labels = {span["version"] for span in choice["weight_versions"]}
-    if labels != {weights.label}:
-        raise MalformedReply(f"weights: {sorted(labels)}, not {weights.label!r}: it was restarted")
-    ids, scored = choice["token_ids"], choice["logprobs"]["content"]
-    if [token["token_id"] for token in scored] != ids:
-        raise MalformedReply("logprobs: not those of its tokens")
-    logp_T = torch.tensor([token["logprob"] for token in scored], dtype=torch.float32)
-    if not logp_T.isfinite().all():
-        raise MalformedReply("logprobs: not finite")
-    return Completion(
-        token_ids=torch.tensor(ids, dtype=torch.long),
-        logps=logp_T,
-        finish_reason=choice["finish_reason"],
-        version=weights.version,
-    )

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from r1lit.search.base import ScoredResponse, Search, SearchResult
 from r1lit.search.partial_response import PartialResponse, distinct
 from r1lit.search.scorers import Scorer
 from r1lit.search.steps import SearchState, Step, StepGenerator
 from r1lit.settings import check_at_least
-
-Aggregate = Literal["last", "min", "product"]
-AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
-    "last": lambda scores: scores[-1],
-    "min": min,
-    "product": math.prod,
-}
+from r1lit.text.steps import AGGREGATES, Aggregate
 
 
 class BeamSearch(Search):

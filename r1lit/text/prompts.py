@@ -1,46 +1,104 @@
-"""Prompts: questions put into a template, and tokenised."""
+"""Prompts: questions and conversations put into a template, and tokenised."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from r1lit.text.conversation import Conversation, Message
 from r1lit.text.templates import render
 
 CHAT = "chat"
 
 
-def prompt_text(tokenizer: PreTrainedTokenizerBase, template: str, question: str) -> str:
-    """Return ``question`` in ``template``; "chat" is the tokenizer's own chat template.
+def prompt_text(
+    tokenizer: PreTrainedTokenizerBase,
+    template: str,
+    question: str | Conversation,
+    system_prompt: str = "",
+) -> str:
+    """Return a question or a conversation in ``template``; "chat" is the tokenizer's own template.
+
+    ``system_prompt`` is the system turn of a conversation that has none.
 
     Raises:
-        ValueError: if there is no such template, or the tokenizer has no chat template.
+        ValueError: if there is no such template, or the tokenizer has no chat template, or several
+            turns are put into another one.
     """
     if template != CHAT:
-        return render(template, question)
+        return render(template, question if isinstance(question, str) else question.question())
+    if isinstance(question, str):
+        question = Conversation.of([{"role": "user", "content": question}])
+    return _in_chat_template(tokenizer, question.after(system_prompt), add_generation_prompt=True)
+
+
+def answer_text(tokenizer: PreTrainedTokenizerBase, before: Conversation, answer: Message) -> str:
+    """Return what an assistant turn adds to the prompt of the turns before it, its EOS included.
+
+    Where the chat template rewrites the turn, as those do that leave thinking out, or where it does
+    not go on from its own prompt, it is the turn's content as it stands.
+
+    Raises:
+        ValueError: if that would be empty.
+    """
+    prompt = prompt_text(tokenizer, CHAT, before)
+    whole = _in_chat_template(tokenizer, before.and_then(answer), add_generation_prompt=False)
+    added = whole.removeprefix(prompt) if whole.startswith(prompt) else ""
+    end = tokenizer.eos_token
+    if isinstance(end, str) and end in added:
+        added = added[: added.rindex(end) + len(end)]
+    content = answer.get("content") or ""
+    if added and content.strip() in added:
+        return added
+    if not content:
+        raise ValueError("template: the chat template shows nothing of an assistant turn")
+    return content
+
+
+def _in_chat_template(
+    tokenizer: PreTrainedTokenizerBase, conversation: Conversation, add_generation_prompt: bool
+) -> str:
     if not tokenizer.chat_template:
         raise ValueError(
             f"template: 'chat' needs a tokenizer with a chat template, which"
             f" {tokenizer.name_or_path or type(tokenizer).__name__!r} has not; r1_zero needs none"
         )
-    messages = [{"role": "user", "content": question}]
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    try:
+        text = tokenizer.apply_chat_template(
+            conversation.messages,
+            tools=conversation.tools,
+            add_generation_prompt=add_generation_prompt,
+            tokenize=False,
+        )
+    except TemplateError as error:
+        raise ValueError(f"template: the chat template refuses the messages: {error}") from error
     assert isinstance(text, str)
     return text
 
 
 def render_prompt(
-    tokenizer: PreTrainedTokenizerBase, template: str, wording: str, question: str
+    tokenizer: PreTrainedTokenizerBase,
+    template: str,
+    wording: str,
+    question: str | Conversation,
+    system_prompt: str = "",
 ) -> str:
     """Return ``question`` in ``wording``, at {question}, and the result in ``template``.
+
+    Of a conversation it is the last turn that is put into the wording.
 
     Raises:
         ValueError: if the wording does not hold it; see ``prompt_text``.
     """
     if "{question}" not in wording:
         raise ValueError(f"wording: {wording!r} does not hold {{question}}")
-    return prompt_text(tokenizer, template, wording.replace("{question}", question))
+    if isinstance(question, str):
+        question = wording.replace("{question}", question)
+    elif wording != "{question}":
+        question = question.worded(wording)
+    return prompt_text(tokenizer, template, question, system_prompt)
 
 
 def encode_prompts(

@@ -5,14 +5,17 @@ prompt in its template · the scored part of the response · EOS
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from transformers import PreTrainedTokenizerBase
 
+from r1lit.text.conversation import Conversation
 from r1lit.text.extract import thinking_and_answer
+from r1lit.text.pieces import pieces
 from r1lit.text.prompts import encode_prompts, prompt_text
+from r1lit.text.steps import token_places
 
 ScoreOn = Literal["summary", "response"]
 """R1's helpful reward model scores the final summary only, the safety one the whole response."""
@@ -28,6 +31,19 @@ class ScoredRow:
     tokens: tuple[int, ...]
     num_response_tokens: int
     num_cut: int = 0
+
+    @property
+    def response_start(self) -> int:
+        """The index of the response's first token; below 1 where some of it was cut."""
+        return len(self.tokens) - 1 - self.num_response_tokens
+
+    def places(self, tokenizer: PreTrainedTokenizerBase, ends: Sequence[int]) -> tuple[int, ...]:
+        """Return which tokens of the row hold the characters before offsets into the response."""
+        start, decode = self.response_start, cast(Callable[[list[int]], str], tokenizer.decode)
+        if not ends:
+            return ()
+        texts = pieces(decode, self.tokens[start:-1])
+        return tuple(start + place for place in token_places(texts, ends))
 
 
 def scored_part(response: str, score_on: ScoreOn, think_prefilled: bool = False) -> str:
@@ -48,7 +64,7 @@ def scored_part(response: str, score_on: ScoreOn, think_prefilled: bool = False)
 
 def encode_scored(
     tokenizer: PreTrainedTokenizerBase,
-    questions: Sequence[str],
+    questions: Sequence[str | Conversation],
     texts: Sequence[str],
     *,
     template: str,

@@ -65,6 +65,7 @@ def test_a_full_disk(tmp_path, fit, capsys, num_bytes, what):
     with files_of_at_most(num_bytes):
         line = end_of(capsys, *arguments)
     assert "File too large" in line and str(tmp_path) in line and what in line
+    assert ("there is none before it" if what else "or begins again without a checkpoint") in line
     left = [p.name for p in (tmp_path / "run").rglob("*") if p.name.endswith(".tmp")]
     assert len(left) <= 1  # a checkpoint's, which the next run removes
     assert not (tmp_path / "run/checkpoints/last.ckpt").exists()

@@ -86,6 +86,37 @@ def test_help_of_the_whole_names_every_command(args, capsys):
     assert max(map(len, text.splitlines())) < 80
 
 
+LATE = {"datasets", "langdetect", "math_verify", "pandas", "sklearn", "trl", "vllm"}
+"""What a run needs later or not at all: its first line does not wait for it."""
+FIRST_LINE = """
+import builtins, os, sys
+show = print
+def watch(*words, **options):
+    show(*words, **options)
+    if words and str(words[0]).startswith("First prompt as sent"):
+        show("loaded:", *sys.modules, flush=True)
+        os._exit(0)
+builtins.print = watch
+from r1lit.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("args", [["--print_config"], []])
+def test_the_first_line_of_a_run_waits_for_nothing_that_comes_later(args, tmp_path):
+    command = [sys.executable, "-c", FIRST_LINE, "fit", "-c", "r1lit:mini/r1_zero.yaml"]
+    if args:
+        code = "import atexit, sys; atexit.register(lambda: print('loaded:', *sys.modules));"
+        command[2] = code + FIRST_LINE
+    done = subprocess.run(
+        [*command, *args, "--run", str(tmp_path / "run")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.splitlines()[-1].split()
+    assert loaded[0] == "loaded:" and "lightning" in loaded
+    assert LATE & {*loaded} == set()
+
+
 @pytest.mark.parametrize("args", [["--help"], ["fit", "-c", "no.yaml"], ["train"]])
 def test_what_needs_no_lightning_does_not_wait_for_it(args):
     code = f"""

@@ -57,7 +57,7 @@ def test_points_are_tasks_and_only_what_is_unfinished_is_submitted_again(
     [result] = jsonl.read(tmp_path / "out" / "results.jsonl")
     assert result["variant"] == "grpo"
     assert [e["iteration"] for e in result["evaluations"]] == [0, 1, 2]
-    readme = (tmp_path / "README.md").read_text()
+    readme = (tmp_path / "out" / "README.md").read_text()
     assert "1 of 2 runs finished" in readme and "no_such_key" in readme
 
     mended = {"objective": {**grid["objective"], "bad": variant("DrGRPO", max_tokens=8)}}

@@ -128,20 +128,21 @@ def test_the_sweep_ends_with_its_tables_its_figure_and_its_failures(sweep_file, 
     }
     path = sweep_file(seeds=[0], grid=grid)
     assert sweep_module.main([str(path)], launch=InProcess()) == 1
-    readme = (tmp_path / "README.md").read_text()
+    readme = (tmp_path / "out/README.md").read_text()
     assert "2 of 3 runs finished" in readme and "python -m experiments.sweep" in readme
     for name in ("| grpo | 1 |", "| dr | 1 |", "| less grpo |", "| bad | 0 | `ValueError: "):
         assert name in readme, name
     assert "no_such_key" in readme.split("| bad | 0 |")[1]
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out/curves.png").read_bytes().startswith(b"\x89PNG")
     assert "no_such_key" in capsys.readouterr().out
+    assert not (tmp_path / "README.md").exists() and not (tmp_path / "curves.png").exists()
 
     # mended, the failure is gone; nothing else is made again
     launch = InProcess()
     mended = {"objective": {**grid["objective"], "bad": variant("DAPO")}}
     assert sweep_module.main([str(sweep_file(seeds=[0], grid=mended))], launch=launch) == 0
     assert launch.folders() == ["bad/seed-0"]
-    readme = (tmp_path / "README.md").read_text()
+    readme = (tmp_path / "out/README.md").read_text()
     assert "3 of 3 runs finished" in readme and "failed" not in readme
     assert "| bad | 1 | +0.000 | +0.000 to +0.000 | 1 | 0, 0 of 2 |" in readme  # none is ever right
 

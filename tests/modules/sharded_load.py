@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.strategies import ModelParallelStrategy
 from peft import LoraConfig
 from torch import distributed as dist
 
+from benchmarks.sharded_memory import plain_trainer
 from benchmarks.worker import peak_rss_mb, reset_peak_rss
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import idle_forward, shard_models
@@ -85,17 +84,7 @@ class Loads(PolicyModule):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     module = Loads(json.loads(Path(sys.argv[1]).read_text()))
-    Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    ).fit(module, [0])
+    plain_trainer("fsdp2").fit(module, [0])
     peaks: list[Any] = [None, None]
     dist.all_gather_object(peaks, module.found["peak_mb"])
     if module.global_rank == 0:

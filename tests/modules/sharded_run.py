@@ -10,12 +10,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 
+from benchmarks.sharded_memory import plain_trainer
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.gradients import clip_gradients, gradient_norm
@@ -80,20 +79,7 @@ def whole(tensor: Tensor) -> Tensor:
 if __name__ == "__main__":
     directory, results, devices = sys.argv[1], sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)
-    sharding = ModelParallelStrategy(
-        data_parallel_size=2, tensor_parallel_size=1, process_group_backend="gloo"
-    )
     module = Sharded(directory, partial(torch.optim.SGD, lr=0.5), max_grad_norm=0.1)
-    Trainer(
-        accelerator="cpu",
-        devices=devices,
-        strategy=sharding if devices > 1 else "auto",
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    ).fit(module, [0, 1])
+    plain_trainer("fsdp2", devices).fit(module, [0, 1])
     if module.global_rank == 0:
         torch.save(module.found, results)

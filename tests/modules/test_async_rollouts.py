@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from r1lit.cli import main
 from r1lit.modules import GRPOModule
 from r1lit.modules.token_values import token_values
 from r1lit.objectives import GRPO
-from r1lit.rollout import InProcessEngine, Sampling
+from r1lit.rollout import Completion, InProcessEngine, Sampling
+from r1lit.rollout.engine import collect
+from r1lit.rollout.packing import pack_completions, unpack_completions
 
 CORRECTION = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
 UPDATES = 2  # of an iteration
@@ -138,6 +141,90 @@ def test_a_rollout_is_of_the_weights_k_iterations_before(fit, tmp_path: Path, k:
     assert drawn == wanted, "each once, and none past the end"
     evaluated = [(i, version) for seed, i, version in cli.model.engine.drawn if seed]
     assert len(evaluated) > 2 and all(version == UPDATES * i for i, version in evaluated)
+
+
+class InFlight(OwnWeights):
+    """Draws half of each response, and the rest when it has been given new weights."""
+
+    in_flight_updates = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()  # held while it draws
+
+    def update_weights(self, weights: Any, version: int) -> None:
+        with self.lock:
+            super().update_weights(weights, version)
+
+    def stream(self, requests: Any, on_finished: Any) -> None:
+        if threading.current_thread().name != "draw-ahead":
+            return Noting.stream(self, requests, on_finished)
+        half = [replace(r, sampling=replace(r.sampling, max_tokens=4)) for r in requests]
+        with self.lock:
+            began = self.version
+            first = collect(partial(Noting.stream, self), half, None)
+        ends = time.monotonic() + 5
+        while self.version == began and time.monotonic() < ends:
+            time.sleep(0.005)
+        names = [(r, (sample,)) for r in half for sample in r.samples]
+        ids = [(*r.prompt, *c.token_ids.tolist()) for (r, _), c in zip(names, first, strict=True)]
+        again = [
+            replace(r, prompt=prompt, samples=sample, seed=r.seed + 1)
+            for (r, sample), prompt in zip(names, ids, strict=True)
+        ]
+        with self.lock:
+            rest = collect(partial(InProcessEngine.stream, self), again, None)
+        for index, (one, other) in enumerate(zip(first, rest, strict=True)):
+            parts = (one,) if one.finished else (one, other)
+            whole = replace(
+                parts[-1],
+                token_ids=torch.cat([c.token_ids for c in parts]),
+                logps=torch.cat([c.logps for c in parts]),
+                version=one.version,
+                version_T=torch.cat([c.versions_T() for c in parts]),
+            )
+            on_finished([index], [whole])
+
+
+@pytest.mark.parametrize("k", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_each_token_is_of_the_weights_that_it_names(fit, tmp_path: Path, k: int):
+    """They change in the middle of responses, where nothing waits for those."""
+    writer = {"class_path": "r1lit.callbacks.CurveWriter"}
+    quiet = {"trainer": {"limit_val_batches": 0, "callbacks": [writer]}}
+    writer["init_args"] = {"dirpath": str(tmp_path / "run")}
+    change = merge(quiet, data(num_iterations=k + 2, validation=None))
+    args = callbacks("Keep")
+    cli = fit("run", ahead(k, engine={"class_path": own("InFlight")}), change, args=args)
+    [kept] = [c for c in cli.trainer.callbacks if isinstance(c, Keep)]
+    loader = cli.datamodule.train_dataloader()
+    lines = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [rollout.iteration for rollout in kept.rollouts] == list(range(k + 2))
+    for i, (rollout, line) in enumerate(zip(kept.rollouts, lines, strict=True)):
+        assert rollout.prompts == loader.batch(i).prompts
+        behind = UPDATES * i - rollout.version_BT[rollout.mask_BT]
+        assert behind.min() >= 0 and behind.max() <= UPDATES * k
+        assert len(behind.unique()) == 1 + (i > 0), "old and new ones"
+        assert line["train/staleness/mean"] == pytest.approx(float(behind.float().mean()))
+        assert line["train/staleness/max"] == behind.max()
+        for version in rollout.version_BT[rollout.mask_BT].unique().tolist():
+            cli.model.policy.load_state_dict(kept.weights[version // UPDATES])
+            logp_BT = token_values(cli.model.policy, rollout, 16, 1.0).logp_BT
+            own_BT = rollout.mask_BT & (rollout.version_BT == version)
+            assert float((logp_BT - rollout.logp_sampler_BT)[own_BT].abs().max()) < 1e-4
+
+
+def test_versions_of_tokens_are_kept_with_what_is_drawn() -> None:
+    of_two = Completion(
+        token_ids=torch.tensor([4, 5, 6]),
+        logps=torch.zeros(3),
+        finish_reason="stop",
+        version=2,
+        version_T=torch.tensor([2, 2, 4], dtype=torch.int32),
+    )
+    unknown = replace(of_two, version=None, version_T=None)
+    again = unpack_completions(pack_completions([of_two, unknown]))
+    assert [c.versions_T().tolist() for c in again] == [[2, 2, 4], [-1, -1, -1]]
+    assert [c.version for c in again] == [2, None]
 
 
 @pytest.mark.slow
@@ -264,6 +351,9 @@ def test_bad_values_are_one_line(tmp_path: Path, policy: Path) -> None:
     config = grpo_config(tmp_path / "run", policy, ahead(-1))
     with pytest.raises(ValueError, match=r"^max_staleness: -1 is not at least 0$"):
         main(["fit", "-c", str(config)])
+    now = grpo_config(tmp_path / "now", policy, model(engine={"class_path": own("InFlight")}))
+    with pytest.raises(ValueError, match=r"^engine\.in_flight_updates: .* max_staleness is 0; set"):
+        main(["fit", "-c", str(now)])
     module = GRPOModule(
         str(policy),
         objective=GRPO(),

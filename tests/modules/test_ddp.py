@@ -26,12 +26,15 @@ def fit_in_a_process(config: Path, folder: Path, *args: str) -> subprocess.Compl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["GRPO", "DAPO"])
+@pytest.mark.parametrize("objective", ["GRPO", "DAPO", "KLCov"])
 def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path, objective: str) -> None:
     """Whole-batch updates, since ranks share rows out differently into smaller minibatches."""
+    # the penalty is 0 on policy; which tokens are selected must not depend on the ranks either
+    of_all = {"selected_share": 0.3} if objective == "KLCov" else {}
     change = merge(
         model(
-            objective={"class_path": f"r1lit.objectives.{objective}"},
+            objective={"class_path": f"r1lit.objectives.{objective}", "init_args": of_all},
+            num_inner_epochs=2 if of_all else 1,
             train_batch_size=16,
             micro_batch_tokens=256,
             optimizer=SGD,

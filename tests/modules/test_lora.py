@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from tiny_reward import reward_config, write_pairs
 from transformers import AutoModelForCausalLM
 
 from r1lit.cli import main
+from r1lit.policy import load_policy
 from r1lit.policy.merge import main as merge_to_a_model
+from r1lit.policy.quantization import names_in_4_bits
 
 LORA = {"class_path": "peft.LoraConfig", "init_args": {"r": 4, "target_modules": "all-linear"}}
 WITH_KL = {"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.05}}
@@ -31,6 +34,13 @@ REFRESH = {
     "class_path": "r1lit.callbacks.ReferenceRefresh",
     "init_args": {"every_n_iterations": 2},
 }
+
+
+IN_4_BITS = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+BITS_AND_BYTES = find_spec("bitsandbytes") is not None
+needs_bits_and_bytes = pytest.mark.skipif(
+    not BITS_AND_BYTES, reason="bitsandbytes is not installed"
+)
 
 
 def adapter_of(run: Path) -> dict[str, torch.Tensor]:
@@ -263,6 +273,70 @@ def test_without_peft_one_line_says_what_to_install(tmp_path: Path, policy: Path
     assert last == "r1lit: error: adapter: peft is not installed; pip install 'r1lit[lora]'"
 
 
-def test_fresh_weights_have_no_adapter(fit) -> None:
-    with pytest.raises(ValueError, match=r"adapter: .*leave from_scratch out"):
-        fit("run", model(adapter=LORA, from_scratch=True))
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"adapter": LORA, "from_scratch": True}, r"adapter: .*leave from_scratch out"),
+        ({"quantization": IN_4_BITS}, r"quantization: .* and no adapter is; give adapter"),
+        (
+            {"adapter": LORA, "quantization": {"load_in_8bit": True}},
+            r"quantization: load_in_8bit is not one of bnb_4bit_compute_dtype, .*",
+        )
+        if BITS_AND_BYTES
+        else (
+            {"adapter": LORA, "quantization": IN_4_BITS},
+            r"quantization: bitsandbytes is not installed; pip install 'r1lit[qlora]'",
+        ),
+    ],
+)
+def test_what_an_adapter_cannot_be_beside(fit, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}") as error:
+        fit("run", model(**change))
+    assert "\n" not in str(error.value)
+
+
+@needs_bits_and_bytes
+@pytest.mark.slow
+def test_beside_weights_in_4_bits(fit, tmp_path: Path, policy: Path) -> None:
+    change = model(adapter=LORA, quantization=IN_4_BITS, objective=WITH_KL)
+    fit("run", change, data(num_iterations=2))
+    cli = fit("run", change, data(num_iterations=3), args=("--ckpt_path", "last"))
+    lines, trained = iterations(tmp_path / "run"), cli.model.policy
+    assert len(lines) == 3 and all(line["train/mismatch/max_abs"] < 1e-4 for line in lines)
+    assert lines[0]["train/kl_reference"] < lines[-1]["train/kl_reference"]
+    assert len(names_in_4_bits(trained.model)) == 2 * 7
+    state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=False)
+    assert all("lora" in name for name in state["state_dict"] if name != "iteration")
+    merge_to_a_model([str(tmp_path / "run" / "policy"), str(tmp_path / "whole")])
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").eval()
+    handed = dict(trained.named_weights())
+    for name, weight in whole.state_dict().items():
+        torch.testing.assert_close(handed.pop(name), weight, rtol=0, atol=1e-6)
+    assert not handed
+    beside_all = peft.AutoPeftModelForCausalLM.from_pretrained(
+        tmp_path / "run" / "policy", quantization_config=None
+    )
+    ids = torch.arange(3, 20)[None]
+    with torch.no_grad():
+        now = trained.eval().model(ids).logits
+        torch.testing.assert_close(whole(ids).logits, now, rtol=0, atol=1e-3)
+        assert float((beside_all.eval()(ids).logits - now).abs().max()) > 0.02
+    (tmp_path / "evaluation").mkdir()
+    evaluated = evaluation_config(tmp_path / "evaluation", tmp_path / "run" / "policy")
+    main(["test", "-c", str(evaluated)])
+
+
+@needs_bits_and_bytes
+@pytest.mark.slow
+def test_documents_beside_weights_in_4_bits(
+    tmp_path: Path,
+    policy: Path,
+    documents: Path,  # noqa: F811
+) -> None:
+    config = sft(tmp_path / "run", policy, documents, adapter=LORA, quantization=IN_4_BITS)
+    main(["fit", "-c", str(config)])
+    values = losses(tmp_path / "run")
+    assert values[-1] < 0.9 * values[0]
+    beside = peft.LoraConfig(**LORA["init_args"])
+    with pytest.raises(ValueError, match="quantization: FSDP2 does not shard weights in 4 bits"):
+        load_policy(str(policy), adapter=beside, quantization=IN_4_BITS, sharded=True)

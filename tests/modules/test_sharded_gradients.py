@@ -38,9 +38,9 @@ def test_updates_are_those_of_one_process(runs):
     one, two = runs[1], runs[2]
     assert one["num_tokens"] == [12.0, 12.0]
     assert two["num_tokens"] == [6.0, 6.0], "the mean over ranks, since gradients are averaged"
-    torch.testing.assert_close(two["norms"], one["norms"], rtol=1e-5, atol=0)
+    torch.testing.assert_close(two["norms"], one["norms"], rtol=1e-6, atol=0)
     for name, weight in one["weights"].items():
-        torch.testing.assert_close(two["weights"][name], weight, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(two["weights"][name], weight, rtol=0, atol=1e-5)
 
 
 def test_the_norm_takes_one_collective_and_clipping_none(runs):
@@ -48,7 +48,7 @@ def test_the_norm_takes_one_collective_and_clipping_none(runs):
     assert len(one["clipped"]) > 20
     assert (one["collectives"], two["collectives"]) == (0, 1)
     assert two["clipping"] == 0
-    assert abs(two["norm"] - one["norm"]) < 1e-5 * one["norm"]
+    assert abs(two["norm"] - one["norm"]) < 1e-6 * one["norm"]
     for name, gradient in one["clipped"].items():
         torch.testing.assert_close(two["clipped"][name], gradient, rtol=1e-4, atol=1e-6)
     clipped = torch.stack([g.norm() for g in two["clipped"].values()]).norm()

@@ -15,8 +15,10 @@ from r1lit.objectives import (
     GRPO,
     GSPO,
     PPO,
+    ClipCov,
     DrGRPO,
     GRPOSequence,
+    KLCov,
     LossInputs,
     Objective,
     PolicyGradient,
@@ -30,6 +32,8 @@ FACTORIES: dict[str, Callable[..., Objective]] = {
     "GSPO": lambda **kw: GSPO(**{"epsilon_low": 0.03, "epsilon_high": 0.04, **kw}),
     "CISPO": lambda **kw: CISPO(**{"epsilon_low": 0.2, "epsilon_high": 0.28, **kw}),
     "PPO": PPO,
+    "ClipCov": ClipCov,
+    "KLCov": KLCov,
     "PolicyGradient": PolicyGradient,
 }
 

@@ -37,6 +37,8 @@ ON_POLICY = {
     "DAPO": [1 / 15] * 6,
     "CISPO": [1 / 15] * 6,
     "PPO": [1 / 15] * 6,
+    "ClipCov": [1 / 15] * 6,
+    "KLCov": [1 / 15] * 6,
     "PolicyGradient": [1 / 15] * 6,
 }
 

@@ -11,8 +11,10 @@ from r1lit.objectives import (
     GRPO,
     GSPO,
     PPO,
+    ClipCov,
     DrGRPO,
     GRPOSequence,
+    KLCov,
     Objective,
     PolicyGradient,
 )
@@ -43,6 +45,8 @@ CASES = {
         "LeaveOneOut",
     ),
     "PPO": ("{positive_nll: 0.1}", PPO, {"epsilon": 0.2, "positive_nll": 0.1}, "GAE"),
+    "ClipCov": ("{}", ClipCov, {"selected_share": 2e-4, "epsilon_low": 0.2}, "GroupNormalized"),
+    "KLCov": ("{kl_weight: 0.5}", KLCov, {"kl_weight": 0.5, "beta": 0.0}, "GroupNormalized"),
     "PolicyGradient": (
         "{advantage: {class_path: r1lit.objectives.NoBaseline}}",
         PolicyGradient,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def reward_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = tmp_path / "runs" / "r1" / "helpful_rm" / "policy"
     there.parent.mkdir(parents=True)
     made.rename(there)
+    shutil.copytree(there, tmp_path / "runs" / "process" / "policy")
     monkeypatch.chdir(tmp_path)
 
 

@@ -177,3 +177,26 @@ def test_only_some_of_the_servers_are_needed_at_first(peers):
     dead.close()
     fleet = share([dead, alive])
     assert fleet.up == [alive]
+
+
+def test_servers_are_renewed_while_they_work(peers):
+    """What one had that is not renewed goes to the others; those that are go on with theirs."""
+    stays, hangs = peers(0.1), peers(0.1)
+    fleet: Fleet[Peer] = Fleet([stays, hangs], Peer.bring_up, 20.0)
+    done: list[int] = []
+    fleet.renew()
+    sharing = threading.Thread(
+        target=fleet.share,
+        args=(range(40), Peer.begin, Peer.finish, lambda _, n: done.append(n), 2),
+    )
+    started = time.monotonic()
+    sharing.start()
+    time.sleep(0.3)
+    fleet.renew()
+    hangs.hangs.set()
+    fleet.renew()
+    assert fleet.up == [stays] and stays.ups == 3 and sharing.is_alive()
+    sharing.join()
+    fleet.close()
+    assert sorted(done) == list(range(40))
+    assert time.monotonic() - started < module.PING_EVERY_S, "it was not told by a ping"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from completion_server import CompletionServer
 from tiny import ROOT, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
+from verifiers.chat_server import ChatServer
 
 from r1lit.cli import main
 from r1lit.client import Client
@@ -298,3 +300,34 @@ def test_an_evaluation_goes_on_when_its_server_is_back(serve, tmp_path):
     assert len(back.bodies) == 11 and len(texts(run)) == 16
     assert (run / "responses.jsonl").read_bytes().startswith(left)
     assert report(run)["settings"]["device"] == "server"
+
+
+def test_a_server_of_chats_is_sent_messages_and_its_thinking_is_kept(tokenizer):
+    """Such as DeepSeek's own: what ``r1lit predict`` draws from it is documents of a teacher."""
+
+    def answer(prompt: str, before: int):
+        def reply(handler):
+            message = {"content": "4", "reasoning_content": f" {prompt} "}
+            body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            handler.wfile.write(body)
+
+        return reply
+
+    server = ChatServer(answer)
+    try:
+        engine = ServerEngine(server.url, chat=True, system_prompt="Be brief.", concurrency=1)
+        completions = draw(engine, tokenizer, requests(tokenizer, num_prompts=1, group_size=1))
+    finally:
+        server.close()
+    (body,) = server.requests
+    assert body["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is 0 + 0"},
+    ]
+    assert "prompt" not in body and body["max_tokens"] == 16
+    assert completions[0].text == "<think>\nWhat is 0 + 0\n</think>\n\n4"
+    with pytest.raises(ValueError, match="system_prompt: is sent with chat: true"):
+        ServerEngine(server.url, system_prompt="Be brief.")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,11 +69,11 @@ def requests(tokenizer, prompts: int = 3, size: int = 4, tokens: int = 48, seed:
     ]
 
 
-def largest_difference(policy, asked: list[Request], completions: list[Completion]) -> float:
+def differences(policy, asked: list[Request], completions: list[Completion]) -> list[torch.Tensor]:
     """Compare log-probs with the training forward's, response by response."""
     prompts = [request.prompt for request in asked for _ in request.samples]
     assert len(prompts) == len(completions)
-    largest = 0.0
+    found = []
     for prompt, completion in zip(prompts, completions, strict=True):
         token_1T = completion.token_ids[None]
         responses = Responses(
@@ -79,8 +81,12 @@ def largest_difference(policy, asked: list[Request], completions: list[Completio
         )
         with torch.no_grad():
             logp_T = policy(responses, LogProbs()).logp_K
-        largest = max(largest, float((logp_T - completion.logps).abs().max()))
-    return largest
+        found.append((logp_T - completion.logps).abs())
+    return found
+
+
+def largest_difference(policy, asked: list[Request], completions: list[Completion]) -> float:
+    return max(float(d_T.max()) for d_T in differences(policy, asked, completions))
 
 
 def wait_until_up(engine: VLLMEngine, count: int) -> None:
@@ -151,6 +157,28 @@ def test_new_weights_reach_all_servers_with_their_tied_head(servers, policy, tok
     new = engine.generate(asked)
     assert {c.version for c in new} == {4}
     assert largest_difference(policy, asked, new) < 1e-4
+
+
+def test_weights_change_in_the_middle_of_responses(servers, policy, tokenizer):
+    engine = engine_of(servers, policy, tokenizer, in_flight_updates=True)
+    sync(engine, policy)
+    before = copy.deepcopy(policy)
+    asked = requests(tokenizer, prompts=16, tokens=400)
+    with ThreadPoolExecutor(1) as thread:
+        drawing = thread.submit(engine.generate, asked)
+        time.sleep(1)
+        move(policy)
+        sync(engine, policy, version=4)
+        assert not drawing.done()
+        drawn = drawing.result(300)
+    versions = [completion.versions_T() for completion in drawn]
+    mixed = [version_T for version_T in versions if len(version_T.unique()) > 1]
+    assert len(mixed) > 10 and all(version_T.diff().min() >= 0 for version_T in mixed)
+    for version, of in ((0, before), (4, policy)):
+        d_T, is_own_T = torch.cat(differences(of, asked, drawn)), torch.cat(versions) == version
+        assert float(d_T[is_own_T].max()) < 1e-4 and float(d_T[~is_own_T].max()) > 0.1
+    # the next rollout is of the new weights alone
+    assert largest_difference(policy, asked[:3], engine.generate(asked[:3])) < 1e-4
 
 
 @pytest.mark.parametrize("lost", ["", "lm_head", "model.layers.2.mlp.up_proj"])

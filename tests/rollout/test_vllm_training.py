@@ -22,6 +22,8 @@ from r1lit.cli import main
 from r1lit.modules.token_values import token_values
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
+UPDATES = 2  # of an iteration
+CORRECTION = '{"class_path": "r1lit.objectives.TruncatedImportanceSampling"}'
 
 
 def config(run: Path, policy: Path = MINI, **engine: Any) -> Path:
@@ -82,28 +84,33 @@ def test_the_shipped_yaml_trains_and_its_server_ends_with_the_run(tmp_path, monk
 
 
 class Compared(Callback):
-    """Compares each rollout with the weights that the iteration before its own began with."""
+    """Compares each token of a rollout with the weights that it names."""
 
     def __init__(self) -> None:
         self.weights: list[dict[str, torch.Tensor]] = []
         self.differences: list[float] = []
+        self.versions: list[list[set[int]]] = []
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
         self.weights.append(copy.deepcopy(pl_module.policy.state_dict()))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:
         policy, rollout = copy.deepcopy(pl_module.policy), outputs["rollout"]
-        policy.load_state_dict(self.weights[max(0, rollout.iteration - 1)])
-        logp_BT = token_values(policy, rollout, len(rollout.responses), 1.0).logp_BT
-        self.differences.append(float((logp_BT - rollout.logp_sampler_BT).abs().max()))
+        version_BT = rollout.version_BT.where(rollout.mask_BT, -1)
+        self.versions.append([set(row.tolist()) - {-1} for row in version_BT])
+        for version in set().union(*self.versions[-1]):
+            policy.load_state_dict(self.weights[version // UPDATES])
+            logp_BT = token_values(policy, rollout, len(rollout.responses), 1.0).logp_BT
+            of_BT = version_BT == version
+            difference = (logp_BT - rollout.logp_sampler_BT)[of_BT].abs().max()
+            self.differences.append(float(difference))
 
 
 def test_rollouts_drawn_while_the_policy_updates_are_of_the_weights_before(tmp_path, monkeypatch):
     for name, value in SMALL.items():
         monkeypatch.setenv(name, value)
-    correction = '{"class_path": "r1lit.objectives.TruncatedImportanceSampling"}'
     compare = json.dumps([{"class_path": "test_vllm_training.Compared"}])
-    stale = ["--model.init_args.max_staleness", "1", "--model.init_args.correction", correction]
+    stale = ["--model.init_args.max_staleness", "1", "--model.init_args.correction", CORRECTION]
     path = config(tmp_path / "run", **served())
     cli = main(["fit", "-c", str(path), *stale, "--trainer.callbacks+", compare])
     [compared] = [c for c in cli.trainer.callbacks if isinstance(c, Compared)]
@@ -113,6 +120,55 @@ def test_rollouts_drawn_while_the_policy_updates_are_of_the_weights_before(tmp_p
     assert all(line["train/mismatch/max_abs"] > 1e-2 for line in logged[1:]), "not the present ones"
     # iteration 0 draws its own; what the others trained on was drawn meanwhile
     assert all(line["time/rollout_s"] < logged[0]["time/rollout_s"] for line in logged[1:])
+
+
+def test_weights_change_in_the_middle_of_responses(tmp_path, monkeypatch):
+    for name, value in SMALL.items():
+        monkeypatch.setenv(name, value)
+    run = tmp_path / "run"
+    writer = {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": str(run)}}
+    compare = json.dumps([writer, {"class_path": "test_vllm_training.Compared"}])
+    options = {"max_staleness": "2", "sampling.max_tokens": "160", "correction": CORRECTION}
+    args = [x for key, value in options.items() for x in (f"--model.init_args.{key}", value)]
+    # a random policy ends no response, and its updates are quick beside them
+    policy = save_policy(tmp_path / "policy", width=128)
+    engine = served(**{"max-model-len": 256}) | {"in_flight_updates": True, "concurrency": 1}
+    path = config(run, policy, **engine)
+    # nothing else: a checkpoint would wait for what is drawn
+    longer = ["--data.init_args.num_iterations", "5", "--trainer.callbacks", compare]
+    cli = main(["fit", "-c", str(path), *args, *longer])
+    [compared] = [c for c in cli.trainer.callbacks if isinstance(c, Compared)]
+    assert max(compared.differences) < 1e-3
+    assert len(compared.versions) == 5, "each iteration is trained on"
+    for iteration, responses in enumerate(compared.versions):
+        oldest = UPDATES * max(0, iteration - 2)
+        assert all(oldest <= min(r) and max(r) <= UPDATES * iteration for r in responses)
+    assert any(len(versions) > 1 for responses in compared.versions for versions in responses)
+
+
+def test_killed_it_goes_on_with_what_was_drawn(tmp_path):
+    """Weights that changed in the middle of responses or not: they are in the checkpoint."""
+    run = tmp_path / "run"
+    path = config(run, **served(), in_flight_updates=True)
+    environment = os.environ | SMALL | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    command = [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(path), "--ckpt_path", "last"]
+    command += ["--data.init_args.num_iterations", "5", "--model.init_args.max_staleness", "2"]
+    command += ["--model.init_args.correction", CORRECTION]
+    kill = [{"class_path": "modules.test_resume.KillAt", "init_args": {"iteration": 2}}]
+    killed = subprocess.run(
+        [*command, "--trainer.callbacks+", json.dumps(kill)], env=environment, cwd=tmp_path
+    )
+    assert killed.returncode == -signal.SIGKILL
+    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=False)["drawn_ahead"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [x["iteration"] for x in metrics(run) if "train/loss" in x] == list(range(5))
+    table = [json.loads(line) for line in (run / "responses.jsonl").read_text().splitlines()]
+    assert len(saved) == 2
+    for iteration, drawn in saved.items():
+        assert len(drawn["version"]) == len(drawn["token_ids"]) == sum(drawn["num_tokens"])
+        trained = [r["num_tokens"] for r in table if r["iteration"] == iteration]
+        assert trained == drawn["num_tokens"].tolist()
 
 
 def wait_until(condition: Any, seconds: float) -> bool:

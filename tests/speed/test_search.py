@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import speedrun, tune_peers
+from benchmarks import speedrun, tune_peers, vllm_worker
+from benchmarks.vllm_rollout import ENVIRONMENT
 
 
 def test_the_target_is_met_on_the_line_between_two_evaluations():
@@ -36,18 +37,18 @@ def test_a_side_is_clocked_to_the_target_and_not_to_its_evaluation():
 
 
 def test_libraries_and_threads_of_vllm_are_its_environment(tmp_path, monkeypatch):
-    library = tmp_path / "libtcmalloc_minimal.so.4"
+    (tmp_path / "lib").mkdir()
+    library = tmp_path / "lib" / "libtcmalloc_minimal.so.4"
     library.touch()
-    monkeypatch.setattr(tune_peers.sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(tune_peers, "SYSTEM", ())
-    found = tune_peers.vllm_settings({"preload": ["tcmalloc"], "threads": "0", "max_num_seqs": 4})
-    assert found == {
-        "max_num_seqs": 4,
-        "environment": {"LD_PRELOAD": str(library), "VLLM_CPU_OMP_THREADS_BIND": "0"},
-    }
-    assert tune_peers.vllm_settings({"max_num_seqs": 4}) == {"max_num_seqs": 4}
+    monkeypatch.setattr(vllm_worker, "SYSTEM", ())
+    python = str(tmp_path / "bin" / "python")
+    given = {"preload": ["tcmalloc"], "threads": "0", "max_num_seqs": 4}
+    environment, settings = vllm_worker.split_environment(python, given)
+    changed = {"LD_PRELOAD": str(library), "VLLM_CPU_OMP_THREADS_BIND": "0"}
+    assert environment == ENVIRONMENT | changed and settings == {"max_num_seqs": 4}
+    assert vllm_worker.split_environment(python, settings) == (ENVIRONMENT, settings)
     with pytest.raises(ValueError, match="preload: no library 'nothing-like-it'"):
-        tune_peers.find_library("nothing-like-it")
+        vllm_worker.find_library("nothing-like-it", python)
 
 
 def test_what_is_asked_of_the_peers_is_searched():
@@ -58,5 +59,5 @@ def test_what_is_asked_of_the_peers_is_searched():
     assert tried("sft-135M", "precision") == {"bf16-mixed", "fp32"}
     assert "True" in tried("sft-135M", "torch_compile") & tried("grpo-mini", "torch_compile")
     for name in ("vllm-mini", "vllm-135M"):
-        assert "['tcmalloc', 'libiomp5']" in tried(name, "preload")
+        assert "['tcmalloc', 'iomp5']" in tried(name, "preload")
         assert len(tried(name, "threads")) > 2 and len(tried(name, "max_num_seqs")) > 2

@@ -1,0 +1,1 @@
+"""Process reward models in the small world; README.md says what came of it."""

@@ -1,0 +1,231 @@
+"""Labels steps of Countdown responses, trains models on them, and chooses among responses.
+
+    python -m experiments.process_rewards [--short]
+
+1. Responses of the policy to training problems; from each step's end N completions: labels.
+2. How wrong labels are, by N, on responses to other problems (labels.py).
+3. Process models from soft labels, hard ones and exact ones, an outcome model from the same
+   responses (configs/reward over prm.yaml and orm.yaml), seed by seed.
+4. One of n responses to held-out problems, chosen by each (rerank.py).
+
+Everything that is finished is kept, an interrupted part goes on; README.md gets tables and figure.
+The reinforcement learning that goes with it is a sweep, in rl/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from experiments.compose import Config
+from experiments.points import Sweep
+from experiments.process_rewards.labels import label_errors
+from experiments.process_rewards.report import write_report
+from experiments.process_rewards.rerank import Choice, accuracies, best, vote
+from experiments.process_rewards.solutions import (
+    Drawn,
+    bound_engine,
+    count_right,
+    draw,
+    true_labels,
+    write_tables,
+)
+from experiments.sweep import Launch, in_subprocess, run_sweep
+from r1lit.batches import Problem, Response
+from r1lit.jsonl import Record
+from r1lit.rewards import ProcessReward, RewardModel
+from r1lit.rollout import RolloutEngine, Sampling
+from r1lit.search.scorers import UNGRADED
+from r1lit.text.steps import AGGREGATES
+from r1lit.worlds import WorldCountdown
+
+HERE = Path(__file__).parent
+CONFIGS = HERE.parents[1] / "configs" / "reward"
+SAMPLING = Sampling(temperature=1.0, max_tokens=400)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much of everything: problems and responses to each, and completions of a step."""
+
+    train: tuple[int, int] = (150, 8)
+    completions: int = 8
+    truth: tuple[int, int] = (40, 1)
+    truth_completions: int = 256
+    label_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    held_out: tuple[int, int] = (96, 16)
+    rerank_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
+
+
+SHORT = Size(
+    train=(8, 4), completions=2, truth=(4, 1), truth_completions=8, label_sizes=(1, 4),
+    held_out=(4, 4), rerank_sizes=(1, 4),
+)  # fmt: skip
+
+
+def problems(split: str, skip: int, num: int) -> list[Problem]:
+    """Return ``num`` problems of a split, after the first ``skip``."""
+    source = WorldCountdown(split, skip + num, min_attempts=30, max_attempts=40)  # type: ignore[arg-type]
+    return source.problems()[skip:]
+
+
+def training_tables(engine: RolloutEngine, size: Size, output: Path) -> dict[str, Path]:
+    """Draw the training responses, label their steps, and return the tables by kind of label."""
+    num, each = size.train
+    groups = draw(engine, problems("train", 0, num), each, SAMPLING, output / "train.jsonl")
+    solutions = [drawn.solution for own in groups for drawn in own]
+    counts = count_right(engine, solutions, SAMPLING, size.completions, output / "counts.jsonl")
+    return write_tables(engine, solutions, counts, size.completions, output / "tables")
+
+
+def measure_labels(engine: RolloutEngine, size: Size, output: Path) -> tuple[list[Record], int]:
+    """Return the rows of the table of label errors, and how many steps they are of.
+
+    The last step of a response is left out: its label is the verdict, at any N.
+    """
+    num, each = size.truth
+    chosen = problems("train", size.train[0], num)
+    groups = draw(engine, chosen, each, SAMPLING, output / "truth.jsonl", seed=1)
+    solutions = [drawn.solution for own in groups for drawn in own]
+
+    def soft(n: int, first: int, name: str) -> np.ndarray:
+        path = output / f"{name}.jsonl"
+        counts = count_right(engine, solutions, SAMPLING, n, path, first)
+        return np.array([count / n for own in counts for count in own[:-1]])
+
+    value_K = soft(size.truth_completions, 0, "truth_counts")
+    estimates, first = {}, size.truth_completions
+    for n in size.label_sizes:
+        estimates[n] = soft(n, first, f"counts_{n}")
+        first += n
+    true_K = np.array([x for solution in solutions for x in true_labels(engine, solution)[:-1]])
+    return label_errors(estimates, value_K, size.truth_completions, true_K), len(value_K)
+
+
+def models(tables: dict[str, Path], size: Size, policy: str, seeds: Sequence[int], output: Path
+           ) -> Sweep:  # fmt: skip
+    """Return the sweep of process models and the outcome model."""
+    fragments = {name: _read(HERE / f"{name}.yaml") for name in ("prm", "orm")}
+    process = [_read(CONFIGS / "process.yaml"), fragments["prm"]]
+    outcome = [_read(CONFIGS / "safety.yaml"), fragments["orm"]]
+    change: Config = {"model": {"init_args": {"policy": policy}}}
+    if size is SHORT:
+        change["data"] = {"init_args": {"num_iterations": 2, "train_batch_size": 8}}
+
+    def steps(table: str, hard: bool = False) -> Config:
+        given = {"path": str(tables[table]), "joined_by": "", "hard": hard}
+        source = {"class_path": "r1lit.data.TableSteps", "init_args": given}
+        return {"data": {"init_args": {"train": [source]}}}
+
+    labels = {"class_path": "r1lit.data.TableLabels", "init_args": {"path": str(tables["outcome"])}}
+    variants = {
+        "prm-soft": [*process, steps("soft"), change],
+        "prm-hard": [*process, steps("soft", hard=True), change],
+        "prm-exact": [*process, steps("exact"), change],
+        "orm": [*outcome, {"data": {"init_args": {"train": [labels]}}}, change],
+    }
+    return Sweep(base={}, variants=variants, seeds=list(seeds), output=output)
+
+
+def rerank(engine: RolloutEngine, sweep: Sweep, size: Size, output: Path) -> list[Record]:
+    """Return accuracies by method and n, the mean over the models' seeds."""
+    num, each = size.held_out
+    groups = draw(
+        engine, problems("held_out", 0, num), each, SAMPLING, output / "held_out.jsonl", seed=2
+    )
+    right = [[drawn.solution.is_right for drawn in own] for own in groups]
+    by_seed = [
+        accuracies(right, _choices(sweep, seed, groups), size.rerank_sizes) for seed in sweep.seeds
+    ]
+    return [
+        {**rows[0], "accuracy": float(np.mean([row["accuracy"] for row in rows])),
+         "stderr": float(np.mean([row["stderr"] for row in rows]))}
+        for rows in zip(*by_seed, strict=True)
+    ]  # fmt: skip
+
+
+def _choices(sweep: Sweep, seed: int, groups: Sequence[Sequence[Drawn]]) -> dict[str, list[Choice]]:
+    """Return each method's choice for each problem."""
+    answers = [[drawn.canonical for drawn in own] for own in groups]
+    made = {"majority": [vote(own, [1.0] * len(own)) for own in answers]}
+    responses = [_response(drawn) for own in groups for drawn in own]
+
+    def by_problem(scores: Sequence[float]) -> list[list[float]]:
+        left = iter(scores)
+        return [[next(left) for _ in own] for own in groups]
+
+    def folder(variant: str) -> str:
+        return str(sweep.point(variant, seed).folder / "policy")
+
+    outcome = by_problem(RewardModel(folder("orm"))(responses))
+    made["outcome model"] = [best(own) for own in outcome]
+    for variant in ("prm-soft", "prm-hard", "prm-exact"):
+        steps = [found.rewards for found in ProcessReward(folder(variant)).steps(responses)]
+        for name, combine in AGGREGATES.items():
+            scores = by_problem([combine(own) if own else 0.0 for own in steps])
+            made[f"{variant}, {name}"] = [best(own) for own in scores]
+            if name == "last":
+                made[f"{variant}, vote"] = [
+                    vote(a, own) for a, own in zip(answers, scores, strict=True)
+                ]
+    truth = [[float(drawn.solution.is_right) for drawn in own] for own in groups]
+    made["verifier (pass@n)"] = [best(own) for own in truth]
+    return made
+
+
+def _response(drawn: Drawn) -> Response:
+    solution = drawn.solution
+    return Response(
+        text=drawn.text,
+        problem=solution.problem,
+        verdict=UNGRADED,
+        num_tokens=len(solution.token_ids),
+        finished=True,
+    )
+
+
+def _read(path: Path) -> Config:
+    config: Config = yaml.safe_load(path.read_text())
+    return config
+
+
+def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
+    """Run the command; return its exit status: 1 if a training failed, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.process_rewards")
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--policy", default="models/mini", help="draws responses; the models' base")
+    parser.add_argument("--seeds", default="0,1,2", help="of the models")
+    parser.add_argument("--output", type=Path, default=Path("runs/process_rewards"))
+    parser.add_argument("--report", type=Path, default=HERE, help="where README.md lies")
+    parser.add_argument("--short", action="store_true", help="a few minutes: does it run?")
+    options = parser.parse_args(args)
+    try:
+        seeds = [int(seed) for seed in options.seeds.split(",")]
+        size, output = (SHORT if options.short else Size()), options.output
+        engine = bound_engine(options.policy)
+        errors, num_steps = measure_labels(engine, size, output)
+        tables = training_tables(engine, size, output)
+        sweep = models(tables, size, options.policy, seeds, output / "models")
+        if run_sweep(sweep, launch=launch):
+            return 1
+        rows = rerank(engine, sweep, size, output)
+        print(
+            write_report(
+                errors, num_steps, size.truth_completions, sweep.results(), rows, options.report
+            )
+        )
+        return 0
+    except ValueError as error:
+        print(f"process_rewards: error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Tables and figure of the experiment, for README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.process_rewards import labels, rerank
+from experiments.report import COLORS, group_by, mean_and_error, write_into
+from r1lit.jsonl import Record
+
+COLUMNS = ("accuracy", "majority_accuracy", "auroc", "error_accuracy", "correct_accuracy", "f1")
+
+
+def models_table(results: Sequence[Record]) -> str:
+    """Return what models say of held-out steps (process) or responses (outcome), as Markdown."""
+    lines = [
+        "| model | n seeds | accuracy | of the commoner label | AUROC | wrong solutions found |"
+        " right ones kept | F1 of first errors |",
+        "|---|---:|" + "---:|" * len(COLUMNS),
+    ]
+    for name, own in group_by("variant", results).items():
+        reports = [result["final"]["reward_model"] for result in own]
+        cells = [_cell([report.get(key) for report in reports]) for key in COLUMNS]
+        lines.append(f"| {name} | {len(own)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    mean, error = mean_and_error(known)
+    return f"{mean:.3f}" + ("" if error is None else f" ± {error:.3f}")
+
+
+def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
+    """Return the figure: error of labels against N, accuracy against n."""
+    figure = Figure(figsize=(10, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    sizes = [row["n"] for row in errors]
+    left.plot(sizes, [r["rmse"] for r in errors], marker="o", color=COLORS[0], label="measured")
+    left.plot(sizes, [r["expected"] for r in errors], color="0.5", ls=":", label="binomial noise")
+    left.set(xscale="log", yscale="log", xlabel="completions from a step, N")
+    left.set_title("Error of soft labels", loc="left", fontsize=11)
+    left.legend(frameon=False)
+    shown = ("majority", "outcome model", "prm-soft, last", "prm-soft, vote", "prm-exact, last",
+             "verifier (pass@n)")  # fmt: skip
+    for color, method in zip(COLORS, shown, strict=False):
+        own = [row for row in rows if row["method"] == method]
+        right.errorbar(
+            [row["n"] for row in own], [row["accuracy"] for row in own],
+            yerr=[row["stderr"] for row in own], marker="o", ms=4, color=color, label=method,
+        )  # fmt: skip
+    right.set(xscale="log", xlabel="responses to choose from, n")
+    right.set_title("Accuracy of the chosen one ± s.e. over problems", loc="left", fontsize=11)
+    right.legend(frameon=False, fontsize=8)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def write_report(
+    errors: Sequence[Record],
+    num_steps: int,
+    num_truth: int,
+    results: Sequence[Record],
+    rows: Sequence[Record],
+    folder: Path,
+) -> str:
+    """Fill the tables into ``folder``'s README.md, draw its process_rewards.png; return them."""
+    block = "\n\n".join(
+        [
+            "### Labels",
+            labels.as_table(errors, num_steps, num_truth),
+            "### Models, on responses to held-out problems",
+            models_table(results),
+            "### One of n responses",
+            rerank.as_table(rows),
+        ]
+    )
+    write_into(folder / "README.md", block, draw(errors, rows), "process_rewards.png")
+    return block

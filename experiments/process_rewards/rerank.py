@@ -1,0 +1,97 @@
+"""Choosing one of n responses: by majority, an outcome model, a process model, the truth.
+
+All choose among the same responses, so their tokens are equal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from r1lit.jsonl import Record
+from r1lit.metrics import standard_error
+from r1lit.seeding import generator
+
+NUM_SUBSETS = 32
+Choice = Callable[[Sequence[int]], int]
+"""Which of some responses, given by their indices."""
+
+
+def best(scores: Sequence[float]) -> Choice:
+    """Choose the largest score, the first among equals."""
+    return lambda indices: max(indices, key=lambda i: scores[i])
+
+
+def vote(answers: Sequence[str | None], weights: Sequence[float]) -> Choice:
+    """Choose the answer with the largest sum of weights, in its response of the largest one.
+
+    A response without an answer casts no vote; the first is chosen if none casts any.
+    """
+
+    def choose(indices: Sequence[int]) -> int:
+        sums: dict[str, float] = defaultdict(float)
+        for i in indices:
+            if (answer := answers[i]) is not None:
+                sums[answer] += weights[i]
+        if not sums:
+            return indices[0]
+        winner = max(sums, key=lambda answer: sums[answer])
+        return max((i for i in indices if answers[i] == winner), key=lambda i: weights[i])
+
+    return choose
+
+
+def accuracies(
+    right: Sequence[Sequence[bool]],
+    choices: Mapping[str, Sequence[Choice]],
+    sizes: Sequence[int],
+    seed: int = 0,
+) -> list[Record]:
+    """Return accuracy and its standard error over problems for each method and n.
+
+    Args:
+        right: whether each response to each problem is.
+        choices: a method's choice for each problem.
+        sizes: the n; each is the mean over ``NUM_SUBSETS`` subsets of a problem's responses, the
+            same for all methods.
+        seed: of the subsets.
+    """
+    rows = []
+    for n in sizes:
+        subsets = [
+            [generator(seed, "subset", p, s).permutation(len(own))[:n].tolist()
+             for s in range(NUM_SUBSETS)]
+            for p, own in enumerate(right)
+        ]  # fmt: skip
+        for name, chosen in choices.items():
+            share_P = np.array(
+                [
+                    np.mean([right[p][chosen[p](subset)] for subset in subsets[p]])
+                    for p in range(len(right))
+                ]
+            )
+            rows.append(
+                {
+                    "method": name,
+                    "n": n,
+                    "accuracy": float(share_P.mean()),
+                    "stderr": float(standard_error(share_P.tolist())),
+                }
+            )
+    return rows
+
+
+def as_table(rows: Sequence[Record]) -> str:
+    """Return methods by n as Markdown."""
+    sizes = sorted({row["n"] for row in rows})
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    cell = {(r["method"], r["n"]): f"{r['accuracy']:.3f} ± {r['stderr']:.3f}" for r in rows}
+    return "\n".join(
+        [
+            "| chosen by | " + " | ".join(f"n = {n}" for n in sizes) + " |",
+            "|---|" + "---:|" * len(sizes),
+            *(f"| {m} | " + " | ".join(cell[m, n] for n in sizes) + " |" for m in names),
+        ]
+    )

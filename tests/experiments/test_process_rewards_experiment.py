@@ -1,0 +1,87 @@
+"""The experiment on process rewards: its numbers by hand, and its shortest version for real."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tiny import ROOT
+
+from experiments.compose import merge
+from experiments.points import read_sweep
+from experiments.process_rewards.__main__ import main
+from experiments.process_rewards.labels import label_errors
+from experiments.process_rewards.rerank import accuracies, best, vote
+from experiments.report import END, START
+from r1lit.cli import main as r1lit
+
+
+def test_errors_of_labels_by_hand():
+    value_K, true_K = np.array([0.5, 0.25, 0.0]), np.array([1.0, 0.0, 0.0])
+    (one, two) = label_errors(
+        {2: np.array([0.5, 0.5, 0.0]), 1: np.array([1.0, 1.0, 0.0])}, value_K, 4, true_K
+    )
+    assert (one["n"], two["n"]) == (1, 2)
+    assert one["rmse"] == pytest.approx(((0.25 + 0.5625) / 3) ** 0.5)
+    spread = (0.25 + 0.1875) / 3 * 4 / 3
+    assert two["expected"] == pytest.approx((spread * (1 / 2 + 1 / 4)) ** 0.5)
+    assert one["hard"] == pytest.approx(2 / 3) and one["optimistic"] == 1 / 2
+
+
+def test_choosing_by_hand():
+    answers, scores = ["7", "8", "7", None], [0.2, 0.5, 0.4, 0.9]
+    assert best(scores)([0, 1, 2]) == 1
+    assert vote(answers, [1.0] * 4)([0, 1, 2, 3]) == 0
+    assert vote(answers, scores)([0, 1, 2, 3]) == 2  # 0.6 for 7, and its better response
+    assert vote(answers, scores)([1, 0]) == 1 and vote(answers, scores)([3]) == 3
+    right = [[True, False, False, False]]
+    rows = accuracies(right, {"first": [best([1.0, 0, 0, 0])], "last": [best(scores)]}, (1, 4))
+    found = {(row["method"], row["n"]): row["accuracy"] for row in rows}
+    assert found["first", 4] == 1.0 and found["last", 4] == 0.0
+    assert 0 < found["first", 1] == found["last", 1] < 0.6
+
+
+def in_process(arguments: list[str], log: Path) -> int:
+    r1lit(arguments)
+    return 0
+
+
+@pytest.mark.slow
+def test_the_shortest_version(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    report = tmp_path / "report"
+    report.mkdir()
+    (report / "README.md").write_text(f"# Process\n\n{START}\n{END}\n")
+    given = ["--short", "--seeds=0", f"--output={tmp_path}/runs", f"--report={report}"]
+    assert main(given, in_process) == 0, capsys.readouterr().err
+    page = (report / "README.md").read_text()
+    for part in ("| 4 |", "| prm-exact |", "| outcome model |", "![process_rewards]"):
+        assert part in page, part
+    before = page, (tmp_path / "runs" / "counts.jsonl").read_text()
+    assert main(given, in_process) == 0  # all is finished
+    assert before == ((report / "README.md").read_text(),
+                      (tmp_path / "runs" / "counts.jsonl").read_text())  # fmt: skip
+    # each variant of the reinforcement learning makes an iteration with the model that came of it
+    model = tmp_path / "runs" / "models" / "prm-soft" / "seed-0" / "policy"
+    source = (ROOT / "experiments/process_rewards/rl/sweep.yaml").read_text()
+    content = source.replace("runs/process_rewards/models/prm-soft/seed-0/policy", str(model))
+    sweep_file = tmp_path / "sweep.yaml"
+    sweep_file.write_text(content)
+    sweep = read_sweep(sweep_file)
+    short = {"data": {"init_args": {"num_iterations": 2, "evaluation": {"num_samples": 2}}},
+             "trainer": {"val_check_interval": 2}}  # fmt: skip
+    for variant in sweep.variants:
+        config = merge(sweep.point(variant, 0).config, short)
+        run = tmp_path / "rl" / variant
+        path = tmp_path / f"{variant}.yaml"
+        path.write_text(yaml.safe_dump(merge(config, {"run": str(run)})))
+        r1lit(["fit", "-c", str(path)])
+        lines = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+        assert all(0 <= line["train/reward/process"] <= 1 for line in lines)
+        evaluation = json.loads((run / "summary.json").read_text())[-1]
+        assert 0 <= evaluation["rewards"]["process"] <= 1 and "accuracy" in evaluation["rewards"]
+        shutil.rmtree(run)
