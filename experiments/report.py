@@ -115,6 +115,8 @@ def as_table(results: Sequence[Record]) -> str:
     score, _ = score_of(results[0]["final"]) or ("score", 0.0)
     names = ["variant", "n seeds", *(name for name, _, _ in columns), f"best {score}"]
     names += ["training seconds"]
+    with_memory = any("peak_memory_gb" in result for result in results)
+    names += ["peak memory, GB"] if with_memory else []
     lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
     for variant, group in group_by("variant", results).items():
         cells = [variant, str(len(group))]
@@ -125,6 +127,8 @@ def as_table(results: Sequence[Record]) -> str:
         best = [score_of(best_of(r["evaluations"])) for r in group]
         cells.append(mean_cell([None if b is None else b[1] for b in best], ".3f"))
         cells.append(mean_cell([r["seconds"] for r in group], ".0f"))
+        if with_memory:
+            cells.append(mean_cell([r.get("peak_memory_gb") for r in group], ".2f"))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -55,22 +55,29 @@ from r1lit.atomic import replace_file
 from r1lit.callbacks.progress import as_clock
 
 Launch = Callable[[list[str], Path], int]
+PEAK_MEMORY = "peak_memory.txt"
 
 
 def in_subprocess(arguments: list[str], log: Path) -> int:
     """Call ``main(arguments)`` in a fresh interpreter, writing to ``log``; return its exit status.
 
     A process a point: it starts from nothing, as by hand, gives its memory back, and takes only
-    itself down. It costs the seconds of an import. Lightning repeats its command line for further
+    itself down. It costs the seconds of an import. The most memory that it held, in bytes, is
+    written beside the log. Lightning repeats its command line for further
     ranks, and would take the tasks of a SLURM job for ranks, so it is not told of any.
     """
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
     command = [sys.executable, "-m", "r1lit.cli", *arguments]
     process = start(command, log, environment=kept | {"R1LIT_TRACEBACK": "1"})
     try:
-        return process.wait()
-    finally:
+        _, status, used = os.wait4(process.pid, 0)
+    except BaseException:
         process.kill()
+        raise
+    process.returncode = os.waitstatus_to_exitcode(status)
+    unit = 1 if sys.platform == "darwin" else 1024
+    replace_file(log.with_name(PEAK_MEMORY), str(used.ru_maxrss * unit).encode())
+    return process.returncode
 
 
 @contextmanager
@@ -103,6 +110,9 @@ def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | No
         "best": best_of(evaluations),
         "evaluations": evaluations,
     }
+    peak = point.folder / PEAK_MEMORY
+    if peak.exists():
+        result["peak_memory_gb"] = int(peak.read_text()) / 1e9
     replace_file(point.folder / RESULT, (json.dumps(result) + "\n").encode())
     return result
 

@@ -57,6 +57,7 @@ COMPOSITIONS = [
     ("mini/r1_zero.yaml", "hardware/lora.yaml"),
     ("mini/r1_zero.yaml", "mini/ppo.yaml"),
     ("data/gsm8k.yaml", "r1_zero.yaml", "ppo/long_cot.yaml", "hardware/cpu.yaml"),
+    ("data/gsm8k.yaml", "r1_zero.yaml", "ppo/instruct_gpt.yaml", "hardware/one_gpu.yaml"),
     *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation
     *[(f"r1/full/{name}",) for name in FULL],  # run in tests/experiments/r1/test_stage_presets.py
     # their memory is planned in tests/experiments/r1/test_full.py

@@ -5,7 +5,7 @@ P prompts   G responses per prompt   N pairs   2 responses of a pair, chosen fir
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -148,11 +148,12 @@ class OnlineDPOModule(GRPOModule):
                     " responses of one group a rank, whose best and worst are a pair"
                 )
 
-    def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
+    def minibatches(self, rollout: Rollout, epochs: Iterable[int]) -> Iterator[Tensor]:
+        """Yield the rows of whole groups, in an order of their own in each epoch."""
         size = rollout.group_size
         num_groups = self.train_batch_size // self.trainer.world_size // size
         one_G = torch.arange(size, device=rollout.response_BT.device)
-        for epoch in range(self.num_inner_epochs):
+        for epoch in epochs:
             order = permutation(rollout.num_prompts, self.seed, "groups", rollout.iteration, epoch)
             for groups_p in torch.tensor(order, device=one_G.device).split(num_groups):
                 yield (groups_p[:, None] * size + one_G).flatten()

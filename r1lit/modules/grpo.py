@@ -8,7 +8,7 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -174,19 +174,20 @@ class GRPOModule(AsyncRolloutModule):
             correction_BT = self.correction.weight_BT(logp_old_BT, *drawn)
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
         logged: dict[str, list[float]] = {}
+        kl: dict[str, float] = {}
         if self.kl_in_reward > 0:
             logp_ref_BT = self.log_probs(rollout, self.reference)
-            rollout, penalty = with_kl_in_reward(rollout, logp_ref_BT, self.kl_in_reward)
-            logged["train/kl_in_reward"] = [penalty]
+            rollout, kl = with_kl_in_reward(rollout, logp_ref_BT, self.kl_in_reward)
         rollout = self.estimate_advantages(rollout)
         rollout, covariance = with_selection(rollout, self.objective, self.seed)
-        for index, rows_b in enumerate(self._minibatches(rollout)):
+        for index, rows_b in enumerate(self.minibatches(rollout, range(self.num_inner_epochs))):
             values = self.update_minibatch(rollout, rows_b, update_metrics, index == 0)
             for name, value in values.items():
                 logged.setdefault(name, []).append(value)
         return rollout, {
             **{name: sum(values) / len(values) for name, values in logged.items()},
             "train/learning_rate": self.learning_rate(),
+            **kl,
             **covariance,
             **update_metrics.metrics(),
         }
@@ -254,9 +255,10 @@ class GRPOModule(AsyncRolloutModule):
         strategy = self.trainer.strategy
         return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
-    def _minibatches(self, rollout: Rollout) -> Iterator[Tensor]:
+    def minibatches(self, rollout: Rollout, epochs: Iterable[int]) -> Iterator[Tensor]:
+        """Yield the rows of each minibatch, in an order of its own in each epoch."""
         size = self.train_batch_size // self.trainer.world_size
-        for epoch in range(self.num_inner_epochs):
+        for epoch in epochs:
             order = permutation(len(rollout.responses), self.seed, "rows", rollout.iteration, epoch)
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 

@@ -99,7 +99,7 @@ class PRIMEModule(GRPOModule):
         losses, norms = zip(
             *(
                 self._update_process_model(rollout, rows_b, logp_ref_BT)
-                for rows_b in self._minibatches(rollout)
+                for rows_b in self.minibatches(rollout, range(self.num_inner_epochs))
             ),
             strict=True,
         )

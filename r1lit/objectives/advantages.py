@@ -189,16 +189,21 @@ class Kept(AdvantageEstimator):
         return (rollout.mask_BT & kept_B[:, None]).to(rollout.advantage_BT.dtype)
 
 
-def with_kl_in_reward(rollout: Rollout, logp_ref_BT: Tensor, beta: float) -> tuple[Rollout, float]:
+def with_kl_in_reward(
+    rollout: Rollout, logp_ref_BT: Tensor, beta: float
+) -> tuple[Rollout, dict[str, float]]:
     """Return the rollout with -beta (log pi_old - log pi_ref) in the reward of each token.
 
     The KL of InstructGPT's reward (2203.02155, Eq. 2), of RLOO and of REINFORCE++, by k1. Also
-    returned is the mean penalty over the tokens that count; NaN where none does.
+    returned are means to log: of the penalty over the tokens that count, NaN where none does, and
+    of the KL over responses.
     """
     penalty_BT = hide_padding(beta * k1_BT(rollout.logp_old_BT, logp_ref_BT), rollout.mask_BT)
     paid_BT = 0.0 if rollout.reward_BT is None else rollout.reward_BT
-    mean = float(penalty_BT[rollout.loss_mask_BT].mean())
-    return replace(rollout, reward_BT=paid_BT - penalty_BT), mean
+    return replace(rollout, reward_BT=paid_BT - penalty_BT), {
+        "train/kl_in_reward": float(penalty_BT[rollout.loss_mask_BT].mean()),
+        "train/kl_per_response": float(penalty_BT.sum(-1).mean()) / beta,
+    }
 
 
 def whitened(rollout: Rollout, mean_over_ranks: Callable[[Tensor], float]) -> Rollout:

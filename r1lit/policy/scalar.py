@@ -95,6 +95,21 @@ def load_reward_config(name_or_path: str, trust_remote_code: bool = False) -> Pr
     return config
 
 
+def load_scorer_config(path: str, trust_remote_code: bool = False) -> PretrainedConfig:
+    """Load the configuration of a reward model or critic that is to score as it is.
+
+    Raises:
+        ValueError: if there is none, or a language model.
+    """
+    config = load_reward_config(path, trust_remote_code)
+    if not is_reward_model(config):
+        raise ValueError(
+            f"path: {path!r} holds a language model, not a reward model (a sequence classifier of"
+            " one number); RewardModule makes one of it"
+        )
+    return config
+
+
 def load_reward_model(
     name_or_path: str,
     *,

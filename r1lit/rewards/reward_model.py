@@ -12,9 +12,8 @@ from r1lit.policy.scalar import (
     MEAN,
     STD,
     ScalarModel,
-    is_reward_model,
-    load_reward_config,
     load_scorer,
+    load_scorer_config,
     normalised,
     reference_statistic,
     score_rows,
@@ -83,12 +82,7 @@ class RewardModel(RewardFunction):
         check_at_least("batch_tokens", batch_tokens, 1)
         self.name = name
         self.path = path
-        self.config = load_reward_config(path, trust_remote_code)
-        if not is_reward_model(self.config):
-            raise ValueError(
-                f"path: {path!r} holds a language model, not a reward model; RewardModule makes one"
-                " of it"
-            )
+        self.config = load_scorer_config(path, trust_remote_code)
         self.tokenizer = load_tokenizer(path, trust_remote_code)
         self.score_on = cast(ScoreOn, as_trained(self.config, path, "score_on", score_on))
         self.template = as_trained(self.config, path, "template", template)

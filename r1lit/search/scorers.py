@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Response, Verdict
-from r1lit.policy import ScalarModel, load_reward_config, load_tokenizer
-from r1lit.policy.scalar import is_reward_model, load_scorer, score_rows
+from r1lit.policy import ScalarModel, load_tokenizer
+from r1lit.policy.scalar import load_scorer, load_scorer_config, score_rows
 from r1lit.rewards import RewardFunction, score
 from r1lit.search.partial_response import PartialResponse
 from r1lit.seeding import generator
@@ -117,11 +117,7 @@ class ValueScorer(Scorer):
         trust_remote_code: bool = False,
     ) -> None:
         check_at_least("batch_tokens", batch_tokens, 1)
-        if not is_reward_model(load_reward_config(path, trust_remote_code)):
-            raise ValueError(
-                f"path: {path!r} holds a language model, not a sequence classifier of one number;"
-                " RewardModule makes one of it"
-            )
+        load_scorer_config(path, trust_remote_code)
         self.path = path
         self.batch_tokens = batch_tokens
         self.dtype = dtype

@@ -18,6 +18,7 @@ from r1lit.modules import PPOModule, gradients
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.ppo import explained_variance
 from r1lit.modules.token_values import token_values
+from r1lit.modules.value_truth import ValueTruth, compare
 from r1lit.objectives import AdvantageEstimator
 from r1lit.policy import Responses, load_policy, load_reward_model
 
@@ -71,8 +72,9 @@ def test_values_are_read_before_each_token_and_do_not_know_it(policy: Path):
 @pytest.mark.slow
 def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path) -> None:
     change = ppo(
-        lr_scheduler=decay(12), critic_lr_scheduler=decay(20), critic_warmup=1, kl_in_reward=0.1
-    )
+        lr_scheduler=decay(12), critic_lr_scheduler=decay(20), critic_warmup=1, kl_in_reward=0.1,
+        critic_epochs=2, value_truth={"every_n_iterations": 2, "num_prefixes": 4},
+    )  # fmt: skip
     whole = grpo_config(tmp_path / "whole", policy, change)
     broken = grpo_config(tmp_path / "broken", policy, change)
     main(["fit", "-c", str(whole)])
@@ -82,9 +84,9 @@ def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path) -> None:
     assert_equal(ended, everything(tmp_path / "broken"))
     assert [len(state) > 0 for state in ended["optimizers"]] == [True, True]
     assert {name.split(".")[0] for name in ended["weights"]} >= {"policy", "critic", "reference"}
-    # two minibatches: one iteration of the critic alone, and five of an update of either
-    assert ended["global_step"] == 2 + 20
-    assert [s["last_epoch"] for s in ended["scheduler"]] == [10, 12]
+    # two minibatches, the critic's twice: one iteration of it alone, and five with the policy's
+    assert ended["global_step"] == 4 + 5 * (2 + 4)
+    assert [s["last_epoch"] for s in ended["scheduler"]] == [10, 24]
 
 
 @pytest.mark.slow
@@ -149,6 +151,55 @@ def test_kl_in_the_reward_is_beta_times_the_log_ratio_at_each_token(fit, monkeyp
         assert float(gae_B.max()) < 1e-4
     (first, _), *_, (last, _) = seen
     assert float(first.reward_BT.abs().max()) < 1e-5 < float(last.reward_BT.abs().max())
+
+
+def test_values_are_compared_with_what_continues_the_prefixes(fit, tmp_path, monkeypatch) -> None:
+    """Every other row is paid 1, so that of four continuations of any prefix two are."""
+    seen: list[tuple[Rollout, list[tuple[int, int]], Rollout]] = []
+    method = ValueTruth.continued
+
+    def watched(self: ValueTruth, worker, rollout, prefixes, context) -> Rollout:
+        made = method(self, worker, rollout, prefixes, context)
+        assert int(made.length_B.max()) <= worker.sampling.max_tokens
+        seen.append((rollout, prefixes, made))
+        return made
+
+    monkeypatch.setattr(ValueTruth, "continued", watched)
+    paid = model(rewards=[{"class_path": "tiny.Exploding", "init_args": {"after": 1000}}])
+    truth = {"every_n_iterations": 2, "num_prefixes": 8, "num_completions": 4}
+    fit("truth", ppo(value_truth=truth), paid, data(num_iterations=3))
+    fit("plain", ppo(), paid, data(num_iterations=3))
+    one, other = weights(tmp_path / "truth"), weights(tmp_path / "plain")
+    assert all(torch.equal(value, one[name]) for name, value in other.items())
+    lines = metrics(tmp_path / "truth")
+    assert lines[0]["train/value_truth/mean_abs_error"] == 0.5  # the critic begins with zeros
+    assert lines[0]["train/value_truth/standard_error"] == pytest.approx((1 / 3) ** 0.5 / 2)
+    assert ["train/value_truth/mean_abs_error" in line for line in lines] == [True, False, True]
+    assert len(seen) == 2 and any(t for _, prefixes, _ in seen for _, t in prefixes)
+    for rollout, prefixes, made in seen:
+        assert len({row for row, _ in prefixes}) == made.num_prompts == 8
+        for group, (row, t) in enumerate(prefixes):
+            assert made.prompts[group] == rollout.prompts[row // rollout.group_size]
+            assert t < rollout.length_B[row]
+            for continued in made.response_BT[4 * group : 4 * group + 4]:
+                assert torch.equal(continued[:t], rollout.response_BT[row, :t])
+
+
+def test_values_against_the_truth_by_hand() -> None:
+    found = compare(torch.tensor([0.0, 1.0]), torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
+    assert found == pytest.approx((0.25, 1.0, 0.25))  # error, correlation, error of the truth
+    assert math.isnan(compare(torch.ones(2), torch.eye(2))[1])
+
+
+def test_a_warm_up_is_not_clipped_and_a_critic_may_learn_in_more_epochs(fit, tmp_path) -> None:
+    """Values move past the clip of 0.01 in the warm-up alone; six updates of the critic in each."""
+    paid = model(rewards=[{"class_path": "tiny.Exploding", "init_args": {"after": 1000}}])
+    tight = {"class_path": "r1lit.objectives.ValueObjective", "init_args": {"epsilon": 0.01}}
+    cli = fit("run", ppo(critic_warmup=1, critic_epochs=3, value_objective=tight), paid,
+              data(num_iterations=2))  # fmt: skip
+    first, second = metrics(tmp_path / "run")
+    assert first["train/value_clip_fraction"] == 0 < second["train/value_clip_fraction"]
+    assert cli.trainer.global_step == 6 + 6 + 2
 
 
 def test_a_value_model_starts_from_a_reward_model(fit, tmp_path: Path, policy: Path) -> None:
@@ -232,6 +283,9 @@ def test_two_ranks_make_the_updates_of_one(tmp_path: Path, policy: Path) -> None
         ({"objective": {"class_path": "r1lit.objectives.GRPO"}}, "objective.advantage: GroupNorm"),
         ({"kl_in_reward": -1.0}, "kl_in_reward: -1.0"),
         ({"critic_warmup": -1}, "critic_warmup: -1"),
+        ({"critic_epochs": 0}, "critic_epochs: 0 is not at least 1"),
+        ({"value_truth": {"num_completions": 1}}, "value_truth.num_completions: 1"),
+        ({"value_truth": {}, "max_staleness": 1}, "value_truth: with max_staleness 1"),
         ({"critic": "no/such/folder"}, "critic: the directory 'no/such/folder'"),
     ],
 )

@@ -128,7 +128,7 @@ def ragged(seed: int = 0):
 def test_reinforce_plus_plus_is_the_papers_formula():
     """2501.03262: A_t = r - beta * sum over i >= t of KL(i), normalised over the global batch."""
     made, logp_ref_BT = ragged()
-    paid, penalty = with_kl_in_reward(made, logp_ref_BT, 0.3)
+    paid, logged = with_kl_in_reward(made, logp_ref_BT, 0.3)
     got_BT = whitened(replace(paid, advantage_BT=NoBaseline().estimate(paid)), float).advantage_BT
     raw = {}
     for b, length in enumerate(made.length_B.tolist()):
@@ -139,7 +139,7 @@ def test_reinforce_plus_plus_is_the_papers_formula():
     for (b, t), value in raw.items():
         wanted = (value - values.mean()) / values.std(correction=0)
         assert float(got_BT[b, t]) == pytest.approx(float(wanted), abs=1e-5)
-    assert penalty == pytest.approx(
+    assert logged["train/kl_in_reward"] == pytest.approx(
         float(0.3 * (made.logp_old_BT - logp_ref_BT)[made.mask_BT].mean()), abs=1e-6
     )
     assert not got_BT[~made.mask_BT].any()

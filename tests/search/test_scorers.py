@@ -61,7 +61,7 @@ def test_a_value_is_read_behind_the_last_token_and_before_the_end(tmp_path):
     other.add_tokens(["another"])
     with pytest.raises(ValueError, match="is not the policy's, and a ValueScorer reads"):
         Sigmoid(scorer).check(other)
-    with pytest.raises(ValueError, match="holds a language model, not a sequence classifier"):
+    with pytest.raises(ValueError, match="holds a language model, not a reward model"):
         ValueScorer(str(tmp_path / "policy"))
 
 

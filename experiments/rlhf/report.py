@@ -1,0 +1,140 @@
+"""The over-optimisation curve: reward model's score and true preference as the KL grows.
+
+As in Gao, Schulman and Hilton, "Scaling laws for reward model overoptimization" (2210.10760,
+Fig. 1): x is the root of KL(policy || SFT policy), in nats a response, of one iteration's own 64
+responses to training prompts; what they score stands above it. The table is of held-out prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.report import COLORS, mean_cell, write_into
+from r1lit import jsonl
+from r1lit.jsonl import Record
+from r1lit.metrics import mean_and_error
+
+KL, RM, TRUE = "train/kl_per_response", "reward_model", "helpfulness_true"
+ARM = "kl-"
+BINS = 8
+
+
+def read_arms(runs: Sequence[Path]) -> dict[str, list[tuple[list[Record], list[Record]]]]:
+    """Return for each coefficient, ascending, the iterations and evaluations of every seed.
+
+    Raises:
+        ValueError: if no run has any.
+    """
+    arms: dict[str, list[tuple[list[Record], list[Record]]]] = {}
+    folders = [folder for run in runs for folder in run.glob(f"{ARM}*")]
+    for folder in sorted(folders, key=lambda f: (float(f.name.removeprefix(ARM)), str(f))):
+        lines = jsonl.read(folder / "metrics.jsonl")
+        summary = folder / "summary.json"
+        if lines and summary.exists():
+            found = (lines, json.loads(summary.read_text()))
+            arms.setdefault(folder.name.removeprefix(ARM), []).append(found)
+    if not arms:
+        raise ValueError(f"{', '.join(map(str, runs))}: no run of PPO is there yet")
+    return arms
+
+
+def as_table(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> str:
+    """Return the Markdown table: a row a coefficient, mean ± standard error over seeds."""
+    names = ["beta", "n seeds", "KL at the end", "RM score, before → after"]
+    names += ["true helpfulness, before → best → after", "best at KL", "tokens, after", "seconds"]
+    lines = ["| " + " | ".join(names) + " |", "|" + "---:|" * len(names)]
+    for beta, seeds in arms.items():
+        best = [max(e, key=lambda evaluation: _of(evaluation, TRUE)) for _, e in seeds]
+        cells = [
+            beta,
+            str(len(seeds)),
+            mean_cell([_last_kl(lines) for lines, _ in seeds], ".1f"),
+            " → ".join(mean_cell([_of(e[i], RM) for _, e in seeds], ".2f") for i in (0, -1)),
+            " → ".join(
+                mean_cell(values, ".3f")
+                for values in (
+                    [_of(e[0], TRUE) for _, e in seeds],
+                    [_of(one, TRUE) for one in best],
+                    [_of(e[-1], TRUE) for _, e in seeds],
+                )
+            ),
+            mean_cell(
+                [
+                    _last_kl(lines[: one["iteration"]])
+                    for (lines, _), one in zip(seeds, best, strict=True)
+                ],
+                ".1f",
+            ),
+            mean_cell([e[-1]["response_length_tokens"] for _, e in seeds], ".0f"),
+            mean_cell([e[-1]["seconds"] for _, e in seeds], ".0f"),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _of(evaluation: Record, name: str) -> float:
+    return float(evaluation["rewards"][name])
+
+
+def _last_kl(lines: Sequence[Record]) -> float:
+    """Return the mean KL of the last five iterations, 0 before the first."""
+    values = [max(0.0, line[KL]) for line in lines[-5:]]
+    return sum(values) / len(values) if values else 0.0
+
+
+def draw(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> Figure:
+    """Return the figure: each iteration a dot, and the mean of equally filled bins of the root."""
+    figure = Figure(figsize=(10, 4.4), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for axes, name, label in (
+        (left, RM, "reward model's score"),
+        (right, TRUE, "true helpfulness, 0 to 1"),
+    ):
+        for index, (beta, seeds) in enumerate(arms.items()):
+            points = sorted(
+                (math.sqrt(max(0.0, line[KL])), line[f"train/reward/{name}"])
+                for lines, _ in seeds
+                for line in lines
+            )
+            _curve(axes, points, COLORS[index % len(COLORS)], f"beta {beta}")
+        axes.set(xlabel="√KL(policy ‖ SFT), nats a response", ylabel=label)
+        axes.set_xlim(left=0)
+        axes.grid(True, color="#DDDDDD", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    left.set_title("What is maximised", loc="left", fontweight="bold")
+    right.set_title("What was meant", loc="left", fontweight="bold")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(arms), frameon=False)
+    return figure
+
+
+def _curve(axes: Axes, points: Sequence[tuple[float, float]], color: str, label: str) -> None:
+    axes.scatter(*zip(*points, strict=True), color=color, s=7, alpha=0.25, linewidth=0)
+    size = max(1, -(-len(points) // BINS))
+    bins = [points[i : i + size] for i in range(0, len(points), size)]
+    x = [sum(p[0] for p in own) / len(own) for own in bins]
+    y = [mean_and_error([p[1] for p in own]) for own in bins]
+    errors = [error or 0.0 for _, error in y]
+    axes.errorbar(x, [m for m, _ in y], yerr=errors, color=color, marker="o", label=label)
+
+
+def write_report(runs: Sequence[Path], folder: Path) -> str:
+    """Fill the table into ``folder``'s README.md, draw its rlhf.png; return the table.
+
+    Raises:
+        ValueError: if there is nothing to report, or the README has no place for it.
+    """
+    arms = read_arms(runs)
+    num = max(len(seeds) for seeds in arms.values())
+    table = f"Mean ± standard error over {num} seeds; 64 held-out prompts.\n\n{as_table(arms)}"
+    write_into(folder / "README.md", table, draw(arms), "rlhf.png")
+    return table

@@ -1,0 +1,132 @@
+"""Accuracy against tokens of every search, and against width under a noisy scorer.
+
+Intervals are 95 % over problems, each problem the mean over seeds (bootstrap): would other problems
+show the same? Tokens are all that a search generated for a problem, in the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.report import COLORS, MARKERS, group_by, write_into
+from r1lit import jsonl
+from r1lit.jsonl import Record
+from r1lit.metrics import mean, with_error
+
+FILES = ("searches.jsonl", "r1_samples.jsonl")
+ORDER = ("majority", "best-of-n", "weighted", "beam", "DVTS", "MCTS", "pass@n")
+
+
+def read_points(runs: Sequence[Path]) -> list[Record]:
+    """Return one record a policy, search, width and noise: value, low, high, tokens, num_seeds.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    lines = [line for run in runs for name in FILES for line in jsonl.read(run / name)]
+    groups: dict[tuple[str, str, int, float], list[Record]] = {}
+    for line in lines:
+        key = (line["policy"], line["search"], line["width"], line["noise"])
+        groups.setdefault(key, []).append(line)
+    if not groups:
+        raise ValueError(f"{', '.join(map(str, runs))}: nothing is measured there yet")
+    points = []
+    for (policy, search, width, noise), own in groups.items():
+        problems = group_by("uid", own).values()
+        found = with_error([mean([line["right"] for line in group]) for group in problems])
+        points.append({
+            "policy": policy, "search": search, "width": width, "noise": noise, **found,
+            "tokens": mean([line["tokens"] for line in own]),
+            "num_seeds": max(len(group) for group in problems), "num_problems": len(problems),
+        })  # fmt: skip
+    return sorted(points, key=lambda p: (p["policy"], p["noise"], ORDER.index(p["search"])))
+
+
+def as_table(points: Sequence[Record]) -> str:
+    """Return the Markdown table of the searches without noise, then that of noise."""
+    clean = [point for point in points if point["noise"] == 0]
+    lines = ["| policy | search | width | tokens a problem | accuracy | 95 % interval |"]
+    lines.append("|---|---|---:|---:|---:|---:|")
+    for point in clean:
+        lines.append(
+            f"| {point['policy']} | {point['search']} | {point['width']} | {point['tokens']:.0f} |"
+            f" {point['value']:.3f} | {point['low']:.3f} to {point['high']:.3f} |"
+        )
+    noises = sorted({point["noise"] for point in points})
+    if len(noises) > 1:
+        lines += ["", "| search | width | " + " | ".join(f"noise {n:g}" for n in noises) + " |"]
+        lines.append("|---|---:|" + "---:|" * len(noises))
+        for search in ORDER:
+            own = [p for p in points if p["search"] == search and p["policy"] == "base"]
+            by_noise = {(p["width"], p["noise"]): p["value"] for p in own}
+            if len({noise for _, noise in by_noise}) < 2:
+                continue
+            for width in sorted({width for width, _ in by_noise}):
+                cells = [f"{by_noise[width, n]:.3f}" if (width, n) in by_noise else "–"
+                         for n in noises]  # fmt: skip
+                lines.append(f"| {search} | {width} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(points: Sequence[Record]) -> Figure:
+    """Return the figure: accuracy over tokens, and over width for each noise of three searches."""
+    figure = Figure(figsize=(12, 4.8), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    clean = [point for point in points if point["noise"] == 0]
+    for policy in sorted({point["policy"] for point in clean}, reverse=True):
+        for index, search in enumerate(ORDER):
+            own = [p for p in clean if (p["policy"], p["search"]) == (policy, search)]
+            if own and (policy == "base" or search == "majority"):
+                style = "-" if policy == "base" else "--"
+                label = search if policy == "base" else f"{policy}: {search}"
+                _line(left, own, "tokens", index, style, label)
+    left.set(xscale="log", xlabel="tokens generated a problem", ylabel="accuracy, held out")
+    left.set_title("Accuracy against tokens", loc="left", fontweight="bold")
+    styles = ("-", "--", ":")
+    noises = sorted({point["noise"] for point in points})
+    for search in ("best-of-n", "beam", "MCTS"):
+        for noise, style in zip(noises, styles, strict=False):
+            own = [
+                p
+                for p in points
+                if (p["search"], p["noise"], p["policy"]) == (search, noise, "base")
+            ]
+            if own:
+                _line(right, own, "width", ORDER.index(search), style, f"{search}, noise {noise:g}")
+    right.set(xscale="log", xlabel="width: responses, or steps a round", ylabel="accuracy")
+    right.set_title("A noisy scorer", loc="left", fontweight="bold")
+    for axes in (left, right):
+        axes.grid(True, color="#DDDDDD", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        if axes.lines:
+            axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _line(axes: Axes, points: Sequence[Record], x: str, index: int, style: str, label: str) -> None:
+    own = sorted(points, key=lambda point: point[x])
+    xs, color = [point[x] for point in own], COLORS[index % len(COLORS)]
+    ys, marker = [point["value"] for point in own], MARKERS[index]
+    axes.plot(xs, ys, style, color=color, marker=marker, markersize=4, label=label)
+    low, high = [p["low"] for p in own], [p["high"] for p in own]
+    axes.fill_between(xs, low, high, color=color, alpha=0.08, linewidth=0)
+
+
+def write_report(runs: Sequence[Path], folder: Path) -> str:
+    """Fill the tables into ``folder``'s README.md, draw its search.png; return the tables.
+
+    Raises:
+        ValueError: if there is nothing to report, or the README has no place for it.
+    """
+    points = read_points(runs)
+    seeds, problems = (max(p[key] for p in points) for key in ("num_seeds", "num_problems"))
+    block = f"{problems} held-out problems, {seeds} seeds.\n\n{as_table(points)}"
+    write_into(folder / "README.md", block, draw(points), "search.png")
+    return block

@@ -1,0 +1,143 @@
+"""Trains by search and by GRPO, seed by seed, and reports accuracy against tokens generated.
+
+    python -m experiments.search.training [sweep.yaml] [--seeds 0,1] [--report]
+
+A sweep (`experiments.sweep`): finished points are skipped, an interrupted one goes on. At the end
+the table of README.md and tokens.png are made; ``--report`` makes them of what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.points import Sweep, read_sweep
+from experiments.report import COLORS, MARKERS, group_by, mean_cell, write_into
+from experiments.search.training.module import SEARCH_TOKENS
+from experiments.sweep import Launch, in_subprocess, run_sweep
+from r1lit import jsonl
+from r1lit.jsonl import Record
+from r1lit.metrics import mean_and_error
+
+HERE = Path(__file__).parent
+LAST = (
+    (SEARCH_TOKENS, "tokens searched a token kept", ".0f"),
+    ("train/reward/accuracy", "found right", ".3f"),
+    ("train/explained_variance", "explained variance", ".2f"),
+    ("train/search/share_distinct", "distinct responses", ".2f"),
+    ("train/entropy", "entropy", ".2f"),
+)
+
+
+def read_curves(sweep: Sweep) -> list[Record]:
+    """Return for each finished point its evaluations with the tokens generated before them.
+
+    Raises:
+        ValueError: if no point is finished.
+    """
+    found = []
+    for result in sweep.results():
+        folder = sweep.point(result["variant"], result["seed"]).folder
+        lines = jsonl.read(folder / "metrics.jsonl")
+        spent = [0.0, *accumulate(l.get(SEARCH_TOKENS, l["train/num_tokens"]) for l in lines)]  # noqa: E741
+        curve = [(spent[e["iteration"]], e["pass_at_1"]) for e in result["evaluations"]]
+        found.append({**result, "curve": curve, "lines": lines})
+    if not found:
+        raise ValueError(f"{sweep.output}: no point is finished yet")
+    return found
+
+
+def at_tokens(curve: Sequence[tuple[float, float]], tokens: float) -> float:
+    """Return the accuracy at a number of tokens, between two evaluations in a straight line.
+
+    >>> at_tokens([(0, 0.2), (100, 0.4)], 50)
+    0.30000000000000004
+    """
+    place = bisect_right([x for x, _ in curve], tokens)
+    if place == len(curve):
+        return curve[-1][1]
+    (x0, y0), (x1, y1) = curve[place - 1], curve[place]
+    return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
+
+
+def as_table(results: Sequence[Record]) -> str:
+    """Return the Markdown table: a row a road, at the tokens that every run has reached."""
+    shared = min(result["curve"][-1][0] for result in results)
+    names = ["road", "n seeds", f"pass@1 at {shared / 1e6:.2f} M tokens", "pass@1 at the end"]
+    names += ["M tokens at the end", "seconds", *(f"{name}, last" for _, name, _ in LAST)]
+    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
+    for road, group in group_by("variant", results).items():
+        cells = [
+            road,
+            str(len(group)),
+            mean_cell([at_tokens(r["curve"], shared) for r in group], ".3f"),
+            mean_cell([r["curve"][-1][1] for r in group], ".3f"),
+            mean_cell([r["curve"][-1][0] / 1e6 for r in group], ".2f"),
+            mean_cell([r["seconds"] for r in group], ".0f"),
+        ]
+        for key, _, form in LAST:
+            share = [_share(r["lines"][-1], key) for r in group]
+            cells.append(mean_cell(share, form))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _share(line: Record, key: str) -> float | None:
+    """Return a number of an iteration; of the searches' tokens those a token kept."""
+    value = line.get(key)
+    if key == SEARCH_TOKENS and value is not None:
+        return value / line["train/num_tokens"]
+    return value
+
+
+def draw(results: Sequence[Record]) -> Figure:
+    """Return the figure: held-out accuracy over tokens generated, a line a seed."""
+    figure = Figure(figsize=(8, 4.6), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for index, (road, group) in enumerate(group_by("variant", results).items()):
+        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+        for seed, result in enumerate(group):
+            x, y = zip(*result["curve"], strict=True)
+            axes.plot([v / 1e6 for v in x], y, color=color, marker=marker, markersize=4, alpha=0.8,
+                      label=None if seed else road)  # fmt: skip
+        end, _ = mean_and_error([result["curve"][-1][1] for result in group])
+        axes.axhline(end, color=color, linewidth=0.6, linestyle=":")
+    axes.set(xlabel="tokens generated, millions", ylabel="pass@1, held out", ylim=(0, 1))
+    axes.set_title("Search as training against GRPO", loc="left", fontweight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
+    """Run the command; return its exit status: 1 if a point failed, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.search.training")
+    parser.add_argument("sweep", nargs="?", type=Path, default=HERE / "sweep.yaml")
+    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
+    parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
+    parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
+    options = parser.parse_args(args)
+    try:
+        sweep = read_sweep(options.sweep)
+        seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
+        failed = [] if options.report else run_sweep(sweep, seeds, launch)
+        results = read_curves(sweep)
+        table = as_table(results)
+        write_into(options.readme / "README.md", table, draw(results), "tokens.png")
+        print(table)
+        return 1 if failed else 0
+    except ValueError as error:
+        print(f"training: error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

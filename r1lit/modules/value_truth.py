@@ -1,0 +1,121 @@
+"""How near a critic's values are to the truth: the mean return of responses continued anew.
+
+P prefixes   N completions of each   T response tokens
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from r1lit.batches import PromptBatch, Rollout
+from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.seeding import generator
+from r1lit.settings import check_at_least
+
+TRUTH_STREAM = 3 << 32
+
+TRUTH_METRICS = tuple(
+    f"train/value_truth/{name}" for name in ("mean_abs_error", "correlation", "standard_error")
+)
+
+Prefix = tuple[int, int]  # row, and how many of its tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueTruth:
+    """Measures values against Monte-Carlo continuations (VinePPO, 2410.01679, §4), now and then.
+
+    A prefix of a response is completed ``num_completions`` times by the policy that wrote it; the
+    mean return of the completions is what the critic's value there should be. It costs rollouts,
+    and changes nothing of the training.
+
+    Args:
+        every_n_iterations: how often, from the first iteration on.
+        num_prefixes: of different responses, on each rank; all responses if there are fewer.
+        num_completions: N, of a prefix; 2 at least, to tell how exact the truth is.
+    """
+
+    every_n_iterations: int = 5
+    num_prefixes: int = 32
+    num_completions: int = 16
+
+    def __post_init__(self) -> None:
+        check_at_least("value_truth.every_n_iterations", self.every_n_iterations, 1)
+        check_at_least("value_truth.num_prefixes", self.num_prefixes, 2)
+        check_at_least("value_truth.num_completions", self.num_completions, 2)
+
+    def prefixes(self, rollout: Rollout, seed: int) -> list[Prefix]:
+        """Return what to complete: places drawn evenly from a response's tokens."""
+        rng = generator(seed, "value truth", rollout.iteration)
+        lengths = rollout.length_B.tolist()
+        rows = rng.permutation(len(lengths))[: self.num_prefixes].tolist()
+        return [(row, int(rng.random() * lengths[row])) for row in rows]
+
+    def continued(
+        self,
+        worker: RolloutWorker,
+        rollout: Rollout,
+        prefixes: list[Prefix],
+        context: int | None = None,
+    ) -> Rollout:
+        """Return P groups of N responses that begin with the prefixes, rewarded as in training.
+
+        All are asked for as many tokens as the shortest prefix leaves, where the policy's
+        ``context`` has room for them, and then cut: engines decode equal limits together.
+        """
+        batch = PromptBatch(
+            iteration=rollout.iteration,
+            problems=tuple(rollout.responses[row].problem for row, _ in prefixes),
+            prompts=tuple(rollout.prompts[row // rollout.group_size] for row, _ in prefixes),
+            group_size=self.num_completions,
+            num_prompts=len(prefixes),
+            positions=tuple(range(len(prefixes))),
+        )
+        every = range(len(prefixes))
+        kept = [(rollout.response_BT[row, :t], rollout.logp_old_BT[row, :t]) for row, t in prefixes]
+        max_tokens = worker.sampling.max_tokens
+        most = max_tokens - min(t for _, t in prefixes)
+        requests = []
+        for request, (ids, _) in zip(
+            worker.requests(batch, every, rollout.iteration), kept, strict=True
+        ):
+            prompt = (*request.prompt, *ids.tolist())
+            limit = most if context is None else min(most, context - len(prompt))
+            sampling = replace(request.sampling, max_tokens=limit)
+            requests.append(replace(request, prompt=prompt, sampling=sampling))
+        completions = worker.engine.generate(requests)
+        whole = []
+        for index, completion in enumerate(completions):
+            ids, logps = kept[index // self.num_completions]
+            assert completion.token_ids is not None and completion.logps is not None
+            is_cut = len(ids) + completion.num_tokens > max_tokens
+            whole.append(
+                replace(
+                    completion,
+                    token_ids=torch.cat([ids, completion.token_ids.to(ids)])[:max_tokens],
+                    logps=torch.cat([logps, completion.logps.to(logps)])[:max_tokens],
+                    finish_reason="length" if is_cut else completion.finish_reason,
+                )
+            )
+        return worker.grade(whole, batch, every, Timings())
+
+
+def compare(value_P: Tensor, return_PN: Tensor) -> tuple[float, float, float]:
+    """Return mean absolute error and correlation of values, and the standard error of the truth.
+
+    The truth is itself a mean of N; a critic that is exact has a mean absolute error of some 0.8 of
+    that standard error. The correlation is NaN where all values, or all truths, are equal.
+    """
+    truth_P = return_PN.mean(-1)
+    error_P = return_PN.std(-1, correction=1) / math.sqrt(return_PN.shape[1])
+    x_P, y_P = (v - v.mean() for v in (value_P, truth_P))
+    scale = float(x_P.norm() * y_P.norm())
+    return (
+        float((value_P - truth_P).abs().mean()),
+        float((x_P * y_P).sum()) / scale if scale else math.nan,
+        float(error_P.mean()),
+    )

@@ -1,0 +1,208 @@
+"""RLHF, search and search as training: each experiment's shortest version, and tables by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tiny_sweep import ROOT, TINY
+
+from experiments import rlhf, search
+from experiments.compose import merge
+from experiments.points import read_sweep
+from experiments.report import END, START
+from experiments.rlhf.__main__ import main as run_rlhf
+from experiments.rlhf.report import KL, read_arms
+from experiments.search.__main__ import main as run_search
+from experiments.search.report import as_table, read_points
+from experiments.search.training.__main__ import as_table as training_table
+from experiments.search.training.__main__ import at_tokens, read_curves
+from experiments.search.training.module import CriticScorer
+from experiments.sweep import run_sweep
+from r1lit import cli, jsonl
+from r1lit.batches import Problem
+from r1lit.policy import load_reward_model, load_tokenizer
+from r1lit.search import PartialResponse, Query, ValueScorer
+
+
+def shortened(folder: Path, experiment: Any, changes: dict[str, Any]) -> list[str]:
+    """Return the arguments that run an experiment's shipped pipeline, some steps made short."""
+    content = yaml.safe_load((Path(experiment.__file__).parent / "pipeline.yaml").read_text())
+    for step in content["steps"]:
+        for name, change in changes.items():
+            if step["name"] == name or (name[-1] == "-" and step["name"].startswith(name)):
+                step.update(merge(step, change))
+    (folder / "pipeline.yaml").write_text(yaml.safe_dump(content))
+    (folder / "README.md").write_text(f"# Short\n\n{START}\n{END}\n")
+    return [
+        str(folder / "pipeline.yaml"), "--seeds=0", f"--output={folder}/runs", f"--readme={folder}"
+    ]  # fmt: skip
+
+
+def data(**init_args: object) -> dict[str, Any]:
+    return {"set": {"data": {"init_args": init_args}}}
+
+
+@pytest.mark.slow
+def test_rlhf_from_the_base_to_the_curve(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(ROOT)
+    asked = {"class_path": "r1lit.worlds.WorldRequests", "init_args": {"num_problems": 24}}
+    held_out = merge(asked, {"init_args": {"split": "held_out", "num_problems": 8}})
+    changes = {
+        "sft": data(num_iterations=12),
+        "responses": data(predict=[asked], evaluation={"num_samples": 6}),
+        "reward_model": {"set": {"trainer": {"max_epochs": 1}}},
+        "kl-": merge(
+            data(
+                num_iterations=3, validation=[held_out],
+                rollout={"prompts_per_iteration": 16}, evaluation={"num_samples": 2},
+            ),
+            {"set": {"trainer": {"val_check_interval": 3}}},
+        ),
+    }  # fmt: skip
+    arguments = shortened(tmp_path, rlhf, changes)
+    assert run_rlhf(arguments) == 0, capsys.readouterr().out
+    run = tmp_path / "runs" / "seed-0"
+    arms = read_arms([run])
+    assert list(arms) == ["0", "0.02", "0.1"]
+    for beta, [(lines, evaluations)] in arms.items():
+        assert len(lines) == 3 and abs(lines[0][KL]) < 0.05  # the policy is the reference yet
+        penalty = lines[2].get("train/kl_in_reward", 0.0)
+        assert abs(penalty) < 1e-4 if beta == "0" else penalty != 0
+        assert set(evaluations[0]["rewards"]) == {"reward_model", "helpfulness_true"}
+        # a reward of weight 0 is measured and not paid
+        assert abs(lines[0]["train/reward"] - lines[0]["train/reward/reward_model"]) < 1e-5
+    finals = {json.dumps(evaluations[0]["rewards"]) for [(_, evaluations)] in arms.values()}
+    assert len(finals) == 1, "all coefficients begin with the same policy"
+    readme = (tmp_path / "README.md").read_text()
+    assert "| 0.02 | 1 |" in readme and "![rlhf](rlhf.png)" in readme
+    log = (run / "logs" / "kl-0.log").stat().st_mtime
+    assert run_rlhf(arguments) == 0
+    assert (run / "logs" / "kl-0.log").stat().st_mtime == log, "all is finished"
+
+
+@pytest.mark.slow
+def test_searches_from_the_value_model_to_the_tables(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(ROOT)
+    few = ["--num-problems=4", "--widest=4"]
+    steps = yaml.safe_load((Path(search.__file__).parent / "pipeline.yaml").read_text())["steps"]
+    words = {step["name"]: step.get("arguments", []) for step in steps}
+    changes = {
+        "value": data(num_iterations=2),
+        "r1": merge(
+            data(num_iterations=1, evaluation={"num_samples": 2}),
+            {"set": {"trainer": {"val_check_interval": 1}}},
+        ),
+        "base_searches": {"arguments": [*words["base_searches"], *few]},
+        "r1_samples": {"arguments": [*words["r1_samples"], *few]},
+    }
+    arguments = shortened(tmp_path, search, changes)
+    assert run_search(arguments) == 0, capsys.readouterr().out
+    run = tmp_path / "runs" / "seed-0"
+    found = {(p["policy"], p["search"], p["width"], p["noise"]): p for p in read_points([run])}
+    assert {key[1] for key in found} >= {"majority", "best-of-n", "beam", "DVTS", "MCTS", "pass@n"}
+    assert ("R1", "majority", 4, 0.0) in found and ("base", "beam", 4, 0.5) in found
+    for width in (1, 2, 4):  # nothing finds what was not drawn, and all draws cost the same
+        ceiling = found["base", "pass@n", width, 0.0]
+        for name in ("majority", "best-of-n", "weighted"):
+            point = found["base", name, width, 0.0]
+            assert point["value"] <= ceiling["value"] and point["tokens"] == ceiling["tokens"]
+    assert found["base", "pass@n", 1, 0.0]["value"] == found["base", "majority", 1, 0.0]["value"]
+    readme = (tmp_path / "README.md").read_text()
+    assert "| base | MCTS | 4 |" in readme and "![search](search.png)" in readme
+    # a line is made once
+    lines = jsonl.read(run / "searches.jsonl")
+    assert len(lines) == len({(r["search"], r["width"], r["noise"], r["uid"]) for r in lines})
+
+
+@pytest.mark.slow
+def test_policy_and_critic_learn_from_what_searches_find(tmp_path, policy, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shipped = read_sweep(Path("experiments/search/training/sweep.yaml"))
+    tiny = merge(TINY, {
+        "model": {"init_args": {
+            "policy": str(policy), "from_scratch": False, "train_batch_size": 4,
+            "search": {"init_args": {"num_simulations": 3, "step": {"max_tokens": 3}}},
+        }},
+        "data": {"init_args": {"rollout": {"group_size": 2}, "num_iterations": 3}},
+    })  # fmt: skip
+    variants = {
+        name: [merge(fragment, {"model": {"init_args": {"policy": str(policy)}}})
+               for fragment in fragments]
+        for name, fragments in shipped.variants.items()
+    }  # fmt: skip
+    short = {"model": {"init_args": {"sampling": {"max_tokens": 8}, "train_batch_size": 8}},
+             "data": {"init_args": {"num_iterations": 3}}}  # fmt: skip
+    variants["grpo"].append(short)
+    sweep = replace(
+        shipped, base=merge(shipped.base, tiny), variants=variants, seeds=[0], output=tmp_path
+    )
+
+    def launch(arguments: list[str], log: Path) -> int:
+        cli.main(arguments)
+        return 0
+
+    assert run_sweep(sweep, launch=launch) == []
+    results = {result["variant"]: result for result in read_curves(sweep)}
+    assert list(results) == ["mcts", "mcts-narrow", "mcts-oracle", "best-of-n", "grpo"]
+    for name, result in results.items():
+        sampled, _, searched = result["lines"]  # the first two are the critic's warm-up
+        assert ("train/loss" in sampled) == (name == "grpo") and "train/loss" in searched
+        if name != "grpo":
+            assert sampled["train/search/num_tokens"] == sampled["train/num_tokens"]
+            assert searched["train/search/num_tokens"] > searched["train/num_tokens"]
+            assert 0.5 <= searched["train/search/share_distinct"] <= 1
+            assert searched["train/mismatch/max_abs"] < 1e-3
+    assert "| mcts-oracle | 1 |" in training_table(list(results.values()))
+
+
+def test_the_critic_in_training_scores_as_a_value_scorer(policy: Path, tmp_path: Path) -> None:
+    critic = load_reward_model(str(policy), pad_id=0)
+    torch.nn.init.normal_(critic.model.score.weight, std=0.1)
+    critic.save_pretrained(tmp_path / "critic")
+    load_tokenizer(str(policy)).save_pretrained(tmp_path / "critic")
+    scorer = CriticScorer()
+    scorer.bind(critic)
+    problem = Problem(uid="p", question="?", answer="", source="s")
+    query = Query(problem=problem, prompt=(5, 6, 7))
+    responses = [
+        PartialResponse(query=query, token_ids=(8, 9)),
+        PartialResponse(query=query, token_ids=(8, 9, 10), finish_reason="stop"),
+    ]
+    wanted = ValueScorer(str(tmp_path / "critic"), dtype="float32").score(responses)
+    found = scorer.score(responses)
+    assert found == pytest.approx([min(1.0, max(0.0, value)) for value in wanted])
+    assert found[0] == pytest.approx(found[1])  # before its end token the second one is the first
+    assert critic.training
+
+
+def test_accuracy_at_equal_tokens_by_hand() -> None:
+    curve = [(0.0, 0.2), (100.0, 0.4), (300.0, 0.5)]
+    assert [at_tokens(curve, tokens) for tokens in (0, 50, 100, 200, 300)] == pytest.approx(
+        [0.2, 0.3, 0.4, 0.45, 0.5]
+    )
+
+
+def test_the_table_of_searches_by_hand(tmp_path: Path) -> None:
+    for seed, rights in enumerate([(1.0, 0.0), (0.0, 0.0)]):
+        lines = [
+            {"policy": "base", "search": name, "width": 2, "noise": noise, "uid": uid,
+             "right": right, "tokens": 10 * (seed + 1)}
+            for name in ("beam", "majority")
+            for noise in ((0.0, 0.5) if name == "beam" else (0.0,))
+            for uid, right in zip("ab", rights, strict=True)
+        ]  # fmt: skip
+        jsonl.append(tmp_path / str(seed) / "searches.jsonl", lines)
+    points = read_points([tmp_path / "0", tmp_path / "1"])
+    assert [(p["search"], p["noise"]) for p in points] == [
+        ("majority", 0.0), ("beam", 0.0), ("beam", 0.5)
+    ]  # fmt: skip
+    assert all((p["value"], p["tokens"], p["num_seeds"]) == (0.25, 15, 2) for p in points)
+    table = as_table(points)
+    assert "| base | beam | 2 | 15 | 0.250 | 0.000 to 0.500 |" in table
+    assert "| beam | 2 | 0.250 | 0.250 |" in table and "| majority | 2 | 0.250 | –" not in table
