@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -50,6 +52,11 @@ class ProcessSupervision(AdvantageEstimator):
                 "advantage: ProcessSupervision needs rewards of steps; give rewards a"
                 " r1lit.rewards.ProcessReward with per_step: true"
             )
+        if hide_padding(rollout.reward_BT, rollout.mask_BT & ~rollout.step_end_BT).any():
+            raise ValueError(
+                "advantage: ProcessSupervision reads rewards of steps alone, and other tokens have"
+                " some; set kl_in_reward to 0, objective.beta puts the KL into the loss"
+            )
         end_PN = rollout.step_end_BT.reshape(rollout.num_prompts, -1)
         reward_PN = hide_padding(rollout.reward_BT.reshape(rollout.num_prompts, -1), end_PN)
         num_P1 = end_PN.sum(1, keepdim=True).clamp(min=1)
@@ -62,7 +69,8 @@ class ProcessSupervision(AdvantageEstimator):
         )
         normal_BT = normal_PN.reshape(rollout.reward_BT.shape)
         advantage_BT = hide_padding(normal_BT.flip(-1).cumsum(-1).flip(-1), rollout.mask_BT)
-        return advantage_BT + (self.outcome.estimate(rollout) if self.outcome else 0.0)
+        outcomes = replace(rollout, reward_BT=None)
+        return advantage_BT + (self.outcome.estimate(outcomes) if self.outcome else 0.0)
 
 
 class ImplicitProcess(AdvantageEstimator):
@@ -101,4 +109,4 @@ class ImplicitProcess(AdvantageEstimator):
         centred_BT = hide_padding(reward_BT - baseline_B1, mask_BT)
         none_BT = torch.zeros_like(centred_BT)
         later_BT = gae_BT(centred_BT, none_BT, mask_BT, gamma=self.gamma, lambda_B=1.0)
-        return later_BT + LeaveOneOut().estimate(rollout)
+        return later_BT + LeaveOneOut().estimate(replace(rollout, reward_BT=None))

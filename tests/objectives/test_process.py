@@ -39,6 +39,9 @@ def test_process_supervision_by_hand():
     expected[1, :2] -= 0.5
     found = both.estimate(made(rewards, step_end_BT=ends, reward_PG=reward_PG))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    rewards[0][0] = 0.5  # of a KL, say
+    with pytest.raises(ValueError, match="kl_in_reward to 0"):
+        both.estimate(made(rewards, step_end_BT=ends))
 
 
 def test_implicit_process_by_hand():
