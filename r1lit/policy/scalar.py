@@ -218,28 +218,15 @@ def load_reward_model(
     return made.train()
 
 
-def load_scorer(
-    path: str,
-    *,
-    pad_id: Any,
-    device: str | None,
-    dtype: str,
-    attention: str,
-    trust_remote_code: bool,
-) -> ScalarModel:
+def load_scorer(path: str, *, pad_id: Any, device: str | None, **options: Any) -> ScalarModel:
     """Load a reward model that is never trained, to ``device`` or the current GPU if there is one.
 
-    An evaluation may load it first: what is made in its mode could not be used in training.
+    ``options`` are of ``load_reward_model``. An evaluation may load it first: what is made in its
+    mode could not be used in training.
     """
     assert isinstance(pad_id, int)
     with torch.inference_mode(False):
-        model = load_reward_model(
-            path,
-            pad_id=pad_id,
-            dtype=dtype,
-            attention=attention,
-            trust_remote_code=trust_remote_code,
-        )
+        model = load_reward_model(path, pad_id=pad_id, **options)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return model.eval().requires_grad_(False).to(device)
 

@@ -30,6 +30,7 @@ NOT_IN_YAML = {
         "Query",
         "ScoredResponse",
         "SearchResult",
+        "StepRewards",
     ),
 }
 CLASSES = [

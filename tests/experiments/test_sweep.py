@@ -343,6 +343,6 @@ def test_every_point_of_every_shipped_sweep_is_a_valid_config(monkeypatch, tmp_p
             printed = yaml.safe_load(capsys.readouterr().out)
             assert printed["trainer"]["default_root_dir"] == str(point.folder)
             init_args = printed["model"]["init_args"]
-            if init_args["objective"]["class_path"].endswith("DrGRPO"):
+            if init_args.get("objective", {}).get("class_path", "").endswith("DrGRPO"):
                 budget = init_args["objective"]["init_args"]["max_tokens"]
                 assert budget == init_args["sampling"]["max_tokens"]

@@ -26,6 +26,7 @@ from r1lit.rewards import (
     SpecialTokenFormat,
 )
 from r1lit.text import code_block, extract, notation, scored_text, units
+from r1lit.text.steps import step_ends
 from r1lit.verifiers import GenerativeVerifier, MathVerifier, default_verifiers
 from r1lit.verifiers.functional_code import program_files
 from r1lit.verifiers.generative import read_verdict
@@ -138,6 +139,7 @@ def readers() -> dict[str, Callable[[str], object]]:
         "language_consistency": lambda text: language_consistency(text, "zh"),
         "language_of": language_of,
         "count_reflection_words": count_reflection_words,
+        "step_ends": lambda text: step_ends(text, ["\n\n", "\n", ". "]),
     }
     # their callers hand these no more than an answer may have
     for function in (

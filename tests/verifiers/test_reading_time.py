@@ -20,7 +20,7 @@ LIMIT_S = 60  # of CPU time for all cases of one reader, which take about 4
 READERS = reading_time.readers()
 OTHER_REWARDS = {
     "Accuracy", "ConditionalReward", "CosineLength", "GroupLength", "Overlong", "PlainReward",
-    "Reward", "RewardFunction", "RewardModel",
+    "ProcessReward", "Reward", "RewardFunction", "RewardModel", "StepRewards",
 }  # fmt: skip
 """Rewards that read verdict, length, another reward's text, or what ``scored_part`` returns."""
 
