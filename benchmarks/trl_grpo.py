@@ -27,7 +27,7 @@ from benchmarks.hf_generate import NEVER, RecordedLengths, end_at, warmup_length
 from benchmarks.ours import make_optimizer, make_scheduler
 from benchmarks.work import Work
 from benchmarks.worker import Gate
-from r1lit.policy import load_tokenizer
+from r1lit.policy import Policy, load_tokenizer
 from r1lit.verifiers import Grader
 
 
@@ -63,7 +63,7 @@ class GateCallback(TrainerCallback):
             if "rollout_s" in parts:
                 parts["update_s"] = seconds - parts["rollout_s"] - parts["grade_s"]
             if self.evaluate is not None:
-                parts |= self.evaluate(model)
+                parts |= self.evaluate(Policy(model))
             self.gate.report(seconds=seconds, **parts, **device_memory(self.work.device))
 
 
