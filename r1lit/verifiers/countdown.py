@@ -91,7 +91,7 @@ class _Expression:
 
 
 class CountdownVerifier(Verifier):
-    r"""Decides about Countdown: ``problem.meta`` holds ``numbers`` and ``target``.
+    r"""Decide about Countdown: ``problem.meta`` holds ``numbers`` and ``target``.
 
     The answer taken is the last ``<answer>`` or ``\boxed{}`` outside thinking.
     ``canonical`` is the value of an expression that uses the numbers rightly, so that different
@@ -122,7 +122,10 @@ class CountdownVerifier(Verifier):
             )
         answer = plain_expression(extract_final(response))
         status, canonical, reason = decide_expression(
-            answer, problem.meta["numbers"], problem.meta["target"]
+            answer,
+            problem.meta["numbers"],
+            problem.meta["target"],
+            problem.meta.get("num_used"),
         )
         return Verdict(
             value=float(status == "right"),
@@ -146,9 +149,12 @@ def plain_expression(answer: str | None) -> str | None:
 
 
 def decide_expression(
-    answer: str | None, numbers: Sequence[int], target: int
+    answer: str | None, numbers: Sequence[int], target: int, num_used: int | None = None
 ) -> tuple[Status, str | None, str]:
-    """Return status, canonical and reason of one expression; ``None`` is no answer."""
+    """Return status, canonical and reason of one expression; ``None`` is no answer.
+
+    With ``num_used`` it uses so many of the numbers, otherwise all.
+    """
     if answer is None:
         return "unparsed", None, "no <answer>"
     if len(answer) > MAX_CHARACTERS:
@@ -159,7 +165,7 @@ def decide_expression(
         return "unparsed", None, str(error)
     except ZeroDivisionError:
         return "wrong", None, "divides by zero"
-    misuse = _misuse(expression.numbers, numbers)
+    misuse = _misuse(expression.numbers, numbers, num_used)
     if misuse:
         return "wrong", None, misuse
     if expression.claim is not None and expression.claim != expression.value:
@@ -170,9 +176,9 @@ def decide_expression(
     return "right", canonical, ""
 
 
-def _misuse(used: Sequence[int], given: Sequence[int]) -> str:
-    """Say how ``used`` differs from ``given`` as a multiset; empty when it does not."""
-    if sorted(used) == sorted(given):
+def _misuse(used: Sequence[int], given: Sequence[int], num_used: int | None) -> str:
+    """Say how ``used`` differs from ``given``, or from so many of it; empty when it does not."""
+    if num_used in (None, len(given)) and sorted(used) == sorted(given):
         return ""
     used_times, given_times = Counter(used), Counter(given)
     for number, times in used_times.items():
@@ -180,6 +186,8 @@ def _misuse(used: Sequence[int], given: Sequence[int]) -> str:
             return f"uses {number}, which is not given"
         if times > given_times[number]:
             return f"uses {number} {_times(times)}"
+    if num_used is not None:
+        return "" if len(used) == num_used else f"uses {len(used)} numbers, not {num_used}"
     unused = next(n for n, times in given_times.items() if used_times[n] < times)
     if unused not in used_times:
         return f"does not use {unused}"

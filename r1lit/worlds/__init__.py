@@ -5,9 +5,12 @@ from r1lit.worlds.corpus import WorldCorpus
 from r1lit.worlds.countdown import WorldCountdown
 from r1lit.worlds.general import WorldConversations, WorldRequests
 from r1lit.worlds.grading import InstructionFollowing, TrueHelpfulness, TrueSafety, WorldGrader
+from r1lit.worlds.long_search import WorldSearch
+from r1lit.worlds.search_corpus import SearchCorpus
 
 __all__ = [
     "InstructionFollowing",
+    "SearchCorpus",
     "TrueHelpfulness",
     "TrueSafety",
     "WorldChain",
@@ -16,4 +19,5 @@ __all__ = [
     "WorldCountdown",
     "WorldGrader",
     "WorldRequests",
+    "WorldSearch",
 ]

@@ -139,14 +139,15 @@ def check_split(split: str) -> None:
         raise ValueError(f"split: {split!r} is not one of {', '.join(get_args(Split))}")
 
 
-def number_sets(split: Split) -> list[tuple[int, ...]]:
-    """Return the sets of three numbers that belong to ``split``.
+def number_sets(split: Split, size: int = 3) -> list[tuple[int, ...]]:
+    """Return the sets of ``size`` numbers that belong to ``split``.
 
     The split is by numbers, so a held-out problem shares its numbers with no problem of another
     split: 60 % make the pretraining corpus, 20 % the RL problems, 20 % are held out.
     """
-    everything = list(combinations_with_replacement(range(1, MAX_NUMBER + 1), 3))
-    order = permutation(len(everything), SPLIT_SEED, "countdown")
+    everything = list(combinations_with_replacement(range(1, MAX_NUMBER + 1), size))
+    family = "countdown" if size == 3 else f"countdown-{size}"
+    order = permutation(len(everything), SPLIT_SEED, family)
     fifth = len(everything) // 5
     parts = {
         "held_out": order[:fifth],

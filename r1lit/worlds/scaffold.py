@@ -2,7 +2,8 @@
 
 ``python -m r1lit.worlds.scaffold models/mini`` writes both; ``r1lit fit -c
 configs/mini/pretrain.yaml`` trains weights for them. The student's are written by ``--size
-student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer.
+student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer. ``--size
+aha`` has a corpus and a tokenizer of its own, and is trained by ``configs/aha/pretrain.yaml``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from r1lit.worlds.corpus import WorldCorpus
 from r1lit.worlds.lexicon import vocabulary
+from r1lit.worlds.search_corpus import SearchCorpus
 
 BOS, EOS, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 USER, ASSISTANT = "<|user|>", "<|assistant|>"
@@ -34,27 +36,41 @@ PIECES = r" ?</?(?:think|answer)>|\p{Han}| ?[^\P{L}\p{Han}]+| ?\p{N}+| ?[^\s\p{L
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How large a policy is."""
+    """How large a policy is; its context in tokens."""
 
     layers: int
     width: int
     inner_width: int
+    context: int = 1024
 
 
 SIZES = {
     "mini": Size(layers=4, width=192, inner_width=512),  # 2.0 million parameters
     "student": Size(layers=2, width=128, inner_width=344),  # 0.6 million
+    "aha": Size(layers=4, width=192, inner_width=512, context=2048),
 }
 
 
 def train_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
     """Train byte-level BPE on pages of the corpus."""
-    pages = WorldCorpus(num_documents, seed).documents()
     # what is rare on the pages is to be one token too: every number, every word of the lexicon
-    numbers = "".join(f" {n}" for n in range(100))
     words = "".join(f" {english}{chinese}" for english, chinese in vocabulary())
+    return _tokenizer_of(WorldCorpus(num_documents, seed), numbers_to(99) + words)
+
+
+def train_search_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on pages about searches, which round to 100."""
+    return _tokenizer_of(SearchCorpus(num_documents, seed), numbers_to(100))
+
+
+def numbers_to(largest: int) -> str:
+    """Return the numbers from 0 as a text."""
+    return "".join(f" {n}" for n in range(largest + 1))
+
+
+def _tokenizer_of(corpus: WorldCorpus | SearchCorpus, rare: str) -> PreTrainedTokenizerFast:
     return byte_level_bpe(
-        [(numbers + words) * num_documents, *(d.prompt + d.response for d in pages)],
+        [rare * corpus.num_documents, *(d.prompt + d.response for d in corpus.documents())],
         pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
@@ -120,7 +136,7 @@ def architecture(tokenizer: PreTrainedTokenizerFast, size: Size) -> LlamaConfig:
         num_hidden_layers=size.layers,
         num_attention_heads=4,
         num_key_value_heads=4,
-        max_position_embeddings=1024,
+        max_position_embeddings=size.context,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -135,7 +151,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("directory", help="where to, such as models/mini")
     parser.add_argument("--size", choices=SIZES, default="mini", help="of the model")
     options = parser.parse_args(args)
-    tokenizer = train_tokenizer()
+    tokenizer = train_search_tokenizer() if options.size == "aha" else train_tokenizer()
     Path(options.directory).mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(options.directory)
     architecture(tokenizer, SIZES[options.size]).save_pretrained(options.directory)

@@ -7,8 +7,10 @@ from r1lit.batches import Problem, Verdict
 from r1lit.verifiers import CountdownVerifier
 
 
-def verdict_of(answer: str, numbers: tuple[int, ...] = (3, 5, 7), target: int = 56) -> Verdict:
-    meta = {"numbers": list(numbers), "target": target}
+def verdict_of(
+    answer: str, numbers: tuple[int, ...] = (3, 5, 7), target: int = 56, **meta: int
+) -> Verdict:
+    meta = {"numbers": list(numbers), "target": target, **meta}
     problem = Problem(uid="c", question="", answer="", source="countdown", meta=meta)
     response = f"<think> 3 + 5 = 8 </think> <answer> {answer} </answer>"
     return CountdownVerifier().verify(response, problem)
@@ -47,6 +49,17 @@ def test_equal_numbers_are_counted():
     assert verdict_of("3 * 3 + 7", (3, 3, 7), 16).status == "right"
     assert verdict_of("3 + 7", (3, 3, 7), 10).reason == "uses 3 only once"
     assert verdict_of("3 + 3 + 3 + 7", (3, 3, 7), 16).reason == "uses 3 3 times"
+
+
+def test_some_of_the_numbers():
+    def reason(answer: str) -> str:
+        return verdict_of(answer, (3, 5, 7, 8), 56, num_used=3).reason
+
+    assert reason("(3 + 5) * 7") == ""
+    assert reason("7 * 8") == "uses 2 numbers, not 3"
+    assert reason("(3 + 5) * 7 + 8 - 8") == "uses 8 twice"
+    assert reason("7 * 8 + 3 - 3") == "uses 3 twice"
+    assert reason("3 + 5 + 7 + 8") == "uses 4 numbers, not 3"
 
 
 def test_fractions_on_the_way_are_exact():

@@ -1,0 +1,146 @@
+"""How authors search: in one order, for a while, and with a glance where a calculation is due.
+
+Nobody computes an attempt at first: it is judged by its value to the nearest five. What then seems
+to reach the target often does not, which a check finds, since it computes the value. Whoever does
+not check answers with what seems right.
+
+Effort is a habit: after each failed attempt an author goes on with a chance of his own, and nobody
+goes on for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from r1lit.worlds.long_search import Place
+from r1lit.worlds.writing import ENGLISH, pick, weighted
+
+GO_ON = (11.0, 9.0)
+CHECK = (1.0, 9.0)
+"""Beta distributions over the authors: a mean of 0.55, a mean of 0.1."""
+SLIP_RATE = 0.02
+OPENINGS = ("", "", "let me try", "let me think", "i look for")
+SWITCHES = (("", 0.5), ("but", 0.2), ("however", 0.2), ("try", 0.1))
+CHECKS = (("wait", 0.4), ("verify", 0.3), ("check", 0.3))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Habits:
+    """An author: the chance to ``go_on`` after a failure, and to ``check`` what seems right."""
+
+    go_on: float
+    check: float
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Habits:
+        """Draw an author."""
+        return cls(go_on=float(rng.beta(*GO_ON)), check=float(rng.beta(*CHECK)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Post:
+    """What one author wrote of a search.
+
+    ``claimed`` is the place that the author answers with, rightly or not; ``None`` gave up.
+    ``stop`` is the place at which somebody else would go on, counted on over repeated searches.
+    """
+
+    text: str
+    stop: int
+    claimed: Place | None
+
+
+def about(value: int) -> int:
+    """Return ``value`` to the nearest five.
+
+    >>> [about(n) for n in (2, 3, 7, 8)]
+    [0, 5, 5, 10]
+    """
+    return (value + 2) // 5 * 5
+
+
+def write(
+    search: Sequence[Place],
+    target: int,
+    habits: Habits,
+    rng: np.random.Generator,
+    *,
+    start: int = 0,
+    doubted: Place | None = None,
+) -> Post:
+    """Write what one author does: from place ``start`` until something is claimed or given up.
+
+    Whoever comes to the end begins again, since the solution must have been overlooked.
+
+    Args:
+        search: every place, in the order of the search.
+        target: of the problem.
+        habits: of the author.
+        rng: of the text.
+        start: the place to begin at.
+        doubted: what somebody else claimed wrongly, which the author checks first.
+    """
+    if doubted:
+        text = f"{checked(doubted, target, rng)}. "
+    else:
+        text = ENGLISH.say(pick(rng, OPENINGS), rng).format(target=target)
+    at, last = start, None
+    while True:
+        place = search[at % len(search)]
+        again = at > 0 and at % len(search) == 0
+        if last and not again and place.same_branch(last):
+            text += ", "
+        else:
+            text += ". " if last else ""
+            if again:
+                text += ENGLISH.say("retry", rng)
+            elif last:
+                text += ENGLISH.say(weighted(rng, SWITCHES), rng)
+            text += f"{branch(place)}: "
+        claimed, line = judge(place, target, habits, rng)
+        text += line
+        at, last = at + 1, place
+        if claimed:
+            return Post(text=text, stop=at, claimed=place)
+        if rng.random() >= habits.go_on:
+            return Post(text=text + ENGLISH.say("give up", rng), stop=at, claimed=None)
+
+
+def branch(place: Place) -> str:
+    """Write a first step and the number that it leaves over.
+
+    It holds all three numbers, so that where the search stands can be read close by.
+    """
+    first = place.attempt.first
+    left = list(place.numbers)
+    left.remove(first.left)
+    left.remove(first.right)
+    return f"{first}, {left[0]}"
+
+
+def judge(place: Place, target: int, habits: Habits, rng: np.random.Generator) -> tuple[bool, str]:
+    """Return whether the author claims an attempt, and what is written of it."""
+    second = place.attempt.second
+    value = about(second.result)
+    if rng.random() < SLIP_RATE:
+        value = max(0, value + (5 if rng.random() < 0.5 else -5))
+    line = f"{second.left} {second.operation} {second.right} ~ {value}"
+    if value != about(target):
+        return False, f"{line} {'<' if value < about(target) else '>'} {target}"
+    line += f" ~ {target}"
+    if rng.random() >= habits.check:
+        return True, f"{line}, yes."
+    right = second.result == target
+    return right, f"{line}. {checked(place, target, rng)}" + ", yes." * right
+
+
+def checked(place: Place, target: int, rng: np.random.Generator) -> str:
+    """Write a check: the exact value of an attempt, and how it compares with the target."""
+    second = place.attempt.second
+    text = f"{ENGLISH.say(weighted(rng, CHECKS), rng)}{second}"
+    if second.result == target:
+        return text
+    return f"{text} {'<' if second.result < target else '>'} {target}"
