@@ -1,0 +1,103 @@
+"""Accuracy, tokens and habits by level of difficulty, over a run's evaluations.
+
+    python -m experiments.aha.levels runs/aha_earned
+
+reads the evaluated responses to `WorldSearch` problems in the run's ``responses.jsonl`` and prints,
+for each evaluation, pass@1 and tokens of every level; and of all responses the habits that RL
+may change: the share of attempts after which a response gives up, the share of attempts that only
+seem right and are checked, and the share of equations and glances that are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from r1lit.jsonl import JSONLFile, Record
+from r1lit.metrics import mean
+from r1lit.worlds.countdown import step
+from r1lit.worlds.habits import about
+from r1lit.worlds.long_search import level_of
+
+GLANCE = re.compile(r"(\d+) ([-+*/]) (\d+) ~ (\d+) ([<>~]) (\d+)(\. \D{0,20}\1 [-+*/] \3 =)?")
+EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
+UID = re.compile(r"-(\d+)-at-(\d+)$")
+
+
+def habits_of(responses: Sequence[Record]) -> dict[str, float]:
+    """Return rates over all attempts; NaN where there was no occasion.
+
+    >>> text = "4 + 3 = 7, 9: 9 + 7 ~ 15 ~ 17, yes."
+    >>> habits_of([{"uid": "search-4-3-9-17-at-3", "response": text}])["wrong_equations"]
+    0.0
+    """
+    gave_up = [len(re.findall("give up", r["response"])) for r in responses]
+    wrong_glances, deceptive, wrong_equations = [], [], []
+    for response in responses:
+        target = int(_found(response)[0])
+        for a, operation, b, value, sign, _, check in GLANCE.findall(response["response"]):
+            made = step(int(a), operation, int(b))
+            wrong_glances.append(made is None or about(made.result) != int(value))
+            if sign == "~" and (made is None or made.result != target):
+                deceptive.append(bool(check))
+        for a, operation, b, value in EQUATION.findall(response["response"]):
+            made = step(int(a), operation, int(b))
+            wrong_equations.append(made is None or made.result != int(value))
+    attempts = len(wrong_glances)
+    return {
+        "attempts": attempts / len(responses),
+        "gives_up_per_attempt": sum(gave_up) / attempts if attempts else float("nan"),
+        "deceptive_per_attempt": len(deceptive) / attempts if attempts else float("nan"),
+        "deceptive_checked": mean(deceptive),
+        "wrong_glances": mean(wrong_glances),
+        "wrong_equations": mean(wrong_equations),
+    }
+
+
+def by_level(responses: Sequence[Record]) -> dict[str, dict[str, float]]:
+    """Return pass@1, tokens and truncated share of each level, easy ones first."""
+    levels: dict[str, list[Record]] = {}
+    for response in sorted(responses, key=lambda r: int(_found(r)[1])):
+        levels.setdefault(level_of(int(_found(response)[1])), []).append(response)
+    return {
+        level: {
+            "pass_at_1": mean([float(r["value"]) for r in own]),
+            "tokens": mean([r["num_tokens"] for r in own]),
+            "truncated": mean([not r["finished"] for r in own]),
+        }
+        for level, own in levels.items()
+    }
+
+
+def _found(response: Record) -> tuple[str, str]:
+    match = UID.search(response["uid"])
+    if match is None:
+        raise ValueError(f"uid: {response['uid']!r} is no problem of WorldSearch")
+    return match[1], match[2]
+
+
+def evaluations(records: Iterable[Record]) -> dict[int, list[Record]]:
+    """Return the evaluated responses by the iterations that were finished."""
+    found: dict[int, list[Record]] = {}
+    for record in records:
+        if record["split"] == "val":
+            found.setdefault(record["iteration"], []).append(record)
+    return dict(sorted(found.items()))
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Print one JSON line for each evaluation of a run."""
+    parser = argparse.ArgumentParser(description="Accuracy, tokens and habits by level.")
+    parser.add_argument("run", type=Path, help="a run folder")
+    options = parser.parse_args(args)
+    records = JSONLFile(options.run / "responses.jsonl", "run").read()
+    for iteration, responses in evaluations(records).items():
+        line = {"iteration": iteration, **habits_of(responses), "levels": by_level(responses)}
+        print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()
