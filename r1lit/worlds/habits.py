@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from r1lit.worlds.countdown import Step
 from r1lit.worlds.long_search import Place
 from r1lit.worlds.writing import ENGLISH, pick, weighted
 
@@ -84,7 +85,7 @@ def write(
         doubted: what somebody else claimed wrongly, which the author checks first.
     """
     if doubted:
-        text = f"{checked(doubted, target, rng)}. "
+        text = f"{checked(doubted.attempt.second, target, rng)}. "
     else:
         text = ENGLISH.say(pick(rng, OPENINGS), rng).format(target=target)
     at, last = start, None
@@ -100,7 +101,7 @@ def write(
             elif last:
                 text += ENGLISH.say(weighted(rng, SWITCHES), rng)
             text += f"{branch(place)}: "
-        claimed, line = judge(place, target, habits, rng)
+        claimed, line = judge(place.attempt.second, target, habits, rng)
         text += line
         at, last = at + 1, place
         if claimed:
@@ -121,9 +122,8 @@ def branch(place: Place) -> str:
     return f"{first}, {left[0]}"
 
 
-def judge(place: Place, target: int, habits: Habits, rng: np.random.Generator) -> tuple[bool, str]:
+def judge(second: Step, target: int, habits: Habits, rng: np.random.Generator) -> tuple[bool, str]:
     """Return whether the author claims an attempt, and what is written of it."""
-    second = place.attempt.second
     value = about(second.result)
     if rng.random() < SLIP_RATE:
         value = max(0, value + (5 if rng.random() < 0.5 else -5))
@@ -134,12 +134,11 @@ def judge(place: Place, target: int, habits: Habits, rng: np.random.Generator) -
     if rng.random() >= habits.check:
         return True, f"{line}, yes."
     right = second.result == target
-    return right, f"{line}. {checked(place, target, rng)}" + ", yes." * right
+    return right, f"{line}. {checked(second, target, rng)}" + ", yes." * right
 
 
-def checked(place: Place, target: int, rng: np.random.Generator) -> str:
+def checked(second: Step, target: int, rng: np.random.Generator) -> str:
     """Write a check: the exact value of an attempt, and how it compares with the target."""
-    second = place.attempt.second
     text = f"{ENGLISH.say(weighted(rng, CHECKS), rng)}{second}"
     if second.result == target:
         return text

@@ -1,9 +1,9 @@
 """The pretraining corpus of the base that earns its length.
 
-Responses in R1-Zero's template by people of little patience, who seldom check; and threads of the
-forum, in which one takes up where another stopped. So the base has seen every stage of a search,
-far from the question too, but no author who goes through a long one. No page shows a held-out or an
-RL problem.
+Responses in R1-Zero's template by people of little patience, who seldom check; threads of a forum,
+in which one takes up where another stopped; and checks alone. So the base has seen every stage of a
+search, far from the question too, but no author who goes through a long one. No page shows a
+held-out or an RL problem.
 """
 
 from __future__ import annotations
@@ -15,17 +15,27 @@ from r1lit.seeding import generator
 from r1lit.settings import check_at_least
 from r1lit.text.templates import render
 from r1lit.worlds.corpus import FACTS_PER_TABLE, posted, tagged
-from r1lit.worlds.countdown import MAX_NUMBER, MAX_RESULT, MIN_TARGET, OPERATIONS, number_sets, step
-from r1lit.worlds.habits import Habits, Post, about, branch, write
+from r1lit.worlds.countdown import (
+    MAX_NUMBER,
+    MAX_RESULT,
+    MIN_TARGET,
+    OPERATIONS,
+    Step,
+    number_sets,
+    step,
+)
+from r1lit.worlds.habits import Habits, Post, about, branch, judge, write
 from r1lit.worlds.long_search import LEVELS, Place, needed_attempts, places, question
 from r1lit.worlds.writing import Work, weighted
 
-PAGES = (("response", 0.5), ("thread", 0.35), ("table", 0.15))
+PAGES = (("response", 0.35), ("thread", 0.4), ("table", 0.13), ("review", 0.12))
 SIZES = ((3, 0.6), (4, 0.4))
 TRIED_SHARE = {"response": 0.2, "thread": 0.5}
 """Pages whose question says how far somebody has come."""
 OVERLOOKED_SHARE = 0.15
 """Of those, how many may have come past the solution."""
+CHECKS_PER_REVIEW = 12
+CAREFUL = Habits(go_on=1.0, check=1.0)
 MAX_PLACES = 110
 """Attempts after which a thread ends unsolved."""
 
@@ -57,8 +67,9 @@ class SearchCorpus(DocumentSource):
 def page(rng: np.random.Generator, sets: Sets) -> Document:
     """Write one page about numbers of ``sets``, or of arithmetic."""
     kind = weighted(rng, PAGES)
-    if kind == "table":
-        return Document(prompt="", response=table(rng))
+    if kind in ("table", "review"):
+        text = table(rng) if kind == "table" else review(rng)
+        return Document(prompt="", response=text)
     numbers, search, target, needed = draw(rng, sets)
     asked, start = question(numbers, target), 0
     if rng.random() < TRIED_SHARE[kind]:
@@ -115,13 +126,29 @@ def tried(place: Place) -> str:
 
 def table(rng: np.random.Generator) -> str:
     """Write a page of arithmetic facts, exact and to the nearest five."""
-    facts: list[str] = []
-    while len(facts) < FACTS_PER_TABLE:
+    facts = [fact(rng) for _ in range(FACTS_PER_TABLE)]
+    lines = [
+        str(f) if rng.random() < 0.5 else f"{f.left} {f.operation} {f.right} ~ {about(f.result)}"
+        for f in facts
+    ]
+    return "Table: " + ", ".join(lines) + "."
+
+
+def review(rng: np.random.Generator) -> str:
+    """Write a page of checks, of what is right and of what only seems to be, evenly."""
+    lines = []
+    for _ in range(CHECKS_PER_REVIEW):
+        found = fact(rng)
+        seeming = [n for n in range(1, MAX_RESULT + 1) if about(n) == about(found.result)]
+        target = found.result if rng.random() < 0.5 else seeming[int(rng.integers(len(seeming)))]
+        lines.append(judge(found, target, CAREFUL, rng)[1].removesuffix("."))
+    return "Review: " + ". ".join(lines) + "."
+
+
+def fact(rng: np.random.Generator) -> Step:
+    """Draw a fact of arithmetic."""
+    while True:
         left, right = int(rng.integers(1, MAX_RESULT + 1)), int(rng.integers(1, MAX_NUMBER + 1))
-        fact = step(left, OPERATIONS[int(rng.integers(4))], right)
-        if fact is None:
-            continue
-        exact = rng.random() < 0.5
-        value = f"= {fact.result}" if exact else f"~ {about(fact.result)}"
-        facts.append(f"{fact.left} {fact.operation} {fact.right} {value}")
-    return "Table: " + ", ".join(facts) + "."
+        found = step(left, OPERATIONS[int(rng.integers(4))], right)
+        if found:
+            return found

@@ -118,6 +118,16 @@ def test_an_equation_is_exact_and_a_glance_is_right_but_for_slips(pages):
     assert 0.5 * SLIP_RATE < slips / glances < 1.5 * SLIP_RATE
 
 
+def test_reviews_check_what_is_right_and_what_only_seems_so(pages):
+    reviews = [page.response for page in pages if page.response.startswith("Review: ")]
+    assert len(reviews) > 80
+    checks = [line for text in reviews for line in re.findall(r"~ \d+ ~ (\d+)\. \D+([^.]+)", text)]
+    right = [line.endswith(", yes") for _, line in checks]
+    assert 0.4 < np.mean(right) < 0.8
+    for (target, line), yes in zip(checks, right, strict=True):
+        assert (int(line.split(" = ")[1].split()[0].strip(",")) == int(target)) == yes
+
+
 def test_without_a_check_the_first_glance_that_fits_is_claimed(problems):
     hasty = Habits(go_on=1.0, check=0.0)
     right = []
@@ -156,6 +166,6 @@ def test_nobody_searches_for_long(pages):
     efforts = [
         len(re.findall("~ \\d+ [<>~]", p.response)) for p in pages if "Assistant:" in p.prompt
     ]
-    assert len(efforts) > 500
+    assert len(efforts) > 350
     assert 1.5 < np.mean(efforts) < 3 and max(efforts) < 48
     assert np.mean([n > 12 for n in efforts]) < 0.02
