@@ -93,11 +93,11 @@ class SearchOrder:
 
 
 def branches(
-    numbers: tuple[int, ...], order: SearchOrder | None = None
+    numbers: tuple[int, ...], order: SearchOrder | None = None, operations: str = OPERATIONS
 ) -> Iterator[tuple[Step, list[Attempt]]]:
     """Yield every first step with the attempts that follow from it, which go + - * /.
 
-    Equal numbers make equal pairs; each is searched once.
+    Equal numbers make equal pairs; each is searched once. Other ``operations`` go round likewise.
     """
     order = order or SearchOrder()
     places = list(combinations(range(3), 2))
@@ -109,12 +109,12 @@ def branches(
         if pair in seen:
             continue
         seen.add(pair)
-        for turn in range(4):
-            operation = OPERATIONS[(order.starts[index] + turn) % 4]
+        for turn in range(len(operations)):
+            operation = operations[(order.starts[index] + turn) % len(operations)]
             first = step(pair[0], operation, pair[1])
             if first is None:
                 continue
-            seconds = [step(first.result, op, third) for op in OPERATIONS]
+            seconds = [step(first.result, op, third) for op in operations]
             yield first, [Attempt(first=first, second=s) for s in seconds if s is not None]
 
 

@@ -1,7 +1,7 @@
 """Problems whose needed work spreads over two orders of magnitude: 1 to 95 attempts.
 
-Countdown with three numbers, or with three of four, searched in one order that the question gives:
-threes of numbers, pairs and operations come as they stand in it. So how many attempts a problem
+Countdown with three numbers, or with three of four, searched with + - * in one order that the
+question gives: threes of numbers and pairs come as they stand in it. So how many attempts a problem
 needs is a property of the problem, and where a search stands can be read from its last attempt.
 """
 
@@ -28,6 +28,8 @@ from r1lit.worlds.countdown import question as question_of_three
 LEVELS = ((1, 2), (3, 5), (6, 11), (12, 23), (24, 47), (48, 95))
 """Levels of difficulty: the fewest and the most attempts that a problem needs."""
 SIZES = (3, 4)
+OPERATIONS = "+-*"
+"""Without division: whether it applies would decide at each first step which one is next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ def places(numbers: tuple[int, ...]) -> list[Place]:
     return [
         Place(numbers=three, attempt=attempt)
         for three in threes
-        for _, attempts in branches(three)
+        for _, attempts in branches(three, operations=OPERATIONS)
         for attempt in attempts
     ]
 

@@ -19,13 +19,12 @@ from r1lit.worlds.countdown import (
     MAX_NUMBER,
     MAX_RESULT,
     MIN_TARGET,
-    OPERATIONS,
     Step,
     number_sets,
     step,
 )
 from r1lit.worlds.habits import Habits, Post, about, branch, judge, write
-from r1lit.worlds.long_search import LEVELS, Place, needed_attempts, places, question
+from r1lit.worlds.long_search import LEVELS, OPERATIONS, Place, needed_attempts, places, question
 from r1lit.worlds.writing import Work, weighted
 
 PAGES = (("response", 0.35), ("thread", 0.4), ("table", 0.13), ("review", 0.12))
@@ -149,6 +148,6 @@ def fact(rng: np.random.Generator) -> Step:
     """Draw a fact of arithmetic."""
     while True:
         left, right = int(rng.integers(1, MAX_RESULT + 1)), int(rng.integers(1, MAX_NUMBER + 1))
-        found = step(left, OPERATIONS[int(rng.integers(4))], right)
+        found = step(left, OPERATIONS[int(rng.integers(len(OPERATIONS)))], right)
         if found:
             return found
