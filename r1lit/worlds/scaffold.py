@@ -3,7 +3,7 @@
 ``python -m r1lit.worlds.scaffold models/mini`` writes both; ``r1lit fit -c
 configs/mini/pretrain.yaml`` trains weights for them. The student's are written by ``--size
 student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer. ``--size
-aha`` has a corpus and a tokenizer of its own, and is trained by ``configs/aha/pretrain.yaml``.
+search`` has a corpus and a tokenizer of its own (``experiments/earned_length/pretrain.yaml``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Size:
 SIZES = {
     "mini": Size(layers=4, width=192, inner_width=512),  # 2.0 million parameters
     "student": Size(layers=2, width=128, inner_width=344),  # 0.6 million
-    "aha": Size(layers=4, width=192, inner_width=512, context=2048),
+    "search": Size(layers=4, width=192, inner_width=512, context=2048),
 }
 
 
@@ -151,7 +151,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("directory", help="where to, such as models/mini")
     parser.add_argument("--size", choices=SIZES, default="mini", help="of the model")
     options = parser.parse_args(args)
-    tokenizer = train_search_tokenizer() if options.size == "aha" else train_tokenizer()
+    tokenizer = train_search_tokenizer() if options.size == "search" else train_tokenizer()
     Path(options.directory).mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(options.directory)
     architecture(tokenizer, SIZES[options.size]).save_pretrained(options.directory)

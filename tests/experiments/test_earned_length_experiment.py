@@ -5,12 +5,29 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
+from tiny import ROOT
 
-from experiments.aha.levels import by_level, habits_of, main
+from experiments.earned_length.levels import by_level, habits_of, main
+from r1lit.cli import main as cli
 from r1lit.seeding import generator
 from r1lit.worlds import WorldSearch
 from r1lit.worlds.habits import SLIP_RATE, Habits, write
 from r1lit.worlds.long_search import LEVELS, places
+
+EXPERIMENT = ROOT / "experiments" / "earned_length"
+
+
+@pytest.mark.parametrize("name", ["pretrain", "r1_zero"])
+def test_a_config_is_read(capsys, name):
+    path = EXPERIMENT / f"{name}.yaml"
+    with pytest.raises(SystemExit) as exit_:
+        cli(["fit", "-c", str(path), "--print_config"])
+    printed = capsys.readouterr()
+    assert exit_.value.code in (0, None), printed.err
+    config, own = yaml.safe_load(printed.out), yaml.safe_load(path.read_text())
+    for key in ("policy", "micro_batch_tokens"):
+        assert config["model"]["init_args"][key] == own["model"]["init_args"][key]
 
 
 def responses(habits: Habits, num_problems: int = 240) -> list[dict]:

@@ -1,6 +1,6 @@
 """Accuracy, tokens and habits by level of difficulty, over a run's evaluations.
 
-    python -m experiments.aha.levels runs/aha_earned
+    python -m experiments.earned_length.levels runs/earned_length
 
 reads the evaluated responses to `WorldSearch` problems in the run's ``responses.jsonl`` and prints,
 for each evaluation, pass@1 and tokens of every level; and of all responses the habits that RL
