@@ -162,7 +162,7 @@ def test_two_ranks_make_the_updates_of_one(tmp_path: Path, policy: Path, kind: s
         exported(tmp_path / "2"),
         load_file(policy / "model.safetensors"),
     )
-    strict = kind == "grpo"  # the others were not yet tried as strictly
+    strict = True
     assert one.keys() == two.keys()
     moved = [n for n in one if n in before or "lora_B" in n]  # B is 0 before training
     assert max(float((one[n] - before.get(n, 0.0)).abs().max()) for n in moved) > 1e-3
