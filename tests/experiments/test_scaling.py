@@ -53,8 +53,8 @@ def test_the_tail_is_foretold_from_the_beginning_alone() -> None:
         fit_sigmoid(curve(KNOWN[0], last=40))
 
 
-def test_table_and_figure_of_known_recipes() -> None:
-    results = [
+def known_results() -> list[dict[str, object]]:
+    return [
         {
             "variant": f"recipe {index}",
             "seed": seed,
@@ -64,6 +64,10 @@ def test_table_and_figure_of_known_recipes() -> None:
         for index, known in enumerate(KNOWN)
         for seed in (0, 1)
     ]
+
+
+def test_table_and_figure_of_known_recipes() -> None:
+    results = known_results()
     table = as_table(results)
     assert "| recipe 0 | 2 | 0.90" in table and table.count(" over 2 seeds.") == 3
     assert "- A of recipe 1 less recipe 0: -0.4" in table
