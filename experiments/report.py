@@ -33,7 +33,7 @@ from experiments.paired import all_pairs, paired_table
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
 from r1lit import jsonl
 from r1lit.atomic import replace_file
-from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, save_png
+from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, save_figure
 from r1lit.callbacks.keys import CONS_AT
 from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
@@ -216,9 +216,10 @@ def fill_in(readme: str, block: str) -> str:
 def write_into(
     readme: Path, block: str, figure: Figure, image: str, text: str | None = None
 ) -> None:
-    """Put a block and a figure below it between a README's markers; ``image`` lies beside it.
+    """Put a block and a figure below it between a README's markers.
 
-    ``text`` stands for what the README holds; one that is not there is made.
+    ``image`` and the same as a PDF lie beside it. ``text`` stands for what the README holds; one
+    that is not there is made.
 
     Raises:
         ValueError: if the README has no place for them; nothing is written then.
@@ -227,7 +228,8 @@ def write_into(
     if text is None:
         text = readme.read_text() if readme.exists() else f"{START}\n{END}\n"
     text = fill_in(text, f"{block}\n\n![{name}]({image})")
-    save_png(figure, readme.with_name(image))
+    for file in (readme.with_name(image), readme.with_name(f"{name}.pdf")):
+        save_figure(figure, file)
     replace_file(readme, text.encode())
 
 
@@ -235,7 +237,7 @@ def failed_table(points: Sequence[Point]) -> str:
     """Return the points that failed, with their error and their log, as Markdown; or nothing."""
     found = [(point, point.error()) for point in points if point.result() is None]
     lines = [
-        f"| {point.variant} | {point.seed} | {asmean_cell(error)} | `{point.folder / 'log.txt'}` |"
+        f"| {point.variant} | {point.seed} | {as_cell(error)} | `{point.folder / 'log.txt'}` |"
         for point, error in found
         if error is not None
     ]
@@ -245,7 +247,7 @@ def failed_table(points: Sequence[Point]) -> str:
     return "\n".join([*head, *lines])
 
 
-def asmean_cell(text: str, limit: int = 300) -> str:
+def as_cell(text: str, limit: int = 300) -> str:
     """Return a text as a cell of a table, cut to ``limit`` characters."""
     text = text if len(text) <= limit else text[: limit - 1] + "…"
     return f"`{text.replace('`', chr(39)).replace('|', '/')}`"

@@ -11,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from r1lit.batches import Rollout
 from r1lit.rewards import ProcessReward
+from r1lit.text.conversation import question_of
 from r1lit.text.steps import cut_steps
 from r1lit.worlds.true_steps import first_wrong_step
 
@@ -36,7 +37,7 @@ class RefreshProcessReward(Callback):
         """Find the model, and go on where a checkpoint was."""
         rewards: Any = pl_module.rewards
         self.reward = next(r for r in rewards if isinstance(r, ProcessReward))
-        self.model = self.reward.model().requires_grad_(True)
+        self.model = self.reward.scorer.model.requires_grad_(True)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.lr)
         if self._saved is not None:
             self.model.load_state_dict(self._saved["model"])
@@ -52,7 +53,7 @@ class RefreshProcessReward(Callback):
 
     def _update(self, rollout: Rollout, part: slice) -> None:
         responses = rollout.responses[part]
-        encoded = self.reward.encode([(r.problem.question, r.text) for r in responses])
+        encoded = self.reward.encode([(question_of(r.problem), r.text) for r in responses])
         rows, places, labels = [], [], []
         for response, row in zip(responses, encoded, strict=True):
             if row.places:

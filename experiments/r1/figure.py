@@ -13,7 +13,7 @@ from experiments.r1.shape import PAPER
 from experiments.r1.stages import STAGES
 from r1lit.callbacks.figures import BLUE, GREEN, ORANGE, VERMILION
 
-TITLES = ("Reasoning", "Following, language", "Preference, safety")
+TITLES = ("Reasoning", "Following, language", "Preference, safety", "The helpful RM's score")
 OURS = (
     (("reasoning_pass_at_1", "pass@1"), ("cons_at_16", "cons@k")),
     (
@@ -22,43 +22,37 @@ OURS = (
         ("format", "format"),
     ),
     (("helpfulness_true", "helpfulness, true"), ("safety", "safety")),
+    (("helpfulness_rm", "helpfulness, RM"),),
 )
 THEIRS = (("AIME 2024", "MATH-500", "LiveCodeBench"), ("IF-Eval",), ("AlpacaEval 2", "ArenaHard"))
 LABELS = ("Zero", "Dev1", "Dev2", "Dev3", "R1")
 COLORS, MARKERS = (BLUE, ORANGE, GREEN, VERMILION), "os^D"
-RM_COLOR = VERMILION
 
 
 def draw_stages(stages: Sequence[dict[str, Any]]) -> Figure:
-    """Return six panels: our numbers with two standard errors, and the paper's below.
+    """Return our numbers with two standard errors, and the paper's below them.
 
-    The reward model's score has no scale of its own: it has an axis at the right.
+    The reward model's score has no scale of its own, and the paper prints none.
     """
-    figure = Figure(figsize=(13, 7), dpi=110, layout="constrained")
+    figure = Figure(figsize=(16, 7), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    above, below = figure.subplots(2, 3)
+    above, below = figure.subplots(2, 4)
     by_name = {stage["name"]: stage for stage in stages}
     for axes, title, series in zip(above, TITLES, OURS, strict=True):
         for (key, label), color, marker in zip(series, COLORS, MARKERS, strict=False):
             _line(axes, by_name, key, label, color, marker)
         _tidy(axes, f"{title}: the small world")
-        axes.set_ylim(-0.03, 1.05)
-    right = above[2].twinx()
-    _line(right, by_name, "helpfulness_rm", "helpfulness, RM (right)", RM_COLOR, "D")
-    right.set_ylabel("reward model's score")
-    right.spines["top"].set_visible(False)
-    for axes, title, names in zip(below, TITLES, THEIRS, strict=True):
+        if title != TITLES[-1]:
+            axes.set_ylim(-0.03, 1.05)
+    for axes, title, names in zip(below, TITLES, THEIRS, strict=False):
         for name, color, marker in zip(names, COLORS, MARKERS, strict=False):
             axes.plot(range(5), PAPER[name], color=color, marker=marker, label=name)
         _tidy(axes, f"{title.split(',')[0]}: the paper")
         axes.set_ylim(0, 102)
-    for axes in (*above, *below):
-        handles, labels = axes.get_legend_handles_labels()
-        if axes is above[2]:
-            more = right.get_legend_handles_labels()
-            handles, labels = handles + more[0], labels + more[1]
+    below[3].remove()
+    for axes in figure.axes:
         place = "upper left" if axes is above[2] else "lower right"
-        axes.legend(handles, labels, frameon=False, fontsize=9, loc=place)
+        axes.legend(frameon=False, fontsize=9, loc=place)
     return figure
 
 

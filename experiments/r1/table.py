@@ -25,7 +25,7 @@ from experiments.r1.shape import PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STUDENTS, Column, read_stages
 from experiments.report import write_into
 from r1lit.atomic import replace_file, replace_json
-from r1lit.callbacks.figures import save_png
+from r1lit.callbacks.figures import save_figure
 
 TITLES = {
     "zero": "R1-Zero",
@@ -85,7 +85,7 @@ def write_run(run: Path) -> dict[str, Any]:
     summary["shape"] = check([summary])
     replace_json(run / "summary.json", summary)
     replace_file(run / "stages.md", (block(summary, [summary]) + "\n").encode())
-    save_png(draw_stages(summary["stages"]), run / "stages.png")
+    save_figure(draw_stages(summary["stages"]), run / "stages.png")
     return summary
 
 

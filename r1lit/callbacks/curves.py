@@ -167,11 +167,15 @@ class CurveWriter(Callback):
     def _draw(self) -> None:
         is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)
         is_rollout |= any(f"train/{keys.LENGTH_MEAN}" in line for line in self._iterations)
-        from r1lit.callbacks.figures import draw_curves, draw_losses, save_png  # loads matplotlib
+        from r1lit.callbacks.figures import (
+            draw_curves,
+            draw_losses,
+            save_figure,
+        )  # loads matplotlib
 
         draw = draw_curves if is_rollout else draw_losses
         if self._iterations or is_rollout:
-            save_png(draw(self._evaluations, self._iterations), self.dirpath / "curves.png")
+            save_figure(draw(self._evaluations, self._iterations), self.dirpath / "curves.png")
 
 
 def finite(metrics: dict[str, Any]) -> dict[str, float]:

@@ -25,10 +25,14 @@ BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 NUM_WORDS = 3
 
 
-def save_png(figure: Figure, path: Path, **options: Any) -> None:
-    """Write ``figure`` to ``path``, whole or not at all; ``options`` are ``Figure.savefig``'s."""
+def save_figure(figure: Figure, path: Path, **options: Any) -> None:
+    """Write ``figure`` to a .png or .pdf, whole or not at all: the same figure, the same bytes.
+
+    ``options`` are ``Figure.savefig``'s.
+    """
     image = io.BytesIO()
-    figure.savefig(image, format="png", **options)
+    undated = {"CreationDate": None} if path.suffix == ".pdf" else {}
+    figure.savefig(image, format=path.suffix[1:], metadata=undated, **options)
     replace_file(path, image.getvalue())
 
 

@@ -58,13 +58,13 @@ class RewardFigure(Callback):
             return
         from matplotlib.figure import Figure  # at the first figure, not when a run starts
 
-        from r1lit.callbacks.figures import save_png
+        from r1lit.callbacks.figures import save_figure
 
         figure = Figure(figsize=(9, 4), layout="constrained")
         left, right = figure.subplots(1, 2)
         draw_reliability(left, module.reward_report)
         draw_lengths(right, module.scored)
-        save_png(figure, self.dirpath / "reward_model.png", dpi=120)
+        save_figure(figure, self.dirpath / "reward_model.png", dpi=120)
 
 
 def draw_reliability(axes: Axes, report: dict[str, Any]) -> None:

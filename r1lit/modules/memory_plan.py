@@ -11,23 +11,20 @@ GPU may be planned for, since CUDA's context, NCCL's buffers and holes between b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_only
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
+from r1lit.modules.memory_settings import Config, MemorySettings, read_settings
 from r1lit.policy import load_config
 from r1lit.policy.chunks import chunk_sizes
 
 GB = 1e9
 FILL = 0.9
-ADAPTER_SHARE = 0.01
-PROMPT_TOKENS = 1024  # of the longest prompt, where data.prompts.max_tokens sets no limit
-Config = Mapping[str, Any]
 Parts = dict[str, dict[str, int]]
 
 FORMULAS = (
@@ -36,8 +33,10 @@ FORMULAS = (
     " bytes of a weight, p of a product; R ranks that share weights (FSDP2), else 1; T tokens of"
     " the largest micro-batch, at least a longest row; S rows decoded at a time",
     "weights b N / R, gradients b N / R (whole without reduce_every_pass), moments 2 b N / R (3 b N"
-    " of optimi), reference b N / R where beta > 0; DDP's buckets b N; of an adapter a hundredth;"
-    " in 4 bits weights are b E + 9 (N - E) / 16",
+    " of optimi), reference b N / R where there is one; DDP's buckets b N; of an adapter a"
+    " hundredth; in 4 bits weights are b E + 9 (N - E) / 16",
+    "a critic (PPO) or process model (PRIME), taken to be of the policy's size: weights, gradients"
+    " and moments as the policy's, and PRIME's own reference",
     "a teacher and reward models (taken to be of the policy's size) are whole on every rank",
     "activations, checkpointed: T (b d L + kept + work), without: T (L kept + work); kept = (8 + 6"
     " b - 2 p) d + 2 (a + k) p + 4 f p of a layer, work = b d + 2 f p while going back through it",
@@ -90,94 +89,6 @@ class Architecture:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemorySettings:
-    """What of a run's configuration decides its memory; ``weight`` and the like are in bytes.
-
-    ``moments``: of the optimiser, for each weight that is trained. ``reward_models``: of all of
-    them, for each weight of one. ``micro_batch``: tokens of the largest. ``rows_decoded``: at a
-    time in this process, of ``row_tokens`` at most, prompt included. ``served_share``: what of the
-    GPU a vLLM takes.
-    """
-
-    ranks: int
-    is_sharded: bool
-    trains: bool
-    weight: int
-    product: int
-    moments: int
-    trained_share: float
-    reduces_every_pass: bool
-    has_reference: bool
-    reward_models: int
-    teacher_weight: int
-    gradient_checkpointing: bool
-    micro_batch: int
-    rows_decoded: int
-    row_tokens: int
-    served_share: float
-    in_4_bits: bool = False
-
-
-def read_settings(config: Config, ranks: int) -> MemorySettings:
-    """Read them from a merged configuration, defaults spelt out or not."""
-    model, data = _init_args(config.get("model")), _init_args(config.get("data"))
-    trainer = config.get("trainer") or {}
-    trains = _name(config.get("model")) != "EvaluationModule"
-    weight = _bytes(model.get("dtype") or ("float32" if trains else "bfloat16"))
-    mixed = trainer.get("precision") == "bf16-mixed"
-    longest = most_tokens(model)
-    prompt = (data.get("prompts") or {}).get("max_tokens") or PROMPT_TOKENS
-    rows = 0
-    if longest:
-        rollout = {"prompts_per_iteration": 16, "group_size": 16, **(data.get("rollout") or {})}
-        rows = max(1, rollout["prompts_per_iteration"] * rollout["group_size"] // ranks)
-    lengths = [prompt + longest if longest else 0]
-    if data.get("documents"):
-        lengths.append((data.get("packing") or {}).get("max_seq_len", 1024))
-    if "train_batch_size" in data:  # pairs, or labelled responses
-        lengths.append(data.get("max_tokens") or 1024)
-    engine = model.get("engine")
-    in_process = _name(engine) in ("", "InProcessEngine")
-    served = _name(engine) == "VLLMEngine" and bool(_init_args(engine).get("serve"))
-    flags = _init_args(engine).get("flags") or {}
-    teacher = model.get("teacher") if _name(model.get("teacher")) == "ModelTeacher" else None
-    optimizer = model.get("optimizer")
-    return MemorySettings(
-        ranks=ranks,
-        is_sharded=_name(trainer.get("strategy")) == "ModelParallelStrategy",
-        trains=trains,
-        weight=weight,
-        product=2 if mixed else weight,
-        moments=_moments(str(_of(optimizer, "class_path") or ""), _init_args(optimizer), weight),
-        trained_share=1.0 if model.get("adapter") is None else ADAPTER_SHARE,
-        in_4_bits=bool(model.get("quantization")),
-        reduces_every_pass=bool(model.get("reduce_every_pass")),
-        has_reference=(_init_args(model.get("objective")).get("beta") or 0) > 0,
-        reward_models=sum(
-            _bytes(_init_args(each).get("dtype"))
-            for each in _all(model.get("rewards"), "RewardModel")
-        ),
-        teacher_weight=0 if teacher is None else _bytes(_init_args(teacher).get("dtype")),
-        gradient_checkpointing=bool(model.get("gradient_checkpointing")),
-        micro_batch=max(model.get("micro_batch_tokens") or 4096, *lengths),
-        rows_decoded=_init_args(engine).get("max_rows") or rows if in_process and longest else 0,
-        row_tokens=prompt + longest,
-        served_share=float(flags.get("gpu-memory-utilization", 0.9)) if served else 0.0,
-    )
-
-
-def most_tokens(model: Config) -> int:
-    """Return the most tokens of a response that a module's arguments ask for; 0 without rollouts.
-
-    An evaluation of data beside supervised training is not counted.
-    """
-    if not model.get("sampling") or model.get("on_policy", 1.0) == 0:
-        return 0
-    later = model.get("max_tokens_from") or {}
-    return max(model["sampling"].get("max_tokens") or 512, *later.values(), 0)
-
-
 def memory_parts(
     settings: MemorySettings,
     model: Architecture,
@@ -198,6 +109,7 @@ def memory_parts(
         "DDP's buckets": b * trained if s.ranks > 1 and not s.is_sharded else 0,
         "optimiser": s.moments * trained // shards,
         "reference": b * n // shards if s.has_reference and whole else 0,
+        "critic or process model": s.trained_beside * n // shards,
         "reward models": s.reward_models * n,
         "teacher": s.teacher_weight * teacher.num_parameters if teacher else 0,
         "vLLM": round(s.served_share * capacity),
@@ -251,50 +163,15 @@ def memory_lines(parts: Parts, capacity: float | None = None) -> Iterator[str]:
 def print_memory_plan(config: Config, policy: PretrainedConfig, trainer: Trainer) -> None:
     """Print the plan of a run on GPUs, or on several processes, before any weights are loaded."""
     device = trainer.strategy.root_device
-    model = _init_args(config.get("model"))
     on_cpu = device.type != "cuda"
-    if (on_cpu and trainer.world_size == 1) or model.get("trust_remote_code"):
+    if (on_cpu and trainer.world_size == 1) or config["model"]["init_args"].get(
+        "trust_remote_code"
+    ):
         return
     settings = read_settings(config, trainer.world_size)
-    teacher = None
-    if settings.teacher_weight:
-        teacher = Architecture.of(load_config(_init_args(model["teacher"])["path"], False))
+    teacher = Architecture.of(load_config(settings.teacher, False)) if settings.teacher else None
     capacity = None if on_cpu else torch.cuda.get_device_properties(device).total_memory
     parts = memory_parts(settings, Architecture.of(policy), teacher, capacity or 80 * GB)
     print(f"Memory of each of {trainer.world_size} ranks in GB, estimated from the configuration")
     for line in memory_lines(parts, capacity):
         print(f"  {line}")
-
-
-def _of(given: Any, key: str) -> Any:
-    return given.get(key) if isinstance(given, Mapping) else None
-
-
-def _init_args(given: Any) -> dict[str, Any]:
-    return dict(_of(given, "init_args") or {})
-
-
-def _name(given: Any) -> str:
-    """Return a class's own name; "" for none."""
-    path = _of(given, "class_path") if isinstance(given, Mapping) else given
-    return str(path or "").rpartition(".")[2]
-
-
-def _all(given: Any, name: str) -> list[Any]:
-    """Return every mapping that names this class, wherever it is nested."""
-    if isinstance(given, Mapping):
-        here = [given] if _name(given) == name and "class_path" in given else []
-        return here + [each for value in given.values() for each in _all(value, name)]
-    if isinstance(given, list):
-        return [each for item in given for each in _all(item, name)]
-    return []
-
-
-def _bytes(dtype: Any) -> int:
-    return 2 if dtype in ("bfloat16", "float16") else 4
-
-
-def _moments(path: str, options: Config, weight: int) -> int:
-    if path.endswith("SGD"):
-        return weight * bool(options.get("momentum"))
-    return (3 if path.startswith("optimi.") and weight == 2 else 2) * weight

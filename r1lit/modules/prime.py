@@ -66,6 +66,11 @@ class PRIMEModule(GRPOModule):
                 f"objective.advantage: {type(objective.advantage).__name__} does not read implicit"
                 " rewards; PRIMEModule needs r1lit.objectives.ImplicitProcess"
             )
+        if self.kl_in_reward > 0:
+            raise ValueError(
+                f"kl_in_reward: {self.kl_in_reward}, but rewards of tokens are the process model's"
+                " here; set it to 0, objective.beta puts the KL into the loss"
+            )
         if not (math.isfinite(process_beta) and process_beta > 0):
             raise ValueError(f"process_beta: {process_beta} is not above 0 (the paper: 0.05)")
         self.process_beta = process_beta

@@ -32,6 +32,9 @@ from r1lit.objectives.diagnostics import LARGEST_LOG_RHO
 from r1lit.objectives.masking import hide_padding
 from r1lit.objectives.ratios import token_log_ratio_BT
 
+LEAST_MOVE = 1e-4
+"""A log-ratio nearer to 0 is taken for rounding."""
+
 
 def covariance_N(logp_N: Tensor, advantage_N: Tensor) -> Tensor:
     """Return each token's share of the covariance of log-prob and advantage (Eq. 10)."""
@@ -117,9 +120,10 @@ class KLCov(Objective):
     selected_share * N tokens of the highest covariance, else 0.
 
     The equation has KL(pi_old || pi) there; this is the authors' code, and verl's. Like theirs
-    it has no clip; a ratio is bounded at e^20, so that it stays finite. The paper takes a
-    selected_share of 2e-3 for 7B and 2e-4 for 32B. Degenerates: on policy the gradient is
-    ``DAPO``'s.
+    it has no clip; a ratio is bounded at e^20, so that it stays finite. Unlike theirs a token with
+    |log rho_it| below 1e-4 is not penalised, since rounding alone would push it with the whole
+    weight. The paper takes a selected_share of 2e-3 for 7B and 2e-4 for 32B. Degenerates: on
+    policy the gradient is ``DAPO``'s.
 
     Args:
         selected_share: share of all tokens that is penalised; one token at least.
@@ -153,7 +157,8 @@ class KLCov(Objective):
         surrogate_BT = log_ratio_BT.clamp(max=LARGEST_LOG_RHO).exp() * advantage_BT
         if inputs.is_selected_BT is None:
             return surrogate_BT
-        penalty_BT = hide_padding(log_ratio_BT.abs(), inputs.is_selected_BT)
+        moved_BT = inputs.is_selected_BT & (log_ratio_BT.detach().abs() > LEAST_MOVE)
+        penalty_BT = hide_padding(log_ratio_BT.abs(), moved_BT)
         return surrogate_BT - self.kl_weight * penalty_BT
 
     def is_clipped_BT(self, inputs: LossInputs) -> Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -91,21 +90,6 @@ def load_reward_config(name_or_path: str, trust_remote_code: bool = False) -> Pr
         raise ValueError(
             f"policy: {name_or_path!r} gives {config.num_labels} numbers, where a reward model"
             " gives 1"
-        )
-    return config
-
-
-def load_scorer_config(path: str, trust_remote_code: bool = False) -> PretrainedConfig:
-    """Load the configuration of a reward model or critic that is to score as it is.
-
-    Raises:
-        ValueError: if there is none, or a language model.
-    """
-    config = load_reward_config(path, trust_remote_code)
-    if not is_reward_model(config):
-        raise ValueError(
-            f"path: {path!r} holds a language model, not a reward model (a sequence classifier of"
-            " one number); RewardModule makes one of it"
         )
     return config
 
@@ -216,19 +200,6 @@ def load_reward_model(
     if gradient_checkpointing:
         made.model.gradient_checkpointing_enable({"use_reentrant": False})
     return made.train()
-
-
-def load_scorer(path: str, *, pad_id: Any, device: str | None, **options: Any) -> ScalarModel:
-    """Load a reward model that is never trained, to ``device`` or the current GPU if there is one.
-
-    ``options`` are of ``load_reward_model``. An evaluation may load it first: what is made in its
-    mode could not be used in training.
-    """
-    assert isinstance(pad_id, int)
-    with torch.inference_mode(False):
-        model = load_reward_model(path, pad_id=pad_id, **options)
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        return model.eval().requires_grad_(False).to(device)
 
 
 def split_by_length(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

@@ -9,12 +9,12 @@ from typing import get_args
 import torch
 
 from r1lit.batches import Response
-from r1lit.policy.loading import context_length, load_tokenizer
-from r1lit.policy.scalar import ScalarModel, load_reward_config, load_scorer
+from r1lit.policy.frozen_scorer import FrozenScorer
+from r1lit.policy.loading import context_length
 from r1lit.policy.step_scores import score_steps
 from r1lit.rewards.base import RewardFunction, StepRewards
 from r1lit.rewards.reward_model import as_trained
-from r1lit.settings import check_at_least
+from r1lit.text.conversation import Conversation, question_of
 from r1lit.text.scored_text import encode_scored
 from r1lit.text.steps import AGGREGATES, Aggregate, step_ends
 
@@ -79,16 +79,22 @@ class ProcessReward(RewardFunction):
         trust_remote_code: bool = False,
     ) -> None:
         super().__init__(0.0 if per_step else weight)
-        check_at_least("batch_tokens", batch_tokens, 1)
         if aggregate not in get_args(Aggregate):
             raise ValueError(f"aggregate: {aggregate!r} is not {', '.join(get_args(Aggregate))}")
         self.name = name
-        self.path = path
         self.step_weight = weight
         self.aggregate: Aggregate = aggregate
         self.per_step = per_step
-        self.config = load_reward_config(path, trust_remote_code)
-        given = separators or getattr(self.config, "process_separators", None)
+        self.scorer = FrozenScorer(
+            path,
+            batch_tokens=batch_tokens,
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            trust_remote_code=trust_remote_code,
+        )
+        config = self.scorer.config
+        given = separators or getattr(config, "process_separators", None)
         if given is None:
             raise ValueError(
                 f"separators: the config.json of {path!r} does not say what ends a step, so it is"
@@ -96,15 +102,8 @@ class ProcessReward(RewardFunction):
             )
         step_ends("", given)  # checks them
         self.separators: list[str] = given
-        self.template = as_trained(self.config, path, "template", template)
-        self.tokenizer = load_tokenizer(path, trust_remote_code)
-        self.batch_tokens = batch_tokens
-        self.device = device
-        self._dtype = dtype
-        self._attention = attention
-        self._trust_remote_code = trust_remote_code
-        self._model: ScalarModel | None = None
-        self._known: dict[tuple[str, str], StepRewards] = {}
+        self.template = as_trained(config, path, "template", template)
+        self._known: dict[tuple[str | Conversation, str], StepRewards] = {}
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return one number from 0 to 1 a response."""
@@ -126,20 +125,20 @@ class ProcessReward(RewardFunction):
         A prompt that is too long for the model loses its beginning; a response of which even so a
         part would be lost has no steps.
         """
-        keys = [(response.problem.question, response.text) for response in responses]
+        keys = [(question_of(response.problem), response.text) for response in responses]
         if not all(key in self._known for key in keys):  # the same batch is asked for twice
             distinct = list(dict.fromkeys(keys))
             self._known = dict(zip(distinct, self._score(distinct), strict=True))
         return [self._known[key] for key in keys]
 
-    def _score(self, pairs: Sequence[tuple[str, str]]) -> list[StepRewards]:
+    def _score(self, pairs: Sequence[tuple[str | Conversation, str]]) -> list[StepRewards]:
         encoded = self.encode(pairs)
         chosen = [i for i, own in enumerate(encoded) if own.places]
         logits = score_steps(
-            self.model(),
+            self.scorer.model,
             [encoded[i].tokens for i in chosen],
             [encoded[i].places for i in chosen],
-            self.batch_tokens,
+            self.scorer.batch_tokens,
         )
         found = [StepRewards() for _ in pairs]
         for i, own in zip(chosen, logits, strict=True):
@@ -147,36 +146,23 @@ class ProcessReward(RewardFunction):
             found[i] = StepRewards(ends=encoded[i].ends, rewards=tuple(scores))
         return found
 
-    def encode(self, pairs: Sequence[tuple[str, str]]) -> list[EncodedSteps]:
+    def encode(self, pairs: Sequence[tuple[str | Conversation, str]]) -> list[EncodedSteps]:
         """Return the model's input for questions and responses."""
         if not pairs:
             return []
         rows = encode_scored(
-            self.tokenizer,
+            self.scorer.tokenizer,
             [question for question, _ in pairs],
             [text for _, text in pairs],
             template=self.template,
-            max_tokens=context_length(self.config),
+            max_tokens=context_length(self.scorer.config),
         )
         ends = [step_ends(text, self.separators) for _, text in pairs]
         return [
             EncodedSteps(
                 tokens=row.tokens,
                 ends=tuple(own),
-                places=row.places(self.tokenizer, own) if row.response_start > 0 else (),
+                places=row.places(self.scorer.tokenizer, own) if row.response_start > 0 else (),
             )
             for row, own in zip(rows, ends, strict=True)
         ]
-
-    def model(self) -> ScalarModel:
-        """Return the model, loaded at the first call."""
-        if self._model is None:
-            self._model = load_scorer(
-                self.path,
-                pad_id=self.tokenizer.pad_token_id,
-                device=self.device,
-                dtype=self._dtype,
-                attention=self._attention,
-                trust_remote_code=self._trust_remote_code,
-            )
-        return self._model

@@ -7,19 +7,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from r1lit.batches import Response
-from r1lit.policy.loading import context_length, load_tokenizer
-from r1lit.policy.scalar import (
-    MEAN,
-    STD,
-    ScalarModel,
-    load_scorer,
-    load_scorer_config,
-    normalised,
-    reference_statistic,
-    score_rows,
-)
+from r1lit.policy.frozen_scorer import FrozenScorer
+from r1lit.policy.loading import context_length
+from r1lit.policy.scalar import MEAN, STD, normalised, reference_statistic, score_rows
 from r1lit.rewards.base import RewardFunction
-from r1lit.settings import check_at_least
 from r1lit.text.conversation import question_of
 from r1lit.text.scored_text import ScoreOn, encode_scored, scored_part
 
@@ -79,11 +70,16 @@ class RewardModel(RewardFunction):
             raise ValueError(f"clip: {clip} is not above 0; null does not clip")
         if missing is not None and not math.isfinite(missing):
             raise ValueError(f"missing: {missing} is not a finite number")
-        check_at_least("batch_tokens", batch_tokens, 1)
         self.name = name
-        self.path = path
-        self.config = load_scorer_config(path, trust_remote_code)
-        self.tokenizer = load_tokenizer(path, trust_remote_code)
+        self.scorer = FrozenScorer(
+            path,
+            batch_tokens=batch_tokens,
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            trust_remote_code=trust_remote_code,
+        )
+        self.config = self.scorer.config
         self.score_on = cast(ScoreOn, as_trained(self.config, path, "score_on", score_on))
         self.template = as_trained(self.config, path, "template", template)
         reference_statistic(self.config, MEAN)
@@ -92,12 +88,6 @@ class RewardModel(RewardFunction):
         )
         self.think_prefilled = think_prefilled
         self.clip = clip
-        self.batch_tokens = batch_tokens
-        self.device = device
-        self._dtype = dtype
-        self._attention = attention
-        self._trust_remote_code = trust_remote_code
-        self._model: ScalarModel | None = None
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return one normalised number a response."""
@@ -109,13 +99,14 @@ class RewardModel(RewardFunction):
         pairs = [pair for pair in reward_by_pair if pair[1]]
         if pairs:
             rows = encode_scored(
-                self.tokenizer,
+                self.scorer.tokenizer,
                 [question for question, _ in pairs],
                 [text for _, text in pairs],
                 template=self.template,
                 max_tokens=context_length(self.config),
             )
-            raw = score_rows(self._loaded(), [row.tokens for row in rows], self.batch_tokens)
+            tokens = [row.tokens for row in rows]
+            raw = score_rows(self.scorer.model, tokens, self.scorer.batch_tokens)
             rewards = normalised(self.config, raw).tolist()
             reward_by_pair |= zip(pairs, rewards, strict=True)
         return [
@@ -125,18 +116,6 @@ class RewardModel(RewardFunction):
 
     def _clipped(self, reward: float) -> float:
         return reward if self.clip is None else max(-self.clip, min(self.clip, reward))
-
-    def _loaded(self) -> ScalarModel:
-        if self._model is None:
-            self._model = load_scorer(
-                self.path,
-                pad_id=self.tokenizer.pad_token_id,
-                device=self.device,
-                dtype=self._dtype,
-                attention=self._attention,
-                trust_remote_code=self._trust_remote_code,
-            )
-        return self._model
 
 
 def as_trained(config: object, path: str, key: str, given: str | None) -> str:

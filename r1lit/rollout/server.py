@@ -212,7 +212,7 @@ class ServerEngine(RolloutEngine):
                 none.
         """
         choice = only_choice(reply)
-        text = _said(choice["message"]) if self.chat else choice["text"]
+        text = _chat_text(choice["message"]) if self.chat else choice["text"]
         if not isinstance(text, str):
             raise MalformedReply(f"text: {type(text).__name__}, not text")
         token_ids, logps = self._tokens(choice) if tokens else (None, None)
@@ -256,7 +256,7 @@ def is_vllm(client: Client) -> bool:
         return False
 
 
-def _said(message: dict[str, Any]) -> Any:
+def _chat_text(message: dict[str, Any]) -> Any:
     """Return the text of a chat's reply, its thinking in front."""
     thinking = message.get("reasoning_content") or message.get("reasoning")
     content = message.get("content")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Response, Verdict
-from r1lit.policy import ScalarModel, load_tokenizer
-from r1lit.policy.scalar import load_scorer, load_scorer_config, score_rows
+from r1lit.policy.frozen_scorer import FrozenScorer
+from r1lit.policy.scalar import score_rows
 from r1lit.rewards import RewardFunction, score
 from r1lit.search.partial_response import PartialResponse
 from r1lit.seeding import generator
@@ -116,16 +116,18 @@ class ValueScorer(Scorer):
         attention: str = "sdpa",
         trust_remote_code: bool = False,
     ) -> None:
-        check_at_least("batch_tokens", batch_tokens, 1)
-        load_scorer_config(path, trust_remote_code)
         self.path = path
         self.batch_tokens = batch_tokens
         self.dtype = dtype
         self.attention = attention
-        self._device = device
-        self._trust_remote_code = trust_remote_code
-        self._tokenizer = load_tokenizer(path, trust_remote_code)
-        self._model: ScalarModel | None = None
+        self._scorer = FrozenScorer(
+            path,
+            batch_tokens=batch_tokens,
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            trust_remote_code=trust_remote_code,
+        )
 
     def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Check that it means the same by a token id as the policy.
@@ -133,7 +135,7 @@ class ValueScorer(Scorer):
         Raises:
             ValueError: if it does not.
         """
-        if self._tokenizer.get_vocab() != tokenizer.get_vocab():
+        if self._scorer.tokenizer.get_vocab() != tokenizer.get_vocab():
             raise ValueError(
                 f"path: the tokenizer of {self.path!r} is not the policy's, and a ValueScorer reads"
                 " the policy's token ids; RewardScorer takes a model with another tokenizer"
@@ -141,19 +143,10 @@ class ValueScorer(Scorer):
 
     def score(self, responses: Sequence[PartialResponse]) -> list[float]:
         """Return one value a response."""
-        if self._model is None:
-            self._model = load_scorer(
-                self.path,
-                pad_id=self._tokenizer.pad_token_id,
-                device=self._device,
-                dtype=self.dtype,
-                attention=self.attention,
-                trust_remote_code=self._trust_remote_code,
-            )
         rows = [
             (*r.query.prompt, *(r.token_ids[:-1] if r.finished else r.token_ids)) for r in responses
         ]
-        values: list[float] = score_rows(self._model, rows, self.batch_tokens).tolist()
+        values: list[float] = score_rows(self._scorer.model, rows, self.batch_tokens).tolist()
         return values
 
 

@@ -13,6 +13,7 @@ import yaml
 from tiny_sweep import ROOT, TINY
 
 from experiments import rlhf, search
+from experiments.against_tokens import at_tokens, read_curves
 from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.report import END, START
@@ -21,7 +22,6 @@ from experiments.rlhf.report import KL, read_arms
 from experiments.search.__main__ import main as run_search
 from experiments.search.report import as_table, read_points
 from experiments.search.training.__main__ import as_table as training_table
-from experiments.search.training.__main__ import at_tokens, read_curves
 from experiments.search.training.module import CriticScorer
 from experiments.sweep import run_sweep
 from r1lit import cli, jsonl

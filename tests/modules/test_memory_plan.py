@@ -15,12 +15,11 @@ from r1lit.batches import PackedRows
 from r1lit.modules.memory_plan import (
     GB,
     Architecture,
-    MemorySettings,
     memory_lines,
     memory_parts,
     most_memory,
-    read_settings,
 )
+from r1lit.modules.memory_settings import MemorySettings, read_settings
 from r1lit.policy import CrossEntropy, Policy
 
 CONFIG = partial(
@@ -135,7 +134,7 @@ def test_without_checkpointing_every_layer_keeps_its_own():
                         "class_path": "r1lit.rewards.ConditionalReward",
                         "init_args": {"reward": {"class_path": "r1lit.rewards.RewardModel"}},
                     },
-                    {"class_path": "RewardModel", "init_args": {"dtype": "bfloat16"}},
+                    {"class_path": "ProcessReward", "init_args": {"dtype": "bfloat16"}},
                 ]
             },
             {"reward models": 6 * N},
@@ -154,6 +153,18 @@ def test_without_checkpointing_every_layer_keeps_its_own():
 def test_what_a_setting_changes(changes, always):
     parts = memory_parts(read_settings(grpo(**changes), ranks=1), TINY)
     assert {part: parts["always"].get(part) for part in always} == always
+
+
+def test_a_second_trained_model_is_counted():
+    config = grpo(objective=None)
+    beside = "critic or process model"
+    for module, of_each in (("PPOModule", 16), ("PRIMEModule", 20), ("GRPOModule", 0)):
+        config["model"]["class_path"] = f"r1lit.modules.{module}"
+        parts = memory_parts(read_settings(config, ranks=1), TINY)["always"]
+        assert parts.get(beside, 0) == of_each * N
+        assert "reference" not in parts
+    config["model"]["init_args"]["kl_in_reward"] = 0.02
+    assert memory_parts(read_settings(config, ranks=1), TINY)["always"]["reference"] == 4 * N
 
 
 def test_a_teacher_is_whole_on_every_rank():

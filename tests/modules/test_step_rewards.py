@@ -138,6 +138,8 @@ def test_implicit_rewards_are_beta_times_the_log_ratio(fit, monkeypatch, tmp_pat
 def test_prime_needs_its_own_advantage(fit) -> None:
     with pytest.raises(ValueError, match="does not read implicit rewards; PRIMEModule needs"):
         fit("run", prime(objective={"class_path": "r1lit.objectives.DAPO"}))
+    with pytest.raises(ValueError, match=r"kl_in_reward: 0\.1, but rewards of tokens"):
+        fit("run", prime(kl_in_reward=0.1))
 
 
 @pytest.mark.slow

@@ -76,6 +76,27 @@ def test_gradient_is_that_of_the_loss_where_tokens_are_selected(batch):
     assert torch.autograd.gradcheck(loss, batch.logp_BT.clone().requires_grad_())
 
 
+def test_on_policy_rounding_pushes_no_token(batch):
+    logp_BT = batch.logp_BT.clone().requires_grad_()
+    rounding_BT = torch.where(torch.arange(30).reshape(6, 5) % 2 == 0, 1e-6, -1e-6)
+    gradients = [
+        torch.autograd.grad(
+            KLCov(kl_weight=weight)
+            .loss(
+                batch.inputs(
+                    logp_BT=logp_BT,
+                    logp_old_BT=logp_BT.detach() + rounding_BT,
+                    is_selected_BT=torch.ones(6, 5, dtype=torch.bool),
+                )
+            )
+            .loss,
+            logp_BT,
+        )[0]
+        for weight in (0.0, 1.0)
+    ]
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_covariance_by_hand():
     logp_N, advantage_N = torch.tensor([[-1.0, -3.0, -1.0, -3.0], [2.0, 2.0, -2.0, -2.0]])
     assert covariance_N(logp_N, advantage_N).tolist() == [2, -2, -2, 2]

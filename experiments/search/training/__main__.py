@@ -8,21 +8,17 @@ the table of README.md and tokens.png are made; ``--report`` makes them of what 
 
 from __future__ import annotations
 
-import argparse
 import sys
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.points import Sweep, read_sweep
-from experiments.report import COLORS, MARKERS, group_by, mean_cell, write_into
+from experiments.against_tokens import at_tokens, run_study
+from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.search.training.module import SEARCH_TOKENS
-from experiments.sweep import Launch, in_subprocess, run_sweep
-from r1lit import jsonl
+from experiments.sweep import Launch, in_subprocess
 from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
 
@@ -34,37 +30,6 @@ LAST = (
     ("train/search/share_distinct", "distinct responses", ".2f"),
     ("train/entropy", "entropy", ".2f"),
 )
-
-
-def read_curves(sweep: Sweep) -> list[Record]:
-    """Return for each finished point its evaluations with the tokens generated before them.
-
-    Raises:
-        ValueError: if no point is finished.
-    """
-    found = []
-    for result in sweep.results():
-        folder = sweep.point(result["variant"], result["seed"]).folder
-        lines = jsonl.read(folder / "metrics.jsonl")
-        spent = [0.0, *accumulate(l.get(SEARCH_TOKENS, l["train/num_tokens"]) for l in lines)]  # noqa: E741
-        curve = [(spent[e["iteration"]], e["pass_at_1"]) for e in result["evaluations"]]
-        found.append({**result, "curve": curve, "lines": lines})
-    if not found:
-        raise ValueError(f"{sweep.output}: no point is finished yet")
-    return found
-
-
-def at_tokens(curve: Sequence[tuple[float, float]], tokens: float) -> float:
-    """Return the accuracy at a number of tokens, between two evaluations in a straight line.
-
-    >>> at_tokens([(0, 0.2), (100, 0.4)], 50)
-    0.30000000000000004
-    """
-    place = bisect_right([x for x, _ in curve], tokens)
-    if place == len(curve):
-        return curve[-1][1]
-    (x0, y0), (x1, y1) = curve[place - 1], curve[place]
-    return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
 
 
 def as_table(results: Sequence[Record]) -> str:
@@ -119,24 +84,13 @@ def draw(results: Sequence[Record]) -> Figure:
 
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a point failed, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.search.training")
-    parser.add_argument("sweep", nargs="?", type=Path, default=HERE / "sweep.yaml")
-    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
-    parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
-    parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
-    options = parser.parse_args(args)
-    try:
-        sweep = read_sweep(options.sweep)
-        seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
-        failed = [] if options.report else run_sweep(sweep, seeds, launch)
-        results = read_curves(sweep)
-        table = as_table(results)
-        write_into(options.readme / "README.md", table, draw(results), "tokens.png")
-        print(table)
-        return 1 if failed else 0
-    except ValueError as error:
-        print(f"training: error: {error}", file=sys.stderr)
-        return 2
+    keys = SEARCH_TOKENS, "train/num_tokens"
+    return run_study(args, HERE, report, "tokens.png", keys=keys, launch=launch)
+
+
+def report(results: Sequence[Record]) -> tuple[str, Figure]:
+    """Return table and figure."""
+    return as_table(results), draw(results)
 
 
 if __name__ == "__main__":

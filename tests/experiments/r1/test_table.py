@@ -201,6 +201,7 @@ def test_stages_that_were_evaluated_become_a_table_a_summary_and_a_figure(
     assert printed.strip() in readme.read_text()
     for image in (run_folder / "stages.png", tmp_path / "stages.png"):
         assert image.read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "stages.pdf").read_bytes().startswith(b"%PDF")
     assert len(draw_stages(found["stages"]).axes) == 7
     # again: the same bytes
     before = (run_folder / "summary.json").read_bytes()

@@ -1,0 +1,103 @@
+"""Accuracy against tokens drawn, of the finished points of a sweep; and studies made of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from experiments.points import Sweep, read_sweep
+from experiments.report import write_into
+from experiments.sweep import Launch, in_subprocess, run_sweep
+from r1lit import jsonl
+from r1lit.atomic import replace_file
+from r1lit.jsonl import Record
+
+
+def read_curves(sweep: Sweep, keys: Sequence[str] = ("train/num_tokens",)) -> list[Record]:
+    """Return each finished point with its ``curve``, and the ``lines`` of its metrics.jsonl.
+
+    The curve has the tokens drawn before each evaluation, and its pass@1. The tokens of an
+    iteration are under the first of ``keys`` that it has.
+
+    Raises:
+        ValueError: if no point is finished.
+    """
+    found = []
+    for result in sweep.results():
+        folder = sweep.point(result["variant"], result["seed"]).folder
+        lines = jsonl.read(folder / "metrics.jsonl")
+        drawn = (next(line[key] for key in keys if key in line) for line in lines)
+        spent = [0.0, *accumulate(drawn)]
+        curve = [(spent[e["iteration"]], e["pass_at_1"]) for e in result["evaluations"]]
+        found.append({**result, "curve": curve, "lines": lines})
+    if not found:
+        raise ValueError(f"{sweep.output}: no point is finished yet")
+    return found
+
+
+def at_tokens(curve: Sequence[tuple[float, float]], tokens: float) -> float:
+    """Return the accuracy at a number of tokens, between two evaluations in a straight line.
+
+    >>> at_tokens([(0, 0.2), (100, 0.4)], 50)
+    0.30000000000000004
+    """
+    place = bisect_right([x for x, _ in curve], tokens)
+    if place == len(curve):
+        return curve[-1][1]
+    (x0, y0), (x1, y1) = curve[place - 1], curve[place]
+    return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
+
+
+def run_study(
+    args: Sequence[str] | None,
+    folder: Path,
+    report: Callable[[Sequence[Record]], tuple[str, Figure]],
+    image: str,
+    *,
+    keys: Sequence[str] = ("train/num_tokens",),
+    launch: Launch = in_subprocess,
+) -> int:
+    """Make the runs of ``folder``'s sweep.yaml; put table and figure into its README.
+
+    Beside it ``results.jsonl`` gets what they are made of.
+
+    Args:
+        args: of the command line.
+        folder: of the study, ``experiments/<name>``.
+        report: makes the Markdown and the figure of the finished points; see ``read_curves``.
+        image: the figure's file.
+        keys: of ``read_curves``.
+        launch: makes a run.
+
+    Returns:
+        The exit status: 1 if a point failed, 2 for bad input.
+    """
+    name = ".".join(folder.parts[folder.parts.index("experiments") :])
+    parser = argparse.ArgumentParser(prog=f"python -m {name}")
+    parser.add_argument("sweep", nargs="?", type=Path, default=folder / "sweep.yaml")
+    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
+    parser.add_argument("--readme", type=Path, default=folder, help="the folder of README.md")
+    parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
+    options = parser.parse_args(args)
+    try:
+        sweep = read_sweep(options.sweep)
+        seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
+        failed = [] if options.report else run_sweep(sweep, seeds, launch)
+        results = read_curves(sweep, keys)
+        table, figure = report(results)
+        write_into(options.readme / "README.md", table, figure, image)
+        kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]
+        content = "".join(json.dumps(result) + "\n" for result in kept)
+        replace_file(options.readme / "results.jsonl", content.encode())
+        print(table)
+        return 1 if failed else 0
+    except ValueError as error:
+        print(f"{folder.name}: error: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,1 @@
+"""Reward against compute: does a sigmoid fit, and does its beginning foretell its end?"""

@@ -1,0 +1,85 @@
+"""The sigmoid of reward against compute finds what it was made of, and foretells held-out tails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.points import read_sweep
+from experiments.scaling.__main__ import as_table, draw
+from experiments.scaling.fit import Sigmoid, fit_sigmoid, foretell
+
+KNOWN = [
+    Sigmoid(start=0.2, asymptote=0.9, exponent=1.5, midpoint=40.0),
+    Sigmoid(start=0.05, asymptote=0.45, exponent=3.0, midpoint=60.0),
+    Sigmoid(start=0.3, asymptote=0.8, exponent=0.7, midpoint=15.0),
+]
+
+
+def curve(known: Sigmoid, noise: float = 0.0, last: int = 400) -> list[tuple[float, float]]:
+    rng = np.random.default_rng(0)
+    return [(0.0, known.start)] + [
+        (float(c), known.at(c) + noise * float(rng.standard_normal())) for c in range(10, last, 10)
+    ]
+
+
+def test_a_sigmoid_by_hand() -> None:
+    known = Sigmoid(start=0.2, asymptote=0.8, exponent=2, midpoint=4)
+    assert [known.at(c) for c in (0, 4, 8)] == pytest.approx([0.2, 0.5, 0.68])
+
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_known_parameters_are_found(known: Sigmoid) -> None:
+    found = fit_sigmoid(curve(known))
+    for key in ("asymptote", "exponent", "midpoint"):
+        assert getattr(found, key) == pytest.approx(getattr(known, key), rel=1e-3)
+    noisy = fit_sigmoid(curve(known, noise=0.01))
+    assert noisy.asymptote == pytest.approx(known.asymptote, abs=0.03)
+    assert noisy.midpoint == pytest.approx(known.midpoint, rel=0.2)
+
+
+def test_the_tail_is_foretold_from_the_beginning_alone() -> None:
+    fitted, distance = foretell(curve(KNOWN[0]), 0.5)
+    assert distance < 1e-4 and fitted.asymptote == pytest.approx(0.9, abs=1e-3)
+    # what comes later cannot change the fit, and what departs from it is seen
+    bent = [(c, r - 0.1 * (c > 195)) for c, r in curve(KNOWN[0])]
+    again, distance = foretell(bent, 0.5)
+    assert again == fitted and distance == pytest.approx(0.1, abs=1e-3)
+    with pytest.raises(ValueError, match="share: 1 leaves no evaluation to foretell"):
+        foretell(curve(KNOWN[0]), 1.0)
+    with pytest.raises(ValueError, match="a fit needs the base at 0 and at least four more"):
+        fit_sigmoid(curve(KNOWN[0], last=40))
+
+
+def known_results() -> list[dict[str, object]]:
+    return [
+        {
+            "variant": f"recipe {index}",
+            "seed": seed,
+            "curve": [(1e4 * c, r) for c, r in curve(known, noise=0.002 * seed)],
+            "evaluations": [{"pass_at_1_stderr": 0.02}],
+        }
+        for index, known in enumerate(KNOWN)
+        for seed in (0, 1)
+    ]
+
+
+def test_table_and_figure_of_known_recipes() -> None:
+    results = known_results()
+    table = as_table(results)
+    assert "| recipe 0 | 2 | 0.90" in table and table.count(" over 2 seeds.") == 3
+    assert "- A of recipe 1 less recipe 0: -0.4" in table
+    assert [axes.get_title("left") for axes in draw(results).axes] == [
+        "recipe 0", "recipe 1", "recipe 2",
+    ]  # fmt: skip
+
+
+def test_the_shipped_recipes_differ_in_their_objectives_alone() -> None:
+    sweep = read_sweep(Path("experiments/scaling/sweep.yaml"))
+    objectives = {
+        point.variant: point.config["model"]["init_args"]["objective"]["class_path"].split(".")[-1]
+        for point in sweep.points()
+    }
+    assert objectives == {"aha": "DrGRPO", "r1": "GRPO", "scale-rl": "CISPO"}
