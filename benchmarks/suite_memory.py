@@ -68,7 +68,8 @@ def memory_05b(context: Context) -> list[Entry]:
 def memory_lora(context: Context) -> list[Entry]:
     """8 responses of 256 tokens, 135M: an adapter of rank 8 on every linear layer, and all weights.
 
-    Layers are checkpointed on both sides.
+    Layers are checkpointed on both sides. Two figures: of the process, some 0.46 GB of which are
+    libraries, and what is above those, which is what a GPU would hold.
     """
     work = sizes.update_135m(context.folder, tiny=context.tiny)
     settings: dict[str, Any] = {
@@ -84,12 +85,17 @@ def memory_lora(context: Context) -> list[Entry]:
         repeats=1,
         show=context.show,
     )
+    size = "LoRA of rank 8, 8 x 256 tokens"
+    figures = (
+        (f"peak memory of an update by {size}, the libraries' too", "peak_rss_mb", None),
+        (f"peak memory of an update by {size}", "above_imports_mb", 0.45),
+    )
     return [
         compare(
             comparison,
-            work="peak memory of an update by LoRA of rank 8, 8 x 256 tokens",
-            goal=0.45,
-            key="peak_rss_mb",
+            work=name,
+            goal=goal,
+            key=key,
             model="135M",
             peer="r1lit, all weights",
             unit="MB",
@@ -97,6 +103,7 @@ def memory_lora(context: Context) -> list[Entry]:
             seconds_theirs=round(comparison.theirs[0]["seconds"], 1),
             settings=work.describe() | {"micro_batch_tokens": MICRO_BATCH_TOKENS},
         )
+        for name, key, goal in figures
     ]
 
 

@@ -63,6 +63,7 @@ class Gate:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._imports_mb = peak_rss_mb()
 
     def wait(self) -> None:
         """Wait until the next step is wanted.
@@ -78,8 +79,13 @@ class Gate:
             raise Finished
 
     def report(self, **result: Any) -> None:
-        """Send the result of a step, with the process's largest resident memory so far."""
-        self._connection.send({"peak_rss_mb": peak_rss_mb(), **result})
+        """Send a step's result, with the process's largest resident memory so far.
+
+        ``above_imports_mb`` is what of it came after the target's module was imported.
+        """
+        peak = peak_rss_mb()
+        memory = {"peak_rss_mb": peak, "above_imports_mb": peak - self._imports_mb}
+        self._connection.send({**memory, **result})
 
     def __iter__(self) -> Iterator[None]:
         """Yield once a step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from experiments.points import Sweep, read_sweep
 from experiments.report import write_into
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit import jsonl
+from r1lit.atomic import replace_file
 from r1lit.jsonl import Record
 
 
@@ -62,7 +64,9 @@ def run_study(
     keys: Sequence[str] = ("train/num_tokens",),
     launch: Launch = in_subprocess,
 ) -> int:
-    """Make the runs of ``folder``'s sweep.yaml, and put table and figure into its README.
+    """Make the runs of ``folder``'s sweep.yaml; put table and figure into its README.
+
+    Beside it ``results.jsonl`` gets what they are made of.
 
     Args:
         args: of the command line.
@@ -86,8 +90,12 @@ def run_study(
         sweep = read_sweep(options.sweep)
         seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
-        table, figure = report(read_curves(sweep, keys))
+        results = read_curves(sweep, keys)
+        table, figure = report(results)
         write_into(options.readme / "README.md", table, figure, image)
+        kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]
+        content = "".join(json.dumps(result) + "\n" for result in kept)
+        replace_file(options.readme / "results.jsonl", content.encode())
         print(table)
         return 1 if failed else 0
     except ValueError as error:

@@ -5,7 +5,8 @@
 R_0 is the base's reward, measured and not fitted; A the asymptote, the most that the recipe comes
 to; C_mid the compute of half of the way there, and B how steep the way is.
 
-Worked example, R_0 = 0.2, A = 0.8, C_mid = 4, B = 2: R(4) = 0.5, R(8) = 0.2 + 0.6 / (1 + 1/4) = 0.68.
+Worked example, R_0 = 0.2, A = 0.8, C_mid = 4, B = 2: R(4) = 0.5, and
+R(8) = 0.2 + 0.6 / (1 + 1/4) = 0.68.
 """
 
 from __future__ import annotations

@@ -34,9 +34,7 @@ class MemorySettings:
     trained_share: float
     reduces_every_pass: bool
     has_reference: bool
-    trained_beside: int
     reward_models: int
-    teacher: str | None
     teacher_weight: int
     gradient_checkpointing: bool
     micro_batch: int
@@ -44,6 +42,8 @@ class MemorySettings:
     row_tokens: int
     served_share: float
     in_4_bits: bool = False
+    trained_beside: int = 0
+    teacher: str | None = None
 
 
 def read_settings(config: Config, ranks: int) -> MemorySettings:

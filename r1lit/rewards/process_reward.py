@@ -11,7 +11,6 @@ import torch
 from r1lit.batches import Response
 from r1lit.policy.frozen_scorer import FrozenScorer
 from r1lit.policy.loading import context_length
-from r1lit.policy.scalar import load_reward_config
 from r1lit.policy.step_scores import score_steps
 from r1lit.rewards.base import RewardFunction, StepRewards
 from r1lit.rewards.reward_model import as_trained
@@ -86,7 +85,15 @@ class ProcessReward(RewardFunction):
         self.step_weight = weight
         self.aggregate: Aggregate = aggregate
         self.per_step = per_step
-        config = load_reward_config(path, trust_remote_code)
+        self.scorer = FrozenScorer(
+            path,
+            batch_tokens=batch_tokens,
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            trust_remote_code=trust_remote_code,
+        )
+        config = self.scorer.config
         given = separators or getattr(config, "process_separators", None)
         if given is None:
             raise ValueError(
@@ -96,14 +103,6 @@ class ProcessReward(RewardFunction):
         step_ends("", given)  # checks them
         self.separators: list[str] = given
         self.template = as_trained(config, path, "template", template)
-        self.scorer = FrozenScorer(
-            path,
-            batch_tokens=batch_tokens,
-            device=device,
-            dtype=dtype,
-            attention=attention,
-            trust_remote_code=trust_remote_code,
-        )
         self._known: dict[tuple[str | Conversation, str], StepRewards] = {}
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:

@@ -105,7 +105,7 @@ class VLLMProcess:
         guard = str(WORKER / "guard.py")
         self._command = [sys.executable, "-I", guard, str(os.getpid()), *command]
         self._process: subprocess.Popen[bytes] | None = None
-        self._was_up = False
+        self._has_answered = self._is_stopped = False
 
     def start(self) -> None:
         """Start it, without waiting."""
@@ -119,29 +119,29 @@ class VLLMProcess:
             self._process = subprocess.Popen(
                 self._command, env=environment, cwd=self.log.parent, stdout=log, stderr=log
             )
-        self._was_up = False
         self._stop = weakref.finalize(self, _stop, self._process)
 
     def stop(self) -> None:
-        """End it."""
+        """End it for good."""
+        self._is_stopped = True
         self._stop()
 
     def wait(self) -> None:
-        """Wait until it answers; start it again if it has died since it did.
+        """Wait until it answers; once it has, it is started again as often as it dies.
 
         Raises:
-            ValueError: if it ends before it has ever answered.
+            ValueError: if it ends before it has ever answered, or was stopped.
         """
         started = reported = time.monotonic()
         while True:
             assert self._process is not None
             if self._process.poll() is not None:
-                if not self._was_up:
+                if self._is_stopped or not self._has_answered:
                     raise ValueError(f"serve: vLLM has ended: {self._last_word()}; see {self.log}")
                 self.start()
             try:
                 with urllib.request.urlopen(f"{self.url}/health", timeout=5):
-                    self._was_up = True
+                    self._has_answered = True
                     return
             except OSError:  # refused, and errors by status too
                 time.sleep(0.5)

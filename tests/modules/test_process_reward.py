@@ -103,7 +103,7 @@ def test_other_data_is_refused(tmp_path: Path, policy: Path) -> None:
     config.write_text(yaml.safe_dump(content))
     with pytest.raises(ValueError, match="ProcessRewardModule learns from labelled steps"):
         main(["fit", "-c", str(config)])
-    with pytest.raises(ValueError, match="does not say what ends a step"):
+    with pytest.raises(ValueError, match="holds a language model, not a reward model"):
         ProcessReward(str(policy))
 
 

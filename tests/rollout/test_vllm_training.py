@@ -8,7 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,10 @@ from tiny import ROOT, grpo_config, save_policy
 
 from r1lit.cli import main
 from r1lit.modules.token_values import token_values
+from r1lit.policy import load_policy, load_tokenizer
+from r1lit.rollout import ModelSpec
+from r1lit.rollout.transfers import TRANSFERS
+from r1lit.rollout.vllm_process import VLLMProcess
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 UPDATES = 2  # of an iteration
@@ -197,6 +204,40 @@ def test_a_served_vllm_dies_with_a_trainer_that_is_killed(tmp_path):
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert gone, left
+
+
+def test_a_served_vllm_that_dies_while_it_starts_again(tmp_path, monkeypatch):
+    for name, value in (SMALL | {"R1LIT_TEST_RUN": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    name = str(MINI)
+    model = ModelSpec(name=name, tokenizer=load_tokenizer(name), policy=load_policy(name))
+    flags = served()["flags"]
+    server = VLLMProcess(VLLM, model, flags, tmp_path / "vllm.log", TRANSFERS["folder"]())
+
+    def vllm() -> list[int]:
+        guard = set(processes("guard.py"))
+        return [pid for pid in processes(str(tmp_path)) if pid not in guard]
+
+    server.start()
+    server.wait()
+    waiting = threading.Thread(target=server.wait)
+    for _ in range(2):  # as it runs, and as it starts again
+        died = vllm()
+        for pid in died:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not waiting.is_alive():
+            waiting.start()
+        assert wait_until(lambda died=died: set(vllm()) - set(died), 60)
+    waiting.join(200)
+    assert not waiting.is_alive()
+    with urllib.request.urlopen(f"{server.url}/health", timeout=5) as answer:
+        assert answer.status == 200
+    server.stop()
+    assert wait_until(lambda: not vllm(), 30)
+    with pytest.raises(ValueError, match="serve: vLLM has ended"):
+        server.wait()
+    assert not vllm(), "what was stopped is not started again"
 
 
 def test_two_ranks_draw_from_one_server(tmp_path):
