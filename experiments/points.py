@@ -17,7 +17,7 @@ from pathlib import Path
 
 from experiments.compose import Config, merge, move_run
 from experiments.fingerprint import is_of
-from r1lit import composition, jsonl
+from r1lit import composition, jsonl, shipped
 
 KEYS = ("base", "grid", "seeds", "output")
 CONFIG = "point.yaml"
@@ -100,7 +100,7 @@ def read_sweep(path: Path) -> Sweep:
     Raises:
         ValueError: naming the key that is unknown, missing, empty or of the wrong kind.
     """
-    content = composition.read(str(path))
+    content = composition.parse(str(path))  # a base by r1lit: name is read by it, below
     for key in content:
         if key not in KEYS:
             raise ValueError(f"{path}: unknown key {key!r}; a sweep file has {', '.join(KEYS)}")
@@ -122,7 +122,7 @@ def read_sweep(path: Path) -> Sweep:
         raise ValueError(f"{path}: seeds: {seeds} are not all integers from 0")
     return Sweep(
         base=base,
-        variants=_multiply(path, content["grid"]),
+        variants=_multiply(path, shipped.resolve(content["grid"])),
         seeds=seeds,
         output=Path(content["output"]),
     )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.request import getproxies
 
+import r1lit
 from r1lit import console
 from r1lit.composition import SUBCOMMANDS, compose
 from r1lit.ranks import ending_together
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
+       r1lit {view,merge,--version} ...
 
   r1lit fit       train: reinforcement learning, supervised, distillation,
                   reward models
@@ -48,6 +50,9 @@ files and keys are merged. Other commands: r1lit-score, r1lit-compare,
 r1lit-pairs."""
 
 
+OTHERS = ("view", "merge", "--version")
+
+
 def main(args: Sequence[str] | None = None) -> R1CLI:
     """Run one command; tests, sweeps and notebooks call this too.
 
@@ -65,7 +70,11 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         if {"-h", "--help"} & {*given} or not given:
             print(HELP)
             sys.exit(0 if given else 2)
-        raise ValueError(f"{given[0]!r} is no command; there are {', '.join(SUBCOMMANDS)}")
+        if "--version" in given:
+            print(f"r1lit {r1lit.__version__}")
+            sys.exit(0)
+        commands = ", ".join((*SUBCOMMANDS, *OTHERS))
+        raise ValueError(f"{given[0]!r} is no command; there are {commands}")
     with ending_together():
         composed = compose(given)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

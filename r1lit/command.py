@@ -38,6 +38,8 @@ QUIET = (
     r".*module\(s\) in eval mode at the start of training.*",  # the reference is meant to be
     ".*isinstance.treespec, LeafSpec.*",
     ".*Checkpoint directory .* exists and is not empty.*",
+    ".*Total length of `list` across ranks is zero.*",  # no validation
+    ".*is not supported by the model summary.*",  # its megabytes are those of 32 bits
     ".*`loftq_config` specified but will be ignored.*",  # jsonargparse gives its default
 )
 """Warnings that are about Lightning or its libraries and mean nothing in these runs."""

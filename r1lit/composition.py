@@ -131,27 +131,30 @@ def compose(args: Sequence[str]) -> list[str]:
 
 
 def read(source: str) -> Config:
-    """Read a YAML file, or a mapping given as text.
+    """Read a YAML file, or a mapping given as text, with paths in the place of ``r1lit:`` names.
 
     Raises:
         ValueError: if it is neither.
     """
-    shipped_one = source.startswith(shipped.PREFIX)
-    path = shipped.find(source) if shipped_one else Path(source)
+    config: Config = shipped.resolve(parse(source), beside=source.startswith(shipped.PREFIX))
+    return config
+
+
+def parse(source: str) -> Config:
+    """Read the same with ``r1lit:`` names as they stand."""
+    path = shipped.find(source) if source.startswith(shipped.PREFIX) else Path(source)
     is_text = source.lstrip().startswith("{") or "\n" in source
     name = repr(source[:60]) if is_text else source
     try:
         config = yaml.load(source if is_text else path.read_text(), Loader=Loader)
     except OSError as error:
-        raise ValueError(f"config: {source} cannot be read ({error.strerror})") from error
+        why = f"({error.strerror}){shipped.instead_of(source)}"
+        raise ValueError(f"config: {source} cannot be read {why}") from error
     except yaml.YAMLError as error:
         raise ValueError(f"config: {name} is not YAML: {' '.join(str(error).split())}") from error
-    if config is None:
-        return {}
-    if not isinstance(config, dict):
+    if not isinstance(config, dict | None):
         raise ValueError(f"config: {name} holds {type(config).__name__}, not keys with values")
-    resolved: Config = shipped.resolve(config, beside=shipped_one)
-    return resolved
+    return config or {}
 
 
 def _with_run(config: Config) -> Config:

@@ -33,7 +33,7 @@ REMEDIES = {
 def run(name: str, main: Callable[[], object]) -> None:
     """Run ``main``: bad input, or a disk that refuses, ends in one line and exit status 2.
 
-    Ctrl-C ends in one line and 130.
+    Ctrl-C ends in one line, or in what a run says of its folder, and 130.
     Below the line about a crash in the user's own code stands its traceback. With
     ``R1LIT_TRACEBACK`` in the environment every error ends in the whole traceback. A warning is one
     line too.
@@ -45,6 +45,10 @@ def run(name: str, main: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as stop:  # Lightning takes Ctrl-C, and exits with 1
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            sys.exit(130)
+        raise
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in REMEDIES:
             raise

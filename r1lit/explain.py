@@ -23,6 +23,7 @@ PACKAGES = (
     "worlds",
 )
 SECTIONS = ("model", "data", "trainer", "run", "seed_everything", "ckpt_path")
+CONFIGURATION = "name a configuration, as -c r1lit:mini/r1_zero.yaml"
 LIGHTNING = {
     r"accumulate_grad_batches=(\d+)": r"trainer.accumulate_grad_batches: \1 is not 1; the model's"
     " micro_batch_tokens bounds what a backward pass holds, its train_batch_size is an update",
@@ -44,8 +45,7 @@ LIGHTNING = {
     r"Invalid learning rate: (\S+)": r"optimizer.lr: \1 is not 0 or above",
     r"No `training_step\(\)` method": "model: this class does not train; EvaluationModule is for"
     " test and predict",
-    r"required: \S*(?:model|data)": "model, data: not given; name a configuration, as"
-    " -c configs/mini/r1_zero.yaml",
+    r"required: \S*(?:model|data)": f"model, data: not given; {CONFIGURATION}",
     r"invalid choice: '(.*?)'.*'fit'": r"'\1' is no command; there are fit, validate, test and"
     " predict",
     r"No module named 'peft'|import of peft halted": "adapter: peft is not installed; pip install"
@@ -163,17 +163,19 @@ def _about_name(fault: _Fault, trainer_keys: Iterable[str] = ()) -> str | None:
     """Return the line about a key, a class or a module that does not exist."""
     key = fault.key
     if match := re.search(rf"Option {_QUOTED} is not accepted", fault.text):
-        if not fault.class_path:
-            return _unknown(match[1], trainer_keys)
-        known = [*inspect.signature(_imported(fault.class_path)).parameters]
-        owner = fault.class_path.split(".")[-1]
-        return f"{key}.{match[1]}: {owner} has no such key{hint(match[1], known)}"
+        return _no_key(fault, match[1]) if fault.class_path else _unknown(match[1], trainer_keys)
     if match := re.search(rf"Group {_QUOTED} does not accept option {_QUOTED}", fault.text):
-        return f"{key}.{match[1]}.{match[2]}: there is no such key"
+        name = f"{match[1]}.{match[2]}"
+        return _no_key(fault, name) if fault.class_path else _unknown(name, trainer_keys)
     if match := re.search(rf"does not accept option {_QUOTED}", fault.text):
         return _unknown(match[1], trainer_keys)
     if match := re.search(r"unrecognized arguments: --([\w.+]+)", fault.text):
-        return _unknown(match[1], trainer_keys)
+        return _no_key(fault, match[1]) if fault.class_path else _unknown(match[1], trainer_keys)
+    if match := re.search(r"an instantiatable class, but (\S+) is abstract", fault.text):
+        base = _imported(match[1])
+        found = vars(importlib.import_module(match[1].rpartition(".")[0])).values()
+        known = [c.__name__ for c in found if _makes(c, base)]
+        return f"{key}: no class is given, and its keys are those of one{hint('', known)}"
     # without a key it is what r1lit says itself, and names one
     match = re.search(rf"module {_QUOTED} has no attribute {_QUOTED}", fault.text)
     if key and match:
@@ -185,6 +187,32 @@ def _about_name(fault: _Fault, trainer_keys: Iterable[str] = ()) -> str | None:
             f" {match[1]!r}; its folder must be on PYTHONPATH (PYTHONPATH=. for this one)"
         )
     return None
+
+
+def _no_key(fault: _Fault, name: str) -> str:
+    owner = fault.class_path.split(".")[-1]
+    if fault.class_path.startswith("lightning.") and fault.key in ("model", "data"):
+        return f"{fault.key}: no class is given that {name} is a key of; {CONFIGURATION}"
+    group, _, last = name.rpartition(".")
+    keys = (key.rpartition(".") for key in _keys_of(fault.class_path))
+    known = [key for of, _, key in keys if of == group]
+    return f"{fault.key}.{name}: {owner} has no such key{hint(last, known)}"
+
+
+def _makes(found: Any, base: type) -> bool:
+    return inspect.isclass(found) and issubclass(found, base) and not inspect.isabstract(found)
+
+
+def _keys_of(class_path: str) -> list[str]:
+    """Return a class's arguments, and of r1lit's those of groups and bases too."""
+    found = _imported(class_path)
+    if not class_path.startswith("r1lit."):
+        return [*inspect.signature(found).parameters]
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(found, fail_untyped=False)
+    return list(parser.get_defaults().keys())
 
 
 def _unknown(key: str, trainer_keys: Iterable[str]) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from r1lit.explain import hint
+
 PREFIX = "r1lit:"
 
 
@@ -34,7 +36,20 @@ def find(name: str) -> Path:
     known = [f"{PREFIX}models/{p.name}" for p in sorted((root() / "models").glob("*"))]
     configs = sorted((root() / "configs").rglob("*.yaml"))
     known += [f"{PREFIX}{p.relative_to(root() / 'configs').as_posix()}" for p in configs]
-    raise ValueError(f"{name}: r1lit brings nothing of that name; there are {', '.join(known)}")
+    raise ValueError(
+        f"{name}: r1lit brings nothing of that name{hint(name, known) or ';'} there are"
+        f" {', '.join(known)}"
+    )
+
+
+def instead_of(path: str) -> str:
+    """Return "; r1lit brings r1lit:NAME" where a config of that path is one of r1lit's."""
+    name = PREFIX + path.removeprefix("configs/")
+    try:
+        find(name)
+    except ValueError:
+        return ""
+    return f"; r1lit brings {name}"
 
 
 def resolve(node: Any, *, beside: bool = False) -> Any:

@@ -293,7 +293,7 @@ def test_supervised_fine_tuning_runs(tmp_path):
             "init_args": {
                 "documents": [source],
                 "validation_documents": [source],
-                "packing": {"max_seq_len": 64, "train_batch_size": 1},
+                "packing": {"max_seq_len": 64, "documents_per_update": 2},
                 "num_iterations": 1,
             }
         },

@@ -70,10 +70,9 @@ def test_the_commands_of_a_task_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
     for _, file, text in BLOCK.findall(PAGE):
         if file:
-            text = text.replace("models/mini", str(policy))
+            text = text.replace("r1lit:models/mini", str(policy))
             text = text.replace("http://127.0.0.1:8000/v1", servers.get(name, "http://unused"))
             (tmp_path / file).write_text(text)
             if file.endswith(".py"):
@@ -81,7 +80,7 @@ def test_the_commands_of_a_task_run(
     ran = []
     for kind, _, text in BLOCK.findall(SECTIONS[name]):
         for line in text.strip().splitlines() if kind == "bash" else ():
-            words = [w for w in shlex.split(line.replace("models/mini", str(policy)))
+            words = [w for w in shlex.split(line.replace("r1lit:models/mini", str(policy)))
                      if w != "PYTHONPATH=."]  # fmt: skip
             ran.append(words[0])
             if words[0] == "python":

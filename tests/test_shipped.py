@@ -54,6 +54,16 @@ def test_an_unknown_name_is_an_error_that_lists_the_known(name):
     assert "\n" not in str(error.value) and "r1lit:models/mini" in str(error.value)
 
 
+def test_a_name_that_is_nearly_one_or_a_path_of_the_checkout_gets_the_right_one(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"name; did you mean r1lit:mini/r1_zero\.yaml\? there"):
+        read("r1lit:mini/r1_zro.yaml")
+    with pytest.raises(ValueError, match=r"directory\); r1lit brings r1lit:sft\.yaml$"):
+        read("configs/sft.yaml")
+
+
 def test_an_installed_copy_goes_before_a_checkout(tmp_path, monkeypatch):
     package = tmp_path / "site-packages/r1lit"
     shutil.copytree(ROOT / "configs/mini", package / "shipped/configs/mini")

@@ -6,7 +6,7 @@ Both sides do two iterations of 4 prompts x 4 responses of at most 64 tokens wit
 in float32 (supervised: the table, twice). The time is that of the commands from their start to
 their end. `--base-url` is a server of the shipped base, which two of r1lit's tasks need:
 
-    vllm serve models/mini --served-model-name big models/mini
+    vllm serve models/mini --served-model-name big
 
 What verl and OpenRLHF bring stands in `elsewhere.yaml`, from their own pages; they are not run.
 """
@@ -109,8 +109,7 @@ def run(task: Task, is_ours: bool, base_url: str) -> dict[str, Any]:
     """Run one side of a task in a folder of its own; return its seconds, or its error."""
     with tempfile.TemporaryDirectory(prefix="compared-") as name:
         folder = Path(name)
-        for shared in ("configs", "models"):
-            (folder / shared).symlink_to(ROOT / shared)
+        (folder / "models").symlink_to(ROOT / "models")  # of TRL's side
         for _, file, text in BLOCK.findall(PAGE):
             if file and (is_ours or file.endswith(".jsonl")):
                 (folder / file).write_text(text.replace("http://127.0.0.1:8000/v1", base_url))

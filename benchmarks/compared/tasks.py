@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from r1lit.shipped import find
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "RECIPES.md").read_text()
 SCRIPTS = Path(__file__).with_name("trl")
@@ -47,7 +49,7 @@ def num_lines(files: dict[str, str]) -> int:
 
 
 def ours() -> dict[str, Task]:
-    """Return r1lit's side by task: what stands in the section, presets by their ``-c``."""
+    """Return r1lit's side by task: what stands in the section, its presets by ``r1lit:`` names."""
     sections = re.split(r"^## ", PAGE, flags=re.M)[1:]
     tasks = {}
     for section in sections:
@@ -57,12 +59,12 @@ def ours() -> dict[str, Task]:
         sweeps = [
             yaml.safe_load(text).get("base", []) for kind, _, text in blocks if kind == "yaml"
         ]
-        presets = {*re.findall(r"-c (configs/\S+)", bash), *(n for base in sweeps for n in base)}
+        presets = {*re.findall(r"-c (r1lit:\S+)", bash), *(n for base in sweeps for n in base)}
         own = {name: text for _, name, text in blocks if name}
         own |= {name: text for _, name, text in BLOCK.findall(PAGE) if name and name in bash}
         tasks[section.split("\n", 1)[0]] = Task(
             files=own,
-            presets={name: (ROOT / name).read_text() for name in sorted(presets)},
+            presets={name: find(name).read_text() for name in sorted(presets)},
             commands=commands,
         )
     return tasks

@@ -77,6 +77,7 @@ def draw_losses(evaluations: Sequence[Record], iterations: Sequence[Record]) -> 
     norm.set(title="Gradient norm", ylabel="before clipping")
     _line(norm, iterations, "grad_norm", PURPLE, "training")
     rate.set(title="Learning rate", ylabel="learning rate")
+    rate.yaxis.set_major_formatter("{x:.2g}")  # a power beside the axis would cover the legend
     _line(rate, iterations, "learning_rate", VERMILION, "training")
     last = max([0, *_x(evaluations), *(x + 1 for x in _x(iterations))])
     for axes in (loss, norm, rate):
@@ -135,7 +136,7 @@ def _draw_reflection(
 
 def _draw_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
     axes.set(title="Health of the rollouts", ylabel="share")
-    axes.set_ylim(top=1.03)
+    axes.set_ylim(top=1.0)
     _line(axes, iterations, keys.GROUPS_MIXED, PURPLE, "mixed groups (training)", 1.2)
     points = _points(evaluations, lambda e: e.get("format"))
     _dots(axes, points, BLUE, "well-formed")
@@ -180,7 +181,8 @@ def _pass_at_1_of_reasoning(evaluation: Record) -> float | None:
 def _finish(axes: Axes, last: int) -> None:
     axes.set_xlabel("iteration")
     axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
-    axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
+    top = axes.get_ylim()[1]
+    axes.set_ylim(-0.03 * top, 1.03 * top)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(True, color="#DDDDDD", linewidth=0.7)
     axes.set_axisbelow(True)

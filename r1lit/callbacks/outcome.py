@@ -13,7 +13,7 @@ from r1lit.callbacks.iteration_checkpoint import IterationCheckpoint
 from r1lit.callbacks.stage import finished_iterations, order_callbacks, run_folder
 
 SHOWN = ("curves.png", "summary.json", "metrics.jsonl", "responses.jsonl", "policy", "reward_model")
-MORE = "more iterations: raise data.num_iterations and add --ckpt_path last"
+MORE = "more iterations: raise {} and add --ckpt_path last"
 
 
 class Outcome(Callback):
@@ -49,7 +49,10 @@ class Outcome(Callback):
         summary = f"Finished after {finished} iterations"
         if not self._trained:
             summary = f"Nothing to train, {finished} iterations were made before"
-        self._print(trainer, summary, MORE)
+        data: Any = getattr(trainer, "datamodule", None)
+        in_epochs = getattr(data, "num_iterations", None) is None
+        key = "trainer.max_epochs" if in_epochs else "data.num_iterations"
+        self._print(trainer, summary, MORE.format(key))
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

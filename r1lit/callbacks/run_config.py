@@ -145,7 +145,8 @@ def refuse_used_folder(trainer: pl.Trainer) -> None:
     metrics = None if folder is None else folder / "metrics.jsonl"
     used = metrics is not None and metrics.is_file() and metrics.stat().st_size > 0
     if last is not None:
-        where = folder if folder in last.parents else last.parent
+        inside = folder is not None and folder.absolute() in last.absolute().parents
+        where = folder if inside else last.parent
         raise ValueError(
             f"run: {where} holds a run, which would be overwritten; go on with it"
             " by --ckpt_path last, or begin a new one in another folder by --run"

@@ -133,7 +133,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             for key in ("prompts_per_iteration", "num_reserve_prompts"):
                 divide(f"data.rollout.{key}", getattr(self.rollout, key), num_ranks)
         elif self.packing.documents_per_update is None:
-            divide("data.packing.train_batch_size", self.packing.train_batch_size, num_ranks)
+            divide("data.packing.train_batch_size", self.packing.num_rows, num_ranks)
 
     def _check_contamination(self) -> None:
         if "train" in self.documents and "validation" in self.problems:
@@ -150,7 +150,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         loaders: list[PromptLoader | RowLoader] = []
         if "validation" in self.rows:
             size = len(self.rows["validation"])
-            rows = FixedSampler(size, self.packing.train_batch_size, self._process()["world_size"])
+            rows = FixedSampler(size, self.packing.num_rows, self._process()["world_size"])
             loaders.append(self._row_loader("validation", rows, None))
         if "validation" in self.problems:
             loaders.append(self._held_out_loader("validation"))
@@ -167,7 +167,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
     def _make_train_loader(self) -> PromptLoader | RowLoader:
         if "train" in self.rows:
             size = len(self.rows["train"])
-            rows = ShuffledSampler(size, self.packing.train_batch_size, self.seed)
+            rows = ShuffledSampler(size, self.packing.num_rows, self.seed)
             return self._row_loader("train", rows, self.num_iterations)
         num_iterations, max_epochs = self.num_iterations, getattr(self.trainer, "max_epochs", None)
         check_beginnings(self.num_problems_from["train"], num_iterations, max_epochs)

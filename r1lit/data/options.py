@@ -68,7 +68,8 @@ class PackingOptions:
 
     Args:
         max_seq_len: tokens of a row; documents are packed whole.
-        train_batch_size: rows of an update, over all ranks.
+        train_batch_size: rows of an update, over all ranks; 16 where neither this is given nor
+            ``documents_per_update``.
         documents_per_update: documents of an update in the mean, instead of its rows, of which it
             then takes as many as hold them: a paper's batch of documents, at its learning rate.
         loss_on: "response", or "all" for pretraining.
@@ -76,7 +77,7 @@ class PackingOptions:
     """
 
     max_seq_len: int = 1024
-    train_batch_size: int = 16
+    train_batch_size: int | None = None
     documents_per_update: int | None = None
     loss_on: LossOn = "response"
     too_long: TooLong = "error"
@@ -84,6 +85,16 @@ class PackingOptions:
     def __post_init__(self) -> None:
         counts = ("max_seq_len", "train_batch_size", "documents_per_update")
         _refuse_below_one("packing", self, *counts)
+        if self.train_batch_size is not None and self.documents_per_update is not None:
+            raise ValueError(
+                f"data.packing.train_batch_size: {self.train_batch_size} rows are an update, and so"
+                f" are documents_per_update: {self.documents_per_update}; set one of them to null"
+            )
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of an update, over all ranks, where documents do not decide them."""
+        return 16 if self.train_batch_size is None else self.train_batch_size
 
     def for_rows(self, packed: PackedDocuments, world_size: int) -> PackingOptions:
         """Return the options with the rows of an update that ``documents_per_update`` come to.
@@ -94,7 +105,8 @@ class PackingOptions:
         if self.documents_per_update is None:
             return self
         rows = self.documents_per_update * len(packed.rows) / len(packed.documents)
-        return replace(self, train_batch_size=max(1, round(rows / world_size)) * world_size)
+        size = max(1, round(rows / world_size)) * world_size
+        return replace(self, train_batch_size=size, documents_per_update=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ class SFTModule(RolloutModule):
             )
         super().setup(stage)
         if stage == "fit" and self.data is not None:
-            check_update(self.data.packing.train_batch_size, self.trainer.world_size)
+            check_update(self.data.packing.num_rows, self.trainer.world_size)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""

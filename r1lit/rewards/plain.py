@@ -129,7 +129,7 @@ def _check_arguments(path: str, found: Any, arguments: Mapping[str, Any]) -> Non
         else:
             signature.bind([], **arguments)
     except TypeError as error:
-        raise ValueError(f"init_args: those of {path!r} do not fit: {error}") from error
+        raise ValueError(f"rewards: the init_args of {path!r} do not fit: {error}") from error
 
 
 register_type(

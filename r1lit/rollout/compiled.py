@@ -18,6 +18,10 @@ from r1lit.policy.loading import first_line
 FAILURES = (TorchDynamoException, InductorError, CppCompileError, InvalidCxxCompiler)
 
 
+_ANNOUNCED: set[str] = set()
+"""Functions of this process whose compiling was announced; other engines find them compiled."""
+
+
 class Compiled:
     """A function compiled by ``torch.compile`` for sizes of any number.
 
@@ -29,14 +33,14 @@ class Compiled:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._call = torch.compile(function, dynamic=True)
-        self._is_new = self._call is not function and not torch._dynamo.config.disable
+        self._compiles = self._call is not function and not torch._dynamo.config.disable
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Call the function, compiling it first where that is to be."""
-        if self._is_new:
-            name = self._function.__name__.strip("_")
+        name = self._function.__name__.strip("_")
+        if self._compiles and name not in _ANNOUNCED:
             print(f"compiling {name}, once a process …", file=sys.stderr, flush=True)
-            self._is_new = False
+            _ANNOUNCED.add(name)
         try:
             return self._call(*args, **options)
         except FAILURES as error:

@@ -315,11 +315,14 @@ def test_an_evaluation_of_a_run_folder_has_a_summary_and_replaces_its_responses(
 
 def test_a_run_that_rolls_nothing_out_has_a_figure_of_its_losses() -> None:
     iterations = [
-        {"iteration": i, "train/loss": 2.0 - i, "train/grad_norm": 1.0, "train/learning_rate": 0.1}
+        {"iteration": i, "train/loss": 2.0 - i, "train/grad_norm": 1.0, "train/learning_rate": 1e-6}
         for i in range(3)
     ]
     evaluations = [{"iteration": i, "loss": 2.5 - i} for i in (0, 3)]
-    loss, norm, rate = draw_losses(evaluations, iterations).axes
+    figure = draw_losses(evaluations, iterations)
+    loss, norm, rate = figure.axes
+    figure.canvas.draw()
+    assert rate.yaxis.get_offset_text().get_text() == ""  # it would cover the legend
     drawn = {line.get_label(): list(line.get_ydata()) for line in loss.lines}
     assert drawn == {"training": [2.0, 1.0, 0.0], "held out": [2.5, -0.5]}
     assert all(len(axes.lines) == 1 for axes in (norm, rate))

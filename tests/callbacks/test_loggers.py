@@ -91,9 +91,7 @@ def test_the_search_of_the_page(tmp_path: Path, policy: Path, monkeypatch) -> No
     names = ("MajorityVoteEvaluation", "CurveWriter")
     config["trainer"]["callbacks"] = [{"class_path": f"r1lit.callbacks.{n}"} for n in names]
     path.write_text(yaml.safe_dump(config))
-    code = SEARCH.replace("configs/mini/r1_zero.yaml", str(path)).replace(
-        "n_trials=8", "n_trials=2"
-    )
+    code = SEARCH.replace("r1lit:mini/r1_zero.yaml", str(path)).replace("n_trials=8", "n_trials=2")
     found: dict[str, Any] = {}
     exec(code, found)
     assert [t.state.name for t in found["study"].trials] == ["COMPLETE", "COMPLETE"]

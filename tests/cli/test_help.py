@@ -10,6 +10,7 @@ import sys
 import pytest
 from jsonargparse import ArgumentParser
 
+import r1lit
 from r1lit import explain
 from r1lit.cli import main
 
@@ -85,6 +86,13 @@ def test_help_of_the_whole_names_every_command(args, capsys):
     text = capsys.readouterr().out
     assert all(f"r1lit {command} " in text for command in ("fit", "validate", "test", "predict"))
     assert max(map(len, text.splitlines())) < 80
+
+
+def test_the_version_is_said(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"r1lit {r1lit.__version__}\n"
 
 
 LATE = {"datasets", "langdetect", "math_verify", "pandas", "sklearn", "trl", "vllm"}

@@ -53,6 +53,10 @@ class BrokenVerifier(Verifier):
         raise KeyError("solution")
 
 
+def brevity(responses: Sequence[Response], limit: int = 100) -> list[float]:
+    return [max(0.0, 1 - response.num_tokens / limit) for response in responses]
+
+
 class Silent(Verifier):
     """Never comes to a verdict, as a judge whose server answers nonsense."""
 
@@ -94,7 +98,8 @@ def said(*args: str, words: tuple[str, ...], base: str = "fit") -> Mistake:
 
 
 MISTAKES: dict[str, Mistake] = {
-    "no model": said("fit", words=("model", "-c configs/"), base="none"),
+    "no model": said("fit", words=("model", "-c r1lit:mini"), base="none"),
+    "a key without a class": said("fit", "--model.policy", "x", words=("model", "no class", "policy", "-c r1lit:mini"), base="none"),
     "no command": said("train", "-c", "x.yaml", words=("'train' is no command", "fit", "predict"), base="none"),
     "no such file": said("fit", "-c", "no.yaml", words=("config", "no.yaml", "No such file"), base="none"),
     "not yaml": said("fit", "-c", "a: [1\n", words=("config", "is not YAML", "line"), base="none"),
@@ -120,7 +125,12 @@ MISTAKES: dict[str, Mistake] = {
     "negative norm": Mistake(model(max_grad_norm=-1), ("max_grad_norm", "-1", "0 switches clipping off")),
     "accumulated batches": Mistake(trainer(accumulate_grad_batches=2), ("trainer.accumulate_grad_batches", "2", "micro_batch_tokens")),
     "text for iterations": said("--trainer.max_epochs", "abc", words=("trainer.max_epochs", "abc", "int")),
-    "unknown key of a group": Mistake(data(rollout={"group_sizes": 4}), ("data.rollout.group_sizes", "no such key")),
+    "unknown key of a group": Mistake(data(rollout={"group_sizes": 4}), ("data.rollout.group_sizes", "no such key", "group_size?")),
+    "unknown key of a group on the command line": said("--model.sampling.temprature", "1", words=("model.sampling.temprature", "GRPOModule", "temperature?")),
+    "a key of an engine that is not named": said("--model.engine.max_rows", "8", words=("model.engine", "no class", "InProcessEngine")),
+    "rows and documents of an update": Mistake(data(packing={"train_batch_size": 1, "documents_per_update": 8}), ("data.packing.train_batch_size", "1", "documents_per_update: 8", "null")),
+    "an own reward's unknown key": Mistake(reward("cli.test_mistakes.brevity", limits=5), ("rewards", "cli.test_mistakes.brevity", "limits")),
+    "a config of the checkout": said("fit", "-c", "configs/sft.yaml", words=("config", "configs/sft.yaml", "r1lit:sft.yaml"), base="none"),
     "clipped by the trainer": Mistake(trainer(gradient_clip_val=1.0), ("trainer.gradient_clip_val", "1.0", "max_grad_norm")),
     "unknown accelerator": Mistake(trainer(accelerator="tpuu"), ("trainer.accelerator", "tpuu", "cpu")),
     "missing gpu": Mistake(trainer(accelerator="cuda"), ("trainer.accelerator", "CUDA", "cpu")),

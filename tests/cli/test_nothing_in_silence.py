@@ -58,10 +58,13 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_finished_run_is_not_begun_again(finished: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_begun_again(finished: Path, tmp_path: Path, monkeypatch) -> None:
     before = files(tmp_path / "run")
     with pytest.raises(ValueError, match=r"^run: .*/run holds a run.*--ckpt_path last.*--run$"):
         main(["fit", "-c", str(finished)])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^run: run holds a run"):
+        main(["fit", "-c", str(finished), "--run", "run"])
     assert files(tmp_path / "run") == before
 
 
@@ -97,7 +100,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, policy: Path) -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": path, "PRESS": "1"},
     )
-    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert done.returncode == 130 and "Traceback" not in done.stderr
     assert f"Interrupted after 2 iterations: {tmp_path / 'run'}\n" in done.stderr
     assert "the same command with --ckpt_path last\n" in done.stderr
     main(["fit", "-c", str(config), "--ckpt_path", "last"])

@@ -289,6 +289,11 @@ def test_a_wrong_sweep_file_is_an_error_that_names_the_key(sweep_file, changes, 
     assert says in capsys.readouterr().err
 
 
+def test_a_base_by_name_brings_its_policy(sweep_file):
+    sweep = read_sweep(sweep_file(base=["r1lit:mini/r1_zero.yaml"]))
+    assert sweep.base["model"]["init_args"]["policy"] == str(ROOT / "models/mini")
+
+
 def test_moving_a_run_moves_every_path_and_the_logger():
     keeper = {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": "runs/aha"}}
     config = {

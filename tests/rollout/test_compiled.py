@@ -64,13 +64,15 @@ def run(script: str, **environment: str) -> str:
         timeout=500,
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
-    return finished.stdout
+    return finished.stderr + finished.stdout
 
 
 @pytest.mark.slow
 def test_compiled_layers_draw_the_same_tokens_and_are_compiled_once():
     # one graph of the layer and one of the choice, whatever rows and prompts are left
-    assert run(COMPARE).split() == ["graphs", "2"]
+    lines = run(COMPARE).splitlines()
+    assert lines[-1] == "graphs 2"
+    assert sum(line.startswith("compiling ") for line in lines) == 2, lines  # said as it begins
 
 
 @pytest.mark.slow

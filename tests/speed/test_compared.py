@@ -22,8 +22,8 @@ def test_every_task_has_both_sides():
     mine, other = ours(), theirs()
     assert list(mine) == list(other) and len(mine) == 11
     assert mine["Own problems"].lines()[0] == 7
-    assert set(mine["LoRA"].presets) == {"configs/mini/r1_zero.yaml", "configs/hardware/lora.yaml"}
-    assert set(mine["A sweep"].presets) == {"configs/mini/r1_zero.yaml"}
+    assert set(mine["LoRA"].presets) == {"r1lit:mini/r1_zero.yaml", "r1lit:hardware/lora.yaml"}
+    assert set(mine["A sweep"].presets) == {"r1lit:mini/r1_zero.yaml"}
     assert all(task.commands for task in mine.values())
     assert all(task.commands or task.missing for task in other.values())
 
