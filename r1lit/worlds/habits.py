@@ -5,13 +5,15 @@ to reach the target often does not, which a check finds, since it computes the v
 not check answers with what seems right.
 
 Effort is a habit: after each failed attempt an author goes on with a chance of his own, and nobody
-goes on for long.
+goes on for long. Who has just refused what seemed right always goes on: a check that is followed by
+giving up would not pay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -20,8 +22,8 @@ from r1lit.worlds.long_search import Place
 from r1lit.worlds.writing import ENGLISH, pick, weighted
 
 GO_ON = (11.0, 9.0)
-CHECK = (1.0, 9.0)
-"""Beta distributions over the authors: a mean of 0.55, a mean of 0.1."""
+CHECK = (2.0, 6.0)
+"""Beta distributions over the authors: a mean of 0.55, a mean of 0.25."""
 SLIP_RATE = 0.02
 OPENINGS = ("", "", "let me try", "let me think", "i look for")
 SWITCHES = (("", 0.5), ("but", 0.2), ("however", 0.2), ("try", 0.1))
@@ -101,12 +103,12 @@ def write(
             elif last:
                 text += ENGLISH.say(weighted(rng, SWITCHES), rng)
             text += f"{branch(place)}: "
-        claimed, line = judge(place.attempt.second, target, habits, rng)
+        verdict, line = judge(place.attempt.second, target, habits, rng)
         text += line
         at, last = at + 1, place
-        if claimed:
+        if verdict == "claimed":
             return Post(text=text, stop=at, claimed=place)
-        if rng.random() >= habits.go_on:
+        if verdict == "failed" and rng.random() >= habits.go_on:
             return Post(text=text + ENGLISH.say("give up", rng), stop=at, claimed=None)
 
 
@@ -122,19 +124,24 @@ def branch(place: Place) -> str:
     return f"{first}, {left[0]}"
 
 
-def judge(second: Step, target: int, habits: Habits, rng: np.random.Generator) -> tuple[bool, str]:
-    """Return whether the author claims an attempt, and what is written of it."""
+def judge(
+    second: Step, target: int, habits: Habits, rng: np.random.Generator
+) -> tuple[Literal["claimed", "refused", "failed"], str]:
+    """Return what becomes of an attempt, and what is written of it.
+
+    It is refused if it seems right and a check says that it is not.
+    """
     value = about(second.result)
     if rng.random() < SLIP_RATE:
         value = max(0, value + (5 if rng.random() < 0.5 else -5))
     line = f"{second.left} {second.operation} {second.right} ~ {value}"
     if value != about(target):
-        return False, f"{line} {'<' if value < about(target) else '>'} {target}"
+        return "failed", f"{line} {'<' if value < about(target) else '>'} {target}"
     line += f" ~ {target}"
     if rng.random() >= habits.check:
-        return True, f"{line}, yes."
-    right = second.result == target
-    return right, f"{line}. {checked(second, target, rng)}" + ", yes." * right
+        return "claimed", f"{line}, yes."
+    line += f". {checked(second, target, rng)}"
+    return ("claimed", f"{line}, yes.") if second.result == target else ("refused", line)
 
 
 def checked(second: Step, target: int, rng: np.random.Generator) -> str:

@@ -1,12 +1,14 @@
 """The pretraining corpus of the base that earns its length.
 
 Responses in R1-Zero's template by people of little patience, who seldom check; threads of a forum,
-in which one takes up where another stopped; and checks alone. So the base has seen every stage of a
-search, far from the question too, but no author who goes through a long one. No page shows a
-held-out or an RL problem.
+in which one takes up where another stopped; and first steps, checks and arithmetic alone. So the
+base has seen every stage of a search, far from the question too, but no author who goes through a
+long one. No page shows a held-out or an RL problem.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,7 +29,13 @@ from r1lit.worlds.habits import Habits, Post, about, branch, judge, write
 from r1lit.worlds.long_search import LEVELS, OPERATIONS, Place, needed_attempts, places, question
 from r1lit.worlds.writing import Work, weighted
 
-PAGES = (("response", 0.35), ("thread", 0.4), ("table", 0.13), ("review", 0.12))
+PAGES = (
+    ("response", 0.35),
+    ("thread", 0.37),
+    ("outline", 0.08),
+    ("table", 0.1),
+    ("review", 0.1),
+)
 SIZES = ((3, 0.6), (4, 0.4))
 TRIED_SHARE = {"response": 0.2, "thread": 0.5}
 """Pages whose question says how far somebody has come."""
@@ -71,6 +79,8 @@ def page(rng: np.random.Generator, sets: Sets) -> Document:
         return Document(prompt="", response=text)
     numbers, search, target, needed = draw(rng, sets)
     asked, start = question(numbers, target), 0
+    if kind == "outline":
+        return Document(prompt="", response=f"{asked} {outline(search)}")
     if rng.random() < TRIED_SHARE[kind]:
         overlooked = rng.random() < OVERLOOKED_SHARE
         start = int(rng.integers(len(search) if overlooked else needed))
@@ -115,6 +125,12 @@ def thread(search: list[Place], target: int, start: int, rng: np.random.Generato
         if last.claimed.attempt.second.result == target:
             break
     return posts
+
+
+def outline(search: list[Place]) -> str:
+    """Write the first steps of a search in their order."""
+    begins = [search[0], *(b for a, b in pairwise(search) if not b.same_branch(a))]
+    return "First steps: " + ". ".join(map(branch, begins)) + "."
 
 
 def tried(place: Place) -> str:

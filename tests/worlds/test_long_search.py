@@ -13,7 +13,7 @@ from r1lit.seeding import generator
 from r1lit.verifiers import CountdownVerifier
 from r1lit.worlds import SearchCorpus, WorldSearch
 from r1lit.worlds.countdown import number_sets, step
-from r1lit.worlds.habits import SLIP_RATE, Habits, about, write
+from r1lit.worlds.habits import SLIP_RATE, Habits, about, branch, write
 from r1lit.worlds.long_search import LEVELS, needed_attempts, places, question
 
 SPLITS = ("corpus", "train", "held_out")
@@ -138,6 +138,32 @@ def test_without_a_check_the_first_glance_that_fits_is_claimed(problems):
         right.append(own.claimed.attempt.second.result == p.meta["target"])
     share = [np.mean(right[level::6]) for level in range(6)]
     assert share[0] > 0.7 and share[5] < 0.5  # the longest searches need checks
+
+
+def test_who_refuses_what_seems_right_goes_on():
+    search = places((2, 11, 5, 6))
+    results = [place.attempt.second.result for place in search]
+    at = results.index(96)
+    assert about(96) == about(97) != about(results[at + 1]) and 97 not in results
+    hopeless = Habits(go_on=0.0, check=1.0)
+    stops = Counter(
+        write(search, 97, hopeless, generator(0, i), start=at).stop - at for i in range(200)
+    )
+    assert stops[2] > 200 * (1 - 4 * SLIP_RATE)  # and gives up after the next, which fails
+    stops = Counter(write(search, 99, hopeless, generator(0, i)).stop for i in range(200))
+    assert stops[1] > 200 * (1 - 4 * SLIP_RATE)
+
+
+def test_outlines_hold_every_first_step_in_order(pages):
+    outlines = [page.response for page in pages if "First steps: " in page.response]
+    assert outlines
+    for text in outlines:
+        asked, steps = text.split(" First steps: ")
+        numbers, _ = ASKED.search(asked).groups()
+        given = tuple(map(int, re.findall(r"\d+", numbers)))
+        found = steps.removesuffix(".").split(". ")
+        expected = [branch(place) for place in places(given)]
+        assert found == [b for i, b in enumerate(expected) if i == 0 or b != expected[i - 1]]
 
 
 def test_effort_is_geometric():
