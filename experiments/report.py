@@ -155,8 +155,9 @@ def draw(results: Sequence[Record]) -> Figure:
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (title, label, value) in zip(all_axes, panels, strict=True):
         for index, (variant, group) in enumerate(group_by("variant", results).items()):
-            color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-            _band(axes, group, value, variant, color, marker)
+            again, place = divmod(index, len(COLORS))  # the next seven are dashed
+            style = f"{MARKERS[place]}{'--' if again else '-'}"
+            _band(axes, group, value, variant, COLORS[place], style)
         axes.set(xlabel="iteration", ylabel=label)
         axes.set_title(title, loc="left", fontweight="bold", fontsize=12)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -180,7 +181,7 @@ def _band(
     value: Callable[[Record], float | None],
     label: str,
     color: str,
-    marker: str,
+    style: str,
 ) -> None:
     values: dict[int, list[float]] = {}
     for result in group:
@@ -191,7 +192,7 @@ def _band(
     x = sorted(values)
     points = [mean_and_error(values[iteration]) for iteration in x]
     mean = [m for m, _ in points]
-    axes.plot(x, mean, color=color, marker=marker, markersize=4.5, linewidth=1.8, label=label)
+    axes.plot(x, mean, style, color=color, markersize=4.5, linewidth=1.8, label=label)
     low = [m - (error or 0.0) for m, error in points]
     high = [m + (error or 0.0) for m, error in points]
     axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
