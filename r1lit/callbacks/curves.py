@@ -167,11 +167,8 @@ class CurveWriter(Callback):
     def _draw(self) -> None:
         is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)
         is_rollout |= any(f"train/{keys.LENGTH_MEAN}" in line for line in self._iterations)
-        from r1lit.callbacks.figures import (
-            draw_curves,
-            draw_losses,
-            save_figure,
-        )  # loads matplotlib
+        # loads matplotlib
+        from r1lit.callbacks.figures import draw_curves, draw_losses, save_figure
 
         draw = draw_curves if is_rollout else draw_losses
         if self._iterations or is_rollout:
