@@ -36,7 +36,7 @@ class Sigmoid:
     def at(self, compute: float) -> float:
         """Return the reward at a compute of 0 or more.
 
-        >>> Sigmoid(start=0.2, asymptote=0.8, exponent=2, midpoint=4).at(8)
+        >>> round(Sigmoid(start=0.2, asymptote=0.8, exponent=2, midpoint=4).at(8), 6)
         0.68
         """
         if compute <= 0:

@@ -287,7 +287,8 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         mixtures = [s.describe() for s in sources if hasattr(s, "describe")]
         plan |= {"mixtures": mixtures} if mixtures else {}
         if self.documents:
-            plan |= {**asdict(self.packing), "num_truncated_documents": self.num_truncated}
+            plan |= {**asdict(self.packing), "train_batch_size": self.packing.num_rows}
+            plan["num_truncated_documents"] = self.num_truncated
         if "train" in self.prompt_ids or "train" in self.rows:
             plan["num_iterations"] = len(self.train_dataloader())
         return plan
