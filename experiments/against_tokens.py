@@ -79,7 +79,7 @@ def run_study(
     Returns:
         The exit status: 1 if a point failed, 2 for bad input.
     """
-    name = ".".join(folder.parts[folder.parts.index("experiments") :])
+    name = ".".join(folder.relative_to(Path(__file__).parents[1]).parts)
     parser = argparse.ArgumentParser(prog=f"python -m {name}")
     parser.add_argument("sweep", nargs="?", type=Path, default=folder / "sweep.yaml")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
