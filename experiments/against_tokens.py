@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -16,7 +15,6 @@ from experiments.points import Sweep, read_sweep
 from experiments.report import write_into
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit import jsonl
-from r1lit.atomic import replace_file
 from r1lit.jsonl import Record
 
 
@@ -94,8 +92,7 @@ def run_study(
         table, figure = report(results)
         write_into(options.readme / "README.md", table, figure, image)
         kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]
-        content = "".join(json.dumps(result) + "\n" for result in kept)
-        replace_file(options.readme / "results.jsonl", content.encode())
+        jsonl.write(options.readme / "results.jsonl", kept)
         print(table)
         return 1 if failed else 0
     except ValueError as error:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -282,8 +281,7 @@ def write_report(
         kept = folder / "results.jsonl"
         results = sweep.results()
         if results:
-            lines = [json.dumps(result) + "\n" for result in results]
-            replace_file(kept, "".join(lines).encode())
+            jsonl.write(kept, results)
         else:
             results = [] if folder == sweep.output else jsonl.read(kept)
         blocks = [f"{len(results)} of {len(sweep.points())} runs finished."]

@@ -174,10 +174,7 @@ def outcome_of(result: jsonl.Record) -> str:
 
 def gather(sweep: Sweep) -> None:
     """Write the results of all finished points to ``results.jsonl``."""
-    path = sweep.output / "results.jsonl"
-    content = "".join(json.dumps(result) + "\n" for result in sweep.results()).encode()
-    if not path.exists() or path.read_bytes() != content:
-        replace_file(path, content)
+    jsonl.write(sweep.output / "results.jsonl", sweep.results())
 
 
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:

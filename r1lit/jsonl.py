@@ -34,6 +34,13 @@ def append(path: Path, records: Iterable[Record]) -> None:
             os.close(file)
 
 
+def write(path: Path, records: Iterable[Record]) -> None:
+    """Write one line a record, all or none; a file that holds just these is left as it is."""
+    content = _as_lines(records)
+    if not path.exists() or path.read_bytes() != content:
+        replace_file(path, content)
+
+
 def read(path: Path) -> list[Record]:
     """Return the records, or none without a file; a last line that a kill tore is left out.
 
@@ -47,7 +54,7 @@ def keep_only(path: Path, keep: Callable[[Record], bool]) -> list[Record]:
     """Drop the records that ``keep`` refuses, and a torn last line; return those kept."""
     records = [record for record in read(path) if keep(record)]
     if path.exists():
-        replace_file(path, _as_lines(records))
+        write(path, records)
     return records
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from r1lit import jsonl
-from r1lit.atomic import replace_file
 from r1lit.batches import Problem
 from r1lit.curation.step_labels import Solution, cut_solution, labelled, monte_carlo_labels
 from r1lit.policy import load_policy, load_tokenizer
@@ -149,6 +147,4 @@ def write_tables(
 
 def _write(path: Path, rows: Sequence[jsonl.Record]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    if not path.exists() or path.read_bytes() != content:
-        replace_file(path, content)
+    jsonl.write(path, rows)

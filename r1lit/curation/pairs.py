@@ -30,7 +30,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 from tqdm.auto import tqdm
 
-from r1lit import console
+from r1lit import console, jsonl
 from r1lit.atomic import replace_file
 from r1lit.curation.pairing import (
     ResponsePair,
@@ -135,8 +135,7 @@ def build_pairs(
             "seed": seed,
         },
     }
-    lines = (json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs)
-    replace_file(folder / "pairs.jsonl", "".join(lines).encode())
+    jsonl.write(folder / "pairs.jsonl", map(asdict, pairs))
     written = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
     replace_file(folder / "card.json", written.encode())
     return card

@@ -157,8 +157,7 @@ class WorldSearch(ProblemSource):
             [own[i] for i in permutation(len(own), self.seed, self.split, name, size)]
             for size, own in pool.items()
         ]
-        turns = [own[i] for i in range(max(map(len, shuffled))) for own in shuffled if i < len(own)]
-        return turns
+        return [own[i] for i in range(max(map(len, shuffled))) for own in shuffled if i < len(own)]
 
 
 def _first_attempts(level: str) -> int:

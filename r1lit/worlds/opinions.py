@@ -9,14 +9,12 @@ points of ten, seen through noise and a liking for what is shown first.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
 
 from r1lit import jsonl
-from r1lit.atomic import replace_file
 from r1lit.seeding import generator
 from r1lit.worlds.countdown import Split
 from r1lit.worlds.preference import helpfulness, is_safe
@@ -95,8 +93,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the labels that are wrong")
     options = parser.parse_args(args)
     labelled = label(jsonl.read(options.responses), options.seed)
-    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in labelled)
-    replace_file(options.labels, "".join(lines).encode())
+    jsonl.write(options.labels, labelled)
     num_safe = sum(record["label"] == "safe" for record in labelled)
     print(f"{len(labelled)} responses labelled, {num_safe} of them safe: {options.labels}")
 
