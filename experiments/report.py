@@ -156,7 +156,7 @@ def draw(results: Sequence[Record]) -> Figure:
         for index, (variant, group) in enumerate(group_by("variant", results).items()):
             again, place = divmod(index, len(COLORS))  # the next seven are dashed
             style = f"{MARKERS[place]}{'--' if again else '-'}"
-            _band(axes, group, value, variant, COLORS[place], style)
+            draw_band(axes, group, value, variant, COLORS[place], style)
         axes.set(xlabel="iteration", ylabel=label)
         axes.set_title(title, loc="left", fontweight="bold", fontsize=12)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -174,7 +174,7 @@ def _measured(results: Sequence[Record], value: Callable[[Record], float | None]
     return any(value(e) is not None for r in results for e in r["evaluations"])
 
 
-def _band(
+def draw_band(
     axes: Axes,
     group: Sequence[Record],
     value: Callable[[Record], float | None],
@@ -182,6 +182,7 @@ def _band(
     color: str,
     style: str,
 ) -> None:
+    """Draw a value along training: the mean over the runs of ``group``, and its standard error."""
     values: dict[int, list[float]] = {}
     for result in group:
         for evaluation in result["evaluations"]:

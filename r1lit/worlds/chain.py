@@ -24,6 +24,8 @@ from r1lit.worlds.countdown import (
 from r1lit.worlds.voice import Language, check_shares, language_of
 
 MIN_STEPS, MAX_STEPS = 4, 8
+DRAWS_A_PROBLEM = 100
+"""Before it is said that there are no more."""
 WORDS = {
     "+": ("plus", "加"),
     "-": ("minus", "减"),
@@ -58,11 +60,11 @@ def results(chain: Chain) -> list[int]:
     return out
 
 
-def draw(rng: np.random.Generator) -> Chain:
-    """Return a random chain of 4 to 8 steps, operations uniform among those that apply."""
+def draw(rng: np.random.Generator, fewest: int = MIN_STEPS, most: int = MAX_STEPS) -> Chain:
+    """Return a random chain of so many steps, operations uniform among those that apply."""
     start = value = int(rng.integers(1, MAX_NUMBER + 1))
     steps: list[tuple[str, int]] = []
-    for _ in range(int(rng.integers(MIN_STEPS, MAX_STEPS + 1))):
+    for _ in range(int(rng.integers(fewest, most + 1))):
         operation = OPERATIONS[int(rng.integers(4))]
         operands = [n for n in range(2, MAX_NUMBER + 1) if apply(value, operation, n) is not None]
         if not operands:
@@ -82,9 +84,11 @@ def split_of(chain: Chain) -> Split:
     return "held_out" if share < 0.2 else "train" if share < 0.4 else "corpus"
 
 
-def draw_from(split: Split, rng: np.random.Generator) -> Chain:
+def draw_from(
+    split: Split, rng: np.random.Generator, fewest: int = MIN_STEPS, most: int = MAX_STEPS
+) -> Chain:
     """Return a random chain of ``split``."""
-    while split_of(chain := draw(rng)) != split:
+    while split_of(chain := draw(rng, fewest, most)) != split:
         pass
     return chain
 
@@ -113,6 +117,8 @@ class WorldChain(ProblemSource):
         seed: of the sample.
         chinese: the share of questions in Chinese.
         russian: and in Russian, which the shipped base does not know.
+        min_steps: of a chain; those of the corpus have 4 to 8.
+        max_steps: of a chain.
     """
 
     def __init__(
@@ -122,8 +128,12 @@ class WorldChain(ProblemSource):
         seed: int = 0,
         chinese: float = 0.0,
         russian: float = 0.0,
+        min_steps: int = MIN_STEPS,
+        max_steps: int = MAX_STEPS,
     ) -> None:
         check_at_least("num_problems", num_problems, 1)
+        check_at_least("min_steps", min_steps, 1)
+        check_at_least("max_steps", max_steps, min_steps)
         check_split(split)
         check_shares(chinese=chinese, russian=russian)
         self.split = split
@@ -131,14 +141,27 @@ class WorldChain(ProblemSource):
         self.russian = russian
         self.num_problems = num_problems
         self.seed = seed
+        self.steps = (min_steps, max_steps)
 
     def problems(self) -> list[Problem]:
-        """Return the problems, without repetition."""
+        """Return the problems, without repetition.
+
+        Raises:
+            ValueError: if there are not so many of these lengths.
+        """
         rng = generator(self.seed, "chain", self.split)
         chains: dict[str, Chain] = {}
-        while len(chains) < self.num_problems:
-            chain = draw_from(self.split, rng)
+        for _ in range(DRAWS_A_PROBLEM * self.num_problems):
+            if len(chains) == self.num_problems:
+                break
+            chain = draw_from(self.split, rng, *self.steps)
             chains.setdefault(uid(chain), chain)
+        else:
+            fewest, most = self.steps
+            raise ValueError(
+                f"num_problems: {self.num_problems}; the split {self.split!r} has about"
+                f" {len(chains)} chains of {fewest} to {most} steps: ask for fewer"
+            )
         return [self._problem(key, chain) for key, chain in chains.items()]
 
     def _problem(self, key: str, chain: Chain) -> Problem:

@@ -88,12 +88,22 @@ class WorldCorpus(DocumentSource):
         seed: of every page.
         russian: the share of pages that are about a problem in Russian, in place of what stands
             there otherwise; the shipped base has read none.
+        patient: the share of authors, in the template and on the forum alike, who never give up,
+            where nobody is asked to reflect; as in ``EFFORTS`` if left out.
     """
 
-    def __init__(self, num_documents: int = 100_000, seed: int = 0, russian: float = 0.0) -> None:
+    def __init__(
+        self,
+        num_documents: int = 100_000,
+        seed: int = 0,
+        russian: float = 0.0,
+        patient: float | None = None,
+    ) -> None:
         check_at_least("num_documents", num_documents, 1)
         check_shares(russian=russian)
+        check_shares(patient=patient or 0.0)
         self.russian = russian
+        self.patient = patient
         self.num_documents = num_documents
         self.seed = seed
 
@@ -105,11 +115,11 @@ class WorldCorpus(DocumentSource):
     def _page(self, i: int, pool: Pool) -> Document:
         rng = generator(self.seed, "page", i)
         if self.russian and generator(self.seed, "russian", i).random() < self.russian:
-            return problem_page(weighted(rng, PAGES[:2]), rng, pool, "ru")
-        return page(rng, pool)
+            return problem_page(weighted(rng, PAGES[:2]), rng, pool, "ru", self.patient)
+        return page(rng, pool, self.patient)
 
 
-def page(rng: np.random.Generator, pool: Pool) -> Document:
+def page(rng: np.random.Generator, pool: Pool, patient: float | None = None) -> Document:
     """Write one page about Countdown problems of ``pool``, chains or requests of the corpus."""
     kind = weighted(rng, PAGES)
     match kind:
@@ -125,21 +135,26 @@ def page(rng: np.random.Generator, pool: Pool) -> Document:
             return Document(prompt=render("small_world", question_text), response=tagged(work, rng))
         case "forum" if rng.random() < THREAD_SHARE:
             # A second search far from the page's beginning, behind another problem's numbers
-            first, second = problem_page(kind, rng, pool), problem_page(kind, rng, pool)
+            first, second = (problem_page(kind, rng, pool, patient=patient) for _ in range(2))
             return Document(prompt="", response=f"{first.response}\n{second.response}")
         case _:
-            return problem_page(kind, rng, pool)
+            return problem_page(kind, rng, pool, patient=patient)
 
 
 def problem_page(
-    kind: str, rng: np.random.Generator, pool: Pool, language: Language | None = None
+    kind: str,
+    rng: np.random.Generator,
+    pool: Pool,
+    language: Language | None = None,
+    patient: float | None = None,
 ) -> Document:
     """Write a page of ``kind`` about one problem; in English or Chinese if left out."""
     family = "chain" if rng.random() < CHAIN_SHARE else "countdown"
     drawn: Language = "zh" if rng.random() < CHINESE_SHARE else "en"
     language = language or drawn
-    begged = kind == "forum" and rng.random() < ASKED_SHARE
-    effort = None if begged or kind in ("quiz", "textbook") else draw_effort(rng, kind, family)
+    begged = kind == "forum" and rng.random() < ASKED_SHARE and patient is None
+    hurried = not begged and kind not in ("quiz", "textbook")
+    effort = draw_effort(rng, kind, family, patient) if hurried else None
     voice = Voice(
         language=language,
         mix=0.0 if begged else weighted(rng, MIXES.get(kind, UNMIXED)),
@@ -215,7 +230,15 @@ def table(rng: np.random.Generator) -> str:
     return "Table: " + ", ".join(facts) + "."
 
 
-def draw_effort(rng: np.random.Generator, kind: str, family: str) -> int | None:
-    """Return how many attempts the author makes."""
-    span = weighted(rng, EFFORTS[kind, family])
+def draw_effort(
+    rng: np.random.Generator, kind: str, family: str, patient: float | None = None
+) -> int | None:
+    """Return how many attempts the author makes; ``patient`` is the share who never give up."""
+    efforts = EFFORTS[kind, family]
+    if patient is not None:
+        hurried = sum(share for span, share in efforts if span)
+        efforts = tuple(
+            (span, share / hurried * (1 - patient) if span else patient) for span, share in efforts
+        )
+    span = weighted(rng, efforts)
     return None if span is None else int(rng.integers(span[0], span[1] + 1))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
-from tiny_sweep import ROOT, TINY
+from tiny_sweep import ROOT, TINY, data, shortened
 
 from experiments import rlhf, search
 from experiments.against_tokens import at_tokens, read_curves
 from experiments.compose import merge
 from experiments.points import read_sweep
-from experiments.report import END, START
 from experiments.rlhf.__main__ import main as run_rlhf
 from experiments.rlhf.report import KL, read_arms
 from experiments.search.__main__ import main as run_search
@@ -28,24 +26,6 @@ from r1lit import cli, jsonl
 from r1lit.batches import Problem
 from r1lit.policy import load_reward_model, load_tokenizer
 from r1lit.search import PartialResponse, Query, ValueScorer
-
-
-def shortened(folder: Path, experiment: Any, changes: dict[str, Any]) -> list[str]:
-    """Return the arguments that run an experiment's shipped pipeline, some steps made short."""
-    content = yaml.safe_load((Path(experiment.__file__).parent / "pipeline.yaml").read_text())
-    for step in content["steps"]:
-        for name, change in changes.items():
-            if step["name"] == name or (name[-1] == "-" and step["name"].startswith(name)):
-                step.update(merge(step, change))
-    (folder / "pipeline.yaml").write_text(yaml.safe_dump(content))
-    (folder / "README.md").write_text(f"# Short\n\n{START}\n{END}\n")
-    return [
-        str(folder / "pipeline.yaml"), "--seeds=0", f"--output={folder}/runs", f"--readme={folder}"
-    ]  # fmt: skip
-
-
-def data(**init_args: object) -> dict[str, Any]:
-    return {"set": {"data": {"init_args": init_args}}}
 
 
 @pytest.mark.slow

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.compose import merge
+from experiments.report import END, START
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,3 +47,21 @@ TINY = {
 def variant(class_path: str, **init_args: object) -> dict:
     objective = {"class_path": f"r1lit.objectives.{class_path}", "init_args": init_args}
     return {"model": {"init_args": {"objective": objective}}}
+
+
+def shortened(folder: Path, experiment: Any, changes: dict[str, Any]) -> list[str]:
+    """Return the arguments that run an experiment's shipped pipeline, some steps made short."""
+    content = yaml.safe_load((Path(experiment.__file__).parent / "pipeline.yaml").read_text())
+    for step in content["steps"]:
+        for name, change in changes.items():
+            if step["name"] == name or (name[-1] == "-" and step["name"].startswith(name)):
+                step.update(merge(step, change))
+    (folder / "pipeline.yaml").write_text(yaml.safe_dump(content))
+    (folder / "README.md").write_text(f"# Short\n\n{START}\n{END}\n")
+    return [
+        str(folder / "pipeline.yaml"), "--seeds=0", f"--output={folder}/runs", f"--readme={folder}"
+    ]  # fmt: skip
+
+
+def data(**init_args: object) -> dict[str, Any]:
+    return {"set": {"data": {"init_args": init_args}}}

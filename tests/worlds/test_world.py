@@ -257,3 +257,29 @@ def test_the_tokenizer_reads_back_what_it_wrote(texts, pages, tmp_path):
     starts = {p[0] for p in prompts} | {int(d.tokens[0]) for d in documents}
     assert starts == {tokenizer.bos_token_id}
     assert {int(d.tokens[-1]) for d in documents} == {tokenizer.eos_token_id}
+
+
+def test_a_share_of_patient_authors_is_what_is_asked_for():
+    gives_up = re.compile("I give up|我放弃")
+    shares = {}
+    for patient in (0.0, 0.5, 1.0):
+        pages = WorldCorpus(1500, seed=0, patient=patient).documents()
+        searches = [p.response for p in pages if p.prompt and "<think>" in p.response]
+        guessed = sum("=" not in text for text in searches)  # effort 0, and requests
+        shares[patient] = (sum(bool(gives_up.search(t)) for t in searches), guessed, len(searches))
+    assert shares[1.0][0] == 0 and shares[0.0][0] > 0.5 * shares[0.0][2]
+    assert abs(shares[0.5][0] / shares[0.0][0] - 0.5) < 0.1
+    with pytest.raises(ValueError, match=r"patient: 1\.5 is not a share"):
+        WorldCorpus(10, patient=1.5)
+
+
+def test_chains_of_one_step_are_few_and_say_so():
+    problems = WorldChain("held_out", 40, min_steps=1, max_steps=1).problems()
+    assert len({p.uid for p in problems}) == 40
+    assert all(p.question.count(",") == 1 for p in problems)
+    asked = {p.question for p in WorldChain("train", 40, min_steps=1, max_steps=1).problems()}
+    assert not asked & {p.question for p in problems}
+    with pytest.raises(ValueError, match=r"num_problems: 300; .* chains of 1 to 1 steps"):
+        WorldChain("held_out", 300, min_steps=1, max_steps=1).problems()
+    with pytest.raises(ValueError, match="max_steps"):
+        WorldChain("held_out", 4, min_steps=3, max_steps=2)

@@ -1,0 +1,1 @@
+"""What RL adds and what the base brings; README.md says what came of it."""

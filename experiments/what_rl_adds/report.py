@@ -1,0 +1,168 @@
+"""The page of what RL adds: controls, pass@k before and after, patience in the base before RL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.paired import all_pairs
+from experiments.points import read_sweep
+from experiments.report import (
+    COLORS,
+    MARKERS,
+    as_table,
+    draw_band,
+    group_by,
+    mean_cell,
+    plain,
+    write_into,
+)
+from r1lit import jsonl
+from r1lit.atomic import replace_json
+from r1lit.jsonl import Record
+from r1lit.metrics import mean, mean_and_error
+
+HERE = Path(__file__).parent
+SAMPLES = {"base": "base", "rl": "RL", "sft": "SFT on patient pages"}
+SHARES = (0, 5, 20, 50)
+KS = (1, 4, 16, 64, 256)
+MEASURES = (
+    ("pass@1", "pass_at_1", ".3f"),
+    ("tokens per response", "response_length_tokens", ".0f"),
+    ("reflection words per response", "reflection_words_per_response", ".2f"),
+)
+
+
+def read_results(runs: Sequence[Path], sweep_file: Path) -> dict[str, Any]:
+    """Return what is finished: ``controls``, ``samples`` and ``doses``, each a list of records.
+
+    A control has its entropies beside its evaluations; a sample pass@k of a policy; a dose the
+    evaluations of RL from a base with that percentage of patient authors.
+
+    Raises:
+        ValueError: if nothing is.
+    """
+    sweep = read_sweep(sweep_file)
+    controls = []
+    for result in sweep.results():
+        lines = jsonl.read(sweep.point(result["variant"], result["seed"]).folder / "metrics.jsonl")
+        controls.append({**result, "entropies": [line["train/entropy"] for line in lines]})
+    samples, doses = [], []
+    for run in runs:
+        for name in SAMPLES:
+            report = run / "samples" / name / "report.json"
+            if report.exists():
+                found = json.loads(report.read_text())
+                by_k = {k: own["value"] for k, own in found["pass_at_k"].items() if int(k) in KS}
+                tokens = found["response_length"]["mean"]
+                samples.append({"policy": name, "pass_at_k": by_k, "tokens": tokens})
+        for share in SHARES:
+            summary = run / f"dose-{share}" / "summary.json"
+            if (run / f"dose-{share}" / "policy").exists():
+                doses.append({"share": share, "evaluations": json.loads(summary.read_text())})
+    if not (controls or samples or doses):
+        raise ValueError(f"{', '.join(map(str, runs))}: nothing is finished there yet")
+    return {"controls": controls, "samples": samples, "doses": doses}
+
+
+def samples_table(samples: Sequence[Record]) -> str:
+    """Return pass@k of each policy as Markdown, mean ± standard error over seeds."""
+    ks = [str(k) for k in KS if all(str(k) in sample["pass_at_k"] for sample in samples)]
+    lines = ["| | n seeds | tokens | " + " | ".join(f"pass@{k}" for k in ks) + " |"]
+    lines.append("|---|" + "---:|" * (len(ks) + 2))
+    for name, own in group_by("policy", samples).items():
+        cells = [SAMPLES[name], str(len(own)), mean_cell([s["tokens"] for s in own], ".0f")]
+        cells += [mean_cell([s["pass_at_k"][k] for s in own], ".3f") for k in ks]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def doses_table(doses: Sequence[Record]) -> str:
+    """Return each dose before and after RL as Markdown, mean ± standard error over seeds."""
+    lines = ["| patient authors | n seeds | " + " | ".join(name for name, *_ in MEASURES) + " |"]
+    lines.append("|---:|" + "---:|" * (len(MEASURES) + 1))
+    for share, own in group_by("share", doses).items():
+        cells = [f"{share} %", str(len(own))]
+        for _, key, form in MEASURES:
+            before, after = (
+                mean_cell([d["evaluations"][i][key] for d in own], form) for i in (0, -1)
+            )
+            cells.append(f"{before} → {after}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(results: dict[str, Any]) -> Figure:
+    """Return the figure: along training by control, over k by policy, over the dose."""
+    figure = Figure(figsize=(14, 8.4), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    (accuracy, length, entropy), (samples, dose, dose_length) = figure.subplots(2, 3)
+    for index, (variant, group) in enumerate(group_by("variant", results["controls"]).items()):
+        color, style = COLORS[index], f"{MARKERS[index]}-"
+        draw_band(accuracy, group, plain("pass_at_1"), variant, color, style)
+        draw_band(length, group, plain("response_length_tokens"), variant, color, style)
+        entropies = zip(*(result["entropies"] for result in group), strict=False)
+        entropy.plot([mean(own) for own in entropies], color=color, label=variant)
+    for index, (name, own) in enumerate(group_by("policy", results["samples"]).items()):
+        ks = sorted(map(int, own[0]["pass_at_k"]))
+        of_k = {k: [sample["pass_at_k"][str(k)] for sample in own] for k in ks}
+        _line(samples, of_k, SAMPLES[name], COLORS[index])
+    by_share = group_by("share", results["doses"])
+    for axes, key in ((dose, "pass_at_1"), (dose_length, "response_length_tokens")):
+        for place, label, color in ((0, "the base", COLORS[0]), (-1, "after RL", COLORS[1])):
+            values = {s: [d["evaluations"][place][key] for d in g] for s, g in by_share.items()}
+            _line(axes, values, label, color)
+    samples.set_xscale("log", base=2)
+    for axes, title, x, y in (
+        (accuracy, "Controls: accuracy", "iteration", "pass@1, held out"),
+        (length, "Controls: length", "iteration", "tokens per response"),
+        (entropy, "Controls: entropy", "iteration", "nats a token, training"),
+        (samples, "Does RL add or elicit?", "k", "pass@k, held out"),
+        (dose, "Patience in the base: accuracy", "authors who never give up, %", "pass@1"),
+        (dose_length, "and length", "authors who never give up, %", "tokens per response"),
+    ):
+        axes.set(xlabel=x, ylabel=y)
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.grid(True, color="#DDDDDD", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        if axes.has_data():
+            axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _line(axes: Axes, values: dict[int, list[float]], label: str, color: str) -> None:
+    """Draw means over seeds with their standard errors."""
+    points = [mean_and_error(own) for own in values.values()]
+    errors = [error or 0.0 for _, error in points]
+    axes.errorbar(
+        list(values), [m for m, _ in points], errors, color=color, marker="o", label=label
+    )
+
+
+def write_report(runs: Sequence[Path], folder: Path) -> str:
+    """Fill the tables into ``folder``'s README.md and draw its figure; return the tables.
+
+    What they are made of goes into ``results.json`` beside it.
+
+    Raises:
+        ValueError: if nothing is finished, or the README has no place for it.
+    """
+    results = read_results(runs, HERE / "sweep.yaml")
+    parts = ["Mean ± standard error over seeds, before → after where there are two."]
+    if results["controls"]:
+        parts += ["### Controls", as_table(results["controls"]), all_pairs(results["controls"])]
+    if results["samples"]:
+        parts += ["### Many samples", samples_table(results["samples"])]
+    if results["doses"]:
+        parts += ["### Patience in the base", doses_table(results["doses"])]
+    block = "\n\n".join(part for part in parts if part)
+    write_into(folder / "README.md", block, draw(results), "what_rl_adds.png")
+    replace_json(folder / "results.json", results)
+    return block
