@@ -90,9 +90,8 @@ def run_study(
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
         results = read_curves(sweep, keys)
         table, figure = report(results)
-        write_into(options.readme / "README.md", table, figure, image)
         kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]
-        jsonl.write(options.readme / "results.jsonl", kept)
+        write_into(options.readme / "README.md", table, figure, image, kept)
         print(table)
         return 1 if failed else 0
     except ValueError as error:

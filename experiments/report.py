@@ -38,6 +38,7 @@ from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
 
 START, END = "<!-- results -->", "<!-- /results -->"
+RAW = "results.jsonl"
 README_HELP = "fill in the README beside the sweep file, to be committed, not the output folder's"
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = "os^Dv*P"
@@ -215,12 +216,17 @@ def fill_in(readme: str, block: str) -> str:
 
 
 def write_into(
-    readme: Path, block: str, figure: Figure, image: str, text: str | None = None
+    readme: Path,
+    block: str,
+    figure: Figure,
+    image: str,
+    raw: Sequence[Record] = (),
+    text: str | None = None,
 ) -> None:
     """Put a block and a figure below it between a README's markers.
 
-    ``image`` and the same as a PDF lie beside it. ``text`` stands for what the README holds; one
-    that is not there is made.
+    ``image`` and the same as a PDF lie beside it, and what both are made of, ``raw``, as
+    ``results.jsonl``. ``text`` stands for what the README holds; one that is not there is made.
 
     Raises:
         ValueError: if the README has no place for them; nothing is written then.
@@ -231,6 +237,8 @@ def write_into(
     text = fill_in(text, f"{block}\n\n![{name}]({image})")
     for file in (readme.with_name(image), readme.with_name(f"{name}.pdf")):
         save_figure(figure, file)
+    if raw:
+        jsonl.write(readme.with_name(RAW), raw)
     replace_file(readme, text.encode())
 
 
@@ -279,12 +287,9 @@ def write_report(
             raise ValueError(
                 f"{sweep.output}: another process has been writing its report for 60 s"
             )
-        kept = folder / "results.jsonl"
         results = sweep.results()
-        if results:
-            jsonl.write(kept, results)
-        else:
-            results = [] if folder == sweep.output else jsonl.read(kept)
+        if not results and folder != sweep.output:
+            results = jsonl.read(folder / RAW)
         blocks = [f"{len(results)} of {len(sweep.points())} runs finished."]
         if results:
             last = max(result["final"]["iteration"] for result in results)
@@ -297,7 +302,7 @@ def write_report(
         readme = folder / "README.md"
         text = readme.read_text() if readme.exists() else new_readme(path)
         if results:
-            write_into(readme, block, draw(results), "curves.png", text)
+            write_into(readme, block, draw(results), "curves.png", results, text)
         else:
             replace_file(readme, fill_in(text, block).encode())
     return f"{block}\n\nwritten to {readme}"
@@ -323,7 +328,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         sweep = read_sweep(options.sweep)
         folder = options.sweep.parent if options.readme else sweep.output
-        kept = options.readme and (folder / "results.jsonl").exists()
+        kept = options.readme and (folder / RAW).exists()
         if not kept and not any(point.result() or point.error() for point in sweep.made()):
             raise ValueError(f"no point is finished: python -m experiments.sweep {options.sweep}")
         print(write_report(options.sweep, sweep, options.against, folder))

@@ -91,7 +91,7 @@ def main(args: Sequence[str] | None = None) -> int:
         num_runs = (len(experiment.arms) + 1) * len(experiment.seeds)
         note = f"Mean ± standard error over seeds; {len(results)} of {num_runs} runs finished."
         block = f"{note}\n\n{as_table(results)}"
-        write_into(path.with_name("README.md"), block, draw(results), "arms.png")
+        write_into(path.with_name("README.md"), block, draw(results), "arms.png", results)
     except ValueError as error:
         print(f"report: error: {error}", file=sys.stderr)
         return 2

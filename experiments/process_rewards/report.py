@@ -83,5 +83,10 @@ def write_report(
             rerank.as_table(rows),
         ]
     )
-    write_into(folder / "README.md", block, draw(errors, rows), "process_rewards.png")
+    raw = [
+        {"table": table, **record}
+        for table, records in (("labels", errors), ("models", results), ("choosing", rows))
+        for record in records
+    ]
+    write_into(folder / "README.md", block, draw(errors, rows), "process_rewards.png", raw)
     return block

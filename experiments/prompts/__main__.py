@@ -29,15 +29,16 @@ from typing import Any
 from experiments.compose import Config, merge
 from experiments.fingerprint import begin
 from experiments.paired import over_problems
-from experiments.report import END, START, fill_in, mean_cell
+from experiments.report import END, RAW, START, fill_in, mean_cell
 from experiments.sweep import error_in, in_subprocess
-from r1lit import composition
+from r1lit import composition, jsonl
 from r1lit.atomic import replace_file
 from r1lit.metrics import holm
 
 Launch = Callable[[list[str], Path], int]
 KEYS = ("evaluation", "output", "report", "seeds", "policies", "prompts")
 ONLY = "policies"
+KEPT = ("pass_at_1", "response_length", "eval_metrics", "num_problems", "num_samples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +171,14 @@ def write(suite: Suite) -> None:
     if suite.report.exists():
         text = suite.report.read_text()
     replace_file(suite.report, fill_in(text, as_table(suite)).encode())
+    raw = [
+        {"policy": policy, "prompt": prompt, "seed": seed, **{key: report[key] for key in KEPT}}
+        for policy in suite.policies
+        for prompt in suite.prompts_of(policy)
+        for seed, report in suite.reports(policy, prompt).items()
+    ]
+    if raw:
+        jsonl.write(suite.report.with_name(RAW), raw)
 
 
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:

@@ -140,5 +140,5 @@ def write_report(results: Sequence[Record], folder: Path) -> str:
         ValueError: if the README has no place for it.
     """
     table = as_table(results)
-    write_into(folder / "README.md", table, draw(results), "reward_models.png")
+    write_into(folder / "README.md", table, draw(results), "reward_models.png", results)
     return table

@@ -117,6 +117,11 @@ def draw(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> Figure:
     return figure
 
 
+def _numbers(line: Record) -> Record:
+    """Return what the figure shows of an iteration."""
+    return {key: line[key] for key in (KL, *(f"train/reward/{name}" for name in (RM, TRUE)))}
+
+
 def _curve(axes: Axes, points: Sequence[tuple[float, float]], color: str, label: str) -> None:
     axes.scatter(*zip(*points, strict=True), color=color, s=7, alpha=0.25, linewidth=0)
     size = max(1, -(-len(points) // BINS))
@@ -136,5 +141,10 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
     arms = read_arms(runs)
     num = max(len(seeds) for seeds in arms.values())
     table = f"Mean ± standard error over {num} seeds; 64 held-out prompts.\n\n{as_table(arms)}"
-    write_into(folder / "README.md", table, draw(arms), "rlhf.png")
+    raw = [
+        {"beta": beta, "evaluations": evaluations, "iterations": [_numbers(line) for line in lines]}
+        for beta, seeds in arms.items()
+        for lines, evaluations in seeds
+    ]
+    write_into(folder / "README.md", table, draw(arms), "rlhf.png", raw)
     return table

@@ -128,5 +128,5 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
     points = read_points(runs)
     seeds, problems = (max(p[key] for p in points) for key in ("num_seeds", "num_problems"))
     block = f"{problems} held-out problems, {seeds} seeds.\n\n{as_table(points)}"
-    write_into(folder / "README.md", block, draw(points), "search.png")
+    write_into(folder / "README.md", block, draw(points), "search.png", points)
     return block

@@ -24,7 +24,6 @@ from experiments.report import (
     write_into,
 )
 from r1lit import jsonl
-from r1lit.atomic import replace_json
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, mean_and_error
 
@@ -149,8 +148,6 @@ def _line(axes: Axes, values: dict[int, list[float]], label: str, color: str) ->
 def write_report(runs: Sequence[Path], folder: Path) -> str:
     """Fill the tables into ``folder``'s README.md and draw its figure; return the tables.
 
-    What they are made of goes into ``results.json`` beside it.
-
     Raises:
         ValueError: if nothing is finished, or the README has no place for it.
     """
@@ -163,6 +160,6 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
     if results["doses"]:
         parts += ["### Patience in the base", doses_table(results["doses"])]
     block = "\n\n".join(part for part in parts if part)
-    write_into(folder / "README.md", block, draw(results), "what_rl_adds.png")
-    replace_json(folder / "results.json", results)
+    raw = [{"part": part, **record} for part, records in results.items() for record in records]
+    write_into(folder / "README.md", block, draw(results), "what_rl_adds.png", raw)
     return block

@@ -15,8 +15,10 @@ from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.process_rewards.__main__ import main
 from experiments.process_rewards.labels import label_errors
+from experiments.process_rewards.report import models_table
 from experiments.process_rewards.rerank import accuracies, best, vote
 from experiments.report import END, START
+from r1lit import jsonl
 from r1lit.cli import main as r1lit
 
 
@@ -61,6 +63,8 @@ def test_the_shortest_version(tmp_path: Path, monkeypatch, capsys):
     page = (report / "README.md").read_text()
     for part in ("| 4 |", "| prm-exact |", "| outcome model |", "![process_rewards]"):
         assert part in page, part
+    kept = jsonl.read(report / "results.jsonl")
+    assert models_table([record for record in kept if record["table"] == "models"]) in page
     before = page, (tmp_path / "runs" / "counts.jsonl").read_text()
     assert main(given, in_process) == 0  # all is finished
     assert before == ((report / "README.md").read_text(),

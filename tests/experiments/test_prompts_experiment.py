@@ -11,7 +11,7 @@ from tiny_sweep import ROOT
 from experiments.compose import merge
 from experiments.prompts.__main__ import as_table, read_suite, run
 from experiments.report import fill_in
-from r1lit import cli
+from r1lit import cli, jsonl
 
 FOLDER = Path("experiments/prompts")
 
@@ -62,3 +62,6 @@ def test_it_runs_tells_and_goes_on(tmp_path, policy, monkeypatch):
     assert rows[3].split(" | ")[4].startswith("+0.000")
     assert "Holm's correction is for 2 comparisons" in rows[-1]
     assert as_table(suite) in suite.report.read_text()
+    kept = jsonl.read(tmp_path / "results.jsonl")
+    assert [(r["prompt"], r["seed"]) for r in kept] == [(p, s) for p in prompts for s in (0, 1)]
+    assert kept[0]["pass_at_1"] == suite.reports("tiny", "zero-shot")[0]["pass_at_1"]

@@ -61,6 +61,8 @@ def test_rlhf_from_the_base_to_the_curve(tmp_path: Path, monkeypatch, capsys) ->
     assert len(finals) == 1, "all coefficients begin with the same policy"
     readme = (tmp_path / "README.md").read_text()
     assert "| 0.02 | 1 |" in readme and "![rlhf](rlhf.png)" in readme
+    kept = jsonl.read(tmp_path / "results.jsonl")
+    assert [(r["beta"], len(r["iterations"])) for r in kept] == [(b, 3) for b in arms]
     log = (run / "logs" / "kl-0.log").stat().st_mtime
     assert run_rlhf(arguments) == 0
     assert (run / "logs" / "kl-0.log").stat().st_mtime == log, "all is finished"
@@ -94,6 +96,7 @@ def test_searches_from_the_value_model_to_the_tables(tmp_path: Path, monkeypatch
             assert point["value"] <= ceiling["value"] and point["tokens"] == ceiling["tokens"]
     assert found["base", "pass@n", 1, 0.0]["value"] == found["base", "majority", 1, 0.0]["value"]
     readme = (tmp_path / "README.md").read_text()
+    assert as_table(jsonl.read(tmp_path / "results.jsonl")) in readme
     assert "| base | MCTS | 4 |" in readme and "![search](search.png)" in readme
     # a line is made once
     lines = jsonl.read(run / "searches.jsonl")

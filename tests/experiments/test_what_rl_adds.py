@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from experiments.points import read_sweep
 from experiments.what_rl_adds.__main__ import main
 from experiments.what_rl_adds.report import doses_table, samples_table
 from experiments.what_rl_adds.rewards import Coin
+from r1lit import jsonl
 from r1lit.problems import Problem, Response, Verdict
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")
@@ -103,7 +104,7 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
         "| 50 % | 1 |",
     ):
         assert row in readme, row
-    kept = json.loads((tmp_path / "results.json").read_text())
-    assert [len(kept[name]) for name in ("controls", "samples", "doses")] == [2, 3, 4]
-    assert len(kept["controls"][0]["entropies"]) == 2
+    kept = jsonl.read(tmp_path / "results.jsonl")
+    assert Counter(r["part"] for r in kept) == {"controls": 2, "samples": 3, "doses": 4}
+    assert len(kept[0]["entropies"]) == 2
     assert (tmp_path / "what_rl_adds.png").exists()
