@@ -10,6 +10,7 @@ import yaml
 from tiny_sweep import ROOT, TINY, data, shortened
 
 from experiments import what_rl_adds
+from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.what_rl_adds.__main__ import main
 from experiments.what_rl_adds.report import doses_table, samples_table
@@ -90,7 +91,7 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
         },
         "sft_samples": data(**few),
         "pages-": read,
-        "dose-": {"set": {**TINY, "model": {"init_args": {"sampling": {"max_tokens": 8}}}}},
+        "dose-": {"set": merge(TINY, {"model": {"init_args": {"from_scratch": False}}})},
     }
     arguments = shortened(tmp_path, what_rl_adds, changes)
     monkeypatch.setattr(what_rl_adds.report, "HERE", tmp_path)
