@@ -139,7 +139,9 @@ class EvaluationModule(LightningModule):
         for key in [*self.by, *([self.rating] if self.rating else [])]:
             if not any(key in problem.meta for problem in problems):
                 raise ValueError(f"by: no problem of data.{self._split()} has {key!r} in its meta")
-        self.sampling.check_fits(max(map(len, self._prompts())), self.context_length)
+        longest = max(map(len, self._prompts()))
+        self.sampling.check_fits(longest, self.context_length)
+        self.engine.check(self.model_spec(), longest, self.sampling.max_tokens)
         if self.search is not None:
             self.search.check(self.engine, self.sampling, self.tokenizer)
         _ = self.folder  # refuses to have none
@@ -154,7 +156,10 @@ class EvaluationModule(LightningModule):
     def model_spec(self) -> ModelSpec:
         """Return the model that the responses are of."""
         return ModelSpec(
-            name=self.policy_path, tokenizer=self.tokenizer, policy=getattr(self, "policy", None)
+            name=self.policy_path,
+            tokenizer=self.tokenizer,
+            policy=getattr(self, "policy", None),
+            config=self.policy_config,
         )
 
     def _split(self) -> str:

@@ -125,6 +125,19 @@ class VLLMEngine(RolloutEngine):
         self._fleet: Fleet[VLLMServer] | None = None
         self._servers = [VLLMServer(url, *self._options) for url in urls]
 
+    def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
+        """Look at the servers that there are, before weights are loaded.
+
+        Raises:
+            ValueError: as ``bind``, or if a server's context is too short.
+        """
+        for limit in (
+            *(server.look_at(model).max_model_len for server in self._servers),
+            self._flags.get("max-model-len"),
+        ):
+            if isinstance(limit, int) and limit > 0:  # else vLLM finds it, or takes it as "4k"
+                check_fits(prompt_tokens, max_tokens, limit)
+
     def bind(self, model: ModelSpec) -> None:
         """Generate from ``model`` from now on; start the server, or look at those there are.
 
@@ -219,7 +232,9 @@ class VLLMEngine(RolloutEngine):
             self.update_weights(self.model.policy.named_weights(), 0)
         assert self._fleet is not None
         known = [server.info for server in self._servers if server.info]
-        check_fits(requests, min(info.max_model_len for info in known))
+        for request in requests:
+            max_model_len = min(info.max_model_len for info in known)
+            check_fits(len(request.prompt), request.sampling.max_tokens, max_model_len)
         samples = min(REPLY_SAMPLES, *(info.max_num_seqs for info in known))
         with self._memory_lent():
             self._fleet.share(
