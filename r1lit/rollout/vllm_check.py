@@ -97,13 +97,17 @@ def check_server(client: Client, url: str, backend: str, model: ModelSpec) -> Se
     )
 
 
-def check_fits(prompt_tokens: int, max_tokens: int, max_model_len: int) -> None:
-    """Raise a ValueError for a response that may become longer than a server takes."""
-    if prompt_tokens + max_tokens > max_model_len:
-        raise ValueError(
-            f"max_tokens: {max_tokens} after a prompt of {prompt_tokens} tokens exceeds the"
-            f" servers' --max-model-len of {max_model_len}"
-        )
+def check_fits(prompt_tokens: int, max_tokens: int, *limits: Any) -> None:
+    """Raise a ValueError for a response that may become longer than a server takes.
+
+    ``limits`` are --max-model-len of each; what vLLM has yet to make a number of is left to it.
+    """
+    for limit in limits:
+        if isinstance(limit, int) and 0 < limit < prompt_tokens + max_tokens:
+            raise ValueError(
+                f"max_tokens: {max_tokens} after a prompt of {prompt_tokens} tokens exceeds the"
+                f" servers' --max-model-len of {limit}"
+            )
 
 
 def check_tokenizer(
