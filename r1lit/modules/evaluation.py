@@ -139,7 +139,9 @@ class EvaluationModule(LightningModule):
         for key in [*self.by, *([self.rating] if self.rating else [])]:
             if not any(key in problem.meta for problem in problems):
                 raise ValueError(f"by: no problem of data.{self._split()} has {key!r} in its meta")
-        self.sampling.check_fits(max(map(len, self._prompts())), self.context_length)
+        longest = max(map(len, self._prompts()))
+        self.sampling.check_fits(longest, self.context_length)
+        self.engine.check(self.model_spec(), longest, self.sampling.max_tokens)
         if self.search is not None:
             self.search.check(self.engine, self.sampling, self.tokenizer)
         _ = self.folder  # refuses to have none
@@ -153,8 +155,9 @@ class EvaluationModule(LightningModule):
 
     def model_spec(self) -> ModelSpec:
         """Return the model that the responses are of."""
+        policy, config = getattr(self, "policy", None), self.policy_config
         return ModelSpec(
-            name=self.policy_path, tokenizer=self.tokenizer, policy=getattr(self, "policy", None)
+            name=self.policy_path, tokenizer=self.tokenizer, policy=policy, config=config
         )
 
     def _split(self) -> str:
@@ -192,12 +195,8 @@ class EvaluationModule(LightningModule):
         if self.trainer.is_global_zero:
             self.folder.open(self._settings())
         self.trainer.strategy.barrier("EvaluationModule.open")
-        self._done = self.folder.done(
-            {
-                problem.uid: _digest(prompt)
-                for problem, prompt in zip(self._problems(), self._prompts(), strict=True)
-            }
-        )
+        prompts = zip(self._problems(), self._prompts(), strict=True)
+        self._done = self.folder.done({problem.uid: _digest(p) for problem, p in prompts})
 
     def test_step(self, batch: PromptBatch, batch_idx: int) -> None:
         """Generate, grade and write the responses to these problems that are not there yet."""

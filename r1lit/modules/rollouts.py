@@ -72,18 +72,22 @@ class RolloutModule(PolicyModule):
         self.grader = grader or Grader()
 
     def setup(self, stage: str) -> None:
-        """Check engine, context and gold answers before anything is loaded."""
+        """Check engine, servers, context and gold answers before anything is loaded."""
         if stage == "fit":
             check_trains(self.engine, self.sampling)
         super().setup(stage)
         data = self.data
+        prompts = data.prompt_ids if data is not None and data.problems else {}
+        longest = max((len(p) for split in prompts.values() for p in split), default=0)
+        samplings = [self.validation_sampling]
+        if stage == "fit":
+            samplings += map(self.sampling_at, (0, *self.max_tokens_from))
+        for sampling in samplings if prompts else ():
+            sampling.check_fits(longest, self.context_length)
+        most = max(sampling.max_tokens for sampling in samplings)
+        self.engine.check(self.model_spec(), longest, most)
         if data is None or not data.problems:
             return
-        longest = max((len(p) for prompts in data.prompt_ids.values() for p in prompts), default=0)
-        if stage == "fit":
-            for iteration in (0, *self.max_tokens_from):
-                self.sampling_at(iteration).check_fits(longest, self.context_length)
-        self.validation_sampling.check_fits(longest, self.context_length)
         for split, problems in data.problems.items():
             check_gold_answers(self.grader, problems, f"data.{split}")
 
@@ -93,15 +97,18 @@ class RolloutModule(PolicyModule):
     def configure_model(self) -> None:
         """Load the policy, once, and bind the engine to it."""
         super().configure_model()
+        self.engine.bind(self.model_spec())
+
+    def model_spec(self) -> ModelSpec:
+        """Return the model that rollouts are of, without its weights before they are loaded."""
         root = Path(self.trainer.default_root_dir)
-        self.engine.bind(
-            ModelSpec(
-                name=self.policy_path,
-                tokenizer=self.tokenizer,
-                policy=self.policy,
-                # the working directory stands for none
-                folder=None if root.resolve() == Path.cwd() else root,
-            )
+        return ModelSpec(
+            name=self.policy_path,
+            tokenizer=self.tokenizer,
+            policy=getattr(self, "policy", None),
+            config=self.policy_config,
+            # the working directory stands for none
+            folder=None if root.resolve() == Path.cwd() else root,
         )
 
     def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:

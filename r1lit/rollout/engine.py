@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from r1lit.policy import Policy
 from r1lit.rollout.sampling import Sampling
@@ -92,12 +92,14 @@ OnFinished = Callable[[Sequence[int], Sequence[Completion]], None]
 class ModelSpec:
     """The model an engine generates from: its name and tokenizer, and its weights if loaded.
 
+    ``config`` is its configuration where weights are not loaded yet, for ``RolloutEngine.check``.
     ``folder`` is the run's, where there is one: what an engine writes goes there.
     """
 
     name: str
     tokenizer: PreTrainedTokenizerBase
     policy: Policy | None = None
+    config: PretrainedConfig | None = None
     folder: Path | None = None
 
     def end_ids(self) -> tuple[int, ...]:
@@ -135,6 +137,12 @@ class RolloutEngine(ABC):
 
     model: ModelSpec
     version: int | None = None
+
+    def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:  # noqa: B027
+        """Raise a ValueError for what is seen to be wrong before the model's weights are loaded.
+
+        ``prompt_tokens`` are the longest prompt's, and ``max_tokens`` of a response behind it.
+        """
 
     def bind(self, model: ModelSpec) -> None:
         """Generate from ``model`` from now on."""

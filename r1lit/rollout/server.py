@@ -14,9 +14,17 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.client import Client, MalformedReply, PermanentError, only_choice, token_count
-from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine, collect
+from r1lit.rollout.engine import (
+    Completion,
+    ModelSpec,
+    OnFinished,
+    Request,
+    RolloutEngine,
+    collect,
+)
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.sampling_check import SamplingCheck
+from r1lit.rollout.vllm_check import check_tokenizer
 from r1lit.seeding import generator
 from r1lit.settings import check_at_least
 
@@ -95,8 +103,17 @@ class ServerEngine(RolloutEngine):
     @property
     def returns_tokens(self) -> bool:  # type: ignore[override]
         """Whether log-probs are requested and the server is vLLM; False where nobody answers."""
-        if not self.log_probs:
-            return False
+        return self.log_probs and self._asked_once() is not None
+
+    def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
+        """Raise a ValueError if vLLM, which gets and returns token ids, reads them otherwise."""
+        once = None if self.chat else self._asked_once()
+        if once is not None:
+            served, name = self.served_name or model.name, f"base_url: {once.base_url}"
+            check_tokenizer(once, name, "../detokenize", served, model.tokenizer)
+
+    def _asked_once(self) -> Client | None:
+        """Return a client that does not try again; None if no vLLM answers it."""
         once = Client(
             self.client.base_url,
             timeout_s=10.0,
@@ -104,9 +121,9 @@ class ServerEngine(RolloutEngine):
             api_key_env=self.client.api_key_env,
         )
         try:
-            return is_vllm(once)
+            return once if is_vllm(once) else None
         except ValueError:
-            return False
+            return None
 
     def describe(self) -> dict[str, Any]:
         """Return what a report says about this engine."""

@@ -21,14 +21,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from r1lit.client import RequestError
-from r1lit.rollout.engine import (
-    Completion,
-    ModelSpec,
-    OnFinished,
-    Request,
-    RolloutEngine,
-    collect,
-)
+from r1lit.rollout.engine import Completion, ModelSpec, OnFinished, Request, RolloutEngine, collect
 from r1lit.rollout.fleet import Fleet
 from r1lit.rollout.hot_load import max_lora_rank, take_adapter, why_not, why_not_on
 from r1lit.rollout.transfers import TRANSFERS, check_not_sharded, from_first, rank
@@ -125,6 +118,11 @@ class VLLMEngine(RolloutEngine):
         self._fleet: Fleet[VLLMServer] | None = None
         self._servers = [VLLMServer(url, *self._options) for url in urls]
 
+    def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
+        """Look at the servers that there are, and their context; see ``RolloutEngine.check``."""
+        limits = [server.look_at(model).max_model_len for server in self._servers]
+        check_fits(prompt_tokens, max_tokens, *limits, self._flags.get("max-model-len"))
+
     def bind(self, model: ModelSpec) -> None:
         """Generate from ``model`` from now on; start the server, or look at those there are.
 
@@ -219,7 +217,9 @@ class VLLMEngine(RolloutEngine):
             self.update_weights(self.model.policy.named_weights(), 0)
         assert self._fleet is not None
         known = [server.info for server in self._servers if server.info]
-        check_fits(requests, min(info.max_model_len for info in known))
+        limits = [info.max_model_len for info in known]
+        for request in requests:
+            check_fits(len(request.prompt), request.sampling.max_tokens, *limits)
         samples = min(REPLY_SAMPLES, *(info.max_num_seqs for info in known))
         with self._memory_lent():
             self._fleet.share(

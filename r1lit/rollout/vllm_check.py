@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from r1lit.client import Client, RequestError, SetupError
-from r1lit.rollout.engine import ModelSpec, Request
+from r1lit.rollout.engine import ModelSpec
 
 GENERATE = "inference/v1/generate"
 LOAD_ADAPTER = "v1/load_lora_adapter"
@@ -15,6 +17,8 @@ EXTENSION = "r1lit_vllm_worker.Extension"
 CPU_FLAG = "no-enable-chunked-prefill"
 """vLLM 0.32 on a CPU dies of a seeded request whose prompt is computed in two steps."""
 START = "start it as docs/SCALE_OUT.md says"
+TEXT = "If 3 + 4 = 7 and 7 - 2 = 5, then 2 * 5 + 7 = 17. What is 17 - 9?"
+"""Is read, and its log-probs are compared, on both sides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,7 @@ def check_server(client: Client, url: str, backend: str, model: ModelSpec) -> Se
     if not _has_route(client, GENERATE):
         raise ValueError(f"urls: {url} lacks --enable-scale-out; {START}")
     _check_same(described, url, model)
+    check_tokenizer(client, f"urls: {url}", "detokenize", served, model.tokenizer)
     lora = info.get("lora_config") or {}
     takes_adapters = lora and _has_route(client, LOAD_ADAPTER)
     return ServerInfo(
@@ -92,15 +97,34 @@ def check_server(client: Client, url: str, backend: str, model: ModelSpec) -> Se
     )
 
 
-def check_fits(requests: Sequence[Request], max_model_len: int) -> None:
-    """Raise a ValueError for a response that may become longer than a server takes."""
-    for request in requests:
-        if len(request.prompt) + request.sampling.max_tokens > max_model_len:
+def check_fits(prompt_tokens: int, max_tokens: int, *limits: Any) -> None:
+    """Raise a ValueError for a response that may become longer than a server takes.
+
+    ``limits`` are --max-model-len of each; what vLLM has yet to make a number of is left to it.
+    """
+    for limit in limits:
+        if isinstance(limit, int) and 0 < limit < prompt_tokens + max_tokens:
             raise ValueError(
-                f"max_tokens: {request.sampling.max_tokens} after a prompt of"
-                f" {len(request.prompt)} tokens exceeds the servers' --max-model-len of"
-                f" {max_model_len}"
+                f"max_tokens: {max_tokens} after a prompt of {prompt_tokens} tokens exceeds the"
+                f" servers' --max-model-len of {limit}"
             )
+
+
+def check_tokenizer(
+    client: Client, name: str, path: str, served: str, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Raise a ValueError if a server reads token ids as another text; it may be unable to say."""
+    ids = tokenizer(TEXT)["input_ids"]
+    there = None
+    with suppress(RequestError):
+        payload = {"model": served, "tokens": ids}
+        there = client.request(path, lambda reply: str(reply["prompt"]), payload)
+    here = str(tokenizer.decode(ids))
+    if there is not None and there.split() != here.split():
+        raise ValueError(
+            f"{name} has another tokenizer than the policy: it reads {here!r} as"
+            f" {there[:80]!r}; serve the policy's own folder, or one with its tokenizer"
+        )
 
 
 def _has_route(client: Client, path: str) -> bool:
@@ -114,9 +138,10 @@ def _has_route(client: Client, path: str) -> bool:
 
 
 def _check_same(described: dict[str, Any], url: str, model: ModelSpec) -> None:
-    if model.policy is None:
+    config = model.config if model.policy is None else model.policy.config
+    if config is None:
         return
-    own = model.policy.config.get_text_config()
+    own = config.get_text_config()
     for key, there in described.items():
         here = getattr(own, key, None)
         if here is not None and there is not None and here != there:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from r1lit.policy import LogProbs, Responses, evaluating
 from r1lit.rollout.engine import ModelSpec
+from r1lit.rollout.vllm_check import TEXT
 from r1lit.rollout.vllm_server import VLLMServer, Weights
 
-TEXT = "If 3 + 4 = 7 and 7 - 2 = 5, then 2 * 5 + 7 = 17. What is 17 - 9?"
 NUM_TOKENS = 32
 TOLERANCE = {torch.float32: 1e-3}
 ROUNDED = 0.05  # of 16-bit weights, whose log-probs differ by some 0.01 on average

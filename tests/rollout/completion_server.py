@@ -16,7 +16,8 @@ class CompletionServer:
     ``faults`` maps how often a prompt was asked for (from 1) to the status it gets then; -1 hangs
     up. ``limit`` is how many it answers before it is dead: every later connection is torn. A
     ``greedy`` one does not look at the seed. As vLLM it returns ``token_ids`` and, if asked,
-    log-probs. ``change`` alters each reply before it is sent.
+    log-probs, and reads token ids as the text ``reads``. ``change`` alters each reply before it is
+    sent.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class CompletionServer:
         is_vllm: bool = False,
         greedy: bool = False,
         change: Callable[[dict[str, Any]], None] | None = None,
+        reads: str | None = None,
     ) -> None:
         self.faults = faults or {}
         self.limit = limit
@@ -49,6 +51,9 @@ class CompletionServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.path == "/detokenize":
+                    self.answer(404 if reads is None else 200, {"prompt": reads})
+                    return
                 with outer._lock:
                     outer.bodies.append(body)
                     name = f"{body['prompt']} {body['seed']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -280,7 +281,18 @@ def test_a_server_without_an_option(tmp_path, change, dev, told):
     assert "\n" not in str(error.value) and server.url in str(error.value)
 
 
-def test_a_server_of_another_model_or_context(tmp_path):
+def test_a_server_of_another_model_tokenizer_or_context(tmp_path, monkeypatch):
+    def loads(*args: Any, **options: Any) -> None:
+        raise AssertionError("loading")
+
+    monkeypatch.setattr("r1lit.modules.rollouts.load_policy", loads)
+    respelt = tmp_path / "respelt"
+    shutil.copytree(MINI, respelt)
+    tokenizer = json.loads((respelt / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    last = max(vocabulary.values())
+    tokenizer["model"]["vocab"] = {t: i if i < 5 else last + 5 - i for t, i in vocabulary.items()}
+    (respelt / "tokenizer.json").write_text(json.dumps(tokenizer))
     server = RealServer(tmp_path / "vllm.log", {"--max-model-len": 64}).start()
     try:
         other = save_policy(tmp_path / "other", width=64)
@@ -288,5 +300,7 @@ def test_a_server_of_another_model_or_context(tmp_path):
             main(["fit", "-c", str(config(tmp_path / "run", other, urls=[server.url]))])
         with pytest.raises(ValueError, match="exceeds the servers' --max-model-len of 64"):
             main(["fit", "-c", str(config(tmp_path / "run2", urls=[server.url]))])
+        with pytest.raises(ValueError, match=r"has another tokenizer than the policy: [^\n]*$"):
+            main(["fit", "-c", str(config(tmp_path / "run3", respelt, urls=[server.url]))])
     finally:
         server.kill()
