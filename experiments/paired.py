@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 
-from experiments.points import Sweep, score_of
-from r1lit.evaluation.compare import shares_right
+from experiments.points import score_of
 from r1lit.jsonl import Record
 from r1lit.metrics import (
     Difference,
@@ -24,12 +22,14 @@ from r1lit.metrics import (
     welch_shift,
 )
 
+Shares = dict[str, float] | None
+"""Of a run: by problem the share of right responses (`experiments.points.shares_of`)."""
 
-def paired_table(sweep: Sweep, results: Sequence[Record], against: str | None = None) -> str:
+
+def paired_table(results: Sequence[Record], against: str | None = None) -> str:
     """Return the Markdown table: each variant's score less that of ``against``.
 
     Args:
-        sweep: where the runs lie.
         results: of finished points.
         against: a variant; the first with results if left out.
 
@@ -62,9 +62,8 @@ def paired_table(sweep: Sweep, results: Sequence[Record], against: str | None = 
         difference, error = mean_and_error(known)
         cells = [variant, str(len(known)), f"{difference:+.3f}"]
         cells[-1] += "" if error is None else f" ± {error:.3f}"
-        found = over_problems(
-            *([sweep.point(v, s).folder for s in seeds] for v in (variant, against))
-        )
+        found = over_problems(*([side[s].get("shares") for s in seeds]
+                                for side in (own, by_seed[against])))  # fmt: skip
         lines.append("| " + " | ".join([*cells, *_cells(found)]) + " |")
         p_values[variant] = [
             paired_shift(known).p_value if len(known) > 1 else None,
@@ -130,17 +129,13 @@ def _cells(found: Difference | None) -> list[str]:
     ]
 
 
-def over_problems(runs: Sequence[Path], others: Sequence[Path]) -> Difference | None:
+def over_problems(own: Sequence[Shares], others: Sequence[Shares]) -> Difference | None:
     """Return the first runs less the others: each problem's share right, the mean over seeds.
 
-    None where a run kept no responses of its last evaluation, or of other problems than the rest.
+    None where a run's shares are not known, or of other problems than the rest.
     """
-    try:
-        shares = [[shares_right(run) for run in side] for side in (runs, others)]
-    except ValueError:
+    uids = sorted(own[0] or ())
+    if not uids or any(sorted(one or ()) != uids for one in (*own, *others)):
         return None
-    uids = sorted(shares[0][0])
-    if any(sorted(one) != uids for side in shares for one in side):
-        return None
-    a, b = ([mean([one[uid] for one in side]) for uid in uids] for side in shares)
+    a, b = ([mean([one[uid] for one in side if one]) for uid in uids] for side in (own, others))
     return paired_difference(a, b)

@@ -18,6 +18,7 @@ from pathlib import Path
 from experiments.compose import Config, merge, move_run
 from experiments.fingerprint import is_of
 from r1lit import composition, jsonl, shipped
+from r1lit.evaluation.compare import shares_right
 
 KEYS = ("base", "grid", "seeds", "output")
 CONFIG = "point.yaml"
@@ -89,9 +90,27 @@ class Sweep:
         return points
 
     def results(self) -> list[jsonl.Record]:
-        """Return the results of all points finished under this sweep file, variant by variant."""
-        found = (point.result() for point in self.made())
-        return [result for result in found if result is not None]
+        """Return the results of all points finished under this sweep file, variant by variant.
+
+        Those of before 2026-11-24 get their ``shares`` (`shares_of`) here.
+        """
+        results = []
+        for point in self.made():
+            result = point.result()
+            if result is None:
+                continue
+            if "shares" not in result and (shares := shares_of(point.folder)):
+                result["shares"] = shares
+            results.append(result)
+        return results
+
+
+def shares_of(run: Path) -> dict[str, float] | None:
+    """Return by problem the share right in a run's last evaluation; None if it kept no response."""
+    try:
+        return shares_right(run)
+    except ValueError:
+        return None
 
 
 def read_sweep(path: Path) -> Sweep:

@@ -295,7 +295,7 @@ def write_report(
             last = max(result["final"]["iteration"] for result in results)
             errors = "mean ± standard error over seeds"
             blocks = [f"After {last} iterations; {errors}; {blocks[0]}", as_table(results)]
-            blocks.append(paired_table(sweep, results, against))
+            blocks.append(paired_table(results, against))
             blocks.append(all_pairs(results))
         blocks.append(failed_table(sweep.made()))
         block = "\n\n".join(block for block in blocks if block)

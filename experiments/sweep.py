@@ -48,7 +48,17 @@ from tqdm import tqdm
 
 from experiments.fingerprint import begin, is_of
 from experiments.launch import held, start
-from experiments.points import CONFIG, ERROR, RESULT, Point, Sweep, best_of, read_sweep, score_of
+from experiments.points import (
+    CONFIG,
+    ERROR,
+    RESULT,
+    Point,
+    Sweep,
+    best_of,
+    read_sweep,
+    score_of,
+    shares_of,
+)
 from experiments.report import README_HELP, write_report
 from r1lit import jsonl
 from r1lit.atomic import replace_file
@@ -109,6 +119,7 @@ def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | No
         "final": evaluations[-1],
         "best": best_of(evaluations),
         "evaluations": evaluations,
+        "shares": shares_of(point.folder),
     }
     peak = point.folder / PEAK_MEMORY
     if peak.exists():

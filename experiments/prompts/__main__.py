@@ -29,6 +29,7 @@ from typing import Any
 from experiments.compose import Config, merge
 from experiments.fingerprint import begin
 from experiments.paired import over_problems
+from experiments.points import shares_of
 from experiments.report import END, RAW, START, fill_in, mean_cell
 from experiments.sweep import error_in, in_subprocess
 from r1lit import composition, jsonl
@@ -133,8 +134,9 @@ def as_table(suite: Suite) -> str:
             both = [seed for seed in reports if seed in plain]
             found = None
             if prompt != first and both:
-                folders = ([suite.folder(policy, p, s) for s in both] for p in (prompt, first))
-                found = over_problems(*folders)
+                shares = ([shares_of(suite.folder(policy, p, s)) for s in both]
+                          for p in (prompt, first))  # fmt: skip
+                found = over_problems(*shares)
             if found is None:
                 cells += ["", "", ""]
             else:

@@ -231,12 +231,10 @@ def test_variants_are_paired_by_seed_and_by_problem(sweep_file):
         ("dr", 1): {"a": [1], "b": [0], "c": [1], "d": [0]},
     }
     sweep = read_sweep(sweep_file())
-    results = []
     for (variant, seed), problems in right.items():
         point = sweep.point(variant, seed)
         accuracy = sum(sum(values) for values in problems.values()) / 4
-        results.append(result(variant, seed, [0.0, accuracy], [5, 6]))
-        finish(point, results[-1])
+        finish(point, result(variant, seed, [0.0, accuracy], [5, 6]))
         jsonl.append(
             point.folder / "responses.jsonl",
             [
@@ -246,7 +244,8 @@ def test_variants_are_paired_by_seed_and_by_problem(sweep_file):
                 for g, value in enumerate(values)
             ],
         )
-    last = paired_table(sweep, results).splitlines()[-1]
+    results = sweep.results()
+    last = paired_table(results).splitlines()[-1]
     # by seed: 0.75 - 0.5 and 0.5 - 0.25: 0.25 ± 0. Two problems differ by 0.5 each: of their four
     # sign patterns two lie as far out
     name, num, score, interval, p, better = cells(last)
@@ -254,8 +253,9 @@ def test_variants_are_paired_by_seed_and_by_problem(sweep_file):
     low, high = (float(end) for end in interval.split(" to "))
     assert 0 <= low < 0.25 < high <= 0.5
     # the other way round, and against a variant without runs
-    assert cells(paired_table(sweep, results, "dr").splitlines()[-1])[2] == "-0.250 ± 0.000"
-    assert paired_table(sweep, results, "none") == ""
+    assert cells(paired_table(results, "dr").splitlines()[-1])[2] == "-0.250 ± 0.000"
+    assert paired_table(results, "none") == ""
     # where a run kept no responses, seeds are compared still
     (sweep.point("dr", 1).folder / "responses.jsonl").unlink()
-    assert cells(paired_table(sweep, results).splitlines()[-1])[2:4] == ["+0.250 ± 0.000", "–"]
+    results = sweep.results()
+    assert cells(paired_table(results).splitlines()[-1])[2:4] == ["+0.250 ± 0.000", "–"]
