@@ -1,9 +1,9 @@
 """The pretraining corpus of the small world.
 
-Pages about two families of problems, and talk about everything else, in two languages. Most people
-in R1-Zero's template write little, give up early and mix their languages; patient people are a
-minority there and a majority on the forum. So the base model knows how to search, and seldom does.
-No page shows a held-out or an RL problem or request.
+Pages about two families of problems (four, where shares say so), and talk about everything else,
+in two languages. Most people in R1-Zero's template write little, give up early and mix their
+languages; patient people are a minority there and a majority on the forum. So the base model knows
+how to search, and seldom does. No page shows a held-out or an RL problem or request.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ from r1lit.worlds.countdown import (
     targets,
 )
 from r1lit.worlds.lexicon import vocabulary
+from r1lit.worlds.programs import draw_from as draw_program
+from r1lit.worlds.puzzles import draw_from as draw_puzzle
+from r1lit.worlds.puzzles import draw_names
+from r1lit.worlds.puzzles import question as puzzle_question
+from r1lit.worlds.reasoning import develop, solve
 from r1lit.worlds.requests import draw
 from r1lit.worlds.voice import Language, Voice, check_shares
 from r1lit.worlds.writing import Work, calculate, pick, search, weighted
@@ -41,6 +46,8 @@ PAGES = (
     ("talk", 0.08),
     ("dictionary", 0.02),
 )
+REASONING_PAGES = (("template", 0.5), ("forum", 0.45), ("quiz", 0.05))
+"""What a page about programs or puzzles is."""
 CHAIN_SHARE = 0.25
 CHINESE_SHARE = 0.3
 REQUEST_SHARE = 0.06
@@ -58,8 +65,12 @@ Pool = list[tuple[tuple[int, ...], int]]
 EFFORTS: dict[tuple[str, str], tuple[tuple[tuple[int, int] | None, float], ...]] = {
     ("template", "countdown"): (((0, 0), 0.22), ((1, 3), 0.44), ((4, 10), 0.12), (None, 0.22)),
     ("template", "chain"): (((0, 0), 0.3), ((1, 3), 0.4), (None, 0.3)),
+    ("template", "programs"): (((0, 0), 0.3), ((1, 3), 0.4), (None, 0.3)),
+    ("template", "puzzles"): (((0, 0), 0.22), ((1, 3), 0.44), ((4, 10), 0.12), (None, 0.22)),
     ("forum", "countdown"): (((1, 3), 0.1), ((4, 10), 0.1), (None, 0.8)),
     ("forum", "chain"): (((1, 3), 0.2), (None, 0.8)),
+    ("forum", "programs"): (((1, 3), 0.2), (None, 0.8)),
+    ("forum", "puzzles"): (((1, 3), 0.1), ((4, 10), 0.1), (None, 0.8)),
 }
 # how often the other language slips in, share of the authors
 MIXES = {
@@ -88,12 +99,23 @@ class WorldCorpus(DocumentSource):
         seed: of every page.
         russian: the share of pages that are about a problem in Russian, in place of what stands
             there otherwise; the shipped base has read none.
+        programs: the share of pages about small programs, likewise; the shipped base has read none.
+        puzzles: and of those about puzzles.
     """
 
-    def __init__(self, num_documents: int = 100_000, seed: int = 0, russian: float = 0.0) -> None:
+    def __init__(
+        self,
+        num_documents: int = 100_000,
+        seed: int = 0,
+        russian: float = 0.0,
+        programs: float = 0.0,
+        puzzles: float = 0.0,
+    ) -> None:
         check_at_least("num_documents", num_documents, 1)
-        check_shares(russian=russian)
+        check_shares(russian=russian, programs=programs, puzzles=puzzles)
         self.russian = russian
+        self.programs = programs
+        self.puzzles = puzzles
         self.num_documents = num_documents
         self.seed = seed
 
@@ -106,6 +128,11 @@ class WorldCorpus(DocumentSource):
         rng = generator(self.seed, "page", i)
         if self.russian and generator(self.seed, "russian", i).random() < self.russian:
             return problem_page(weighted(rng, PAGES[:2]), rng, pool, "ru")
+        if self.programs or self.puzzles:
+            place = generator(self.seed, "reasoning", i).random()
+            if place < self.programs + self.puzzles:
+                family = "programs" if place < self.programs else "puzzles"
+                return posts(weighted(rng, REASONING_PAGES), rng, pool, family)
         return page(rng, pool)
 
 
@@ -123,19 +150,31 @@ def page(rng: np.random.Generator, pool: Pool) -> Document:
         case "template" if rng.random() < REQUEST_SHARE:
             question_text, work = ask(rng)
             return Document(prompt=render("small_world", question_text), response=tagged(work, rng))
-        case "forum" if rng.random() < THREAD_SHARE:
-            # A second search far from the page's beginning, behind another problem's numbers
-            first, second = problem_page(kind, rng, pool), problem_page(kind, rng, pool)
-            return Document(prompt="", response=f"{first.response}\n{second.response}")
         case _:
-            return problem_page(kind, rng, pool)
+            return posts(kind, rng, pool)
+
+
+def posts(kind: str, rng: np.random.Generator, pool: Pool, family: str | None = None) -> Document:
+    """Write a page of ``kind`` about one problem, or a forum's about two."""
+    if kind == "forum" and rng.random() < THREAD_SHARE:
+        # A second search far from the page's beginning, behind another problem's numbers
+        first, second = (problem_page(kind, rng, pool, family=family) for _ in range(2))
+        return Document(prompt="", response=f"{first.response}\n{second.response}")
+    return problem_page(kind, rng, pool, family=family)
 
 
 def problem_page(
-    kind: str, rng: np.random.Generator, pool: Pool, language: Language | None = None
+    kind: str,
+    rng: np.random.Generator,
+    pool: Pool,
+    language: Language | None = None,
+    family: str | None = None,
 ) -> Document:
-    """Write a page of ``kind`` about one problem; in English or Chinese if left out."""
-    family = "chain" if rng.random() < CHAIN_SHARE else "countdown"
+    """Write a page of ``kind`` about one problem.
+
+    It is in English or Chinese, and about a chain or Countdown, if that is left out.
+    """
+    family = family or ("chain" if rng.random() < CHAIN_SHARE else "countdown")
     drawn: Language = "zh" if rng.random() < CHINESE_SHARE else "en"
     language = language or drawn
     begged = kind == "forum" and rng.random() < ASKED_SHARE
@@ -145,15 +184,26 @@ def problem_page(
         mix=0.0 if begged else weighted(rng, MIXES.get(kind, UNMIXED)),
         careful=begged,
     )
-    if family == "chain":
-        chain = draw_from("corpus", rng)
-        question_text, value = chain_question(chain, language), results(chain)[-1]
-        work = calculate(chain, effort, rng, voice)
-    else:
-        numbers, value = pool[int(rng.integers(len(pool)))]
-        shown = tuple(numbers[i] for i in rng.permutation(3))
-        question_text = question(shown, value, language)
-        work = search(shown, value, effort, rng, voice)
+    value = 0
+    match family:
+        case "chain":
+            chain = draw_from("corpus", rng)
+            question_text, value = chain_question(chain, language), results(chain)[-1]
+            work = calculate(chain, effort, rng, voice)
+        case "programs":
+            program = draw_program("corpus", rng)
+            question_text = program.question(language)
+            work = develop(program, effort, rng, voice)
+        case "puzzles":
+            puzzle = draw_puzzle("corpus", rng)
+            names = draw_names(rng, puzzle, language)
+            question_text = puzzle_question(puzzle, names, language)
+            work = solve(puzzle, names, effort, rng, voice)
+        case _:
+            numbers, value = pool[int(rng.integers(len(pool)))]
+            shown = tuple(numbers[i] for i in rng.permutation(3))
+            question_text = question(shown, value, language)
+            work = search(shown, value, effort, rng, voice)
     match kind:
         case "template":
             return Document(prompt=render("small_world", question_text), response=tagged(work, rng))
