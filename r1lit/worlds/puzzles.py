@@ -22,7 +22,7 @@ from r1lit.worlds.voice import Language, check_shares, language_of
 from r1lit.worlds.writing import pick
 
 MIN_PEOPLE, MAX_PEOPLE = 3, 4
-MOST_DRAWS = 1000
+MOST_DRAWS = 10
 KINDS = (("knave", "knight"), ("骗子", "骑士"))
 Statement = tuple[str, *tuple[int, ...]]
 Puzzle = tuple[Statement, ...]
@@ -146,7 +146,7 @@ class WorldPuzzles(ProblemSource):
         """
         rng = generator(self.seed, "puzzles", self.split)
         found: dict[str, Puzzle] = {}
-        for _ in range(MOST_DRAWS + 10 * self.num_problems):
+        for _ in range(MOST_DRAWS * self.num_problems):
             puzzle = draw_from(self.split, rng, self.num_people)
             found.setdefault(uid(puzzle), puzzle)
             if len(found) == self.num_problems:

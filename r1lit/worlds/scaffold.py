@@ -160,7 +160,7 @@ def main(args: Sequence[str] | None = None) -> None:
         case "search":
             tokenizer = train_search_tokenizer()
         case "reasoning":
-            tokenizer = train_tokenizer(programs=0.2, puzzles=0.2)
+            tokenizer = train_tokenizer(programs=0.15, puzzles=0.15)
         case _:
             tokenizer = train_tokenizer()
     Path(options.directory).mkdir(parents=True, exist_ok=True)
