@@ -109,10 +109,13 @@ def read_pipeline(path: Path, seed: int | None = None, run: Path | None = None) 
     seed = own if seed is None else seed
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"{path}: seed: {seed!r} is not an integer from 0")
+    moves = content.get("moves", {})
+    if not isinstance(moves, dict):
+        raise ValueError(f"{path}: moves: {moves!r} is not a mapping from folder to folder")
     old = Path(content["run"])
     if run is None:
         run = old if seed == own else old.with_name(f"{old.name}-seed-{seed}")
-    place = _Place(old=old, run=run, seed=seed, moves=content.get("moves") or {})
+    place = _Place(old=old, run=run, seed=seed, moves=moves)
     steps: list[Step] = []
     for given in content["steps"]:
         steps.append(_step(path, given, place, steps))
