@@ -23,6 +23,8 @@ from r1lit.worlds.writing import pick
 
 MIN_PEOPLE, MAX_PEOPLE = 3, 4
 MOST_DRAWS = 10
+PEOPLE = (tuple(name for name, _ in NAMES), tuple("甲乙丙丁戊己庚辛"))
+"""Names, in English and in Chinese: one token each, since a search says them often."""
 KINDS = (("knave", "knight"), ("骗子", "骑士"))
 Statement = tuple[str, *tuple[int, ...]]
 Puzzle = tuple[Statement, ...]
@@ -75,7 +77,8 @@ def uid(puzzle: Puzzle) -> str:
 
 def draw_names(rng: np.random.Generator, puzzle: Puzzle, language: Language) -> list[str]:
     """Return a name for each person."""
-    return [NAMES[i][language == "zh"] for i in rng.permutation(len(NAMES))[: len(puzzle)]]
+    people = PEOPLE[language == "zh"]
+    return [people[i] for i in rng.permutation(len(people))[: len(puzzle)]]
 
 
 def question(puzzle: Puzzle, names: list[str], language: Language) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from r1lit.verifiers.knights import holds
 from r1lit.worlds.programs import SHOWN, Program, calculation, draw_part, split_of
-from r1lit.worlds.puzzles import KINDS, Puzzle, answer
+from r1lit.worlds.puzzles import Puzzle, answer
 from r1lit.worlds.voice import Voice
 from r1lit.worlds.writing import (
     CHECK_RATE,
@@ -28,6 +28,7 @@ from r1lit.worlds.writing import (
 
 OPENINGS = ("", "", "let me try", "let me think")
 FACTORS = range(2, 10)
+ASSUMED = (("knave", "knight"), ("骗", "骑"))
 TRUTHS = (("false", "true"), ("假", "真"))
 CONTRADICTION = (", contradiction", "，矛盾")
 
@@ -122,7 +123,7 @@ def solve(
     text = voice.say(pick(rng, OPENINGS), rng)
     for tried, knights in enumerate(plan, start=1):
         text += voice.say(weighted(rng, SWITCHES) if tried > 1 else pick(rng, ("", "try")), rng)
-        text += ", ".join(f"{n}{gap}{KINDS[zh][k]}" for n, k in zip(names, knights, strict=True))
+        text += ", ".join(f"{n}{gap}{ASSUMED[zh][k]}" for n, k in zip(names, knights, strict=True))
         truths = [holds(statement, knights) for statement in puzzle]
         wrong = [truth != knight for truth, knight in zip(truths, knights, strict=True)]
         seen = truths[: wrong.index(True) + 1] if any(wrong) else truths
