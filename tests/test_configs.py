@@ -42,6 +42,16 @@ COMPOSITIONS = [
     ("r1/eval.yaml", "r1/eval_zero.yaml"),
     ("mini/pretrain.yaml",),
     ("mini/pretrain_student.yaml",),
+    ("mini/pretrain.yaml", "mini/pretrain_reasoning.yaml"),
+    *[
+        (f"r1/{name}.yaml", "r1/reasoning/rl.yaml")
+        for name in ("0_zero", "2_reasoning_rl", "4_rl_all_scenarios")
+    ],
+    *[
+        (f"r1/{name}.yaml", "r1/reasoning/predict.yaml")
+        for name in ("1a_few_shot", "1b_direct", "1c_from_zero", "3a_rejection_sampling")
+    ],
+    ("r1/eval.yaml", "r1/eval_zero.yaml", "r1/reasoning/eval.yaml"),
     *[(f"data/{name}.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml") for name in DATA],
     *[
         ("data/gsm8k.yaml", "r1_zero.yaml", f"hardware/{name}.yaml")

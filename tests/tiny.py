@@ -115,9 +115,12 @@ def save_policy_that_ends(directory: Path) -> Path:
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``change`` merged in, mapping by mapping."""
+    """Return ``base`` with ``change`` merged in, mapping by mapping; ``key+`` appends to a list."""
     merged = dict(base)
     for key, value in change.items():
+        if str(key).endswith("+") and isinstance(merged.get(key[:-1]), list):
+            merged[key[:-1]] = [*merged[key[:-1]], *value]
+            continue
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = merge(merged[key], value) if both else value
     return merged

@@ -15,7 +15,12 @@ from r1lit.callbacks.figures import BLUE, GREEN, ORANGE, VERMILION
 
 TITLES = ("Reasoning", "Following, language", "Preference, safety", "The helpful RM's score")
 OURS = (
-    (("reasoning_pass_at_1", "pass@1"), ("cons_at_16", "cons@k")),
+    (
+        ("reasoning_pass_at_1", "pass@1"),
+        ("cons_at_16", "cons@k"),
+        ("programs_pass_at_1", "programs"),
+        ("puzzles_pass_at_1", "puzzles"),
+    ),
     (
         ("instruction_following", "instruction following"),
         ("language_consistency", "language consistency"),
@@ -62,7 +67,7 @@ def _line(
     found = [
         (x, by_name[name][key], by_name[name].get(f"{key}_se") or 0.0)
         for x, name in enumerate(STAGES)
-        if name in by_name and by_name[name][key] is not None
+        if by_name.get(name, {}).get(key) is not None
     ]
     if found:
         x, y, error = (list(column) for column in zip(*found, strict=True))

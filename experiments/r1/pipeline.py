@@ -2,6 +2,7 @@
 
     run: runs/r1                          # the run folder; another seed gets runs/r1-seed-<seed>
     seed: 0
+    moves: {models/mini: runs/base/policy}    # folders of the named configs that are elsewhere here
     steps:
       - name: dev1                        # letters, digits, . - _
         stage: Cold start                 # a heading in the tree; --from and --only know it too
@@ -39,7 +40,7 @@ import yaml
 from experiments.compose import Config, merge, move_paths, run_of
 
 COMMANDS = ("fit", "validate", "test", "predict")
-KEYS = ("run", "seed", "steps")
+KEYS = ("run", "seed", "moves", "steps")
 STEP_KEYS = (
     "name", "stage", "command", "config", "set", "module", "arguments", "reads", "writes",
     "needs", "folder", "scores",
@@ -108,10 +109,13 @@ def read_pipeline(path: Path, seed: int | None = None, run: Path | None = None) 
     seed = own if seed is None else seed
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"{path}: seed: {seed!r} is not an integer from 0")
+    moves = content.get("moves", {})
+    if not isinstance(moves, dict):
+        raise ValueError(f"{path}: moves: {moves!r} is not a mapping from folder to folder")
     old = Path(content["run"])
     if run is None:
         run = old if seed == own else old.with_name(f"{old.name}-seed-{seed}")
-    place = _Place(old=old, run=run, seed=seed)
+    place = _Place(old=old, run=run, seed=seed, moves=moves)
     steps: list[Step] = []
     for given in content["steps"]:
         steps.append(_step(path, given, place, steps))
@@ -125,9 +129,16 @@ class _Place:
     old: Path
     run: Path
     seed: int
+    moves: dict[str, str]
 
     def __call__(self, node: Any) -> Any:
         return move_paths(self._filled(node), self.old, self.run)
+
+    def config(self, config: Config) -> Config:
+        """Return a named config, moved; what ``moves`` names first."""
+        for old, new in self.moves.items():
+            config = move_paths(config, Path(old), Path(new))
+        return self(config)
 
     def _filled(self, node: Any) -> Any:
         if isinstance(node, dict):
@@ -171,7 +182,7 @@ def _step(path: Path, given: Any, place: _Place, earlier: Sequence[Step]) -> Ste
     configs: list[Config] = []
     if command is not None:
         for name in given.get("config", []):
-            configs.append(place(_read_config(where, str(place(name)))))
+            configs.append(place.config(_read_config(where, str(place(name)))))
         fragment = merge({"seed_everything": place.seed}, place(given.get("set") or {}))
         configs.append(fragment)
     elif "config" in given or "set" in given:

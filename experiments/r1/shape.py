@@ -23,11 +23,12 @@ PAPER: dict[str, tuple[float, ...]] = {
 COUNTERPARTS = {
     "AIME 2024": "reasoning_pass_at_1",
     "MATH-500": "reasoning_pass_at_1",
+    "LiveCodeBench": "programs_pass_at_1",
     "IF-Eval": "instruction_following",
     "AlpacaEval 2": "helpfulness_true",
     "ArenaHard": "helpfulness_true",
 }
-"""What in the small world a column of the paper is compared with; it has no LiveCodeBench."""
+"""What in the small world a column of the paper is compared with."""
 
 STEPS = (
     ("cold start", "zero", "dev1"),
@@ -183,7 +184,7 @@ def combine(summaries: Sequence[Summary]) -> Summary:
 def _mean_stage(stages: Sequence[Summary]) -> Summary:
     record: Summary = {"name": stages[0]["name"], "num_runs": len(stages)}
     for key in (column.key for column in COLUMNS):
-        values = [stage[key] for stage in stages if stage[key] is not None]
+        values = [stage[key] for stage in stages if stage.get(key) is not None]
         if len(values) > 1:
             record[key], record[f"{key}_se"] = mean_and_error(values)
         else:

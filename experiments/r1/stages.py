@@ -2,8 +2,8 @@
 
 ``<run>/eval/<stage>/`` holds what `r1lit test` wrote, in it or in folders below it (one a kind of
 problem, where they are asked another number of times). Kinds are told apart by ``groups.kind`` of
-``responses.jsonl`` (``by: [kind]``); an eval metric is known by its name, and missing in responses
-that it does not apply to.
+``responses.jsonl`` (``by: [kind]``), programs and puzzles by their source; an eval metric is known
+by its name, and missing in responses that it does not apply to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from r1lit.metrics import Graded, cons_at_k, mean, mean_and_error, share_right
 
 STAGES = ("zero", "dev1", "dev2", "dev3", "r1")
 STUDENTS = ("distilled", "small_rl")
-KINDS = ("reasoning", "general", "harmful")
+SOURCES = ("programs", "puzzles")
+"""Reasoning of a source that has a column of its own; "reasoning" is all other."""
+REASONING = ("reasoning", *SOURCES)
+KINDS = (*REASONING, "general", "harmful")
 CONS_K = 16
 
 Record = dict[str, Any]
@@ -29,19 +32,25 @@ Group = Sequence[Record]
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A number of the table: its key, heading, the kinds of problems it is of, and its form."""
+    """A number of the table: its key, heading, the kinds of problems it is of, and its form.
+
+    One that is not ``always`` there is left out where no stage has it.
+    """
 
     key: str
     heading: str
     kinds: tuple[str, ...]
     form: str = ".3f"
+    always: bool = True
 
 
 COLUMNS = (
     Column(key="reasoning_pass_at_1", heading="reasoning pass@1", kinds=("reasoning",)),
     Column(key="cons_at_16", heading="cons@16", kinds=("reasoning",)),
+    Column(key="programs_pass_at_1", heading="programs", kinds=("programs",), always=False),
+    Column(key="puzzles_pass_at_1", heading="puzzles", kinds=("puzzles",), always=False),
     Column(key="format", heading="format", kinds=KINDS),
-    Column(key="language_consistency", heading="language consistency", kinds=("reasoning",)),
+    Column(key="language_consistency", heading="language consistency", kinds=REASONING),
     Column(key="instruction_following", heading="instruction following", kinds=("general",)),
     Column(key="helpfulness_true", heading="helpfulness, true", kinds=("general",)),
     Column(key="helpfulness_rm", heading="helpfulness, RM", kinds=("general",), form=".2f"),
@@ -108,7 +117,8 @@ def _groups(report: Path, num_samples: int) -> dict[str, list[Group]]:
     path = report.with_name("responses.jsonl")
     by_kind: dict[str, list[Group]] = {}
     for uid, group in sorted(by_problem(jsonl.read(path), num_samples).items()):
-        kind = group[0]["groups"].get("kind")
+        kind, source = group[0]["groups"].get("kind"), group[0].get("source")
+        kind = source if source in SOURCES else kind
         if kind not in KINDS:
             raise ValueError(
                 f"{path}: problem {uid!r} has groups.kind {kind!r}, not one of {', '.join(KINDS)};"
@@ -121,7 +131,7 @@ def _groups(report: Path, num_samples: int) -> dict[str, list[Group]]:
 def _value(key: str) -> Callable[[Group], float | None]:
     """Return the number of one problem: the mean over its responses, None where none has it."""
     match key:
-        case "reasoning_pass_at_1":
+        case "reasoning_pass_at_1" | "programs_pass_at_1" | "puzzles_pass_at_1":
             return lambda group: share_right(_graded(group))
         case "cons_at_16":
             return lambda group: cons_at_k(_graded(group))[min(CONS_K, len(group)) - 1]

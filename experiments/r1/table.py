@@ -41,16 +41,17 @@ TITLES = {
 def as_table(summary: dict[str, Any]) -> str:
     """Return the Markdown table: a row a stage, mean ± standard error."""
     rows = [*summary["stages"], *(summary[name] for name in STUDENTS if summary.get(name))]
-    lines = ["| | " + " | ".join(column.heading for column in COLUMNS) + " |"]
-    lines.append("|---|" + "---:|" * len(COLUMNS))
+    columns = [c for c in COLUMNS if c.always or any(r.get(c.key) is not None for r in rows)]
+    lines = ["| | " + " | ".join(column.heading for column in columns) + " |"]
+    lines.append("|---|" + "---:|" * len(columns))
     for row in rows:
-        cells = [_cell(row, column) for column in COLUMNS]
+        cells = [_cell(row, column) for column in columns]
         lines.append(f"| {TITLES.get(row['name'], row['name'])} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def _cell(row: dict[str, Any], column: Column) -> str:
-    value, error = row[column.key], row[f"{column.key}_se"]
+    value, error = row.get(column.key), row.get(f"{column.key}_se")
     if value is None:
         return "–"
     text = f"{value:{column.form}}"

@@ -12,7 +12,7 @@ from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.knights import Statement, broken, make_puzzle, question, solutions
 
 MAX_CHARACTERS = 2000
-_BETWEEN = re.compile(r"(?:\s|[,;.*]|\band\b|\bwhile\b|\bbut\b|-(?=\s))+", re.IGNORECASE)
+_BETWEEN = re.compile(r"(?:\s|[,;.*，、。；和]|\band\b|\bwhile\b|\bbut\b|-(?=\s))+", re.IGNORECASE)
 _LEAD = re.compile(r"^(?:so|thus|hence|therefore|the answer is|solution|answer)\b[\s,:]*", re.I)
 
 
@@ -21,8 +21,9 @@ class LogicVerifier(Verifier):
 
     ``statements[i]`` is what ``names[i]`` says (see ``knights``). The answer, the last ``<answer>``
     or ``\boxed{}`` outside thinking, says of each name once whether it is a knight or a knave
-    (``Ann is a knight, Bob: knave``), and nothing else. It is checked against the statements, not
-    against a stored solution. ``canonical`` is a letter a name, ``KN``.
+    (``Ann is a knight, Bob: knave``; in Chinese ``安娜是骑士, 本是骗子``), and nothing else. It is
+    checked against the statements, not against a stored solution. ``canonical`` is a letter a name,
+    ``KN``.
 
     >>> problem = knights_problem(num_inhabitants=3, seed=0)
     >>> LogicVerifier().verify(f"<answer> {problem.answer} </answer>", problem).status
@@ -65,7 +66,7 @@ def read_assignment(text: str, names: Sequence[str]) -> tuple[list[bool] | None,
     """
     one = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     claim = re.compile(
-        rf"({one})\**\s*(?:is|=|:|->|→|\()\s*\**\s*(?:an?\s+|the\s+)?\**(knight|knave)\)?(?!\w)",
+        rf"({one})\**\s*(?:is|=|:|->|→|\(|是|：)\s*\**\s*(?:an?\s+|the\s+)?\**(knight|knave|骑士|骗子)\)?(?!\w)",
         re.IGNORECASE,
     )
     is_knight: dict[str, bool] = {}
@@ -82,7 +83,7 @@ def read_assignment(text: str, names: Sequence[str]) -> tuple[list[bool] | None,
         name = by_key[match[1].casefold()]
         if name in is_knight:
             return None, f"says twice what {name} is"
-        is_knight[name] = match[2].casefold() == "knight"
+        is_knight[name] = match[2].casefold() in ("knight", "骑士")
         at = match.end()
     missing = [name for name in names if name not in is_knight]
     if missing:

@@ -6,6 +6,8 @@ from r1lit.worlds.countdown import WorldCountdown
 from r1lit.worlds.general import WorldConversations, WorldRequests
 from r1lit.worlds.grading import InstructionFollowing, TrueHelpfulness, TrueSafety, WorldGrader
 from r1lit.worlds.long_search import WorldSearch
+from r1lit.worlds.programs import WorldPrograms
+from r1lit.worlds.puzzles import WorldPuzzles
 from r1lit.worlds.search_corpus import SearchCorpus
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
     "WorldCorpus",
     "WorldCountdown",
     "WorldGrader",
+    "WorldPrograms",
+    "WorldPuzzles",
     "WorldRequests",
     "WorldSearch",
 ]

@@ -1,9 +1,9 @@
 """The pretraining corpus of the small world.
 
-Pages about two families of problems, and talk about everything else, in two languages. Most people
-in R1-Zero's template write little, give up early and mix their languages; patient people are a
-minority there and a majority on the forum. So the base model knows how to search, and seldom does.
-No page shows a held-out or an RL problem or request.
+Pages about two families of problems (four, where shares say so), and talk about everything else,
+in two languages. Most people in R1-Zero's template write little, give up early and mix their
+languages; patient people are a minority there and a majority on the forum. So the base model knows
+how to search, and seldom does. No page shows a held-out or an RL problem or request.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ from r1lit.worlds.countdown import (
     targets,
 )
 from r1lit.worlds.lexicon import vocabulary
+from r1lit.worlds.programs import draw_from as draw_program
+from r1lit.worlds.puzzles import draw_from as draw_puzzle
+from r1lit.worlds.puzzles import draw_names
+from r1lit.worlds.puzzles import question as puzzle_question
+from r1lit.worlds.reasoning import develop, solve
 from r1lit.worlds.requests import draw
 from r1lit.worlds.voice import Language, Voice, check_shares
 from r1lit.worlds.writing import Work, calculate, pick, search, weighted
@@ -41,6 +46,8 @@ PAGES = (
     ("talk", 0.08),
     ("dictionary", 0.02),
 )
+REASONING_PAGES = (("template", 0.5), ("forum", 0.45), ("quiz", 0.05))
+"""What a page about programs or puzzles is."""
 CHAIN_SHARE = 0.25
 CHINESE_SHARE = 0.3
 REQUEST_SHARE = 0.06
@@ -58,8 +65,12 @@ Pool = list[tuple[tuple[int, ...], int]]
 EFFORTS: dict[tuple[str, str], tuple[tuple[tuple[int, int] | None, float], ...]] = {
     ("template", "countdown"): (((0, 0), 0.22), ((1, 3), 0.44), ((4, 10), 0.12), (None, 0.22)),
     ("template", "chain"): (((0, 0), 0.3), ((1, 3), 0.4), (None, 0.3)),
+    ("template", "programs"): (((0, 0), 0.3), ((1, 3), 0.4), (None, 0.3)),
+    ("template", "puzzles"): (((0, 0), 0.22), ((1, 3), 0.44), ((4, 10), 0.12), (None, 0.22)),
     ("forum", "countdown"): (((1, 3), 0.1), ((4, 10), 0.1), (None, 0.8)),
     ("forum", "chain"): (((1, 3), 0.2), (None, 0.8)),
+    ("forum", "programs"): (((1, 3), 0.2), (None, 0.8)),
+    ("forum", "puzzles"): (((1, 3), 0.1), ((4, 10), 0.1), (None, 0.8)),
 }
 # how often the other language slips in, share of the authors
 MIXES = {
@@ -88,6 +99,8 @@ class WorldCorpus(DocumentSource):
         seed: of every page.
         russian: the share of pages that are about a problem in Russian, in place of what stands
             there otherwise; the shipped base has read none.
+        programs: the share of pages about small programs, likewise; the shipped base has read none.
+        puzzles: and of those about puzzles.
         patient: the share of authors, in the template and on the forum alike, who never give up,
             where nobody is asked to reflect; as in ``EFFORTS`` if left out.
     """
@@ -97,12 +110,16 @@ class WorldCorpus(DocumentSource):
         num_documents: int = 100_000,
         seed: int = 0,
         russian: float = 0.0,
+        programs: float = 0.0,
+        puzzles: float = 0.0,
         patient: float | None = None,
     ) -> None:
         check_at_least("num_documents", num_documents, 1)
-        check_shares(russian=russian)
+        check_shares(russian=russian, programs=programs, puzzles=puzzles)
         check_shares(patient=patient or 0.0)
         self.russian = russian
+        self.programs = programs
+        self.puzzles = puzzles
         self.patient = patient
         self.num_documents = num_documents
         self.seed = seed
@@ -115,7 +132,13 @@ class WorldCorpus(DocumentSource):
     def _page(self, i: int, pool: Pool) -> Document:
         rng = generator(self.seed, "page", i)
         if self.russian and generator(self.seed, "russian", i).random() < self.russian:
-            return problem_page(weighted(rng, PAGES[:2]), rng, pool, "ru", self.patient)
+            return problem_page(weighted(rng, PAGES[:2]), rng, pool, "ru", patient=self.patient)
+        if self.programs or self.puzzles:
+            place = generator(self.seed, "reasoning", i).random()
+            if place < self.programs + self.puzzles:
+                family = "programs" if place < self.programs else "puzzles"
+                kind = weighted(rng, REASONING_PAGES)
+                return posts(kind, rng, pool, family=family, patient=self.patient)
         return page(rng, pool, self.patient)
 
 
@@ -133,12 +156,25 @@ def page(rng: np.random.Generator, pool: Pool, patient: float | None = None) -> 
         case "template" if rng.random() < REQUEST_SHARE:
             question_text, work = ask(rng)
             return Document(prompt=render("small_world", question_text), response=tagged(work, rng))
-        case "forum" if rng.random() < THREAD_SHARE:
-            # A second search far from the page's beginning, behind another problem's numbers
-            first, second = (problem_page(kind, rng, pool, patient=patient) for _ in range(2))
-            return Document(prompt="", response=f"{first.response}\n{second.response}")
         case _:
-            return problem_page(kind, rng, pool, patient=patient)
+            return posts(kind, rng, pool, patient=patient)
+
+
+def posts(
+    kind: str,
+    rng: np.random.Generator,
+    pool: Pool,
+    *,
+    family: str | None = None,
+    patient: float | None = None,
+) -> Document:
+    """Write a page of ``kind`` about one problem, or a forum's about two."""
+    num = 2 if kind == "forum" and rng.random() < THREAD_SHARE else 1
+    pages = [problem_page(kind, rng, pool, family=family, patient=patient) for _ in range(num)]
+    if num == 1:
+        return pages[0]
+    # A second search far from the page's beginning, behind another problem's numbers
+    return Document(prompt="", response="\n".join(page.response for page in pages))
 
 
 def problem_page(
@@ -146,10 +182,15 @@ def problem_page(
     rng: np.random.Generator,
     pool: Pool,
     language: Language | None = None,
+    *,
+    family: str | None = None,
     patient: float | None = None,
 ) -> Document:
-    """Write a page of ``kind`` about one problem; in English or Chinese if left out."""
-    family = "chain" if rng.random() < CHAIN_SHARE else "countdown"
+    """Write a page of ``kind`` about one problem.
+
+    It is in English or Chinese, and about a chain or Countdown, if that is left out.
+    """
+    family = family or ("chain" if rng.random() < CHAIN_SHARE else "countdown")
     drawn: Language = "zh" if rng.random() < CHINESE_SHARE else "en"
     language = language or drawn
     begged = kind == "forum" and rng.random() < ASKED_SHARE and patient is None
@@ -160,15 +201,26 @@ def problem_page(
         mix=0.0 if begged else weighted(rng, MIXES.get(kind, UNMIXED)),
         careful=begged,
     )
-    if family == "chain":
-        chain = draw_from("corpus", rng)
-        question_text, value = chain_question(chain, language), results(chain)[-1]
-        work = calculate(chain, effort, rng, voice)
-    else:
-        numbers, value = pool[int(rng.integers(len(pool)))]
-        shown = tuple(numbers[i] for i in rng.permutation(3))
-        question_text = question(shown, value, language)
-        work = search(shown, value, effort, rng, voice)
+    value = 0
+    match family:
+        case "chain":
+            chain = draw_from("corpus", rng)
+            question_text, value = chain_question(chain, language), results(chain)[-1]
+            work = calculate(chain, effort, rng, voice)
+        case "programs":
+            program = draw_program("corpus", rng)
+            question_text = program.question(language)
+            work = develop(program, effort, rng, voice)
+        case "puzzles":
+            puzzle = draw_puzzle("corpus", rng)
+            names = draw_names(rng, puzzle, language)
+            question_text = puzzle_question(puzzle, names, language)
+            work = solve(puzzle, names, effort, rng, voice)
+        case _:
+            numbers, value = pool[int(rng.integers(len(pool)))]
+            shown = tuple(numbers[i] for i in rng.permutation(3))
+            question_text = question(shown, value, language)
+            work = search(shown, value, effort, rng, voice)
     match kind:
         case "template":
             return Document(prompt=render("small_world", question_text), response=tagged(work, rng))

@@ -1,4 +1,4 @@
-"""The verifier and the eval metrics of the small world's requests, by its true preference.
+"""The small world's grader, and the eval metrics of requests, by its true preference.
 
 They serve evaluation and rejection sampling. None is a reward in the configurations.
 """
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.rewards import RewardFunction
+from r1lit.text.code_block import CodeBlock, find_code
 from r1lit.text.extract import extract_answer, thinking_and_answer
-from r1lit.verifiers import Grader, Verifier, default_verifiers
+from r1lit.verifiers import FunctionalCodeVerifier, Grader, Verifier, default_verifiers
 from r1lit.verifiers.base import conclude
 from r1lit.worlds.general import request_of
 from r1lit.worlds.preference import helpfulness, is_instruction, is_right, is_safe
@@ -37,11 +38,42 @@ class WorldVerifier(Verifier):
         return conclude("right" if right else "wrong", None, reason, start)
 
 
+class WorldCodeVerifier(FunctionalCodeVerifier):
+    """The code verifier for programs of one line, in one process; it runs none twice.
+
+    Many responses of a group hold the same program, which decides: a verdict is kept by the problem
+    and the program, unless the sandbox failed or the time was up.
+    """
+
+    def __init__(self, timeout_s: float = 5.0, num_workers: int = 1) -> None:
+        super().__init__(timeout_s, num_workers)
+        self._known: dict[tuple[str, CodeBlock | None], Verdict] = {}
+
+    def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
+        """Decide about many responses, in order; see ``CodeVerifier.verify_batch``."""
+        known = dict(self._known)
+        keys = [
+            (problem.uid, find_code(response, self.names(problem)))
+            for response, problem in zip(responses, problems, strict=True)
+        ]
+        new = {key: row for row, key in enumerate(keys) if key not in known}
+        rows = list(new.values())
+        verdicts = super().verify_batch([responses[r] for r in rows], [problems[r] for r in rows])
+        known |= zip(new, verdicts, strict=True)
+        self._known |= {
+            key: verdict
+            for key, verdict in zip(new, verdicts, strict=True)
+            if verdict.status in ("right", "wrong", "unparsed")
+        }
+        return [known[key] for key in keys]
+
+
 class WorldGrader(Grader):
-    """The default verifiers, and ``world`` for requests."""
+    """The default verifiers, ``world`` for requests, and a quicker one for programs."""
 
     def __init__(self) -> None:
-        super().__init__({**default_verifiers(), "world": WorldVerifier()})
+        own = {"world": WorldVerifier(), "functional_code": WorldCodeVerifier()}
+        super().__init__({**default_verifiers(), **own})
 
 
 class _RequestMetric(RewardFunction):

@@ -3,7 +3,8 @@
 ``python -m r1lit.worlds.scaffold models/mini`` writes both; ``r1lit fit -c
 configs/mini/pretrain.yaml`` trains weights for them. The student's are written by ``--size
 student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer. ``--size
-search`` has a corpus and a tokenizer of its own (``experiments/earned_length/pretrain.yaml``).
+search`` has a corpus and a tokenizer of its own (``experiments/earned_length/pretrain.yaml``), and
+so has ``--size reasoning`` (``configs/mini/pretrain_reasoning.yaml``).
 """
 
 from __future__ import annotations
@@ -48,14 +49,18 @@ SIZES = {
     "mini": Size(layers=4, width=192, inner_width=512),  # 2.0 million parameters
     "student": Size(layers=2, width=128, inner_width=344),  # 0.6 million
     "search": Size(layers=4, width=192, inner_width=512, context=2048),
+    "reasoning": Size(layers=4, width=192, inner_width=512),
 }
 
 
-def train_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
-    """Train byte-level BPE on pages of the corpus."""
+def train_tokenizer(
+    num_documents: int = 4000, seed: int = 0, programs: float = 0.0, puzzles: float = 0.0
+) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on pages of the corpus, with these shares of reasoning."""
     # what is rare on the pages is to be one token too: every number, every word of the lexicon
     words = "".join(f" {english}{chinese}" for english, chinese in vocabulary())
-    return _tokenizer_of(WorldCorpus(num_documents, seed), numbers_to(99) + words)
+    corpus = WorldCorpus(num_documents, seed, programs=programs, puzzles=puzzles)
+    return _tokenizer_of(corpus, numbers_to(99) + words)
 
 
 def train_search_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
@@ -151,7 +156,13 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("directory", help="where to, such as models/mini")
     parser.add_argument("--size", choices=SIZES, default="mini", help="of the model")
     options = parser.parse_args(args)
-    tokenizer = train_search_tokenizer() if options.size == "search" else train_tokenizer()
+    match options.size:
+        case "search":
+            tokenizer = train_search_tokenizer()
+        case "reasoning":
+            tokenizer = train_tokenizer(programs=0.15, puzzles=0.15)
+        case _:
+            tokenizer = train_tokenizer()
     Path(options.directory).mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(options.directory)
     architecture(tokenizer, SIZES[options.size]).save_pretrained(options.directory)

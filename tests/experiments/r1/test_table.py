@@ -76,6 +76,38 @@ def test_without_kinds_the_error_says_how_to_have_them(tmp_path):
         read_stages(tmp_path)
 
 
+def test_programs_and_puzzles_have_columns_where_they_were_measured(tmp_path):
+    sums = [
+        line("a", s, "reasoning", True, canonical="4", language_consistency=1.0) for s in (0, 1)
+    ]
+    write_evaluation(tmp_path / "dev1", sums, 2)
+    others = [
+        line("p", 0, "reasoning", True, tokens=30, language_consistency=0.0)
+        | {"source": "programs"},
+        line("p", 1, "reasoning", False, tokens=30, language_consistency=0.0)
+        | {"source": "programs"},
+        line("z", 0, "reasoning", False, canonical="KN") | {"source": "puzzles"},
+        line("z", 1, "reasoning", False, canonical="NN") | {"source": "puzzles"},
+    ]
+    write_evaluation(tmp_path / "dev2", [*sums, *others], 2)
+    before, after = read_stage(tmp_path / "dev1"), read_stage(tmp_path / "dev2")
+    assert before["programs_pass_at_1"] is None and before["puzzles_pass_at_1"] is None
+    assert after["programs_pass_at_1"] == 0.5 and after["puzzles_pass_at_1"] == 0.0
+    assert after["reasoning_pass_at_1"] == after["cons_at_16"] == 1.0, "sums alone, as ever"
+    assert after["language_consistency"] == 0.5
+    assert after["response_length_tokens"] == pytest.approx((10 + 30 + 10) / 3)
+    assert after["settings"]["programs"]["num_problems"] == 1
+    old = table.as_table({"stages": [before]})
+    assert "programs" not in old and "puzzles" not in old
+    new = table.as_table({"stages": [before, after]}).splitlines()
+    assert "| cons@16 | programs | puzzles | format |" in new[0]
+    assert "| – | – |" in new[2] and "| 0.500 | 0.000 |" in new[3]
+    del before["programs_pass_at_1"], before["programs_pass_at_1_se"]  # a summary from before
+    assert table.as_table({"stages": [before]}) == old
+    combined = combine([{"stages": [before]}, {"stages": [after | {"name": "dev1"}]}])
+    assert combined["stages"][0]["programs_pass_at_1"] == 0.5
+
+
 def stage(name, reasoning, *, following=0.5, helpful=0.5, safety=0.5, error=0.01):
     record = {"name": name, "cons_k": 16, "settings": {}}
     for column in COLUMNS:
@@ -109,7 +141,11 @@ def test_every_direction_of_the_papers_table_that_has_a_counterpart_is_tested():
     tested = {(r["step"], column) for r in results for column in r["verdicts"]}
     steps = ("cold start", "RL-1", "second SFT", "RL-2", "R1 against R1-Zero")
     assert tested == {(step, column) for step in steps for column in COUNTERPARTS}
-    assert set(PAPER) - set(COUNTERPARTS) == {"LiveCodeBench"}
+    assert set(PAPER) == set(COUNTERPARTS)
+    sums = summary()
+    for found in sums["stages"]:
+        del found["programs_pass_at_1"]  # as in runs before there were programs
+    assert {c for r in check([sums]) for c in r["verdicts"]} == set(PAPER) - {"LiveCodeBench"}
     lowered = move(results, "cold start", "reasoning_pass_at_1")
     assert lowered["difference"] == pytest.approx(-0.2)
     assert lowered["difference_se"] == pytest.approx(math.hypot(0.01, 0.01))
@@ -134,7 +170,7 @@ def test_verdicts_by_hand():
         "not shown to stay"
     )
     text = "\n".join(as_lines(results))
-    assert "Of 25 directions" in text and "RL-2, AIME 2024 (reasoning_pass_at_1)" in text
+    assert "Of 30 directions" in text and "RL-2, AIME 2024 (reasoning_pass_at_1)" in text
     assert "costs 0.05 of reasoning or more is not ruled out" in text
 
 
