@@ -12,9 +12,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments.points import Sweep, read_sweep
-from experiments.report import write_into
+from experiments.report import caption, models_of, write_into
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit import jsonl
+from r1lit.callbacks.figures import add_caption
 from r1lit.jsonl import Record
 
 
@@ -90,6 +91,7 @@ def run_study(
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
         results = read_curves(sweep, keys)
         table, figure = report(results)
+        add_caption(figure, caption(results, models_of(sweep)))
         kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]
         write_into(options.readme / "README.md", table, figure, image, kept)
         print(table)

@@ -32,7 +32,19 @@ from experiments.paired import all_pairs, paired_table
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
 from r1lit import jsonl
 from r1lit.atomic import replace_file
-from r1lit.callbacks.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, save_figure
+from r1lit.callbacks.figures import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    add_caption,
+    save_png_and_pdf,
+    seeds_of,
+    tidy,
+)
 from r1lit.callbacks.keys import CONS_AT
 from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
@@ -144,10 +156,11 @@ def mean_cell(values: Sequence[float | None], form: str, *, error: bool = True) 
     return f"{mean:{form}} ± {deviation:{form}}"
 
 
-def draw(results: Sequence[Record]) -> Figure:
+def draw(results: Sequence[Record], model: str = "") -> Figure:
     """Return the figure: a panel for each of ``PANELS`` that a run measured.
 
-    A line is a variant's mean over seeds, the band its standard error.
+    A line is a variant's mean over seeds, the band its standard error; ``model`` is for the
+    caption, which says so.
     """
     panels = [panel for panel in PANELS if _measured(results, panel[2])]
     figure = Figure(figsize=(14 * max(2, len(panels)) / 3, 4.6), dpi=110, layout="constrained")
@@ -158,17 +171,31 @@ def draw(results: Sequence[Record]) -> Figure:
             again, place = divmod(index, len(COLORS))  # the next seven are dashed
             style = f"{MARKERS[place]}{'--' if again else '-'}"
             draw_band(axes, group, value, variant, COLORS[place], style)
-        axes.set(xlabel="iteration", ylabel=label)
-        axes.set_title(title, loc="left", fontweight="bold", fontsize=12)
+        tidy(axes, title, xlabel="iteration", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(True, color="#DDDDDD", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False
+        handles, labels, loc="outside upper center", ncols=min(len(labels), 6), frameon=False
     )
+    add_caption(figure, caption(results, model, "lines: means over seeds, bands: ± 1 s.e. of them"))
     return figure
+
+
+def caption(results: Sequence[Record], model: str, *notes: str) -> str:
+    """Return a figure's caption: model, seeds, held-out problems, and what lines and bands are."""
+    last = results[0].get("final") or {}
+    sizes = [last.get("num_problems"), last.get("num_samples")]
+    held_out = f"{sizes[0]} held-out problems × {sizes[1]} responses" if all(sizes) else ""
+    parts = [model, seeds_of(result["seed"] for result in results), held_out, *notes]
+    return "; ".join(part for part in parts if part)
+
+
+def models_of(sweep: Sweep) -> str:
+    """Return the policies that the points of a sweep begin with, for a caption."""
+    points = [sweep.point(variant, sweep.seeds[0]) for variant in sweep.variants]
+    models = [point.config.get("model") or {} for point in points]
+    names = [(model.get("init_args") or {}).get("policy") for model in models]
+    return ", ".join(dict.fromkeys(str(name) for name in names if name))
 
 
 def _measured(results: Sequence[Record], value: Callable[[Record], float | None]) -> bool:
@@ -235,8 +262,7 @@ def write_into(
     if text is None:
         text = readme.read_text() if readme.exists() else f"{START}\n{END}\n"
     text = fill_in(text, f"{block}\n\n![{name}]({image})")
-    for file in (readme.with_name(image), readme.with_name(f"{name}.pdf")):
-        save_figure(figure, file)
+    save_png_and_pdf(figure, readme.with_name(image))
     if raw:
         jsonl.write(readme.with_name(RAW), raw)
     replace_file(readme, text.encode())
@@ -302,7 +328,8 @@ def write_report(
         readme = folder / "README.md"
         text = readme.read_text() if readme.exists() else new_readme(path)
         if results:
-            write_into(readme, block, draw(results), "curves.png", results, text)
+            figure = draw(results, models_of(sweep))
+            write_into(readme, block, figure, "curves.png", results, text)
         else:
             replace_file(readme, fill_in(text, block).encode())
     return f"{block}\n\nwritten to {readme}"

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from experiments.distill_vs_rl.run import read_experiment
 from experiments.report import COLORS, group_by, mean_cell, write_into
+from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.metrics import mean_and_error
 
 PAPER = {"distilled": 72.6, "RL": 47.0}
@@ -57,15 +58,16 @@ def draw(results: Results) -> Figure:
         values = [result["report"]["pass_at_1"]["value"] for result in group]
         mean, error = mean_and_error(values)
         _bar(ours, place, mean, error)
-        ours.scatter([place] * len(values), values, color="black", s=14, zorder=3)
-    ours.set_title("Small world: same base, equal compute", loc="left", fontweight="bold")
-    ours.set(ylabel="pass@1 on held-out problems", ylim=(0, 1))
+        label = None if place else "a seed"
+        ours.scatter([place] * len(values), values, color="black", s=14, zorder=3, label=label)
+    ours.legend(frameon=False, fontsize=9)
+    title = "Small world: same base, equal compute"
+    tidy(ours, title, ylabel="pass@1 on held-out problems", ylim=(0, 1))
     _label(ours, range(len(group_by("arm", results))), list(group_by("arm", results)))
     for place, value in enumerate(PAPER.values(), 1):
         _bar(paper, place, value / 100, None)
     _label(paper, range(1, len(PAPER) + 1), list(PAPER))
-    paper.set_title("Paper: 32B, AIME 2024", loc="left", fontweight="bold")
-    paper.set(ylabel="pass@1", ylim=(0, 1))
+    tidy(paper, "Paper: 32B, AIME 2024", ylabel="pass@1", ylim=(0, 1))
     return figure
 
 
@@ -75,7 +77,6 @@ def _bar(axes: Axes, place: int, value: float, error: float | None) -> None:
 
 def _label(axes: Axes, places: Sequence[int], arms: Sequence[str]) -> None:
     axes.set_xticks(places, arms)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -91,7 +92,10 @@ def main(args: Sequence[str] | None = None) -> int:
         num_runs = (len(experiment.arms) + 1) * len(experiment.seeds)
         note = f"Mean ± standard error over seeds; {len(results)} of {num_runs} runs finished."
         block = f"{note}\n\n{as_table(results)}"
-        write_into(path.with_name("README.md"), block, draw(results), "arms.png", results)
+        figure = draw(results)
+        seeds = seeds_of(result["seed"] for result in results)
+        add_caption(figure, f"{experiment.student}, {seeds}; bars: mean ± 1 s.e. over seeds")
+        write_into(path.with_name("README.md"), block, figure, "arms.png", results)
     except ValueError as error:
         print(f"report: error: {error}", file=sys.stderr)
         return 2

@@ -216,11 +216,9 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
         if run_sweep(sweep, launch=launch):
             return 1
         rows = rerank(engine, sweep, size, output)
-        print(
-            write_report(
-                errors, num_steps, size.truth_completions, sweep.results(), rows, options.report
-            )
-        )
+        truth, results = size.truth_completions, sweep.results()
+        where, policy = options.report, options.policy
+        print(write_report(errors, num_steps, truth, results, rows, where, policy))
         return 0
     except ValueError as error:
         print(f"process_rewards: error: {error}", file=sys.stderr)

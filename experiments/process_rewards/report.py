@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.process_rewards import labels, rerank
 from experiments.report import COLORS, group_by, mean_and_error, write_into
+from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
 
 COLUMNS = ("accuracy", "majority_accuracy", "auroc", "error_accuracy", "correct_accuracy", "f1")
@@ -45,8 +46,8 @@ def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
     sizes = [row["n"] for row in errors]
     left.plot(sizes, [r["rmse"] for r in errors], marker="o", color=COLORS[0], label="measured")
     left.plot(sizes, [r["expected"] for r in errors], color="0.5", ls=":", label="binomial noise")
-    left.set(xscale="log", yscale="log", xlabel="completions from a step, N")
-    left.set_title("Error of soft labels", loc="left", fontsize=11)
+    labels = {"xlabel": "completions from a step, N", "ylabel": "root mean square error"}
+    tidy(left, "Error of soft labels", xscale="log", yscale="log", **labels)
     left.legend(frameon=False)
     shown = ("majority", "outcome model", "prm-soft, last", "prm-soft, vote", "prm-exact, last",
              "verifier (pass@n)")  # fmt: skip
@@ -56,11 +57,9 @@ def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
             [row["n"] for row in own], [row["accuracy"] for row in own],
             yerr=[row["stderr"] for row in own], marker="o", ms=4, color=color, label=method,
         )  # fmt: skip
-    right.set(xscale="log", xlabel="responses to choose from, n")
-    right.set_title("Accuracy of the chosen one ± s.e. over problems", loc="left", fontsize=11)
+    labels = {"xlabel": "responses to choose from, n", "ylabel": "accuracy, ± 1 s.e. over problems"}
+    tidy(right, "Accuracy of the chosen one", xscale="log", **labels)
     right.legend(frameon=False, fontsize=8)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -71,6 +70,7 @@ def write_report(
     results: Sequence[Record],
     rows: Sequence[Record],
     folder: Path,
+    policy: str,
 ) -> str:
     """Fill the tables into ``folder``'s README.md, draw its process_rewards.png; return them."""
     block = "\n\n".join(
@@ -88,5 +88,7 @@ def write_report(
         for table, records in (("labels", errors), ("models", results), ("choosing", rows))
         for record in records
     ]
-    write_into(folder / "README.md", block, draw(errors, rows), "process_rewards.png", raw)
+    figure = draw(errors, rows)
+    add_caption(figure, f"responses of {policy}; models of {seeds_of(r['seed'] for r in results)}")
+    write_into(folder / "README.md", block, figure, "process_rewards.png", raw)
     return block

@@ -9,11 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.r1.shape import PAPER
+from experiments.r1.shape import COUNTERPARTS, PAPER
 from experiments.r1.stages import STAGES
-from r1lit.callbacks.figures import BLUE, GREEN, ORANGE, VERMILION
+from r1lit.callbacks.figures import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    add_caption,
+    tidy,
+)
 
-TITLES = ("Reasoning", "Following, language", "Preference, safety", "The helpful RM's score")
+TITLES = ("Reasoning", "Following, language", "Preference, safety", "Helpful RM")
 OURS = (
     (
         ("reasoning_pass_at_1", "pass@1"),
@@ -32,12 +41,22 @@ OURS = (
 THEIRS = (("AIME 2024", "MATH-500", "LiveCodeBench"), ("IF-Eval",), ("AlpacaEval 2", "ArenaHard"))
 LABELS = ("Zero", "Dev1", "Dev2", "Dev3", "R1")
 COLORS, MARKERS = (BLUE, ORANGE, GREEN, VERMILION), "os^D"
+VERDICTS = {
+    "disagrees": VERMILION,
+    "leans away": ORANGE,
+    "not shown to stay": PURPLE,
+    "leans": SKY,
+    "stays": GREEN,
+    "agrees": BLUE,
+}
+"""The colour of a verdict; of two the one that comes first."""
 
 
-def draw_stages(stages: Sequence[dict[str, Any]]) -> Figure:
+def draw_stages(stages: Sequence[dict[str, Any]], runs: str = "") -> Figure:
     """Return our numbers with two standard errors, and the paper's below them.
 
-    The reward model's score has no scale of its own, and the paper prints none.
+    The reward model's score has no scale of its own, and the paper prints none. ``runs`` says in
+    the caption which model and seeds are ours.
     """
     figure = Figure(figsize=(16, 7), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
@@ -47,17 +66,57 @@ def draw_stages(stages: Sequence[dict[str, Any]]) -> Figure:
         for (key, label), color, marker in zip(series, COLORS, MARKERS, strict=False):
             _line(axes, by_name, key, label, color, marker)
         _tidy(axes, f"{title}: the small world")
-        if title != TITLES[-1]:
-            axes.set_ylim(-0.03, 1.05)
+        if title == TITLES[-1]:
+            axes.set_ylabel("score, no scale of its own")
+        else:
+            axes.set(ylim=(-0.03, 1.05), ylabel="share")
     for axes, title, names in zip(below, TITLES, THEIRS, strict=False):
         for name, color, marker in zip(names, COLORS, MARKERS, strict=False):
             axes.plot(range(5), PAPER[name], color=color, marker=marker, label=name)
         _tidy(axes, f"{title.split(',')[0]}: the paper")
-        axes.set_ylim(0, 102)
+        axes.set(ylim=(0, 102), ylabel="points")
     below[3].remove()
     for axes in figure.axes:
         place = "upper left" if axes is above[2] else "lower right"
         axes.legend(frameon=False, fontsize=9, loc=place)
+    over = "seeds" if any(stage.get("num_runs", 1) > 1 for stage in stages) else "problems"
+    note = f"bars: ± 2 s.e. over {over}; the paper: Table 2, which has no errors"
+    add_caption(figure, "; ".join(filter(None, (runs, note))))
+    return figure
+
+
+def draw_moves(moves: Sequence[dict[str, Any]], runs: str = "") -> Figure:
+    """Return what each step changed, of ``shape.check``: ours with its 95 % interval, the paper's.
+
+    A row is a step and a measure of ours; on the left our difference, in the verdict's colour, on
+    the right the paper's, for each of its columns that is compared with it.
+    """
+    moves = [move for move in moves if move["paper"]]
+    figure = Figure(figsize=(12, 0.9 + 0.4 * len(moves)), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    ours, paper = figure.subplots(1, 2, sharey=True)
+    colors = dict(zip(COUNTERPARTS, (*COLORS, PURPLE), strict=True))
+    drawn: set[str] = set()
+    for row, move in enumerate(moves):
+        verdict = " / ".join(dict.fromkeys(move["verdicts"].values()))
+        color = next((c for name, c in VERDICTS.items() if name in verdict), PURPLE)
+        errors = [[move["difference"] - move["low"]], [move["high"] - move["difference"]]]
+        ours.errorbar(move["difference"], row, xerr=errors, color=color, marker="o", capsize=3)
+        ours.annotate(verdict, (1.01, row), xycoords=("axes fraction", "data"), fontsize=9,
+                      va="center", color=color)  # fmt: skip
+        for (column, points), marker in zip(move["paper"].items(), MARKERS, strict=False):
+            label = None if column in drawn else column
+            drawn.add(column)
+            paper.plot(points, row, marker, color=colors[column], markersize=6, label=label)
+    for axes in (ours, paper):
+        axes.axvline(0, color="#222222", linewidth=0.8)
+    names = [f"{move['step']}: {move['key'].replace('_', ' ')}" for move in moves]
+    tidy(ours, "The small world", xlabel="difference of shares, 95 % interval")
+    ours.set_yticks(range(len(moves)), names)
+    ours.invert_yaxis()
+    tidy(paper, "The paper", xlabel="difference in points of its table")
+    paper.legend(frameon=False, fontsize=9)
+    add_caption(figure, "; ".join(filter(None, (runs, "the paper's differences have no errors"))))
     return figure
 
 
@@ -76,9 +135,5 @@ def _line(
 
 
 def _tidy(axes: Axes, title: str) -> None:
-    axes.set_title(title, loc="left", fontweight="bold", fontsize=11)
+    tidy(axes, title, xlim=(-0.3, 4.3), xlabel="stage")
     axes.set_xticks(range(5), LABELS)
-    axes.set_xlim(-0.3, 4.3)
-    axes.grid(True, color="#DDDDDD", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines["top"].set_visible(False)

@@ -135,6 +135,20 @@ def as_lines(results: Sequence[dict[str, Any]]) -> list[str]:
         f"Of {len(verdicts)} directions of the paper's table: {counted}."
         + (f" Against the paper: {'; '.join(against)}." if against else ""),
         "",
+        *as_rows(results),
+    ]
+    last = {r["step"]: r for r in results if r["key"] == "reasoning_pass_at_1"}.get("RL-2")
+    if last is not None:
+        ruled_out = "is ruled out" if last["not_lost"] else "is not ruled out"
+        lines += ["", f"That RL-2 costs {MARGIN:.2f} of reasoning or more {ruled_out}."]
+    left = [f"{r['step']} ({r['key']})" for r in results if r["p_holm"] < 0.05]
+    clear = "; ".join(left) or "none"
+    return [*lines, "", f"Clear after Holm's correction over all {len(results)} moves: {clear}."]
+
+
+def as_rows(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of a Markdown table with a row a move."""
+    lines = [
         "| step | measure | from → to | difference, 95 % interval | p | the paper | verdict |",
         "|---|---|---:|---:|---:|---|---|",
     ]
@@ -148,13 +162,7 @@ def as_lines(results: Sequence[dict[str, Any]]) -> list[str]:
             f" {r['difference']:+.3f} ({r['low']:+.3f} to {r['high']:+.3f}) | {r['p_value']:.2g} |"
             f" {paper or '–'} | {said} |"
         )
-    last = {r["step"]: r for r in results if r["key"] == "reasoning_pass_at_1"}.get("RL-2")
-    if last is not None:
-        ruled_out = "is ruled out" if last["not_lost"] else "is not ruled out"
-        lines += ["", f"That RL-2 costs {MARGIN:.2f} of reasoning or more {ruled_out}."]
-    left = [f"{r['step']} ({r['key']})" for r in results if r["p_holm"] < 0.05]
-    clear = "; ".join(left) or "none"
-    return [*lines, "", f"Clear after Holm's correction over all {len(results)} moves: {clear}."]
+    return lines
 
 
 def _stage(summary: Summary, name: str) -> Summary:

@@ -25,7 +25,7 @@ from experiments.r1.shape import PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STUDENTS, Column, read_stages
 from experiments.report import write_into
 from r1lit.atomic import replace_file, replace_json
-from r1lit.callbacks.figures import save_figure
+from r1lit.callbacks.figures import save_png_and_pdf, seeds_of
 
 TITLES = {
     "zero": "R1-Zero",
@@ -80,13 +80,20 @@ def settings_note(summary: dict[str, Any], num_runs: int) -> str:
     return f"Mean ± standard error {over}. {'; '.join(parts)}."
 
 
+def runs_note(summaries: Sequence[dict[str, Any]]) -> str:
+    """Return which model and seeds summaries are of, for a caption."""
+    settings = [of for s in summaries for of in s["stages"][-1]["settings"].values()]
+    known = {of["seed"] for of in settings if of.get("seed") is not None}
+    return "; ".join(["stages from models/mini", *([seeds_of(known)] if known else [])])
+
+
 def write_run(run: Path) -> dict[str, Any]:
     """Write the summary, table and figure of one run; return the summary."""
     summary = read_stages(run)
     summary["shape"] = check([summary])
     replace_json(run / "summary.json", summary)
     replace_file(run / "stages.md", (block(summary, [summary]) + "\n").encode())
-    save_figure(draw_stages(summary["stages"]), run / "stages.png")
+    save_png_and_pdf(draw_stages(summary["stages"], runs_note([summary])), run / "stages.png")
     return summary
 
 
@@ -126,7 +133,8 @@ def main(args: Sequence[str] | None = None) -> int:
         combined = combine(summaries)
         text = block(combined, summaries)
         if options.readme is not None:
-            write_into(options.readme, text, draw_stages(combined["stages"]), "stages.png")
+            figure = draw_stages(combined["stages"], runs_note(summaries))
+            write_into(options.readme, text, figure, "stages.png")
     except (ValueError, OSError) as error:
         print(f"table: error: {error}", file=sys.stderr)
         return 2

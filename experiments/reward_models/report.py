@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.report import COLORS, group_by, mean_and_error, write_into
+from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
 
 HEADINGS = (
@@ -79,8 +80,8 @@ def draw(results: Sequence[Record]) -> Figure:
     left, right = figure.subplots(1, 2)
     _draw_measures(left, results)
     _draw_reliability(right, results)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
+    seeds = seeds_of(result["seed"] for result in results)
+    add_caption(figure, f"one model a variant and seed, {seeds}; bars: ± 2 s.e. over examples")
     return figure
 
 
@@ -92,27 +93,31 @@ def _draw_measures(axes: Axes, results: Sequence[Record]) -> None:
         mean = statistics.fmean(m[1] for m in measured)
         error = statistics.fmean(m[2] for m in measured)
         color = COLORS[place % len(COLORS)]
-        axes.errorbar(place, mean, yerr=2 * error, color=color, marker="o", capsize=5, zorder=2)
-        axes.scatter([place + 0.12] * len(group), [m[1] for m in measured], color=color, s=12)
+        labels = [None] * 3 if place else ["mean over seeds", "a seed", "length alone"]
+        axes.errorbar(place, mean, yerr=2 * error, color=color, marker="o", capsize=5, zorder=2,
+                      label=labels[0])  # fmt: skip
+        axes.scatter([place + 0.12] * len(group), [m[1] for m in measured], color=color, s=12,
+                     label=labels[1])  # fmt: skip
         alone = statistics.fmean(m[3] for m in measured)
-        axes.plot([place - 0.25, place + 0.25], [alone, alone], color="0.35", linestyle=":")
+        axes.plot([place - 0.25, place + 0.25], [alone, alone], color="0.35", linestyle=":",
+                  label=labels[2])  # fmt: skip
         names.append(f"{name}\n{measured[0][0]}")
-    axes.axhline(0.5, color="0.7", linewidth=1)
+    axes.axhline(0.5, color="0.7", linewidth=1, label="chance")
     axes.set_xticks(range(len(names)), names)
-    axes.set(xlim=(-0.5, len(names) - 0.5), ylabel="on held-out examples")
-    axes.set_title("± 2 s.e.; dotted: length alone; line: chance", loc="left", fontsize=11)
+    tidy(axes, "Held-out examples", xlim=(-0.5, len(names) - 0.5), ylabel="measure below")
+    axes.legend(frameon=False, fontsize=9)
 
 
 def _draw_reliability(axes: Axes, results: Sequence[Record]) -> None:
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="what was predicted")
     for place, (name, group) in enumerate(group_by("variant", results).items()):
         tables = [result["final"]["reward_model"]["reliability"] for result in group]
         points = [pooled(rows) for rows in zip(*tables, strict=True)]
         seen = [point for point in points if point is not None]
         axes.plot([p for p, _ in seen], [o for _, o in seen], marker="o", markersize=4,
                   color=COLORS[place % len(COLORS)], label=name)  # fmt: skip
-    axes.set(xlabel="predicted probability", ylabel="observed share", xlim=(0, 1), ylim=(0, 1))
-    axes.set_title("Reliability, all seeds together", loc="left", fontsize=11)
+    labels = {"xlabel": "predicted probability", "ylabel": "observed share"}
+    tidy(axes, "Reliability, all seeds together", **labels, xlim=(0, 1), ylim=(0, 1))
     axes.legend(frameon=False)
 
 

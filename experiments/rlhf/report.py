@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from experiments.report import COLORS, mean_cell, write_into
 from r1lit import jsonl
+from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
 
@@ -105,15 +106,17 @@ def draw(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> Figure:
                 for line in lines
             )
             _curve(axes, points, COLORS[index % len(COLORS)], f"beta {beta}")
-        axes.set(xlabel="√KL(policy ‖ SFT), nats a response", ylabel=label)
+        title = "What is maximised" if axes is left else "What was meant"
+        tidy(axes, title, xlabel="√KL(policy ‖ SFT), nats a response", ylabel=label)
         axes.set_xlim(left=0)
-        axes.grid(True, color="#DDDDDD", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    left.set_title("What is maximised", loc="left", fontweight="bold")
-    right.set_title("What was meant", loc="left", fontweight="bold")
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(arms), frameon=False)
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(arms), frameon=False)
+    num = max(len(seeds) for seeds in arms.values())
+    add_caption(
+        figure,
+        f"models/mini after SFT; {num} seeds; dots: an iteration's 64 training responses; lines:"
+        f" means of {BINS} equally filled bins, ± 1 s.e. over iterations",
+    )
     return figure
 
 

@@ -21,6 +21,7 @@ from experiments.against_tokens import run_study
 from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.scaling.fit import fit_sigmoid, foretell
 from experiments.sweep import Launch, in_subprocess
+from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, paired_shift
 
@@ -87,10 +88,7 @@ def draw(results: Sequence[Record]) -> Figure:
             for start, end, style in ((0.0, SEEN, "-"), (SEEN, 1.0, "--")):
                 x = np.linspace(start, end, 50) * compute[-1]
                 axes.plot(x / 1e6, [fitted.at(c) for c in x], style, color=color, linewidth=1.2)
-        axes.set_title(recipe, loc="left", fontweight="bold")
-        axes.set_xlabel("tokens drawn, millions")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(True, color="#DDDDDD", linewidth=0.7)
+        tidy(axes, recipe, xlabel="tokens drawn, millions")
         axes.legend(frameon=False, loc="lower right", fontsize=9)
     panels[0].set(ylabel="pass@1, held out", ylim=(0, 1))
     return figure

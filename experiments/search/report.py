@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from experiments.report import COLORS, MARKERS, group_by, write_into
 from r1lit import jsonl
+from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, with_error
 
@@ -86,8 +87,8 @@ def draw(points: Sequence[Record]) -> Figure:
                 style = "-" if policy == "base" else "--"
                 label = search if policy == "base" else f"{policy}: {search}"
                 _line(left, own, "tokens", index, style, label)
-    left.set(xscale="log", xlabel="tokens generated a problem", ylabel="accuracy, held out")
-    left.set_title("Accuracy against tokens", loc="left", fontweight="bold")
+    labels = {"xlabel": "tokens generated a problem", "ylabel": "accuracy, held out"}
+    tidy(left, "Accuracy against tokens", xscale="log", **labels)
     styles = ("-", "--", ":")
     noises = sorted({point["noise"] for point in points})
     for search in ("best-of-n", "beam", "MCTS"):
@@ -99,14 +100,17 @@ def draw(points: Sequence[Record]) -> Figure:
             ]
             if own:
                 _line(right, own, "width", ORDER.index(search), style, f"{search}, noise {noise:g}")
-    right.set(xscale="log", xlabel="width: responses, or steps a round", ylabel="accuracy")
-    right.set_title("A noisy scorer", loc="left", fontweight="bold")
+    labels = {"xlabel": "width: responses, or steps a round", "ylabel": "accuracy"}
+    tidy(right, "A noisy scorer", xscale="log", **labels)
     for axes in (left, right):
-        axes.grid(True, color="#DDDDDD", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
         if axes.lines:
             axes.legend(frameon=False, fontsize=8)
+    sizes = [max(p[key] for p in points) for key in ("num_problems", "num_seeds")]
+    add_caption(
+        figure,
+        "The small world's policies; {} held-out problems, {} seeds; bands: 95 % over problems,"
+        " each the mean over seeds".format(*sizes),
+    )
     return figure
 
 

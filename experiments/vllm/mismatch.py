@@ -2,7 +2,8 @@
 
     python -m experiments.vllm.mismatch runs/vllm-aha/vllm/seed-*
 
-Prints a Markdown table, a row a run folder: means and the largest number over its iterations.
+Prints a Markdown table, a row a run folder: medians and the largest number over its iterations. The
+first transfer waits for a server that is still starting.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from r1lit import jsonl
 
@@ -33,7 +35,7 @@ def row(run: Path) -> str:
         values = [float(line[key]) for line in lines if line.get(key) is not None]
         if not values:
             raise ValueError(f"{run}: metrics.jsonl has no {key}; name the folder of a run")
-        cells.append(f"{sum(values) / len(values):.2g} (at most {max(values):.2g})")
+        cells.append(f"{median(values):.2g} (at most {max(values):.2g})")
     return f"| {run} | {len(lines)} | {' | '.join(cells)} |"
 
 

@@ -15,12 +15,20 @@ from lightning.pytorch.trainer.states import TrainerFn
 from r1lit import jsonl
 from r1lit.atomic import replace_json
 from r1lit.callbacks import keys
-from r1lit.callbacks.stage import finished_iterations, folder_of, order_callbacks, rollout_of
+from r1lit.callbacks.stage import (
+    finished_iterations,
+    folder_of,
+    model_and_seed,
+    order_callbacks,
+    rollout_of,
+)
 from r1lit.metrics.reflection import REFLECTION_WORDS
 
 
 class CurveWriter(Callback):
     """Writes ``metrics.jsonl``, ``summary.json`` and ``curves.png`` to the run folder.
+
+    The run's end also writes the figure as ``curves.pdf``.
 
     ``metrics.jsonl`` has one line a training iteration: ``iteration`` (0-based), ``seconds`` and
     every logged training metric under its key. ``summary.json`` is a list of evaluations as
@@ -105,7 +113,7 @@ class CurveWriter(Callback):
             self._iterations.append(line)
             jsonl.append(self.dirpath / "metrics.jsonl", [line])
             if (iteration + 1) % self.draw_every_n_iterations == 0:
-                self._draw()
+                self._draw(pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Stop the clock."""
@@ -126,13 +134,13 @@ class CurveWriter(Callback):
             self._evaluations = [e for e in self._evaluations if e["iteration"] != iteration]
             self._evaluations.append(record)
             self._write_summary()
-            self._draw()
+            self._draw(pl_module)
         self._clock = time.monotonic()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Draw the last iterations."""
+        """Draw the last iterations, as a PDF too."""
         if trainer.is_global_zero and self._iterations:
-            self._draw()
+            self._draw(pl_module, last=True)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the evaluation."""
@@ -164,15 +172,18 @@ class CurveWriter(Callback):
     def _write_summary(self) -> None:
         replace_json(self.dirpath / "summary.json", self._evaluations)
 
-    def _draw(self) -> None:
+    def _draw(self, pl_module: pl.LightningModule, last: bool = False) -> None:
         is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)
         is_rollout |= any(f"train/{keys.LENGTH_MEAN}" in line for line in self._iterations)
         # loads matplotlib
-        from r1lit.callbacks.figures import draw_curves, draw_losses, save_figure
+        from r1lit.callbacks.figures import draw_curves, draw_losses, save_figure, save_png_and_pdf
 
-        draw = draw_curves if is_rollout else draw_losses
+        draw, save = draw_curves if is_rollout else draw_losses, save_figure
+        if last:
+            save = save_png_and_pdf
         if self._iterations or is_rollout:
-            save_figure(draw(self._evaluations, self._iterations), self.dirpath / "curves.png")
+            figure = draw(self._evaluations, self._iterations, model_and_seed(pl_module))
+            save(figure, self.dirpath / "curves.png")
 
 
 def finite(metrics: dict[str, Any]) -> dict[str, float]:

@@ -1,13 +1,15 @@
-"""The figure of a run: accuracy, length, reflection and the health of the rollouts."""
+"""The figure of a run, and the look that all figures share."""
 
 from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -25,48 +27,83 @@ BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 NUM_WORDS = 3
 
 
-def save_figure(figure: Figure, path: Path, **options: Any) -> None:
-    """Write ``figure`` to a .png or .pdf, whole or not at all: the same figure, the same bytes.
-
-    ``options`` are ``Figure.savefig``'s.
-    """
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write ``figure`` to a .png or .pdf, whole or not at all: the same figure, the same bytes."""
     image = io.BytesIO()
     undated = {"CreationDate": None} if path.suffix == ".pdf" else {}
-    figure.savefig(image, format=path.suffix[1:], metadata=undated, **options)
+    figure.savefig(image, format=path.suffix[1:], metadata=undated)
     replace_file(path, image.getvalue())
 
 
-def draw_curves(evaluations: Sequence[Record], iterations: Sequence[Record]) -> Figure:
+def save_png_and_pdf(figure: Figure, path: Path) -> None:
+    """Write ``figure`` to ``path``, a .png, and as a .pdf beside it."""
+    save_figure(figure, path)
+    save_figure(figure, path.with_suffix(".pdf"))
+
+
+def tidy(axes: Axes, title: str = "", **labels: Any) -> None:
+    """Give axes the look that all figures share; ``labels`` are ``Axes.set``'s."""
+    axes.set(**labels)
+    axes.set_title(title, loc="left", fontweight="bold", fontsize=12)
+    axes.grid(True, color="#DDDDDD", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def add_caption(figure: Figure, text: str) -> None:
+    """Write a caption below a figure of constrained layout: which model, which seeds, what is ±.
+
+    A legend "outside lower" would lie over it.
+    """
+    if text:
+        lines = textwrap.wrap(text, int(15 * figure.get_figwidth()))
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, color="#444444")
+
+
+def seeds_of(seeds: Iterable[int]) -> str:
+    """Return seeds as a caption has them.
+
+    >>> seeds_of([2, 0, 1, 0]), seeds_of([3])
+    ('seeds 0, 1, 2', 'seed 3')
+    """
+    numbers = sorted(set(seeds))
+    return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def draw_curves(
+    evaluations: Sequence[Record], iterations: Sequence[Record], run: str = ""
+) -> Figure:
     """Return a 2x2 figure from the records of ``summary.json`` and ``metrics.jsonl``.
 
     Dots are evaluations, placed at the number of finished iterations; thin lines are training
     rollouts. What was not recorded is left out. Where there are rewards besides accuracy and
-    format, they stand beside accuracy in a panel below: a reward model's reward that rises while
-    accuracy falls is being hacked. The figure belongs to no pyplot state.
+    format, they stand below, beside accuracy: a reward model's reward that rises while accuracy
+    falls is being hacked. The figure belongs to no pyplot state. ``run`` names model and seed, for
+    the caption.
     """
     others = sorted(
         {name for e in evaluations for name in e.get("rewards") or ()} - {"accuracy", "format"}
     )
     figure = Figure(figsize=(11, 10.6 if others else 7.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    if others:
-        grid = figure.add_gridspec(3, 2)
-        accuracy, length, reflection, health = (figure.add_subplot(grid[i // 2, i % 2])
-                                                for i in range(4))  # fmt: skip
-        _draw_rewards(figure.add_subplot(grid[2, :]), evaluations, others)
-    else:
-        (accuracy, length), (reflection, health) = figure.subplots(2, 2)
+    panels = list(figure.subplots(3 if others else 2, 2).flat)
+    accuracy, length, reflection, health, *below = panels
     _draw_accuracy(accuracy, evaluations, iterations)
     _draw_length(length, evaluations, iterations)
     _draw_reflection(reflection, evaluations, iterations)
     _draw_health(health, evaluations, iterations)
-    last = max([0, *_x(evaluations), *(x + 1 for x in _x(iterations))])
-    for axes in (accuracy, length, reflection, health):
+    if others:
+        _draw_rewards(below[0], below[1], evaluations, others)
+    last = _last(evaluations, iterations)
+    for axes in panels:
         _finish(axes, last)
+    add_caption(figure, _caption(evaluations, run))
     return figure
 
 
-def draw_losses(evaluations: Sequence[Record], iterations: Sequence[Record]) -> Figure:
+def draw_losses(
+    evaluations: Sequence[Record], iterations: Sequence[Record], run: str = ""
+) -> Figure:
     """Return a figure of a run that rolls nothing out: losses, and how it was trained."""
     figure = Figure(figsize=(11, 4), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
@@ -79,10 +116,24 @@ def draw_losses(evaluations: Sequence[Record], iterations: Sequence[Record]) -> 
     rate.set(title="Learning rate", ylabel="learning rate")
     rate.yaxis.set_major_formatter("{x:.2g}")  # a power beside the axis would cover the legend
     _line(rate, iterations, "learning_rate", VERMILION, "training")
-    last = max([0, *_x(evaluations), *(x + 1 for x in _x(iterations))])
+    last = _last(evaluations, iterations)
     for axes in (loss, norm, rate):
         _finish(axes, last)
+    add_caption(figure, run)
     return figure
+
+
+def _last(evaluations: Sequence[Record], iterations: Sequence[Record]) -> int:
+    return max([0, *_x(evaluations), *(x + 1 for x in _x(iterations))])
+
+
+def _caption(evaluations: Sequence[Record], run: str) -> str:
+    parts = [run] if run else []
+    last = evaluations[-1] if evaluations else {}
+    if last.get("num_problems") and last.get("num_samples"):
+        sizes = f"{last['num_problems']} held-out problems × {last['num_samples']} responses"
+        parts.append(f"evaluations: {sizes}, s.e. over problems")
+    return "; ".join(parts)
 
 
 def _draw_accuracy(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
@@ -144,33 +195,26 @@ def _draw_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence
     _dots(axes, points, VERMILION, "truncated", marker="v")
 
 
-def _draw_rewards(axes: Axes, evaluations: Sequence[Record], names: Sequence[str]) -> None:
-    """Draw accuracy and, on a scale of their own at the right, the other rewards.
+def _draw_rewards(
+    accuracy: Axes, rewards: Axes, evaluations: Sequence[Record], names: Sequence[str]
+) -> None:
+    """Draw accuracy and, on a scale of their own, the other rewards.
 
     Where requests are evaluated too, accuracy is that of reasoning: how requests are answered is
     what a reward model is meant to raise.
     """
-    points = _points(evaluations, _pass_at_1_of_reasoning)
     several = any(len(e.get("pass_at_1_by_kind") or ()) > 1 for e in evaluations)
-    _dots(axes, points, BLUE, "pass@1 of reasoning" if several else "pass@1")
-    right = axes.twinx()
+    label = "pass@1 of reasoning" if several else "pass@1"
+    accuracy.set(title="Accuracy, held-out", ylabel="share of problems solved")
+    _dots(accuracy, _points(evaluations, _pass_at_1_of_reasoning), BLUE, label)
+    rewards.set(title="The other rewards, held-out", ylabel="mean reward, unweighted")
     colors = (VERMILION, ORANGE, GREEN, PURPLE, SKY, BLACK)
     for name, color in zip(names, itertools.cycle(colors)):
         points = _points(
             evaluations,
             lambda e, name=name: (e.get("rewards") or {}).get(name),  # type: ignore[misc]
         )
-        _dots(right, points, color, f"{name} (right)", marker="s", width=1.2)
-    axes.set(xlabel="iteration", ylabel="share of problems solved")
-    right.set_ylabel("mean reward, unweighted")
-    axes.set_title("Accuracy beside the other rewards, held-out", loc="left", fontweight="bold")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(True, color="#DDDDDD", linewidth=0.7)
-    handles, labels = axes.get_legend_handles_labels()
-    more_handles, more_labels = right.get_legend_handles_labels()
-    axes.legend(handles + more_handles, labels + more_labels, fontsize=9, frameon=False)
-    for side in (axes, right):
-        side.spines["top"].set_visible(False)
+        _dots(rewards, points, color, name, marker="s", width=1.2)
 
 
 def _pass_at_1_of_reasoning(evaluation: Record) -> float | None:
@@ -179,14 +223,15 @@ def _pass_at_1_of_reasoning(evaluation: Record) -> float | None:
 
 
 def _finish(axes: Axes, last: int) -> None:
-    axes.set_xlabel("iteration")
-    axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
-    top = axes.get_ylim()[1]
-    axes.set_ylim(-0.03 * top, 1.03 * top)
+    title = axes.get_title()
+    axes.set_title("")
+    tidy(axes, xlabel="iteration", xlim=(-0.02 * max(last, 1), 1.02 * max(last, 1)))
+    bottom, top = axes.get_ylim()
+    if all(np.min(line.get_ydata()) >= 0 for line in axes.lines):  # rewards may be below 0
+        bottom = 0.0
+    space = 0.03 * (top - bottom)
+    axes.set_ylim(bottom - space, top + space)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(True, color="#DDDDDD", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
     handles, _ = axes.get_legend_handles_labels()
     if handles:  # between title and axes, where it hides no curve
         axes.legend(
@@ -200,8 +245,6 @@ def _finish(axes: Axes, last: int) -> None:
         )
     else:
         axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color="#888888")
-    title = axes.get_title()
-    axes.set_title("")
     axes.set_title(title, loc="left", fontweight="bold", fontsize=12, pad=40)
 
 

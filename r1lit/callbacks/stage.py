@@ -34,6 +34,13 @@ def finished_iterations(trainer: pl.Trainer, pl_module: pl.LightningModule) -> i
     return trainer.fit_loop.epoch_loop.total_batch_idx + 1
 
 
+def model_and_seed(pl_module: pl.LightningModule) -> str:
+    """Return what a caption says of a run, as far as its module says: "models/mini, seed 0"."""
+    policy, seed = (getattr(pl_module, name, None) for name in ("policy_path", "seed"))
+    parts = [str(policy)] if policy is not None else []
+    return ", ".join([*parts, f"seed {seed}"] if seed is not None else parts)
+
+
 def run_folder(trainer: pl.Trainer) -> Path | None:
     """Return the run folder, ``run`` in YAML; None if none is named."""
     folder = Path(trainer.default_root_dir)  # the working directory stands for none

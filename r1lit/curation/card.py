@@ -106,7 +106,10 @@ def draw_lengths(stats: CurationStats) -> Figure:
     kept, dropped = stats.lengths["kept"], stats.lengths["dropped"]
     axes.hist([kept, dropped], bins=40, stacked=True, color=[KEPT, DROPPED],
               label=[f"kept ({len(kept)})", f"dropped ({len(dropped)})"])  # fmt: skip
-    axes.set(xlabel="tokens of a response", ylabel="responses", title="Lengths, kept and dropped")
+    axes.set(xlabel="tokens of a response", ylabel="responses")
+    axes.set_title("Lengths, kept and dropped", loc="left", fontweight="bold", fontsize=12)
+    axes.grid(True, color="#DDDDDD", linewidth=0.7)
+    axes.set_axisbelow(True)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

@@ -68,6 +68,7 @@ def test_curve_writer_keeps_what_was_logged(tmp_path):
         assert (evaluation["num_problems"], evaluation["num_samples"]) == (4, 4)
     assert evaluations[0]["onset"] == {} and evaluations[-1]["onset"]["wait"] in range(1, 4)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_responses_of_a_validation_give_the_report_that_its_curves_show(tmp_path, capsys):
@@ -168,6 +169,15 @@ def test_the_figure_shows_every_series():
     assert axes[1].lines[0].get_ydata().tolist() == [1.0, 2.0, 3.0]
     assert all(ax.get_xlabel() == "iteration" and ax.get_ylabel() for ax in axes)
     assert len(draw_curves([], []).axes) == 4
+
+
+@pytest.mark.parametrize("draw", [draw_curves, draw_losses])
+def test_a_run_that_is_known_is_named_below_its_figure(draw):
+    evaluations = [{"iteration": 0, "num_problems": 4, "num_samples": 16}]
+    said = draw(evaluations, [], "models/mini, seed 0").get_supxlabel()
+    assert said.startswith("models/mini, seed 0")
+    assert ("4 held-out problems × 16 responses" in said) == (draw is draw_curves)
+    assert draw([], []).get_supxlabel() == ""
 
 
 def test_evaluate_first_reaches_tensorboard_at_step_0_and_leaves_no_trace(tmp_path):

@@ -33,6 +33,7 @@ def test_a_run_draws_it_beside_its_summary(tmp_path: Path, policy: Path, pairs: 
     image = matplotlib.image.imread(run / "reward_model.png")
     assert image.shape[0] > 400 and np.ptp(image) > 0.5
     assert json.loads((run / "summary.json").read_text())[-1]["reward_model"]["num_examples"] == 10
+    assert (run / "reward_model.pdf").read_bytes().startswith(b"%PDF")
     image_before = (run / "reward_model.png").read_bytes()
     (run / "reward_model.png").unlink()
     main(["test", "-c", str(config), *with_figure(run)])
@@ -47,7 +48,7 @@ def test_what_it_draws() -> None:
     draw_reliability(left, report)
     points = left.collections[0].get_offsets()
     assert np.allclose(points, [[0.27, 0.5], [0.5, 0.5], [0.73, 0.5]], atol=0.01)
-    assert "accuracy 0.500 of 3" in left.get_title()
+    assert "accuracy 0.500 of 3" in left.get_title("left")
     draw_lengths(right, Scored(reward_NK=reward_NK, length_NK=length_NK, label_N=np.ones(3),
                                groups=("a", "b", "c")))  # fmt: skip
     chosen, rejected = (points.get_offsets() for points in right.collections)

@@ -17,6 +17,7 @@ CALLBACKS = ("ResponseTable", "CurveWriter", "IterationCheckpoint", "ExportHuggi
 FILES = {
     "checkpoints/last.ckpt",
     "config.yaml",
+    "curves.pdf",
     "curves.png",
     "metrics.jsonl",
     "policy/model.safetensors",

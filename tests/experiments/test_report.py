@@ -12,7 +12,7 @@ from experiments import report
 from experiments.fingerprint import begin
 from experiments.paired import all_pairs, paired_table
 from experiments.points import read_sweep
-from experiments.report import END, START, as_table, draw, fill_in
+from experiments.report import END, START, as_table, draw, fill_in, models_of
 from r1lit import jsonl
 from r1lit.metrics import mean_and_error
 
@@ -125,6 +125,16 @@ def test_curves_are_means_over_seeds_with_their_error():
     error = math.sqrt(0.04 / 3)
     assert min(at_end) == pytest.approx(0.5 - error)
     assert max(at_end) == pytest.approx(0.5 + error)
+
+
+def test_the_caption_names_model_seeds_and_bands(sweep_file):
+    grid = {"policy": {p: {"model": {"init_args": {"policy": p}}} for p in ("small", "large")}}
+    model = models_of(read_sweep(sweep_file(grid=grid)))
+    assert model == "small, large"
+    caption = draw(RESULTS, model).get_supxlabel()
+    assert caption == (
+        "small, large; seeds 0, 1, 2; lines: means over seeds, bands: ± 1 s.e. of them"
+    )
 
 
 def test_filling_in_touches_only_what_is_between_the_markers():

@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+sys.path.insert(0, str(ROOT / "notebooks"))
+
+from execute import RUNS, execute  # noqa: E402
 
 
-def outputs_on(notebook_name: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def outputs_on(notebook_name: str, run: Path) -> list[Any]:
     """Execute a notebook on a run folder; return what its cells put out. An error fails."""
-    monkeypatch.setenv("R1LIT_RUN", str(run))
-    # the kernel imports r1lit from here, installed or not
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    monkeypatch.setenv("PYTHONPATH", path)
-    file = ROOT / "notebooks" / notebook_name
-    notebook = nbformat.read(file, as_version=4)
-    client = NotebookClient(
-        notebook, timeout=300, resources={"metadata": {"path": str(file.parent)}}
-    )
-    client.execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert not [output for output in outputs if output.output_type == "error"]
-    return outputs
+    return outputs_in(execute(ROOT / "notebooks" / notebook_name, run))
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "notebooks").glob("*.ipynb")))
-def test_notebook_is_committed_without_outputs_and_explained(name):
+def outputs_in(notebook: Any) -> list[Any]:
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def texts(outputs: list[Any]) -> list[str]:
+    """Return the outputs that are read, not looked at."""
+    shown = [output.get("data", {}) for output in outputs]
+    return [data["text/markdown"] for data in shown if "text/markdown" in data]
+
+
+def num_images(outputs: list[Any]) -> int:
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook_is_explained_and_committed_with_its_outputs(name):
     notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(not cell.outputs and cell.execution_count is None for cell in code)
     assert len(notebook.cells) - len(code) >= 5
+    if name not in RUNS:
+        assert not any(cell.outputs for cell in code), "of a run that nobody else has"
+        return
+    outputs = outputs_in(notebook)
+    assert all(cell.execution_count for cell in code), f"python notebooks/execute.py {name}"
+    assert num_images(outputs) >= 2 and "shown here**" in texts(outputs)[0]
+    assert {output.output_type for output in outputs} <= {
+        "display_data",
+        "execute_result",
+        "stream",
+    }
+    assert str(ROOT) not in str(texts(outputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_committed_outputs_are_those_of_the_committed_run(name):
+    committed = outputs_in(nbformat.read(ROOT / "notebooks" / name, as_version=4))
+    made = outputs_on(name, RUNS[name])
+    assert texts(made) == texts(committed), f"stale: python notebooks/execute.py {name}"
+    assert num_images(made) == num_images(committed)
+
+
+def test_committed_runs_are_small_and_say_what_they_are():
+    folder = ROOT / "notebooks/data"
+    assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < 1_000_000
+    for run in (path for path in RUNS.values() if path.parent == folder):
+        assert (run / "README.md").read_text().startswith("A committed, thinned copy of ")

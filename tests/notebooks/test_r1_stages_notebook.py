@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_notebooks import outputs_on
+from test_notebooks import num_images, outputs_on, texts
 
 ROOT = Path(__file__).parents[2]
 for folder in (ROOT, ROOT / "tests/experiments/r1"):
@@ -21,7 +21,8 @@ DROPPED = [
     {"uid": "a", "sample": 1, "filter": "mixed_language", "why": "0.4 of words", "text": "hm 好"},
     {"uid": "b", "sample": 0, "filter": "correct", "why": "unparsed", "text": ""},
 ]
-CARD = {"num_problems": 2, "num_drawn": 8, "num_kept": 5, "num_dropped": 3, "losses": []}
+CARD = {"num_problems": 2, "num_drawn": 8, "num_kept": 5, "num_dropped": 3}
+CARD["losses"] = [{"filter": "correct", "dropped": 2}, {"filter": "mixed_language", "dropped": 1}]
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +37,17 @@ def run_folder(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_notebook_runs_on_a_run_folder(run_folder, monkeypatch):
-    outputs = outputs_on("r1_stages.ipynb", run_folder, monkeypatch)
-    assert len([o for o in outputs if "image/png" in o.get("data", {})]) == 2
-    texts = [o.data["text/markdown"] for o in outputs if "text/markdown" in o.get("data", {})]
-    assert "| R1-Zero |" in texts[0] and "| the paper, Table 2 |" in texts[0]
-    assert "directions of the paper's table" in texts[1] and "| cold start |" in texts[1]
-    shown = [text for text in texts if text.startswith("### ") and "**R1-Zero**" in text]
+def test_notebook_runs_on_a_run_folder(run_folder):
+    outputs = outputs_on("r1_stages.ipynb", run_folder)
+    assert num_images(outputs) == 2
+    first, table, moves, *said = texts(outputs)
+    assert first.endswith("A run of your own.")
+    assert "| R1-Zero |" in table and "| the paper, Table 2 |" in table
+    assert "directions of the paper's table" in moves and "| cold start |" in moves
+    shown = [text for text in said if text.startswith("### ") and "**R1-Zero**" in text]
     assert len(shown) == 5  # prompts, each answered by five stages
     assert all(text.count("tokens") >= 5 for text in shown)
     assert {"(reasoning)", "(general)", "(harmful)"} <= {text.splitlines()[2] for text in shown}
-    [rejected] = [text for text in texts if "rejection: 5 of 8 responses kept" in text]
+    [rejected] = [text for text in said if "rejection: 5 of 8 responses kept" in text]
     assert "| correct | 2 |" in rejected and "**mixed_language**: 0.4 of words" in rejected
-    assert "| R1-Zero | 8 |" in texts[-1]  # 2 general problems x 4 responses, unless one is empty
+    assert "| R1-Zero | 8 |" in said[-1]  # 2 general problems x 4 responses, unless one is empty

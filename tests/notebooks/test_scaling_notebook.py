@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_notebooks import ROOT, outputs_on
+from test_notebooks import ROOT, num_images, outputs_on, texts
 
 for folder in (ROOT, ROOT / "tests/experiments"):
     sys.path.insert(0, str(folder))
@@ -16,12 +16,11 @@ from test_scaling import known_results  # noqa: E402
 
 
 @pytest.mark.slow
-def test_notebook_finds_the_known_asymptotes(tmp_path: Path, monkeypatch) -> None:
+def test_notebook_finds_the_known_asymptotes(tmp_path: Path) -> None:
     lines = [json.dumps(result) + "\n" for result in known_results()]
     (tmp_path / "results.jsonl").write_text("".join(lines))
-    outputs = outputs_on("scaling.ipynb", tmp_path, monkeypatch)
-    shown = [output.get("data", {}) for output in outputs]
-    texts = [data["text/markdown"] for data in shown if "text/markdown" in data]
-    assert "| recipe 0 | 2 | 0.90" in texts[0]
-    assert texts[1].startswith("A of recipe 0: 0.900; noise 0.020")
-    assert sum("image/png" in data for data in shown) == 2
+    outputs = outputs_on("scaling.ipynb", tmp_path)
+    table, known = texts(outputs)[:2]
+    assert "| recipe 0 | 2 | 0.90" in table
+    assert known.startswith("A of recipe 0: 0.900; noise 0.020")
+    assert num_images(outputs) == 2

@@ -19,6 +19,7 @@ from experiments.against_tokens import at_tokens, run_study
 from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.search.training.module import SEARCH_TOKENS
 from experiments.sweep import Launch, in_subprocess
+from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
 
@@ -74,10 +75,10 @@ def draw(results: Sequence[Record]) -> Figure:
             axes.plot([v / 1e6 for v in x], y, color=color, marker=marker, markersize=4, alpha=0.8,
                       label=None if seed else road)  # fmt: skip
         end, _ = mean_and_error([result["curve"][-1][1] for result in group])
-        axes.axhline(end, color=color, linewidth=0.6, linestyle=":")
-    axes.set(xlabel="tokens generated, millions", ylabel="pass@1, held out", ylim=(0, 1))
-    axes.set_title("Search as training against GRPO", loc="left", fontweight="bold")
-    axes.spines[["top", "right"]].set_visible(False)
+        axes.axhline(end, color=color, linewidth=0.6, linestyle=":",
+                     label=f"{road}, mean at the end")  # fmt: skip
+    labels = {"xlabel": "tokens generated, millions", "ylabel": "pass@1, held out"}
+    tidy(axes, "Search as training against GRPO", **labels, ylim=(0, 1))
     axes.legend(frameon=False)
     return figure
 

@@ -10,10 +10,12 @@ from tiny import ROOT
 from tiny_stages import make_run
 
 from experiments.r1 import table
-from experiments.r1.figure import draw_stages
+from experiments.r1.figure import draw_moves, draw_stages
 from experiments.r1.shape import COUNTERPARTS, PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STAGES, read_stage, read_stages
 from experiments.report import END, START
+
+RESULTS = ROOT / "experiments/r1/results"
 
 
 def line(uid, sample, kind, right, *, canonical=None, tokens=10, **eval_metrics):
@@ -235,15 +237,30 @@ def test_stages_that_were_evaluated_become_a_table_a_summary_and_a_figure(
     assert "cons@16" in printed and "(k = 4)" in printed and "AIME 2024 -18.9" in printed
     assert "3 held-out problems × 4 responses, temperature 1.0" in printed
     assert printed.strip() in readme.read_text()
-    for image in (run_folder / "stages.png", tmp_path / "stages.png"):
-        assert image.read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "stages.pdf").read_bytes().startswith(b"%PDF")
+    for folder in (run_folder, tmp_path):
+        assert (folder / "stages.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / "stages.pdf").read_bytes().startswith(b"%PDF")
     assert len(draw_stages(found["stages"]).axes) == 7
     # again: the same bytes
     before = (run_folder / "summary.json").read_bytes()
     assert table.main([str(run_folder), str(run_folder)]) == 0
     assert (run_folder / "summary.json").read_bytes() == before
     assert "over 2 seeds" in capsys.readouterr().out
+
+
+def test_the_figure_of_the_committed_seeds_shows_every_move_of_the_paper():
+    summaries = [table.read_summary(path) for path in sorted(RESULTS.glob("seed-*.json"))]
+    moves = check(summaries)
+    ours, paper = draw_moves(moves, table.runs_note(summaries)).axes
+    compared = [move for move in moves if move["paper"]]
+    assert [text.get_text() for text in ours.texts] == [
+        " / ".join(dict.fromkeys(move["verdicts"].values())) for move in compared
+    ]
+    assert [line.get_xdata()[0] for line in paper.lines[:-1]] == [
+        points for move in compared for points in move["paper"].values()
+    ]
+    note = "stages from models/mini; seeds 0, 1, 2; the paper's differences have no errors"
+    assert ours.figure.get_supxlabel() == note
 
 
 def test_a_folder_without_evaluations_is_an_error(tmp_path, capsys):
