@@ -95,7 +95,7 @@ def draw_moves(moves: Sequence[dict[str, Any]], runs: str = "") -> Figure:
     figure = Figure(figsize=(12, 0.9 + 0.4 * len(moves)), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     ours, paper = figure.subplots(1, 2, sharey=True)
-    colors = dict(zip(COUNTERPARTS, (*COLORS, PURPLE), strict=True))
+    colors = dict(zip(COUNTERPARTS, (*COLORS, PURPLE, SKY), strict=True))
     drawn: set[str] = set()
     for row, move in enumerate(moves):
         verdict = " / ".join(dict.fromkeys(move["verdicts"].values()))
