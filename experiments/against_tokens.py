@@ -60,7 +60,7 @@ def run_study(
     report: Callable[[Sequence[Record]], tuple[str, Figure]],
     image: str,
     *,
-    keys: Sequence[str] = ("train/num_tokens",),
+    read: Callable[[Sweep], list[Record]] = read_curves,
     launch: Launch = in_subprocess,
 ) -> int:
     """Make the runs of ``folder``'s sweep.yaml; put table and figure into its README.
@@ -70,9 +70,9 @@ def run_study(
     Args:
         args: of the command line.
         folder: of the study, ``experiments/<name>``.
-        report: makes the Markdown and the figure of the finished points; see ``read_curves``.
+        report: makes the Markdown and the figure of the finished points, as read.
         image: the figure's file.
-        keys: of ``read_curves``.
+        read: returns the finished points and what the report is made of; ``lines`` are not kept.
         launch: makes a run.
 
     Returns:
@@ -89,7 +89,7 @@ def run_study(
         sweep = read_sweep(options.sweep)
         seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
-        results = read_curves(sweep, keys)
+        results = read(sweep)
         table, figure = report(results)
         add_caption(figure, caption(results, models_of(sweep)))
         kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]

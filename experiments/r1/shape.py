@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.r1.stages import COLUMNS, STAGES, STUDENTS
+from experiments.r1.stages import BASE, COLUMNS, STAGES, STUDENTS
 from r1lit.metrics import Shift, holm, mean, mean_and_error, paired_shift
 
 PAPER: dict[str, tuple[float, ...]] = {
@@ -183,7 +183,7 @@ def combine(summaries: Sequence[Summary]) -> Summary:
             for name in names
         ]
     }
-    for name in STUDENTS:
+    for name in (BASE, *STUDENTS):
         found = [summary[name] for summary in summaries if summary.get(name)]
         combined[name] = _mean_stage(found) if found else None
     return combined

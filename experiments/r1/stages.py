@@ -18,8 +18,10 @@ from r1lit import jsonl
 from r1lit.evaluation.records import by_problem, eval_metrics_in
 from r1lit.metrics import Graded, cons_at_k, mean, mean_and_error, share_right
 
+BASE = "base"
 STAGES = ("zero", "dev1", "dev2", "dev3", "r1")
 STUDENTS = ("distilled", "small_rl")
+EVALUATED = (BASE, *STAGES, *STUDENTS)
 SOURCES = ("programs", "puzzles")
 """Reasoning of a source that has a column of its own; "reasoning" is all other."""
 REASONING = ("reasoning", *SOURCES)
@@ -60,7 +62,7 @@ COLUMNS = (
 
 
 def read_stages(run: Path) -> Record:
-    """Return ``stages`` (those evaluated, in order), ``distilled`` and ``small_rl`` of a run.
+    """Return ``stages`` (those evaluated, in order), ``base`` and the students of a run.
 
     Raises:
         ValueError: if no stage was evaluated.
@@ -71,7 +73,8 @@ def read_stages(run: Path) -> Record:
             f"{run}: no stage is evaluated: there is no {run / 'eval'}/<stage>/report.json for any"
             f" of {', '.join(STAGES)}"
         )
-    return {"stages": stages, **{name: read_stage(run / "eval" / name) for name in STUDENTS}}
+    beside = {name: read_stage(run / "eval" / name) for name in (BASE, *STUDENTS)}
+    return {"stages": stages, **beside}
 
 
 def read_stage(folder: Path) -> Record | None:
@@ -81,16 +84,9 @@ def read_stage(folder: Path) -> Record | None:
     ``<key>_se`` stands its standard error over problems, and None for both where nothing was
     measured. ``cons_at_16`` is of ``cons_k`` votes, fewer if there are fewer samples.
     """
-    reports = sorted(folder.rglob("report.json"))
-    if not reports:
+    by_kind, settings = _read(folder)
+    if not settings:
         return None
-    by_kind: dict[str, list[Group]] = {kind: [] for kind in KINDS}
-    settings: dict[str, Any] = {}
-    for path in reports:
-        report = json.loads(path.read_text())
-        for kind, groups in _groups(path, report["num_samples"]).items():
-            by_kind[kind] += groups
-            settings[kind] = _settings(report, len(groups))
     record: Record = {"name": folder.name}
     for column in COLUMNS:
         groups = [group for kind in column.kinds for group in by_kind[kind]]
@@ -100,6 +96,22 @@ def read_stage(folder: Path) -> Record | None:
         )
     sizes = {len(group) for group in by_kind["reasoning"]}
     return {**record, "cons_k": min([CONS_K, *sizes]) if sizes else None, "settings": settings}
+
+
+def read_groups(folder: Path) -> dict[str, list[Group]]:
+    """Return the groups of responses of one stage by kind, none where nothing is evaluated."""
+    return _read(folder)[0]
+
+
+def _read(folder: Path) -> tuple[dict[str, list[Group]], dict[str, Any]]:
+    by_kind: dict[str, list[Group]] = {kind: [] for kind in KINDS}
+    settings: dict[str, Any] = {}
+    for path in sorted(folder.rglob("report.json")):
+        report = json.loads(path.read_text())
+        for kind, groups in _groups(path, report["num_samples"]).items():
+            by_kind[kind] += groups
+            settings[kind] = _settings(report, len(groups))
+    return by_kind, settings
 
 
 def _settings(report: Record, num_problems: int) -> Record:

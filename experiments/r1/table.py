@@ -4,10 +4,10 @@
     python -m experiments.r1.table runs/r1 runs/r1-seed-1 runs/r1-seed-2 --readme experiments/r1/README.md
     python -m experiments.r1.table experiments/r1/results/seed-0.json runs/r1-seed-1
 
-For each run it reads ``eval/<stage>/`` and writes ``summary.json`` (``stages``, ``distilled``,
-``small_rl``, ``shape``), ``stages.md`` and ``stages.png``. It prints the table over all runs, and
-which steps of the paper's shape hold. A ``summary.json`` may stand for the run
-that wrote it. ``--readme`` puts that between the markers of a README, and the figure beside it. One
+For each run it reads ``eval/<stage>/`` and writes ``summary.json`` (``base``, ``stages``,
+``distilled``, ``small_rl``, ``shape``), ``stages.md`` and ``stages.png``. It prints the table over
+all runs, and which steps of the paper's shape hold. A ``summary.json`` may stand for the run that
+wrote it; one without a base, as they were, has no row of it. ``--readme`` puts that between the markers of a README, and the figure beside it. One
 run has standard errors over problems, several have them over runs.
 """  # noqa: E501
 
@@ -22,12 +22,13 @@ from typing import Any
 
 from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
-from experiments.r1.stages import COLUMNS, STUDENTS, Column, read_stages
+from experiments.r1.stages import BASE, COLUMNS, STUDENTS, Column, read_stages
 from experiments.report import write_into
 from r1lit.atomic import replace_file, replace_json
 from r1lit.callbacks.figures import save_png_and_pdf, seeds_of
 
 TITLES = {
+    BASE: "the base",
     "zero": "R1-Zero",
     "dev1": "Dev1: cold start",
     "dev2": "Dev2: + reasoning RL",
@@ -40,7 +41,8 @@ TITLES = {
 
 def as_table(summary: dict[str, Any]) -> str:
     """Return the Markdown table: a row a stage, mean ± standard error."""
-    rows = [*summary["stages"], *(summary[name] for name in STUDENTS if summary.get(name))]
+    found = [summary.get(BASE), *summary["stages"], *(summary.get(name) for name in STUDENTS)]
+    rows = [row for row in found if row]
     columns = [c for c in COLUMNS if c.always or any(r.get(c.key) is not None for r in rows)]
     lines = ["| | " + " | ".join(column.heading for column in columns) + " |"]
     lines.append("|---|" + "---:|" * len(columns))

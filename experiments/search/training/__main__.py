@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.against_tokens import at_tokens, run_study
+from experiments.against_tokens import at_tokens, read_curves, run_study
 from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.search.training.module import SEARCH_TOKENS
 from experiments.sweep import Launch, in_subprocess
@@ -85,8 +86,8 @@ def draw(results: Sequence[Record]) -> Figure:
 
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a point failed, 2 for bad input."""
-    keys = SEARCH_TOKENS, "train/num_tokens"
-    return run_study(args, HERE, report, "tokens.png", keys=keys, launch=launch)
+    read = partial(read_curves, keys=(SEARCH_TOKENS, "train/num_tokens"))
+    return run_study(args, HERE, report, "tokens.png", read=read, launch=launch)
 
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:

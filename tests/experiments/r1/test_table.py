@@ -203,6 +203,15 @@ def test_several_runs_have_their_error_over_runs():
     assert combine(runs[:1]) == runs[0]
 
 
+def test_the_base_has_a_row_above_the_stages_and_no_part_in_the_shape():
+    runs = [summary() | {"base": stage("base", value)} for value in (0.2, 0.3)]
+    rows = table.as_table(combine(runs)).splitlines()[2:]
+    assert rows[0].startswith("| the base | 0.250 ± 0.050 | 0.500 ± 0.000 |")
+    assert rows[1].startswith("| R1-Zero |") and len(rows) == 6
+    assert check(runs) == check([summary(), summary()])
+    assert len(table.as_table(summary()).splitlines()) == 2 + 5  # a summary of before
+
+
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("stages"))

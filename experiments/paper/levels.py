@@ -1,0 +1,139 @@
+"""Accuracy and thinking tokens by difficulty: by stage, and over R1-Zero's training.
+
+The paper's are MATH's levels. Here difficulty is how many attempts the whole search of a Countdown
+problem has, and how many steps a chain has; both can be read from a problem's uid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.earned_length.levels import evaluations
+from experiments.paper.tables import Cell, Table, Tables
+from experiments.r1.stages import EVALUATED, Group, read_groups
+from experiments.r1.table import TITLES
+from experiments.report import COLORS, MARKERS
+from r1lit import jsonl
+from r1lit.evaluation.records import by_problem
+from r1lit.metrics import Graded, mean, mean_and_error, share_right
+from r1lit.policy import load_tokenizer
+from r1lit.text.extract import thinking_and_answer
+from r1lit.worlds.countdown import branches
+
+LEVELS = {
+    "Countdown": ((20, 29), (30, 34), (35, 36), (37, 46)),  # attempts of a whole search
+    "chain": ((4, 5), (6, 8)),  # steps
+}
+RIGHT, THINKING = "pass@1 by difficulty", "Thinking tokens by difficulty"
+TRAINING = ", R1-Zero's training"
+
+
+def difficulty(uid: str) -> tuple[str, int] | None:
+    """Return the family of a problem and its attempts or steps; None of other problems.
+
+    >>> difficulty("countdown-3-5-12-24"), difficulty("chain-7+5*3-8"), difficulty("who-en-0-3")
+    (('Countdown', 30), ('chain', 3), None)
+    """
+    family, _, rest = uid.partition("-")
+    if family == "countdown":
+        *numbers, _ = map(int, rest.split("-"))
+        return "Countdown", sum(len(attempts) for _, attempts in branches(tuple(numbers)))
+    return ("chain", sum(c in "+-*/" for c in rest)) if family == "chain" else None
+
+
+def measure(run: Path, tokenizer: str) -> Tables:
+    """Return the tables of a run: pass@1 and thinking tokens, each by stage and over training.
+
+    The error is over problems. Tables of thinking tokens have their slope too: tokens an attempt,
+    or a step, more.
+    """
+    encode = load_tokenizer(tokenizer).encode
+
+    def thinking(group: Group) -> float:
+        texts = [thinking_and_answer(record["response"])[0] for record in group]
+        return mean([len(encode(text, add_special_tokens=False)) for text in texts])
+
+    stages = {TITLES[name]: read_groups(run / "eval" / name)["reasoning"] for name in EVALUATED}
+    responses = jsonl.read(run / "zero" / "responses.jsonl")
+    training: dict[str, list[Group]] = {
+        f"iteration {iteration}": list(by_problem(records).values())
+        for iteration, records in evaluations(responses).items()
+    }
+    tables: Tables = {}
+    for end, rows in (("", stages), (TRAINING, training)):
+        tables[RIGHT + end] = _table(rows, _right, slope=False)
+        tables[THINKING + end] = _table(rows, thinking, slope=True)
+    return {title: table for title, table in tables.items() if table}
+
+
+def _right(group: Group) -> float:
+    return share_right([Graded.read(record) for record in group])
+
+
+def _table(rows: dict[str, list[Group]], value: Callable[[Group], float], *, slope: bool) -> Table:
+    table: Table = {}
+    for row, groups in rows.items():
+        found: dict[str, list[tuple[int, float]]] = {family: [] for family in LEVELS}
+        for group in groups:
+            place = difficulty(group[0]["uid"])
+            if place is not None:
+                found[place[0]].append((place[1], value(group)))
+        cells: dict[str, Cell] = {}
+        for family, points in found.items():
+            for low, high in LEVELS[family]:
+                own = [y for x, y in points if low <= x <= high]
+                if own:
+                    cells[f"{family} {low}-{high} ({len(own)})"] = mean_and_error(own)
+            if slope and len({x for x, _ in points}) > 2:
+                cells[f"{family}, slope"] = slope_of(points)
+        if cells:
+            table[row] = cells
+    return table
+
+
+def slope_of(points: Sequence[tuple[float, float]]) -> Cell:
+    """Return the slope of y over x by least squares, and its standard error.
+
+    >>> [round(number, 3) for number in slope_of([(0, 0), (1, 2), (2, 1)])]
+    [0.5, 0.866]
+    """
+    x, y = zip(*points, strict=True)
+    coefficients, covariance = np.polyfit(x, y, 1, cov=True)
+    return float(coefficients[0]), float(covariance[0, 0] ** 0.5)
+
+
+def draw(tables: Tables) -> Figure:
+    """Return the figure: accuracy and thinking tokens over the levels of Countdown.
+
+    A line is a stage above, and an evaluation of R1-Zero's training below.
+    """
+    figure = Figure(figsize=(11, 8), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes_pair, end in zip(figure.subplots(2, 2), ("", TRAINING), strict=True):
+        for axes, title in zip(axes_pair, (RIGHT, THINKING), strict=True):
+            _panel(axes, tables.get(title + end, {}), title + end)
+        if axes_pair[0].containers:
+            axes_pair[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _panel(axes: Axes, table: Table, title: str) -> None:
+    for index, (row, cells) in enumerate(table.items()):
+        own = {c: cell for c, cell in cells.items() if c.startswith("Countdown ")}
+        x = [column.split()[1] for column in own]
+        axes.errorbar(
+            x, [v for v, _ in own.values()], [2 * (e or 0.0) for _, e in own.values()],
+            label=row, color=COLORS[index % len(COLORS)], marker=MARKERS[index % len(MARKERS)],
+            capsize=2, linestyle="--" if index >= len(COLORS) else "-",
+        )  # fmt: skip
+    axes.set_title(title, loc="left", fontweight="bold", fontsize=11)
+    axes.set(xlabel="attempts of a whole search")
+    axes.grid(True, color="#DDDDDD", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,174 @@
+"""Runs R1's pipeline with a stage left out, or another cold start, and reports what it costs.
+
+    python -m experiments.stages_skipped [variants.yaml] [--seeds 0,1] [--only no-rl-1 ...] [--report]
+
+A variant is a pipeline of `experiments.r1`, written to ``<output>/<variant>/seed-<seed>.yaml`` and
+run in the folder beside it: finished steps are skipped, an interrupted one goes on. What it does
+not make it reads from the run of ``make r1`` of the same seed. At the end the table of README.md is
+made; ``--report`` makes it of what is there.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.compose import Config, merge, move_paths
+from experiments.r1.pipeline import Pipeline, read_pipeline
+from experiments.r1.runner import run_pipeline
+from experiments.r1.shape import Summary, combine
+from experiments.r1.stages import STAGES, read_stage
+from experiments.r1.table import as_table
+from experiments.report import fill_in
+from r1lit import composition
+from r1lit.atomic import replace_file, replace_json
+from r1lit.metrics import holm, paired_shift
+
+HERE = Path(__file__).parent
+FULL = "all stages"
+COMPARED = ("reasoning_pass_at_1", "instruction_following", "helpfulness_true", "safety")
+
+
+def compose(pipeline: Path, changes: dict[str, Config | None], finished: Path) -> Config:
+    """Return the content of a pipeline file that makes the changed steps alone.
+
+    Args:
+        pipeline: the whole pipeline's file.
+        changes: by step, the keys that differ.
+        finished: the run folder of the whole pipeline, which the other steps' outputs are read
+            from.
+
+    Raises:
+        ValueError: if there is no such step.
+    """
+    content: dict[str, Any] = yaml.safe_load(pipeline.read_text())
+    names = [step["name"] for step in content["steps"]]
+    for name in changes:
+        if name not in names:
+            raise ValueError(f"variants: {pipeline} has no step {name!r}")
+    made, kept = [], []
+    for step in content["steps"]:
+        if step["name"] not in changes:
+            kept += step["writes"]
+            continue
+        step = merge(step, changes[step["name"]] or {})
+        config: Config = {}
+        for name in step.pop("config", ()):
+            config = merge(config, composition.read(name))
+        config.pop("seed_everything", None)  # the pipeline's
+        made.append({**step, "set": merge(config, step.get("set", {}))} if config else step)
+    for path in map(Path, kept):
+        made = move_paths(made, path, finished.resolve() / path.relative_to(content["run"]))
+    return {"run": content["run"], "steps": made}
+
+
+def pipeline_of(suite: Config, output: Path, variant: str, seed: int) -> Pipeline:
+    """Return the pipeline of a variant and a seed, having written its file."""
+    whole = Path(suite["pipeline"])
+    finished = read_pipeline(whole, seed).run
+    content = compose(whole, suite["variants"][variant]["steps"], finished)
+    path = output / variant / f"seed-{seed}.yaml"
+    replace_file(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
+    return read_pipeline(path, seed, path.with_suffix(""))
+
+
+def summarise(suite: Config, output: Path, seed: int) -> Summary:
+    """Return the rows of a seed: each stage that was evaluated, of the whole run and variants."""
+    runs = {FULL: read_pipeline(Path(suite["pipeline"]), seed).run}
+    runs |= {variant: output / variant / f"seed-{seed}" for variant in suite["variants"]}
+    rows = []
+    for variant, run in runs.items():
+        for name in STAGES:
+            stage = read_stage(run / "eval" / name)
+            if stage is not None:
+                rows.append({**stage, "name": f"{variant}: {name}"})
+    return {"stages": rows}
+
+
+def differences(summaries: Sequence[Summary]) -> str:
+    """Return each variant less the whole pipeline at the same stage, paired by seed, as Markdown.
+
+    Nothing where fewer than two seeds have both.
+    """
+    by_name = [{stage["name"]: stage for stage in summary["stages"]} for summary in summaries]
+    found = []
+    for name in dict.fromkeys(name for rows in by_name for name in rows):
+        variant, stage = name.split(": ")
+        whole = f"{FULL}: {stage}"
+        pairs = [(rows[name], rows[whole]) for rows in by_name if name in rows and whole in rows]
+        for key in COMPARED if variant != FULL else ():
+            known = [a[key] - b[key] for a, b in pairs if None not in (a[key], b[key])]
+            if len(known) > 1:
+                found.append((name, key, paired_shift(known)))
+    if not found:
+        return ""
+    lines = [
+        f"| less {FULL} | measure | difference, 95 % interval | p | p, Holm |",
+        "|---|---|---:|---:|---:|",
+    ]
+    corrected = holm([shift.p_value for *_, shift in found])
+    for (name, key, shift), p_value in zip(found, corrected, strict=True):
+        lines.append(
+            f"| {name} | {key} | {shift.mean:+.3f} ({shift.low:+.3f} to {shift.high:+.3f}) |"
+            f" {shift.p_value:.2g} | {p_value:.2g} |"
+        )
+    return "\n".join(lines)
+
+
+def report(summaries: Sequence[Summary]) -> str:
+    """Return the Markdown: a row a variant and stage, and what they differ by."""
+    num = len(summaries)
+    over = "problems; 1 seed" if num == 1 else f"{num} seeds"
+    parts = [f"Mean ± standard error over {over}.", as_table(combine(summaries))]
+    return "\n\n".join(part for part in (*parts, differences(summaries)) if part)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status: 1 if a step failed, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.stages_skipped")
+    parser.add_argument("suite", nargs="?", type=Path, default=HERE / "variants.yaml")
+    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
+    parser.add_argument("--only", nargs="+", metavar="VARIANT", help="make these alone")
+    parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
+    parser.add_argument("--output", type=Path, help="instead of the file's")
+    parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
+    options = parser.parse_args(args)
+    try:
+        suite = composition.read(str(options.suite))
+        output = options.output or Path(suite["output"])
+        seeds = [int(s) for s in options.seeds.split(",")] if options.seeds else suite["seeds"]
+        wanted = options.only or list(suite["variants"])
+        for variant in wanted:
+            if variant not in suite["variants"]:
+                raise ValueError(f"--only: {variant!r} is none of {', '.join(suite['variants'])}")
+        for seed in seeds if not options.report else ():
+            for variant in wanted:
+                status = run_pipeline(pipeline_of(suite, output, variant, seed))
+                if status:
+                    return status
+        found = {seed: summarise(suite, output, seed) for seed in seeds}
+        found = {seed: summary for seed, summary in found.items() if summary["stages"]}
+        if not found:
+            raise ValueError(f"{output}: no stage of a variant is evaluated yet")
+        for seed, summary in found.items():
+            replace_json(output / f"seed-{seed}.json", summary)
+        text = report(list(found.values()))
+        readme = options.readme / "README.md"
+        replace_file(readme, fill_in(readme.read_text(), text).encode())
+    except ValueError as error:
+        print(f"stages_skipped: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stages_skipped: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Stages left out of R1's pipeline: what each variant makes and reads, and the report by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny import ROOT
+
+from experiments import report
+from experiments.r1.pipeline import Pipeline, read_pipeline
+from experiments.r1.stages import COLUMNS
+from experiments.stages_skipped.__main__ import compose, differences, main, pipeline_of, summarise
+from r1lit import composition
+
+SUITE = Path("experiments/stages_skipped/variants.yaml")
+
+
+@pytest.fixture
+def pipelines(tmp_path, monkeypatch) -> dict[str, Pipeline]:
+    monkeypatch.chdir(ROOT)
+    suite = composition.read(str(SUITE))
+    return {name: pipeline_of(suite, tmp_path, name, 1) for name in suite["variants"]}
+
+
+def test_variants_make_what_they_change_and_read_the_rest(pipelines, tmp_path):
+    whole = {step.name: step for step in read_pipeline(Path("experiments/r1/pipeline.yaml")).steps}
+    finished = str(ROOT / "runs" / "r1-seed-1")
+    for name, pipeline in pipelines.items():
+        assert pipeline.run == tmp_path / name / "seed-1" and pipeline.seed == 1
+        made = [step.name for step in pipeline.steps]
+        for step in pipeline.steps:
+            assert all(path.is_relative_to(pipeline.run) for path in step.writes)
+            text = json.dumps([step.configs, step.arguments])
+            assert '"runs/r1' not in text, "every path is of this run or of the finished one"
+            for other in whole:  # what is made here is read here
+                if other in made:
+                    assert f"{finished}/{other}/" not in text
+            for path in step.reads:
+                own, other = path.is_relative_to(pipeline.run), str(path).startswith(finished)
+                assert own or other or path.parts[0] == "models"
+            assert all(config["seed_everything"] == 1 for config in step.configs)
+    assert {n: p.steps[0].name for n, p in pipelines.items()} == {
+        "no-cold-start": "dev2",
+        "no-rl-1": "rejection_sampling",
+        "no-second-sft": "responses",
+        "cold-start-quarter": "dev1",
+        "cold-start-half": "dev1",
+        "cold-start-double": "few_shot",
+    }
+    r1 = next(step for step in pipelines["no-second-sft"].steps if step.name == "r1")
+    assert r1.configs[0]["model"]["init_args"]["policy"] == f"{finished}/dev2/policy"
+
+
+def test_a_step_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="has no step 'dev9'"):
+        compose(ROOT / "experiments/r1/pipeline.yaml", {"dev9": None}, Path("runs/r1"))
+
+
+def row(name: str, reasoning: float) -> dict:
+    record = {"name": name, "cons_k": 16, "settings": {}}
+    for column in COLUMNS:
+        record |= {column.key: 0.5, f"{column.key}_se": 0.01}
+    return record | {"reasoning_pass_at_1": reasoning}
+
+
+def test_differences_are_paired_by_seed():
+    summaries = [
+        {"stages": [row("all stages: r1", whole), row("no-rl-1: r1", less), row("x: dev1", 0.1)]}
+        for whole, less in ((0.9, 0.8), (0.8, 0.68))
+    ]
+    lines = differences(summaries).splitlines()
+    assert len(lines) == 2 + 4  # the one stage that both have, four measures
+    assert lines[2].startswith("| no-rl-1: r1 | reasoning_pass_at_1 | -0.110 (-0.237 to +0.017) |")
+    assert differences(summaries[:1]) == ""
+
+
+@pytest.mark.slow
+def test_a_variant_runs_on_a_finished_run_and_is_reported(tmp_path, monkeypatch, capsys):
+    """A pipeline of copies: its second step is skipped, and the third reads the first's output."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "start.json").write_text("{}")
+    copy = {"module": "json.tool", "stage": "copy"}
+    steps = [
+        {"name": n, **copy, "arguments": [a, b], "reads": [a], "writes": [b]}
+        for n, a, b in (
+            ("one", "start.json", "runs/r1/one.json"),
+            ("two", "runs/r1/one.json", "runs/r1/two.json"),
+            ("three", "runs/r1/two.json", "runs/r1/three.json"),
+        )
+    ]
+    pipeline = {"run": "runs/r1", "seed": 0, "steps": steps}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(pipeline))
+    one = "runs/r1/one.json"
+    skipped = {"three": {"arguments": [one, "runs/r1/three.json"], "reads": [one]}}
+    suite = {
+        "pipeline": "pipeline.yaml",
+        "output": "runs/skipped",
+        "seeds": [0],
+        "variants": {"no-two": {"steps": skipped}},
+    }
+    (tmp_path / "suite.yaml").write_text(yaml.safe_dump(suite))
+    (tmp_path / "README.md").write_text(f"{report.START}\n{report.END}\n")
+    (tmp_path / "runs/r1").mkdir(parents=True)
+    (tmp_path / "runs/r1/one.json").write_text('{"one": 1}')
+    assert main(["suite.yaml", "--readme", "."]) == 2  # made, and nothing is evaluated
+    assert "no stage of a variant is evaluated yet" in capsys.readouterr().err
+    assert json.loads((tmp_path / "runs/skipped/no-two/seed-0/three.json").read_text()) == {
+        "one": 1
+    }
+    assert not (tmp_path / "runs/r1/three.json").exists()
+    folder = tmp_path / "runs/skipped/no-two/seed-0/eval/r1"
+    folder.mkdir(parents=True)
+    settings = {"sampling": {"temperature": 0.6}, "seed": 0}
+    (folder / "report.json").write_text(json.dumps({"num_samples": 1, "settings": settings}))
+    record = {"uid": "a", "sample": 0, "groups": {"kind": "reasoning"}, "value": 1.0}
+    record |= {"canonical": "4", "num_tokens": 3, "eval_metrics": {}}
+    (folder / "responses.jsonl").write_text(json.dumps(record) + "\n")
+    assert main(["suite.yaml", "--readme", ".", "--report"]) == 0
+    assert "| no-two: r1 | 1.000 |" in (tmp_path / "README.md").read_text()
+    assert summarise(suite, tmp_path / "runs/skipped", 0)["stages"][0]["name"] == "no-two: r1"
+
+
+def test_its_readme_has_a_place_for_the_report():
+    assert "filled" in report.fill_in((ROOT / SUITE.parent / "README.md").read_text(), "filled")
