@@ -21,6 +21,8 @@ DECLARES = (
     "答案：@", "答案是@", "答案选@", "正确答案是@。", "故本题正确答案为@", "故正确答案为选项@",
     "所以选择@选项。", "选项@是正确的", "@项正确", "综上所述，选@", "因此，正确的选项是 @。",
     "所以应该选@。",
+    "Thus, option @ is the answer.", "@ is my answer", "(@) is our final answer.", "It's @.",
+    "So it is (@).",
 )  # fmt: skip
 DOES_NOT = (
     "Option @ is wrong", "@ is not correct", "@ is the incorrect choice", "Is it @?",
@@ -31,6 +33,8 @@ DOES_NOT = (
     "I doubt that @",
     "本题不选@", "选项@错误", "因此选项@不正确", "选@或%", "选项@正确，选项%也正确", "应选@吗？",
     "可能选@",
+    "@ is not the answer", "It's not @", "If @ is the answer", "@ is the answer? No.",
+    "@ is the answer. % is the answer.", "@ is my second choice", "【答案】@或%【解析】略",
     "@项不对", "答案不是@", "除了@都对", "选项@正确吗？",
 )  # fmt: skip
 BEFORE = (
@@ -60,6 +64,12 @@ def test_a_sentence_declares_an_option(form: str):
             other = "E" if letter != "E" else "A"
             assert status(before + said, other) == ("wrong", letter)
         assert status(f"<answer>{said}</answer>", letter) == ("right", letter)
+
+
+@pytest.mark.parametrize("behind", ["【解析】略", "【详解】A项不对。", "【分析】B和C不对"])
+def test_a_chinese_explanation_behind_the_answer_ends_it(behind: str):
+    assert status(f"【答案】D{behind}", "D") == ("right", "D")
+    assert status(f"【答案】B或D{behind}", "D")[0] == "unparsed"
 
 
 @pytest.mark.parametrize("form", DOES_NOT)
