@@ -121,3 +121,28 @@ def test_a_list_is_taken_whole_or_not_at_all():
     for doubt in ("It could be", "It is not", "It might be", "可能是"):
         for numbers in ("3, 4, 5", "3, 4 and 5", "$3$, $4$, $5$", "3、4、5"):
             assert last_expression(f"{doubt} {numbers}") is None, (doubt, numbers)
+
+
+PARTS = (
+    "3 + ", "3-", "3 − ", "3 * ", "3 × ", "3 x ", "3 / ", "π/", "3 : ", "2^", "√", "sqrt(", "log ",
+    "minus ", "negative ", "twice ", "half of ", "1 out of ",
+)  # fmt: skip
+WHOLES = (
+    "= @", "10 - 5 = @", "Total: @", "Step 3: @", "Total (@)", "we get @ apples", "**@**",
+    "- @ apples", "@ times", "@ per day", "There are @ and a dog",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", ["5", "$5$", "$ 5 $"])
+def test_a_part_of_an_expression_is_no_answer(number: str):
+    for before in PARTS:
+        assert last_expression(f"So it is\nthe value {before}{number}") is None, before
+    for behind in (" million", " dozen eggs", " thousand", " squared", " + x", "万"):
+        assert last_expression(f"So it is\nthe value {number}{behind}") is None, behind
+    for form in WHOLES:
+        assert last_expression(form.replace("@", number)) in ("5", " 5 "), form
+
+
+def test_a_mixed_number_and_a_pair_are_taken_whole():
+    assert last_expression("So it takes 1 1/2 hours") == "1 1/2"
+    assert last_expression("The point is (5, 6).") == "5, 6"
