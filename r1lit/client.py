@@ -11,10 +11,12 @@ import asyncio
 import json
 import os
 import random
+import re
 import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import lru_cache
 from http.client import responses
 from typing import Any, TypeVar
 from urllib.parse import urljoin
@@ -277,7 +279,14 @@ def _cleaned(value: Any, key: str) -> Any:
 
 
 def _redacted(text: str, key: str) -> str:
-    return text.replace(key, "[API key]") if len(key) >= SECRET_LENGTH else text
+    return _key_in_text(key).sub("[API key]", text) if len(key) >= SECRET_LENGTH else text
+
+
+@lru_cache(maxsize=8)
+def _key_in_text(key: str) -> re.Pattern[str]:
+    """Return the pattern of a key as it is, escaped as JSON does, or as addresses do."""
+    forms = (rf"(?:\\?{re.escape(c)}|\\u{ord(c):04x}|%{ord(c):02x})" for c in key)
+    return re.compile("".join(forms), re.IGNORECASE)
 
 
 def _short(text: str) -> str:

@@ -254,6 +254,10 @@ def escaped(text: str) -> str:
         (200, f'{{"choices": ["{KEY}", "{KEY}"]}}'),
         (200, f'{{"choices": [{{"message": {{"{escaped(KEY)}": "{escaped(KEY)}"}}}}]}}'),
         (401, f"Incorrect API key provided: {KEY}"),
+        (400, f'{{"error": "bad key {escaped(KEY)}"}}'),
+        (200, f'{{"error": "bad key {escaped(KEY)}"}}'),
+        (400, "/v1?key=" + "".join(f"%{ord(c):02X}" for c in KEY)),
+        (400, KEY.upper()),
         (400, "x" * 490 + KEY),  # where a message is cut
         (500, f'{{"error": "{KEY}"}}'),
         lambda handler: handler.wfile.write(f"HTTP/1.1 {KEY}\r\n\r\n".encode()),
@@ -272,7 +276,8 @@ def test_an_echoed_key_is_replaced(serve: Serve, monkeypatch: pytest.MonkeyPatch
         while chain is not None:
             said += f"{chain!r} {chain}"
             chain = chain.__cause__
-    assert KEY[:10] not in said
+    for form in (KEY[:10], escaped(KEY[:10]), KEY[:10].upper(), f"%{ord(KEY[0]):02X}%"):
+        assert form not in said
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 

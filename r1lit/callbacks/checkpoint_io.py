@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -65,8 +67,11 @@ class StreamedCheckpointIO(TorchCheckpointIO):
         refuse_damaged(Path(path))
         try:
             return torch.load(path, map_location=map_location, weights_only=weights_only, mmap=True)
-        except RuntimeError as error:  # torch's reader of archives is stricter than Python's
-            raise _damaged(path, str(error).split(". ")[0]) from error
+        except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+            # torch's reader of archives heeds more than Python's
+            if "Unsupported global" in str(error) or "Unsupported class" in str(error):
+                raise
+            raise _damaged(path, " ".join(str(error).split(". ")[0].split())) from error
 
 
 def refuse_damaged(path: Path) -> None:
@@ -77,7 +82,11 @@ def refuse_damaged(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        damaged = str(error)  # also a flag: an encrypted part, a compression, a name's encoding
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # an offset before the file's beginning
+            raise
         damaged = str(error)
     if damaged is not None:
         raise _damaged(path, damaged)

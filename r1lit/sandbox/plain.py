@@ -4,7 +4,8 @@ None, booleans, integers, floats (NaN and infinities too), complex numbers, stri
 tuples, sets, frozensets and dictionaries of these, and these types themselves; nothing else.
 What is read back has exactly
 these types, so nobody's ``__eq__`` or ``__hash__`` comes with it. An instance of a subclass, such
-as a ``Counter``, travels as what it is a subclass of, read by the base class's own methods.
+as a ``Counter``, travels as what it is a subclass of, read by the base class's own methods; a
+scalar of numpy (``np.int64(3)``) as the number that it is.
 
 >>> decode(encode({"a": (1, 2.5, {3})}))
 {'a': (1, 2.5, {3})}
@@ -13,6 +14,7 @@ as a ``Counter``, travels as what it is a subclass of, read by the base class's 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +95,9 @@ def _pack(value: Any, other: Callable[[Any], int] | None, depth: int) -> Any:
     if issubclass(kind, dict):
         items = [[_pack(part, other, depth + 1) for part in pair] for pair in dict.items(value)]
         return ["d", items]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, numpy.generic):
+        return _pack(value.item(), other, depth + 1)
     if other is not None:
         return ["h", other(value)]
     raise NotPlainData(f"a value of type {kind.__name__}, which is not plain data")

@@ -39,6 +39,7 @@ _ENGLISH = re.compile(
     re.IGNORECASE,
 )
 _THEREFORE = re.compile(r"^(?:so|thus|hence|therefore)\b,?\s*(?=\S)", re.IGNORECASE)
+_TEXT_LEAD = re.compile(r"^\\(?:text|textbf|mbox|mathrm)\s*\{([^{}]+)\}(?=.)")
 _CHINESE = re.compile(
     r"^(?:(?:所以|因此|因而|故|则|于是|综上|综上所述),?\s*)?"
     r"(?:(?:最终|最后|正确)?的?(?:答案|结果|解|值)(?:应该?)?(?:是|为|等于|:|=)?:?\s*)?"
@@ -55,7 +56,10 @@ _THOUSANDS = re.compile(r"^([-+]?\d{1,3})((?:(?:\s|\\,|\\ )\d{3})+)$", re.ASCII)
 _MIXED = re.compile(r"(?<![\d./^_}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d./!^])", re.ASCII)
 _MIXED_LATEX = re.compile(r"(?<![\d.^_}])(\d+)\s+(?=\\[dt]?frac\{\d+\}\{\d+\}$)", re.ASCII)
 _SCIENTIFIC = re.compile(r"^([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})$", re.ASCII)
-_REALS = re.compile(r"^(?:all|the|any)?\s*(?:set of\s+)?(?:all\s+)?real numbers?$", re.IGNORECASE)
+_REALS = re.compile(
+    r"^(?:\\text\{\s*)?(?:all|the|any)?\s*(?:set of\s+)?(?:all\s+)?real numbers?\s*\}?$",
+    re.IGNORECASE,
+)
 _POWER = re.compile(r"(?<=[\w)}])\*\*(\d+|[A-Za-z])(?![\w*])", re.ASCII)
 _BARE_INFINITY = re.compile(r"(?<![A-Za-z\\])oo(?![A-Za-z])")
 _TEXT = re.compile(
@@ -88,7 +92,7 @@ _LOOKS = re.compile(
 )
 _WRAPS = re.compile(
     r"\\(?:(?:textcolor|colorbox|fcolorbox\s*\{\w*\})\s*\{\w*\}|boldsymbol|bm|pmb|mathbf|mathit"
-    r"|mathsf|mathtt|mathnormal|underline|uline|underbar|emph|ensuremath|fbox|displaystyle)\s*(?=\{)"
+    r"|mathsf|mathtt|mathnormal|bold|texttt|underline|uline|underbar|emph|ensuremath|fbox|displaystyle)\s*(?=\{)"
 )
 _LETTER = re.compile(r"\\(?:mathrm|operatorname|text|textit)\s*\{\s*(e|i|\d[\d,.]*)\s*\}")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
@@ -181,7 +185,9 @@ def without_lead(text: str) -> str:
     text = text.strip()
     for _ in range(3):
         before = text
-        text = _unwrapped(text.rstrip(".").rstrip())
+        text = _unwrapped(text.rstrip(".").rstrip()).removeprefix("=").lstrip()
+        if (said := _TEXT_LEAD.match(text)) and _ENGLISH.sub("", said[1] + "x") == "x":
+            text = text[said.end() :]
         for lead in (_ENGLISH, _THEREFORE, _CHINESE):
             text = lead.sub("", text, count=1)
         if text == before:

@@ -10,7 +10,7 @@ import re
 import string
 
 _NUMBER_WORDS = (
-    r"zero|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty"
+    r"zero|two|three|four|five|six|seven|eight|nine|tens?|eleven|twelve|\w+teen|twenty|thirty|forty"
     r"|fifty|sixty|seventy|eighty|ninety|hundreds?|thousands?|[a-z]+illions?|mi?ln|mio|bn|lakhs?"
     r"|lacs?|crores?|arabs?|kharabs?|myriads?|googols?|dozens?|gross|doubled?|tripled?|twice|thrice"
     r"|hal(?:f|ves)|thirds?|fourths?|quarters?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?"
@@ -42,6 +42,8 @@ _TEX_UNIT = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|[mh]box|math(?:rm|bf|it|sf)|operatorname|rm)\s*\{([^{}]*)\}(?:\^(?:\d|\{\d\}))?[.]?"
     r"(?=\s*(?:$|[,;)\]]|\\\}|\\?%|and\b|or\b))"
 )
+_SPACE = re.compile(r"\\[ ,;:!]|~")
+_TEX_PER = re.compile(r"\}\s*/\s*\\(?:text|mathrm|mbox|operatorname)\s*\{")
 _VALUE = re.compile(r"(?:[\d})!%]|\\pi|(?:^|[^A-Za-z])[A-Za-z])$")
 _ENDS_IN_TEXT = re.compile(r"\\(?:text|mbox|math|operator)[a-z]*\s*\{[^{}]*[^\d{}][^{}]*\}$")
 _WORDS_BEHIND = re.compile(
@@ -52,7 +54,7 @@ _SYMBOLS = (
     r"(?:sq\.? ?|cu\.? ?)?(?:km/h|kmph|m/s|mph|[kcmdn]?m|[km]?g|lbs?|oz|ft|in|yd|mi|min|hrs?|h|s|ms"
     r"|[mM]?[lL])(?:\^(?:[23]|\{[23]\})|/s|/h)?\.?"
 )
-_GLUED = re.compile(rf"^([-+]?[0-9][0-9,]*(?:\.[0-9]+)?) ?{_SYMBOLS}$", re.ASCII)
+_GLUED = re.compile(rf"^([-+]?[0-9][0-9,]*(?:\.[0-9]+)?)(?: |\\[ ,;:])?{_SYMBOLS}$", re.ASCII)
 _BEHIND_PI = re.compile(r"^(.*(?:[\d})]|\\pi))\s*((?:km/h|m/s|mph|[kcmd]m|ft|in|yd|mi))$")
 _DEGREES = re.compile(r"\^\{?\\circ\}?\s*+\\?(?:text|mathrm)?\s*+\{?\s*+[CF]\s*+\}?$")
 _TEXT_NUMBER = re.compile(r"^\\(?:text|mbox|mathrm|textbf|textrm)\s*\{\s*([-+$]?\d[^{}\\]*)\}$")
@@ -87,7 +89,7 @@ def is_unit(words: str) -> bool:
     [True, True, True, False, False, False]
     """
     words = words.strip(" ()[]")
-    if len(words) > MAX_UNIT or words in ("k", "K", "M", "B", "T"):
+    if len(words) > MAX_UNIT or words in ("k", "K", "M", "B", "T", "e2", "e3", "E2", "E3"):
         return False
     return bool(_UNIT.match(words)) and not CHANGES.search(words)
 
@@ -102,7 +104,7 @@ def without_units(text: str) -> str:
     """
     if len(text) > MAX_CHARACTERS:
         return text
-    text = _DEGREES.sub(r"^\\circ", text)
+    text = _TEX_PER.sub("/", _DEGREES.sub(r"^\\circ", text))
     if match := _TEXT_NUMBER.match(text):
         text = match[1].strip()
     text = _TEX_UNIT.sub(lambda unit: "" if _behind_value(unit) else unit[0], text).strip()
@@ -118,7 +120,7 @@ def without_units(text: str) -> str:
 def _behind_value(unit: re.Match[str]) -> bool:
     before = unit.string[: unit.start()].rstrip()
     value = bool(_VALUE.search(before)) and not _ENDS_IN_TEXT.search(before)
-    return value and is_unit(unit[1])
+    return value and is_unit(_SPACE.sub(" ", unit[1]))
 
 
 def without_symbol(text: str) -> str:
@@ -152,7 +154,7 @@ def measure_of(text: str) -> str | None:
         return None
     if re.match(r"^[-+]?\\?\$ ?\d[^$]*$", text):
         return "$"
-    words = _IN_TEXT.sub(r" \1 ", text).rstrip()
+    words = _IN_TEXT.sub(r" \1 ", _TEX_PER.sub("/", text)).rstrip()
     power = _POWER.search(words[-5:])
     words = words[: len(words) - len(power[0])].rstrip() if power else words
     before = words.rstrip(_UNIT_LETTERS)

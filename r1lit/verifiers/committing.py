@@ -27,7 +27,9 @@ _IS_RIGHT = re.compile(
     rf"\b(?:answer|option|choice){_JUDGED}(?:correct|right|best|true)\b(?!\s*(?:only\b|if\b|\?))",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(r"\n|[!?。！？；;]|[.](?=\s+[A-Z(\[【\u4e00-\u9fff]|\s*\*|\s*$)")
+_SENTENCE = re.compile(
+    r"\n|[!?。！？；;]|[.](?=\s+[A-Z(\[【\u4e00-\u9fff]|\s*\*|\s*$)|【(?:解析|分析|详解|解答|点评)】"
+)
 _UNSURE = re.compile(UNSURE, re.IGNORECASE)
 _LETTER = re.compile(r"(?<![\w'’])([B-HJ])(?![\w'’])|\(([A-J])\)")
 _LABEL_LINE = re.compile(r"^[*_\s]*(?:\(?[A-J]\)?[.:]?[*_\s]*$|(?:\([A-J]\)|[A-J][.:)])\s)")
@@ -39,10 +41,13 @@ _ALSO = re.compile(
 )
 
 
-_RIGHT = r"(?:the\s+)?(?:correct|right|best|true)(?:\s+(?:answer|option|choice|one))?"
+_RIGHT = (
+    r"(?:(?:the\s+)?(?:correct|right|best|true)(?:\s+(?:answer|option|choice|one))?"
+    r"|(?:the|my|our)\s+(?:final\s+)?(?:answer|choice))"
+)
 _SO = (
     r"^(?:(?:so|thus|hence|therefore|consequently|in conclusion|overall|finally)\b\s*,?\s*)?"
-    r"(?:(?:i|we)\s*(?:(?:would|will|['’]d|['’]ll)\s*)?(?:choose|pick|select|go\s+with)\s+)?"
+    r"(?:(?:i|we)\s*(?:(?:would|will|['’]d|['’]ll)\s*)?(?:choose|pick|select|go\s+with)\s+|it(?:\s+is|['’]s)\s+)?"
 )
 _DECLARED = re.compile(
     rf"{_SO}(?:(?:the|my|our)\s+)?(?:(?:correct|right|best|final)\s+)?(?:(?:answer|option|choice)\s*"
@@ -53,7 +58,7 @@ _DECLARED = re.compile(
     re.IGNORECASE,
 )
 _BARE = re.compile(r"^[(\[]?[A-J][)\]]?$", re.IGNORECASE)
-_CONFIRMS = re.compile(r"\bis\b.*(?:correct|right|best|true)|正确|对")
+_CONFIRMS = re.compile(r"\bis\b.*(?:correct|right|best|true|answer|choice)|正确|对")
 
 
 def declared_letter(sentence: str) -> str | None:

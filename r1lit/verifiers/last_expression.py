@@ -33,13 +33,24 @@ _MATH = re.compile(  # a dollar sign before a digit or behind a space closes not
 )
 _END = re.compile(r"\n|[.。!！?？;；](?=\s|\*|$)|。")
 _NUMBER = re.compile(  # with the unit that is glued to it, and never a part of a number
-    r"(?<![\w.:])[-−]?[$€£¥]?\d[\d,]*+(?:\.\d+)?+(?:/\d+)?+(?:%|[A-Za-z]{1,4}(?:/[a-z]{1,2})?)?+"
-    r"(?![\w^]|[.:]\d)",
+    r"(?<![\w.:])[-−]?[$€£¥]?(?:\d+ (?=\d+/\d))?\d[\d,]*+(?:\.\d+)?+(?:/\d+)?+"
+    r"(?:%|[A-Za-z]{1,4}(?:/[a-z]{1,2})?)?+(?![\w^]|[.:]\d)",
     re.ASCII,
 )
 _LISTS = re.compile(r"\s*(?:,\s*(?:and\b\s*)?|\band\b\s*|[、和])")
 _TAKEN_BACK = re.compile(
     rf"(?:(?:{UNSURE})\s*(?:be|equal(?:\s+to)?|是|为)?|大[约概]是?|\bor|或者?)\s*[*$\\(\[]*$",
+    re.IGNORECASE,
+)
+_COMES_BEFORE = re.compile(  # 3 + 5, 2^5 and minus 5 do not end on 5
+    r"(?:[\d)\]}%$π]\s*[-−–+*×·÷/^x]|\d\s+:|[√^]|\b(?:sqrt|log|ln|sin|cos|tan)\s*\(?"
+    r"|\b(?:minus|negative|plus|times|twice|half(?:\s+of)?|out\s+of|divided\s+by|root\s+of))"
+    r"\s*[$(]*$",
+    re.IGNORECASE,
+)
+_GOES_ON = re.compile(
+    r"\s*[+×÷]\s*[A-Za-z(]|\s+\*\s+[A-Za-z(]|\W{0,3}\b(?:hundred|thousand|[a-z]+illions?|dozen"
+    r"|lakhs?|crores?|squared|cubed|factorial|and\s+a\s+(?:half|quarter|third))\b|[万亿千百]",
     re.IGNORECASE,
 )
 _OR = re.compile(r"\bor\b|或|\?|？", re.IGNORECASE)
@@ -52,7 +63,8 @@ def last_expression(response: str) -> str | None:
     In this order: what the last ``the answer is …`` says, in English or Chinese, or the last line
     ``#### …`` of GSM8K; the last ``$…$``;
     the last number of the last line, if that line does not waver (``or``, a question mark). What is
-    taken back (``not 72``, ``might be 72``, ``$3$ or $4$``) is no answer. A response that began
+    taken back (``not 72``, ``might be 72``, ``$3$ or $4$``) is no answer, nor is a number
+    cut out of an expression (``3 + 72``, ``72 million``). A response that began
     ``<answer>`` or ``\boxed{`` and did not finish it has none.
 
     >>> last_expression("She sold 48 + 24 clips. The answer is 72.")
@@ -75,9 +87,7 @@ def last_expression(response: str) -> str | None:
         behind = text[formulas[-1].end() :]
         end = _END.search(behind)
         run = _run(formulas, text)
-        if _TAKEN_BACK.search(text[: run[0].start()]) or _OR.search(
-            behind[: end.end() if end else None]
-        ):
+        if _OR.search(behind[: end.end() if end else None]) or _part_of_more(text, run):
             return None
         inside = [next(filter(None, formula.groups())) for formula in run]
         listed = not any(map(_EQUALS.search, inside))  # x = 3 and x + 1 = 4 is a derivation
@@ -87,10 +97,20 @@ def last_expression(response: str) -> str | None:
     if not numbers or _OR.search(last_line):
         return None
     run = _run(numbers, last_line)
-    if _TAKEN_BACK.search(last_line[: run[0].start()]):
+    if _part_of_more(last_line, run):
         return None
-    ends = not last_line[run[-1].end() :].strip(" .。．*")  # not "he pays $67, $72 in all"
+    ends = not last_line[run[-1].end() :].strip(" .。．*)]")  # not "he pays $67, $72 in all"
     return ", ".join(number[0].rstrip(",") for number in (run if ends else run[-1:]))
+
+
+def _part_of_more(text: str, run: list[re.Match[str]]) -> bool:
+    """Decide whether what was found is taken back, or cut out of an expression: 3 + 5, 5 million.
+
+    Only the 60 characters before and behind it are looked at.
+    """
+    start, end = run[0].start(), run[-1].end()
+    before, behind = text[max(0, start - 60) : start], text[end : end + 60]
+    return any((_TAKEN_BACK.search(before), _COMES_BEFORE.search(before), _GOES_ON.match(behind)))
 
 
 def _run(found: list[re.Match[str]], text: str) -> list[re.Match[str]]:

@@ -106,8 +106,11 @@ def _last(value: Any) -> Any:
 
 
 def _alone(value: Any) -> Any:
-    """Return the only element of a set of one."""
-    return value.args[0] if isinstance(value, sympy.FiniteSet) and len(value.args) == 1 else value
+    """Return the only element of a set of one, also if it is said twice (3/4 or 75 %)."""
+    if not isinstance(value, sympy.FiniteSet) or not value.args:
+        return value
+    exactly = {exact(part) if isinstance(part, sympy.Expr) else part for part in value.args}
+    return value.args[0] if len(exactly) == 1 else value
 
 
 def _listed(value: Any) -> list[Any]:

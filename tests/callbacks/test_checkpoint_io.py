@@ -43,6 +43,26 @@ def test_a_flipped_bit_anywhere_is_an_error_or_changes_nothing(tmp_path: Path) -
     assert refused * 37 > 0.8 * sum(tensor.nbytes for tensor in state.values())
 
 
+def test_a_flipped_bit_of_the_archive_s_directory_is_one_error(tmp_path: Path) -> None:
+    """Flags, offsets and sizes: each reader of archives fails in its own way."""
+    path = tmp_path / "last.ckpt"
+    state = write(path)
+    whole = path.read_bytes()
+    directory = whole.index(b"PK\x01\x02")
+    bits = [(place, bit) for place in range(directory, len(whole)) for bit in range(8)]
+    kinds = set()
+    for place, bit in bits[::7]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+        try:
+            found = read(path)
+            kinds.add("same")
+            assert all(torch.equal(found[name], state[name]) for name in state)
+        except ValueError as error:
+            kinds.add("refused")
+            assert "\n" not in str(error) and "is damaged" in str(error)
+    assert kinds == {"same", "refused"}
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
 def test_a_cut_checkpoint_is_an_error(tmp_path: Path, share: float) -> None:
     path = tmp_path / "last.ckpt"

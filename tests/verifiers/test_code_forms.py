@@ -142,6 +142,18 @@ def test_libraries(verifier: FunctionalCodeVerifier, library: str):
     with_stdin.close()
 
 
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8", "float32", "float64", "complex64"])
+def test_a_scalar_of_numpy_is_the_number_that_it_is(verifier: FunctionalCodeVerifier, kind: str):
+    if not importlib.util.find_spec("numpy"):
+        pytest.skip("numpy is not installed")
+    tests = problem(tests=["assert add(1, 2) == 3", "assert less(1, 2)", "assert not less(2, 1)"])
+    code = "import numpy as np\ndef less(a, b):\n    return np.bool_(a < b)\n"
+    code += f"def add(a, b):\n    return np.{kind}(a) + np.{kind}(b)\n"
+    assert verifier.verify(block(code), tests).status == "right"
+    assert verifier.verify(block(code.replace(") + ", ") * ")), tests).status == "wrong"
+    assert verifier.verify(block(code.replace("a < b", "b")), tests).status == "wrong"
+
+
 def test_numpy_shows_no_other_package(verifier: FunctionalCodeVerifier):
     if not importlib.util.find_spec("numpy"):
         pytest.skip("numpy is not installed")

@@ -21,6 +21,8 @@ DECLARES = (
     "答案：@", "答案是@", "答案选@", "正确答案是@。", "故本题正确答案为@", "故正确答案为选项@",
     "所以选择@选项。", "选项@是正确的", "@项正确", "综上所述，选@", "因此，正确的选项是 @。",
     "所以应该选@。",
+    "Thus, option @ is the answer.", "@ is my answer", "(@) is our final answer.", "It's @.",
+    "So it is (@).",
 )  # fmt: skip
 DOES_NOT = (
     "Option @ is wrong", "@ is not correct", "@ is the incorrect choice", "Is it @?",
@@ -31,6 +33,8 @@ DOES_NOT = (
     "I doubt that @",
     "本题不选@", "选项@错误", "因此选项@不正确", "选@或%", "选项@正确，选项%也正确", "应选@吗？",
     "可能选@",
+    "@ is not the answer", "It's not @", "If @ is the answer", "@ is the answer? No.",
+    "@ is the answer. % is the answer.", "@ is my second choice", "【答案】@或%【解析】略",
     "@项不对", "答案不是@", "除了@都对", "选项@正确吗？",
 )  # fmt: skip
 BEFORE = (
@@ -60,6 +64,12 @@ def test_a_sentence_declares_an_option(form: str):
             other = "E" if letter != "E" else "A"
             assert status(before + said, other) == ("wrong", letter)
         assert status(f"<answer>{said}</answer>", letter) == ("right", letter)
+
+
+@pytest.mark.parametrize("behind", ["【解析】略", "【详解】A项不对。", "【分析】B和C不对"])
+def test_a_chinese_explanation_behind_the_answer_ends_it(behind: str):
+    assert status(f"【答案】D{behind}", "D") == ("right", "D")
+    assert status(f"【答案】B或D{behind}", "D")[0] == "unparsed"
 
 
 @pytest.mark.parametrize("form", DOES_NOT)
@@ -111,3 +121,28 @@ def test_a_list_is_taken_whole_or_not_at_all():
     for doubt in ("It could be", "It is not", "It might be", "可能是"):
         for numbers in ("3, 4, 5", "3, 4 and 5", "$3$, $4$, $5$", "3、4、5"):
             assert last_expression(f"{doubt} {numbers}") is None, (doubt, numbers)
+
+
+PARTS = (
+    "3 + ", "3-", "3 − ", "3 * ", "3 × ", "3 x ", "3 / ", "π/", "3 : ", "2^", "√", "sqrt(", "log ",
+    "minus ", "negative ", "twice ", "half of ", "1 out of ",
+)  # fmt: skip
+WHOLES = (
+    "= @", "10 - 5 = @", "Total: @", "Step 3: @", "Total (@)", "we get @ apples", "**@**",
+    "- @ apples", "@ times", "@ per day", "There are @ and a dog",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", ["5", "$5$", "$ 5 $"])
+def test_a_part_of_an_expression_is_no_answer(number: str):
+    for before in PARTS:
+        assert last_expression(f"So it is\nthe value {before}{number}") is None, before
+    for behind in (" million", " dozen eggs", " thousand", " squared", " + x", "万"):
+        assert last_expression(f"So it is\nthe value {number}{behind}") is None, behind
+    for form in WHOLES:
+        assert last_expression(form.replace("@", number)) in ("5", " 5 "), form
+
+
+def test_a_mixed_number_and_a_pair_are_taken_whole():
+    assert last_expression("So it takes 1 1/2 hours") == "1 1/2"
+    assert last_expression("The point is (5, 6).") == "5, 6"

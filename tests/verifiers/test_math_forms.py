@@ -72,6 +72,53 @@ def test_not_right(verdict_of: Decide, answer: str, gold: str):
     assert verdict.value == 0.0 and verdict.status in ("wrong", "unparsed") and verdict.reason
 
 
+@pytest.mark.parametrize("number", ["2", "(2)", "{2}", r"\left(2\right)"])
+@pytest.mark.parametrize(
+    "behind", ["(3)", "{3}", "[3]", r"\{3\}", r"\left(3\right)", r"\binom{3}{1}"]
+)
+def test_numbers_side_by_side_are_no_sum(verdict_of: Decide, number: str, behind: str):
+    assert verdict_of(number + behind, "5").value == 0.0
+    product = "(" in number + behind or "binom" in behind
+    assert verdict_of(number + behind, "6").value == float(product)
+    assert verdict_of(r"2\frac{1}{3}", "7/3").status == "right"
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("= 5", "5"), (r"=\frac{7}{2}", r"\frac{7}{2}"), (r"\text{The answer is } 5", "5"),
+        (r"\text{Answer: }\frac12", "1/2"), (r"\frac34 \text{ or } 75\%", "3/4"),
+        (r"12\pi \mathrm{~cm}^{2}", r"12\pi"), (r"12\pi\ \mathrm{square\ units}", r"12\pi"),
+        (r"10 \mathrm{~m} / \mathrm{s}", "10"), ("10", r"10 \mathrm{~m} / \mathrm{s}"),
+        (r"10\text{ m/s}", r"10 \mathrm{~m} / \mathrm{s}"), (r"5\,cm", "5"),
+        (r"\left\{x \mid -1 < x \le 2\right\}", "(-1,2]"),
+        (r"\left\{ x \,\middle|\, x > 3 \right\}", r"(3,\infty)"),
+        (r"\mathbb{R}\setminus\{3\}", r"(-\infty,3)\cup(3,\infty)"),
+        (r"\mathbb{R} \backslash [1,2]", r"(-\infty,1)\cup(2,\infty)"),
+        (r"(-\infty, 3) U (3, \infty)", r"(-\infty,3)\cup(3,\infty)"),
+        (r"\text{all real numbers}", r"(-\infty,\infty)"), (r"\varnothing", r"\emptyset"),
+        (r"\sin 30^\circ", r"\frac12"), (r"\tan^2(60^{\circ})", "3"), (r"5\degree", "5"),
+        (r"0.\bar3", "1/3"), (r"\nicefrac{3}{4}", "0.75"), (r"\sqrt[3]2", r"2^{1/3}"),
+        (r"\lg 100", "2"), (r"{10 \choose 3}", "120"), (r"\texttt{5}", "5"),
+    ],
+)  # fmt: skip
+def test_more_forms(verdict_of: Decide, answer: str, gold: str):
+    assert verdict_of(answer, gold).status == "right"
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        (r"10\text{ km/h}", r"10 \mathrm{~m} / \mathrm{s}"), (r"5\text{e3}", "5"),
+        (r"5~\text{tens}", "5"), (r"\text{not the answer: }5", "5"), (r"\sin 30^\circ", "0.6"),
+        (r"\mathbb{R}\setminus\{3\}", r"(-\infty,4)\cup(4,\infty)"), (r"=\ne 5", "5"),
+        (r"\frac34 \text{ or } 76\%", "3/4"), (r"0.\bar34", "1/3"),
+    ],
+)  # fmt: skip
+def test_more_forms_of_something_else(verdict_of: Decide, answer: str, gold: str):
+    assert verdict_of(answer, gold).value == 0.0
+
+
 @pytest.mark.parametrize(
     ("response", "expression"),
     [
