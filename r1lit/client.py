@@ -16,7 +16,6 @@ import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import lru_cache
 from http.client import responses
 from typing import Any, TypeVar
 from urllib.parse import urljoin
@@ -279,14 +278,11 @@ def _cleaned(value: Any, key: str) -> Any:
 
 
 def _redacted(text: str, key: str) -> str:
-    return _key_in_text(key).sub("[API key]", text) if len(key) >= SECRET_LENGTH else text
-
-
-@lru_cache(maxsize=8)
-def _key_in_text(key: str) -> re.Pattern[str]:
-    """Return the pattern of a key as it is, escaped as JSON does, or as addresses do."""
+    """Return a text without the key: as it is, escaped as JSON does, or as addresses do."""
+    if len(key) < SECRET_LENGTH:
+        return text
     forms = (rf"(?:\\?{re.escape(c)}|\\u{ord(c):04x}|%{ord(c):02x})" for c in key)
-    return re.compile("".join(forms), re.IGNORECASE)
+    return re.sub("".join(forms), "[API key]", text, flags=re.IGNORECASE)
 
 
 def _short(text: str) -> str:
