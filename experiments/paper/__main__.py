@@ -58,7 +58,7 @@ def main(args: Sequence[str] | None = None) -> int:
         tables = combine(found)
         over = "problems; 1 seed" if len(found) == 1 else f"{len(found)} seeds"
         text = f"Mean ± standard error over {over}. In brackets: problems.\n\n{as_markdown(tables)}"
-        write_into(options.readme / "README.md", text, levels.draw(tables), "levels.png")
+        write_into(options.readme / "README.md", text, levels.draw(tables, over), "levels.png")
     except (ValueError, OSError) as error:
         print(f"paper: error: {error}", file=sys.stderr)
         return 2

@@ -20,6 +20,7 @@ from experiments.r1.stages import EVALUATED, Group, read_groups
 from experiments.r1.table import TITLES
 from experiments.report import COLORS, MARKERS
 from r1lit import jsonl
+from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.evaluation.records import by_problem
 from r1lit.metrics import Graded, mean, mean_and_error, share_right
 from r1lit.policy import load_tokenizer
@@ -108,10 +109,11 @@ def slope_of(points: Sequence[tuple[float, float]]) -> Cell:
     return float(coefficients[0]), float(covariance[0, 0] ** 0.5)
 
 
-def draw(tables: Tables) -> Figure:
+def draw(tables: Tables, over: str) -> Figure:
     """Return the figure: accuracy and thinking tokens over the levels of Countdown.
 
-    A line is a stage above, and an evaluation of R1-Zero's training below.
+    A line is a stage above, and an evaluation of R1-Zero's training below; ``over`` says in the
+    caption what the errors are over.
     """
     figure = Figure(figsize=(11, 8), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
@@ -119,7 +121,11 @@ def draw(tables: Tables) -> Figure:
         for axes, title in zip(axes_pair, (RIGHT, THINKING), strict=True):
             _panel(axes, tables.get(title + end, {}), title + end)
         if axes_pair[0].containers:
-            axes_pair[0].legend(frameon=False, fontsize=8)
+            lines, labels = axes_pair[0].get_legend_handles_labels()
+            where = figure if end == "" else axes_pair[0]
+            place = "outside upper center" if end == "" else "best"
+            where.legend(lines, labels, loc=place, ncols=4 if end == "" else 1, frameon=False)
+    add_caption(figure, f"stages from models/mini; bars: ± 2 s.e. over {over}")
     return figure
 
 
@@ -132,8 +138,5 @@ def _panel(axes: Axes, table: Table, title: str) -> None:
             label=row, color=COLORS[index % len(COLORS)], marker=MARKERS[index % len(MARKERS)],
             capsize=2, linestyle="--" if index >= len(COLORS) else "-",
         )  # fmt: skip
-    axes.set_title(title, loc="left", fontweight="bold", fontsize=11)
-    axes.set(xlabel="attempts of a whole search")
-    axes.grid(True, color="#DDDDDD", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    label = "pass@1" if title.startswith(RIGHT) else "tokens"
+    tidy(axes, title, xlabel="attempts of a whole search", ylabel=label)

@@ -24,6 +24,7 @@ from experiments.report import (
     write_into,
 )
 from r1lit import jsonl
+from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, mean_and_error
 
@@ -126,13 +127,12 @@ def draw(results: dict[str, Any]) -> Figure:
         (dose, "Patience in the base: accuracy", "authors who never give up, %", "pass@1"),
         (dose_length, "and length", "authors who never give up, %", "tokens per response"),
     ):
-        axes.set(xlabel=x, ylabel=y)
-        axes.set_title(title, loc="left", fontweight="bold")
-        axes.grid(True, color="#DDDDDD", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes, title, xlabel=x, ylabel=y)
         if axes.has_data():
             axes.legend(frameon=False, fontsize=8)
+    seeds = seeds_of(result["seed"] for result in results["controls"])
+    bars = "lines: means over seeds, bands and bars: ± 1 s.e. of them"
+    add_caption(figure, f"models/mini, patience: models/mini_student; {seeds}; {bars}")
     return figure
 
 
