@@ -173,16 +173,14 @@ class Client:
         except TimeoutError:
             raise RequestError(f"no reply in {self.timeout_s:g} s", timed_out=True) from None
         except httpx2.HTTPError as error:
-            fault = f"{type(error).__name__}: {error}"
-            raise RequestError(_redacted(fault, key)) from None
+            raise RequestError(_redacted(f"{type(error).__name__}: {error}", key)) from None
         except BaseException:
             reply.cancel()
             raise
         text = content.decode("utf-8-sig", "replace")
         if status == 200:
             return _read(text, key, read)
-        text = _redacted(text, key)
-        fault = f"status {status}: {_short(text) or responses.get(status, '')}"
+        fault = f"status {status}: {_short(_redacted(text, key)) or responses.get(status, '')}"
         if status in _PASSING or status >= 500:
             raise RequestError(fault, wait_s=wait_s)
         kind = SetupError if status in _MISCONFIGURED or status // 100 == 3 else PermanentError
@@ -262,8 +260,8 @@ def _read(text: str, key: str, read: Callable[[dict[str, Any]], T]) -> T:
     except RequestError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        fault = f"its reply lacks what was requested ({type(error).__name__}: {error})"
-        raise MalformedReply(f"{fault}: {_short(_redacted(text, key))}") from error
+        fault = f"its reply lacks what was requested ({type(error).__name__}: {error}): "
+        raise MalformedReply(fault + _short(_redacted(text, key))) from error
 
 
 def _cleaned(value: Any, key: str) -> Any:
@@ -285,7 +283,7 @@ def _redacted(text: str, key: str) -> str:
 @lru_cache(maxsize=8)
 def _key_in_text(key: str) -> re.Pattern[str]:
     """Return the pattern of a key as it is, escaped as JSON does, or as addresses do."""
-    forms = (rf"(?:\\?{re.escape(c)}|\\u{ord(c):04x}|%{ord(c):02x})" for c in key)
+    forms = [rf"(?:\\?{re.escape(c)}|\\u{ord(c):04x}|%{ord(c):02x})" for c in key]
     return re.compile("".join(forms), re.IGNORECASE)
 
 
