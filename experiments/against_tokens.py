@@ -11,8 +11,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from experiments.page import write_into
 from experiments.points import Sweep, read_sweep
-from experiments.report import caption, models_of, write_into
+from experiments.report import caption, models_of
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption

@@ -28,6 +28,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments.launch import held
+from experiments.page import END, RAW, START, fill_in, write_into
 from experiments.paired import all_pairs, paired_table
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
 from r1lit import jsonl
@@ -41,7 +42,6 @@ from r1lit.callbacks.figures import (
     SKY,
     VERMILION,
     add_caption,
-    save_png_and_pdf,
     seeds_of,
     tidy,
 )
@@ -49,8 +49,6 @@ from r1lit.callbacks.keys import CONS_AT
 from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
 
-START, END = "<!-- results -->", "<!-- /results -->"
-RAW = "results.jsonl"
 README_HELP = "fill in the README beside the sweep file, to be committed, not the output folder's"
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = "os^Dv*P"
@@ -224,48 +222,6 @@ def draw_band(
     low = [m - (error or 0.0) for m, error in points]
     high = [m + (error or 0.0) for m, error in points]
     axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
-
-
-def fill_in(readme: str, block: str) -> str:
-    """Return the README with the block between its markers.
-
-    Raises:
-        ValueError: if the markers are not there, once each and in order.
-    """
-    before, start, rest = readme.partition(START)
-    _, end, after = rest.partition(END)
-    if not (start and end):
-        raise ValueError(
-            f"README.md has no {START} … {END} to fill in; put these two lines where the tables"
-            " belong"
-        )
-    return f"{before}{START}\n{block}\n{END}{after}"
-
-
-def write_into(
-    readme: Path,
-    block: str,
-    figure: Figure,
-    image: str,
-    raw: Sequence[Record] = (),
-    text: str | None = None,
-) -> None:
-    """Put a block and a figure below it between a README's markers.
-
-    ``image`` and the same as a PDF lie beside it, and what both are made of, ``raw``, as
-    ``results.jsonl``. ``text`` stands for what the README holds; one that is not there is made.
-
-    Raises:
-        ValueError: if the README has no place for them; nothing is written then.
-    """
-    name = Path(image).stem
-    if text is None:
-        text = readme.read_text() if readme.exists() else f"{START}\n{END}\n"
-    text = fill_in(text, f"{block}\n\n![{name}]({image})")
-    save_png_and_pdf(figure, readme.with_name(image))
-    if raw:
-        jsonl.write(readme.with_name(RAW), raw)
-    replace_file(readme, text.encode())
 
 
 def failed_table(points: Sequence[Point]) -> str:

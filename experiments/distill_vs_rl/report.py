@@ -18,7 +18,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.distill_vs_rl.run import read_experiment
-from experiments.report import COLORS, group_by, mean_cell, write_into
+from experiments.page import write_into
+from experiments.report import COLORS, group_by, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.metrics import mean_and_error
 

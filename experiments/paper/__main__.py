@@ -17,9 +17,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.page import write_into
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.tables import Tables, as_markdown, combine
-from experiments.report import write_into
 from r1lit.atomic import replace_json
 
 HERE = Path(__file__).parent

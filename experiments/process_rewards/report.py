@@ -8,8 +8,9 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.page import write_into
 from experiments.process_rewards import labels, rerank
-from experiments.report import COLORS, group_by, mean_and_error, write_into
+from experiments.report import COLORS, group_by, mean_and_error
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
 

@@ -28,9 +28,10 @@ from typing import Any
 
 from experiments.compose import Config, merge
 from experiments.fingerprint import begin
+from experiments.page import END, RAW, START, fill_in
 from experiments.paired import over_problems
 from experiments.points import shares_of
-from experiments.report import END, RAW, START, fill_in, mean_cell
+from experiments.report import mean_cell
 from experiments.sweep import error_in, in_subprocess
 from r1lit import composition, jsonl
 from r1lit.atomic import replace_file

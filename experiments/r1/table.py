@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.page import write_into
 from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
 from experiments.r1.stages import BASE, COLUMNS, STUDENTS, Column, read_stages
-from experiments.report import write_into
 from r1lit.atomic import replace_file, replace_json
 from r1lit.callbacks.figures import save_png_and_pdf, seeds_of
 

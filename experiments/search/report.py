@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.report import COLORS, MARKERS, group_by, write_into
+from experiments.page import write_into
+from experiments.report import COLORS, MARKERS, group_by
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record

@@ -19,12 +19,12 @@ from typing import Any
 import yaml
 
 from experiments.compose import Config, merge, move_paths
+from experiments.page import fill_in
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.runner import run_pipeline
 from experiments.r1.shape import Summary, combine
 from experiments.r1.stages import STAGES, read_stage
 from experiments.r1.table import as_table
-from experiments.report import fill_in
 from r1lit import composition
 from r1lit.atomic import replace_file, replace_json
 from r1lit.metrics import holm, paired_shift

@@ -11,18 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.page import write_into
 from experiments.paired import all_pairs
 from experiments.points import read_sweep
-from experiments.report import (
-    COLORS,
-    MARKERS,
-    as_table,
-    draw_band,
-    group_by,
-    mean_cell,
-    plain,
-    write_into,
-)
+from experiments.report import COLORS, MARKERS, as_table, draw_band, group_by, mean_cell, plain
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record

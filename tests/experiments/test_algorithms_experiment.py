@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_sweep import ROOT, TINY
 
-from experiments import report
+from experiments import page
 from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.report import as_table
@@ -70,4 +70,4 @@ def test_every_variant_runs_and_is_reported(tmp_path, policy, monkeypatch):
 
 def test_its_readme_has_a_place_for_the_report():
     text = (ROOT / SWEEP.parent / "README.md").read_text()
-    assert "filled" in report.fill_in(text, "filled")
+    assert "filled" in page.fill_in(text, "filled")

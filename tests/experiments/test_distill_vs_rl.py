@@ -15,7 +15,7 @@ from benchmarks.flops import Shape, training_flops
 from experiments.distill_vs_rl import report
 from experiments.distill_vs_rl.compute import ComputeCount, document_lengths
 from experiments.distill_vs_rl.run import Experiment, read_experiment, run
-from experiments.report import END, START
+from experiments.page import END, START
 from r1lit import cli, jsonl
 from r1lit.batches import PackedRows
 from r1lit.policy import load_config

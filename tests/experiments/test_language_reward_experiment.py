@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_sweep import ROOT
 
-from experiments import report
+from experiments import page
 from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.report import as_table, draw
@@ -99,4 +99,4 @@ def test_both_variants_measure_consistency_and_one_is_paid_for_it(sweep):
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.parent.name)
 def test_its_readme_has_a_place_for_the_report(path):
     text = (ROOT / path.parent / "README.md").read_text()
-    assert "filled" in report.fill_in(text, "filled")
+    assert "filled" in page.fill_in(text, "filled")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tiny_sweep import ROOT
 
+from experiments.page import END, START, fill_in
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.__main__ import main
 from experiments.paper.tables import as_markdown, combine
-from experiments.report import END, START, fill_in
 from r1lit.worlds.answers import REFUSAL
 from r1lit.worlds.requests import Request, pool
 

@@ -12,12 +12,12 @@ import yaml
 from tiny import ROOT
 
 from experiments.compose import merge
+from experiments.page import END, START
 from experiments.points import read_sweep
 from experiments.process_rewards.__main__ import main
 from experiments.process_rewards.labels import label_errors
 from experiments.process_rewards.report import models_table
 from experiments.process_rewards.rerank import accuracies, best, vote
-from experiments.report import END, START
 from r1lit import jsonl
 from r1lit.cli import main as r1lit
 

@@ -9,8 +9,8 @@ import pytest
 from tiny_sweep import ROOT
 
 from experiments.compose import merge
+from experiments.page import fill_in
 from experiments.prompts.__main__ import as_table, read_suite, run
-from experiments.report import fill_in
 from r1lit import cli, jsonl
 
 FOLDER = Path("experiments/prompts")

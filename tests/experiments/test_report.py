@@ -10,9 +10,10 @@ import pytest
 
 from experiments import report
 from experiments.fingerprint import begin
+from experiments.page import END, START, fill_in
 from experiments.paired import all_pairs, paired_table
 from experiments.points import read_sweep
-from experiments.report import END, START, as_table, draw, fill_in, models_of
+from experiments.report import as_table, draw, models_of
 from r1lit import jsonl
 from r1lit.metrics import mean_and_error
 

@@ -10,7 +10,7 @@ import pytest
 from tiny import ROOT
 from tiny_reward import save_critic
 
-from experiments import report
+from experiments import page
 from experiments.compose import merge, move_paths
 from experiments.points import read_sweep
 from experiments.reward_hacking import __main__ as study
@@ -143,4 +143,4 @@ def test_every_schedule_runs_and_is_reported(tmp_path, monkeypatch):
 
 
 def test_its_readme_has_a_place_for_the_report():
-    assert "filled" in report.fill_in((ROOT / SWEEP.parent / "README.md").read_text(), "filled")
+    assert "filled" in page.fill_in((ROOT / SWEEP.parent / "README.md").read_text(), "filled")

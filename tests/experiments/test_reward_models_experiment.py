@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.page import END, START
 from experiments.points import score_of
-from experiments.report import END, START
 from experiments.reward_models.__main__ import main, sweep_of
 from experiments.reward_models.body import make_body
 from experiments.reward_models.report import as_table, draw, measure

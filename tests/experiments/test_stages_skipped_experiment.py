@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tiny import ROOT
 
-from experiments import report
+from experiments import page
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.stages import COLUMNS
 from experiments.stages_skipped.__main__ import compose, differences, main, pipeline_of, summarise
@@ -102,7 +102,7 @@ def test_a_variant_runs_on_a_finished_run_and_is_reported(tmp_path, monkeypatch,
         "variants": {"no-two": {"steps": skipped}},
     }
     (tmp_path / "suite.yaml").write_text(yaml.safe_dump(suite))
-    (tmp_path / "README.md").write_text(f"{report.START}\n{report.END}\n")
+    (tmp_path / "README.md").write_text(f"{page.START}\n{page.END}\n")
     (tmp_path / "runs/r1").mkdir(parents=True)
     (tmp_path / "runs/r1/one.json").write_text('{"one": 1}')
     assert main(["suite.yaml", "--readme", "."]) == 2  # made, and nothing is evaluated
@@ -124,4 +124,4 @@ def test_a_variant_runs_on_a_finished_run_and_is_reported(tmp_path, monkeypatch,
 
 
 def test_its_readme_has_a_place_for_the_report():
-    assert "filled" in report.fill_in((ROOT / SUITE.parent / "README.md").read_text(), "filled")
+    assert "filled" in page.fill_in((ROOT / SUITE.parent / "README.md").read_text(), "filled")

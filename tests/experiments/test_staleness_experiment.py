@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_sweep import ROOT, TINY
 
-from experiments import report
+from experiments import page
 from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.sweep import run_sweep
@@ -54,4 +54,4 @@ def test_each_variant_is_as_stale_as_its_name_says(tmp_path, policy, monkeypatch
 
 def test_its_readme_has_a_place_for_the_report():
     text = (ROOT / SWEEP.parent / "README.md").read_text()
-    assert "filled" in report.fill_in(text, "filled")
+    assert "filled" in page.fill_in(text, "filled")

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from experiments.compose import merge
-from experiments.report import END, START
+from experiments.page import END, START
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,11 +9,11 @@ import pytest
 from tiny import ROOT
 from tiny_stages import make_run
 
+from experiments.page import END, START
 from experiments.r1 import table
 from experiments.r1.figure import draw_moves, draw_stages
 from experiments.r1.shape import COUNTERPARTS, PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STAGES, read_stage, read_stages
-from experiments.report import END, START
 
 RESULTS = ROOT / "experiments/r1/results"
 

@@ -1,0 +1,58 @@
+"""The page of a study: a README filled in between two marks, with figure and raw results beside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from r1lit import jsonl
+from r1lit.atomic import replace_file
+from r1lit.callbacks.figures import save_png_and_pdf
+from r1lit.jsonl import Record
+
+START, END = "<!-- results -->", "<!-- /results -->"
+RAW = "results.jsonl"
+
+
+def fill_in(readme: str, block: str) -> str:
+    """Return the README with the block between its markers.
+
+    Raises:
+        ValueError: if the markers are not there, once each and in order.
+    """
+    before, start, rest = readme.partition(START)
+    _, end, after = rest.partition(END)
+    if not (start and end):
+        raise ValueError(
+            f"README.md has no {START} … {END} to fill in; put these two lines where the tables"
+            " belong"
+        )
+    return f"{before}{START}\n{block}\n{END}{after}"
+
+
+def write_into(
+    readme: Path,
+    block: str,
+    figure: Figure,
+    image: str,
+    raw: Sequence[Record] = (),
+    text: str | None = None,
+) -> None:
+    """Put a block and a figure below it between a README's markers.
+
+    ``image`` and the same as a PDF lie beside it, and what both are made of, ``raw``, as
+    ``results.jsonl``. ``text`` stands for what the README holds; one that is not there is made.
+
+    Raises:
+        ValueError: if the README has no place for them; nothing is written then.
+    """
+    name = Path(image).stem
+    if text is None:
+        text = readme.read_text() if readme.exists() else f"{START}\n{END}\n"
+    text = fill_in(text, f"{block}\n\n![{name}]({image})")
+    save_png_and_pdf(figure, readme.with_name(image))
+    if raw:
+        jsonl.write(readme.with_name(RAW), raw)
+    replace_file(readme, text.encode())
