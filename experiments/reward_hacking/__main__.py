@@ -21,6 +21,7 @@ from experiments.points import Sweep
 from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.sweep import Launch, in_subprocess
 from r1lit import jsonl
+from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, mean_and_error
 from r1lit.worlds.preference import refuses
@@ -96,11 +97,7 @@ def draw(results: Sequence[Record]) -> Figure:
             bars = [2 * (error or 0.0) for _, error in y]
             axes.errorbar(x, [m for m, _ in y], bars, color=COLORS[index], marker=MARKERS[index],
                           markersize=4, capsize=2, label=schedule)  # fmt: skip
-        axes.set_title(name, loc="left", fontweight="bold")
-        axes.set(xlabel="iteration")
-        axes.grid(True, color="#DDDDDD", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes, name, xlabel="iteration")
     figure.axes[0].legend(frameon=False)
     return figure
 

@@ -51,21 +51,20 @@ class WorldCodeVerifier(FunctionalCodeVerifier):
 
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Decide about many responses, in order; see ``CodeVerifier.verify_batch``."""
-        known = dict(self._known)
         keys = [
             (problem.uid, find_code(response, self.names(problem)))
             for response, problem in zip(responses, problems, strict=True)
         ]
-        new = {key: row for row, key in enumerate(keys) if key not in known}
+        new = {key: row for row, key in enumerate(keys) if key not in self._known}
         rows = list(new.values())
         verdicts = super().verify_batch([responses[r] for r in rows], [problems[r] for r in rows])
-        known |= zip(new, verdicts, strict=True)
+        made = dict(zip(new, verdicts, strict=True))
         self._known |= {
             key: verdict
-            for key, verdict in zip(new, verdicts, strict=True)
+            for key, verdict in made.items()
             if verdict.status in ("right", "wrong", "unparsed")
         }
-        return [known[key] for key in keys]
+        return [made[key] if key in made else self._known[key] for key in keys]
 
 
 class WorldGrader(Grader):
