@@ -71,7 +71,7 @@ SHORT = Size(
 
 def problems(split: str, skip: int, num: int) -> list[Problem]:
     """Return ``num`` problems of a split, after the first ``skip``."""
-    source = WorldCountdown(split, skip + num, min_attempts=30, max_attempts=40)  # type: ignore[arg-type]
+    source = WorldCountdown(split, skip + num, min_attempts=24, max_attempts=40)  # type: ignore[arg-type]
     return source.problems()[skip:]
 
 
