@@ -35,12 +35,12 @@ def fill_in(readme: str, block: str) -> str:
 def write_into(
     readme: Path,
     block: str,
-    figure: Figure,
-    image: str,
+    figure: Figure | None = None,
+    image: str = "",
     raw: Sequence[Record] = (),
     text: str | None = None,
 ) -> None:
-    """Put a block and a figure below it between a README's markers.
+    """Put a block, and a figure below it if there is one, between a README's markers.
 
     ``image`` and the same as a PDF lie beside it, and what both are made of, ``raw``, as
     ``results.jsonl``. ``text`` stands for what the README holds; one that is not there is made.
@@ -48,11 +48,13 @@ def write_into(
     Raises:
         ValueError: if the README has no place for them; nothing is written then.
     """
-    name = Path(image).stem
     if text is None:
         text = readme.read_text() if readme.exists() else f"{START}\n{END}\n"
-    text = fill_in(text, f"{block}\n\n![{name}]({image})")
-    save_png_and_pdf(figure, readme.with_name(image))
+    if figure is not None:
+        block = f"{block}\n\n![{Path(image).stem}]({image})"
+    text = fill_in(text, block)
+    if figure is not None:
+        save_png_and_pdf(figure, readme.with_name(image))
     if raw:
         jsonl.write(readme.with_name(RAW), raw)
     replace_file(readme, text.encode())

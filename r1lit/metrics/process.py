@@ -49,6 +49,26 @@ def first_error_f1(score_NK: Steps, label_NK: Steps, threshold: float = 0.5) -> 
     }
 
 
+def guessing_f1(label_NK: Steps) -> float:
+    """Return the expected F1 of guessing: each step is called wrong by chance, at the best rate.
+
+    At rate p a first error at step k is found with (1 − p)^k p, and n right steps are kept with
+    (1 − p)^n. The F1 is of both expected accuracies; NaN where there are no wrong, or no right,
+    solutions.
+
+    >>> round(guessing_f1([[0], [1]]), 9)  # p and 1 - p: best at a half
+    0.5
+    """
+    rate_M = np.linspace(0.01, 0.99, 99)
+    first_N = [first_below(label, 0.5) for label in label_NK]
+    found = [(1 - rate_M) ** k * rate_M for k in first_N if k >= 0]
+    kept = [(1 - rate_M) ** len(own) for own, k in zip(label_NK, first_N, strict=True) if k < 0]
+    if not found or not kept:
+        return math.nan
+    error_M, correct_M = np.mean(found, axis=0), np.mean(kept, axis=0)
+    return float((2 * error_M * correct_M / (error_M + correct_M)).max())
+
+
 def step_report(
     score_NK: Steps, label_NK: Steps, groups: Sequence[str], threshold: float = 0.5
 ) -> Report:
@@ -56,7 +76,8 @@ def step_report(
 
     Steps count as right from a label of 0.5 on, and as predicted right from a score of the
     threshold on. ``best_f1`` is the F1 at the best threshold for these very solutions: more than
-    any threshold chosen elsewhere will give. The standard error is over groups (problems).
+    any threshold chosen elsewhere will give; ``guessing_f1`` is what no model is needed for. The
+    standard error is over groups (problems).
     """
     label_K = np.array([x for own in label_NK for x in own]) >= 0.5
     score_K = np.array([x for own in score_NK for x in own])
@@ -76,5 +97,6 @@ def step_report(
         "calibration_error": error,
         **first_error_f1(score_NK, label_NK, threshold),
         "best_f1": max(found),
+        "guessing_f1": guessing_f1(label_NK),
         "reliability": table,
     }

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from r1lit.metrics.process import first_below, first_error_f1, step_report
+from r1lit.metrics.process import first_below, first_error_f1, guessing_f1, step_report
 
 # two solutions with a first error at 1, one of which is found; three without, two of them kept
 LABELS = [[1, 0], [1, 0], [1, 1], [1, 1, 1], [1]]
@@ -33,3 +33,12 @@ def test_a_report_by_hand():
     assert report["auroc"] == pytest.approx(1.0)
     # at a threshold of 0.3 both wrong steps are found, and no right one is below it
     assert report["best_f1"] == pytest.approx(1.0) and report["f1"] < 0.6
+
+
+def test_guessing_by_hand():
+    # first errors at 0 and 1, two right steps kept: found (p + (1-p)p)/2, kept (1-p)^2
+    p = [n / 100 for n in range(1, 100)]
+    found, kept = [(x + (1 - x) * x) / 2 for x in p], [(1 - x) ** 2 for x in p]
+    best = max(2 * a * b / (a + b) for a, b in zip(found, kept, strict=True))
+    assert guessing_f1([[0], [1, 0], [1, 1]]) == pytest.approx(best)
+    assert math.isnan(guessing_f1([[1], [1, 1]])) and math.isnan(guessing_f1([[0]]))
