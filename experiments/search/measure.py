@@ -43,7 +43,7 @@ from r1lit.worlds import WorldChain, WorldCountdown
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=576)
 STEP = Step(separator=None, max_tokens=48)
-NOISES = (0.0, 0.2, 0.5)  # standard deviations; a value is between 0 and 1
+NOISES = (0.0, 0.5, 1.0)  # standard deviations; a value is between 0 and 1
 BEAM_WIDTH = 4
 SIMULATIONS = 4  # of MCTS, for each response of the same width: four children of a step each
 
@@ -51,7 +51,7 @@ Chosen = tuple[list[PartialResponse], int]  # of one query: any of these is righ
 
 
 class Within(Scorer):
-    """Another scorer's numbers, cut to 0 and 1: a critic's may lie a little beyond."""
+    """Another scorer's numbers, cut to 0 and 1, which weights and MCTS need."""
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
@@ -67,8 +67,8 @@ def choosers(value: Scorer | None, noise: float) -> dict[str, BestOfN | None]:
     if noise == 0:
         found = {"majority": WeightedBestOfN(), "pass@n": None}
     if value is not None:
-        noisy = Within(Noisy(value, noise))
-        found |= {"best-of-n": BestOfN(noisy), "weighted": WeightedBestOfN(noisy)}
+        noisy = Noisy(value, noise)
+        found |= {"best-of-n": BestOfN(noisy), "weighted": WeightedBestOfN(Within(noisy))}
     return found
 
 
