@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from experiments.compose import Config, merge, move_paths
-from experiments.page import fill_in
+from experiments.page import write_into
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.runner import run_pipeline
 from experiments.r1.shape import Summary, combine
@@ -158,8 +158,8 @@ def main(args: Sequence[str] | None = None) -> int:
         for seed, summary in found.items():
             replace_json(output / f"seed-{seed}.json", summary)
         text = report(list(found.values()))
-        readme = options.readme / "README.md"
-        replace_file(readme, fill_in(readme.read_text(), text).encode())
+        raw = [{"seed": seed, **row} for seed, own in found.items() for row in own["stages"]]
+        write_into(options.readme / "README.md", text, raw=raw)
     except ValueError as error:
         print(f"stages_skipped: error: {error}", file=sys.stderr)
         return 2

@@ -10,7 +10,9 @@ from tiny_sweep import ROOT
 
 from experiments.compose import merge
 from experiments.page import fill_in
-from experiments.prompts.__main__ import as_table, read_suite, run
+from experiments.prompts.__main__ import run
+from experiments.prompts.report import as_table, compare
+from experiments.prompts.suite import read_suite
 from r1lit import cli, jsonl
 
 FOLDER = Path("experiments/prompts")
@@ -57,11 +59,12 @@ def test_it_runs_tells_and_goes_on(tmp_path, policy, monkeypatch):
 
     assert run(suite, [0], launch) == [] and len(launched) == 3
     assert run(suite, [0, 1], launch) == [] and len(launched) == 6
-    rows = as_table(suite).splitlines()
+    table = as_table(compare(suite))
+    rows = table.splitlines()
     assert [row.split(" | ")[1:3] for row in rows[2:5]] == [[p, "2"] for p in prompts]
     assert rows[3].split(" | ")[4].startswith("+0.000")
     assert "Holm's correction is for 2 comparisons" in rows[-1]
-    assert as_table(suite) in suite.report.read_text()
+    assert table in suite.report.read_text() and (tmp_path / "out.png").exists()
     kept = jsonl.read(tmp_path / "results.jsonl")
     assert [(r["prompt"], r["seed"]) for r in kept] == [(p, s) for p in prompts for s in (0, 1)]
     assert kept[0]["pass_at_1"] == suite.reports("tiny", "zero-shot")[0]["pass_at_1"]

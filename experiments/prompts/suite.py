@@ -1,0 +1,68 @@
+"""A suite file of prompts, read: evaluations by policy, prompt and seed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.compose import Config, merge
+from r1lit import composition
+
+KEYS = ("evaluation", "output", "report", "seeds", "policies", "prompts")
+ONLY = "policies"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A suite file, read."""
+
+    evaluation: Config
+    output: Path
+    report: Path
+    seeds: list[int]
+    policies: dict[str, Config]
+    prompts: dict[str, Config]
+
+    def folder(self, policy: str, prompt: str, seed: int) -> Path:
+        """Return the folder of an evaluation."""
+        return self.output / policy / prompt / f"seed-{seed}"
+
+    def config(self, policy: str, prompt: str, seed: int) -> Config:
+        """Return the config of an evaluation."""
+        config = merge(self.evaluation, self.policies[policy] or {})
+        config = merge(config, {k: v for k, v in self.prompts[prompt].items() if k != ONLY})
+        where = {"dirpath": str(self.folder(policy, prompt, seed)), "suite": f"{policy}/{prompt}"}
+        return merge(config, {"seed_everything": seed, "model": {"init_args": where}})
+
+    def prompts_of(self, policy: str) -> list[str]:
+        """Return the prompts that a policy gets."""
+        return [name for name, own in self.prompts.items() if policy in own.get(ONLY, [policy])]
+
+    def reports(self, policy: str, prompt: str) -> dict[int, dict[str, Any]]:
+        """Return what is finished, by seed."""
+        paths = {seed: self.folder(policy, prompt, seed) / "report.json" for seed in self.seeds}
+        return {seed: json.loads(p.read_text()) for seed, p in paths.items() if p.exists()}
+
+
+def read_suite(path: Path) -> Suite:
+    """Read a suite file; paths in it are from the working directory.
+
+    Raises:
+        ValueError: naming the keys that are missing or unknown.
+    """
+    content = composition.read(str(path))
+    if sorted(content) != sorted(KEYS):
+        raise ValueError(f"{path}: a suite file has {', '.join(KEYS)}; this has {sorted(content)}")
+    evaluation: Config = {}
+    for name in content["evaluation"]:
+        evaluation = merge(evaluation, composition.read(str(name)))
+    return Suite(
+        evaluation=evaluation,
+        output=Path(content["output"]),
+        report=Path(content["report"]),
+        seeds=list(content["seeds"]),
+        policies=content["policies"],
+        prompts=content["prompts"],
+    )
