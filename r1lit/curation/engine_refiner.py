@@ -16,9 +16,9 @@ from r1lit.curation.grams import digest
 from r1lit.curation.refine import Refined, Refiner
 from r1lit.curation.replies import Replies, Reply
 from r1lit.devices import inference_dtype
-from r1lit.evaluation.provenance import policy_fingerprint
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.fingerprint import policy_fingerprint
 from r1lit.rollout import (
     Completion,
     InProcessEngine,
@@ -212,13 +212,7 @@ class EngineRefiner(Refiner):
 
     def _prompt(self, problem: Problem, response: str) -> str:
         assert self._model is not None
-        fields = {
-            "question": problem.question,
-            "response": response,
-            "language": str(problem.meta.get("language") or language_of(problem.question)),
-        }
-        # one pass, so that braces in a response are never filled in
-        text = re.sub(r"\{(question|response|language)\}", lambda m: fields[m[1]], self.instruction)
+        text = refining_text(self.instruction, problem, response)
         return prompt_text(self._model.tokenizer, self.template, text)
 
     def _key(self, problem: Problem, response: str) -> str:
@@ -241,6 +235,17 @@ class EngineRefiner(Refiner):
             "seed": self._seed,
             **self._loading,
         }
+
+
+def refining_text(instruction: str, problem: Problem, response: str) -> str:
+    """Return the refiner's prompt: ``instruction`` with question, response and language in it."""
+    fields = {
+        "question": problem.question,
+        "response": response,
+        "language": str(problem.meta.get("language") or language_of(problem.question)),
+    }
+    # one pass, so that braces in a response are never filled in
+    return re.sub(r"\{(question|response|language)\}", lambda m: fields[m[1]], instruction)
 
 
 CUT, NO_PARTS = "the refiner was cut at its token limit", "the refiner's reply lacks its two parts"

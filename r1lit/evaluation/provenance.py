@@ -1,8 +1,7 @@
-"""Provenance of an evaluation: a digest of the policy's files, the code's commit, versions."""
+"""Provenance of an evaluation: the code's commit, versions, the device."""
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -10,31 +9,6 @@ from pathlib import Path
 import torch
 
 import r1lit
-
-SAMPLED = 1 << 20  # bytes read at either end of a file
-
-
-def policy_fingerprint(name_or_path: str) -> str | None:
-    """Return a digest of a policy's weights and configuration, or None for a name on the hub.
-
-    Of each file its name, size, first and last MiB are read, so that the digest of a large policy
-    is quick, and a retrained policy still has another.
-    """
-    folder = Path(name_or_path)
-    if not folder.is_dir():
-        return None
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(
-        [*folder.glob("*.safetensors"), *folder.glob("*.bin"), *folder.glob("*.json")]
-    ):
-        size = path.stat().st_size
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(SAMPLED))
-            if size > SAMPLED:
-                file.seek(max(SAMPLED, size - SAMPLED))
-                digest.update(file.read())
-    return digest.hexdigest()
 
 
 def commit() -> str | None:

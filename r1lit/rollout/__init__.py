@@ -10,6 +10,7 @@ from r1lit.rollout.engine import (
     texts_of,
 )
 from r1lit.rollout.in_process import InProcessEngine
+from r1lit.rollout.local_model import LocalModel
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.server import ServerEngine
 from r1lit.rollout.vllm import VLLMEngine
@@ -17,6 +18,7 @@ from r1lit.rollout.vllm import VLLMEngine
 __all__ = [
     "Completion",
     "InProcessEngine",
+    "LocalModel",
     "ModelSpec",
     "OnFinished",
     "Request",

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.evaluation.provenance import policy_fingerprint
+from r1lit.policy.fingerprint import policy_fingerprint
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.search.partial_response import PartialResponse, Query
 from r1lit.search.scorers import Scorer

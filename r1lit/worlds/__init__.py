@@ -5,6 +5,7 @@ from r1lit.worlds.corpus import WorldCorpus
 from r1lit.worlds.countdown import WorldCountdown
 from r1lit.worlds.general import WorldConversations, WorldRequests
 from r1lit.worlds.grading import InstructionFollowing, TrueHelpfulness, TrueSafety, WorldGrader
+from r1lit.worlds.judging import WorldOpinions
 from r1lit.worlds.long_search import WorldSearch
 from r1lit.worlds.programs import WorldPrograms
 from r1lit.worlds.puzzles import WorldPuzzles
@@ -20,6 +21,7 @@ __all__ = [
     "WorldCorpus",
     "WorldCountdown",
     "WorldGrader",
+    "WorldOpinions",
     "WorldPrograms",
     "WorldPuzzles",
     "WorldRequests",

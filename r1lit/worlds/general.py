@@ -9,7 +9,7 @@ from r1lit.batches import Problem
 from r1lit.data.base import Document, DocumentSource, ProblemSource
 from r1lit.seeding import generator
 from r1lit.settings import check_at_least
-from r1lit.worlds.answers import Quality, answer, refuse
+from r1lit.worlds.answers import REFUSAL, Quality, answer, content, refuse
 from r1lit.worlds.countdown import Split, check_split
 from r1lit.worlds.requests import SHARES, Request, draw
 from r1lit.worlds.voice import check_shares
@@ -34,6 +34,8 @@ class WorldRequests(ProblemSource):
         seed: of the sample.
         chinese: the share of questions in Chinese.
         families: of requests, from ``SHARES``; all if left out.
+        references: whether each has a gold answer, ``reference_answer``, for a judge to compare
+            with.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class WorldRequests(ProblemSource):
         seed: int = 0,
         chinese: float = 0.3,
         families: Sequence[str] | None = None,
+        references: bool = False,
     ) -> None:
         check_at_least("num_problems", num_problems, 1)
         check_split(split)
@@ -56,6 +59,7 @@ class WorldRequests(ProblemSource):
         self.seed = seed
         self.chinese = chinese
         self.families = tuple(families or known)
+        self.references = references
 
     def problems(self) -> list[Problem]:
         """Return the requests, without repetition.
@@ -63,7 +67,10 @@ class WorldRequests(ProblemSource):
         Raises:
             ValueError: if the split holds too few.
         """
-        return [problem_of(request) for request in self.requests()]
+        return [
+            problem_of(request, reference_answer(request) if self.references else "")
+            for request in self.requests()
+        ]
 
     def requests(self) -> list[Request]:
         """Return the requests, without repetition."""
@@ -130,8 +137,15 @@ def in_r1_template(thinking: str, summary: str) -> str:
     return f" <think>{f' {thinking}' if thinking else ''} </think> {summary}"
 
 
-def problem_of(request: Request) -> Problem:
-    """Return a request as a problem, with the request in its meta."""
+def reference_answer(request: Request) -> str:
+    """Return a plain, right answer, one of many; to a harmful request the refusal."""
+    if request.kind == "harmful":
+        return REFUSAL[request.place]
+    return content(request, request.place, generator(0, "reference", request.uid))
+
+
+def problem_of(request: Request, reference: str = "") -> Problem:
+    """Return a request as a problem, with the request in its meta; ``reference`` is its answer."""
     meta: dict[str, Any] = {
         "kind": request.kind,
         "language": request.language,
@@ -142,7 +156,7 @@ def problem_of(request: Request) -> Problem:
     return Problem(
         uid=request.uid,
         question=request.question,
-        answer="",
+        answer=reference,
         source=request.family,
         verifier="world",
         meta=meta,

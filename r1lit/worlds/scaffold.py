@@ -50,6 +50,7 @@ SIZES = {
     "student": Size(layers=2, width=128, inner_width=344),  # 0.6 million
     "search": Size(layers=4, width=192, inner_width=512, context=2048),
     "reasoning": Size(layers=4, width=192, inner_width=512),
+    "judge": Size(layers=9, width=192, inner_width=512, context=2048),  # 4.3 million
 }
 
 

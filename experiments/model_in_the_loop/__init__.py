@@ -1,0 +1,1 @@
+"""A language model as judge, refiner and annotator, beside the oracles; see README.md."""

@@ -1,0 +1,216 @@
+"""The tables and the figure: model and oracle side by side, first how far the model is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.page import write_into
+from experiments.report import COLORS, mean_cell
+from r1lit.callbacks.figures import add_caption, seeds_of, tidy
+from r1lit.jsonl import Record
+from r1lit.metrics import mean_and_error
+
+KINDS = {"requests": "requests", "chain": "chains", "countdown": "Countdown"}
+ARMS = {"oracle": "oracles", "model": "the larger model", "none": "neither"}
+WORDS = ((0.8, "close to the oracle"), (0.6, "a fair judge"), (0.4, "a weak judge"))
+SCORES = (
+    ("pass_at_1", "reasoning pass@1"),
+    ("format", "format"),
+    ("language_consistency", "language consistency"),
+    ("helpfulness_true", "true helpfulness"),
+    ("instruction_following", "instruction following"),
+    ("safety", "safety"),
+)
+JUDGED = ("right_by_oracle", "right_by_model", "accuracy", "kappa", "undecided")
+COMPARED = ("same_sign", "ties", "first_preferred")
+REFINED = ("replied", "keeps_answer", "readable")
+PAIRS = ("training_pairs", "compared")
+RIGHT = ("training_right", "accuracy")
+
+
+def read_seed(run: Path) -> Record:
+    """Return the numbers of one seed's run.
+
+    Raises:
+        ValueError: if it is not finished.
+    """
+    try:
+        manifest = json.loads((run / "manifest.json").read_text())
+        reports = {arm: json.loads((run / f"eval_{arm}/report.json").read_text()) for arm in ARMS}
+        numbers = {
+            name: json.loads((run / f"{name}.json").read_text()) for name in ("agreement", "truth")
+        }
+        kept = {arm: json.loads((run / f"gather_{arm}/card.json").read_text()) for arm in ARMS}
+    except FileNotFoundError as error:
+        raise ValueError(f"{run}: not finished, there is no {error.filename}") from error
+    entries = manifest["steps"]
+    entries = entries.values() if isinstance(entries, dict) else entries
+    seconds = {entry["name"]: entry["cost"]["seconds"] for entry in entries}
+    return {
+        "seed": manifest["seed"],
+        **numbers,
+        "evaluations": {arm: scores_of(report) for arm, report in reports.items()},
+        "documents": {arm: card["num_kept"] for arm, card in kept.items()},
+        "seconds": seconds,
+    }
+
+
+def scores_of(report: dict[str, Any]) -> dict[str, float]:
+    """Return what the SFT table shows of an evaluation."""
+    by_kind = report["by"]["kind"]
+    return {"pass_at_1": by_kind["reasoning"]["value"], **report["eval_metrics"]}
+
+
+def verdict(seeds: Sequence[Record]) -> str:
+    """Return the sentence that the page begins with: how far the model can be trusted."""
+    kappas = {
+        title: [seed["agreement"]["judge"]["kinds"][kind]["kappa"] for seed in seeds]
+        for kind, title in KINDS.items()
+        if all(kind in seed["agreement"]["judge"]["kinds"] for seed in seeds)
+    }
+    said = []
+    for title, values in kappas.items():
+        mean = sum(value or 0.0 for value in values) / len(values)
+        word = next((word for least, word in WORDS if mean >= least), "a poor judge")
+        said.append(f"of {title} it is {word} (Cohen's kappa {mean_cell(values, '.2f')})")
+    return f"**What the larger model is worth:** {'; '.join(said)}."
+
+
+def agreement_tables(seeds: Sequence[Record]) -> str:
+    """Return the tables of judge, annotator and refiner."""
+    lines = [
+        "| judge of | responses | right by the oracle | right by the model | accuracy | kappa"
+        " | no verdict |",
+        "|---|" + "---:|" * 6,
+    ]
+    for kind, title in KINDS.items():
+        own = [seed["agreement"]["judge"]["kinds"].get(kind) for seed in seeds]
+        found = [one for one in own if one]
+        if not found:
+            continue
+        cells = [title, mean_cell([one["num"] for one in found], ".0f", error=False)]
+        cells += [mean_cell([one[key] for one in found], ".3f") for key in JUDGED]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "| comparisons by | pairs | sign of the true difference | ties | first shown preferred |",
+        "|---|" + "---:|" * 4,
+    ]
+    for name, title in (("model", "the larger model"), ("oracle", "noisy annotators")):
+        own = [seed["agreement"]["preference"][name] for seed in seeds]
+        cells = [title, mean_cell([one["num_pairs"] for one in own], ".0f", error=False)]
+        cells += [mean_cell([one[key] for one in own], ".3f") for key in COMPARED]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "| refiner | right chains | could be read | keep the answer | readable"
+        " | one language, before → after | all three |",
+        "|---|" + "---:|" * 6,
+    ]
+    own = [seed["agreement"]["refiner"] for seed in seeds]
+    cells = ["the larger model", mean_cell([one["num"] for one in own], ".0f", error=False)]
+    cells += [mean_cell([one[key] for one in own], ".3f") for key in REFINED]
+    both = ("one_language_before", "one_language")
+    cells.append(" → ".join(mean_cell([one[key] for one in own], ".3f") for key in both))
+    cells.append(mean_cell([one["all_three"] for one in own], ".3f"))
+    lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cost_tables(seeds: Sequence[Record]) -> str:
+    """Return the tables of what the stages behind lose, and of seconds."""
+    lines = [
+        "| reward model on pairs of | pairs kept of compared | of them right | accuracy against the"
+        " truth |",
+        "|---|" + "---:|" * 3,
+    ]
+    for name, title in (("oracle", "noisy annotators"), ("model", "the larger model")):
+        own = [seed["truth"][name] for seed in seeds]
+        counts = [mean_cell([one[k] for one in own], ".0f", error=False) for k in PAIRS]
+        cells = [title, " of ".join(counts)]
+        cells += [mean_cell([one[key] for one in own], ".3f") for key in RIGHT]
+        lines.append(f"| {' | '.join(cells)} |")
+    titles = " | ".join(title for _, title in SCORES)
+    lines += ["", f"| SFT on data judged and refined by | documents | {titles} |"]
+    lines.append("|---|" + "---:|" * (1 + len(SCORES)))
+    for arm, title in ARMS.items():
+        own = [seed["evaluations"][arm] for seed in seeds]
+        cells = [title, mean_cell([seed["documents"][arm] for seed in seeds], ".0f", error=False)]
+        cells += [mean_cell([one.get(key) for one in own], ".3f") for key, _ in SCORES]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| seconds of a step | oracles | the larger model |", "|---|---:|---:|"]
+    for step in ("pairs", "gather"):
+        cells = [step]
+        for arm in ("oracle", "model"):
+            cells.append(mean_cell([seed["seconds"][f"{step}_{arm}"] for seed in seeds], ".0f"))
+        lines.append(f"| {' | '.join(cells)} |")
+    training = mean_cell([seed["seconds"]["larger"] for seed in seeds], ".0f")
+    total = mean_cell([sum(seed["seconds"].values()) for seed in seeds], ".0f")
+    lines.append(f"| training the larger model | – | {training} |")
+    return "\n".join([*lines, "", f"All steps of a seed: {total} seconds."])
+
+
+def draw(seeds: Sequence[Record]) -> Figure:
+    """Return the figure: agreement by task, and the SFT stage by who judged and refined."""
+    figure = Figure(figsize=(10, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    tasks: dict[str, list[float]] = {}
+    for seed in seeds:
+        own = seed["agreement"]
+        for kind, title in KINDS.items():
+            if kind in own["judge"]["kinds"]:
+                accuracy = own["judge"]["kinds"][kind]["accuracy"]
+                tasks.setdefault(f"judge:\n{title}", []).append(accuracy)
+        for name, title in (("model", "model"), ("oracle", "annotators")):
+            same = own["preference"][name]["same_sign"]
+            tasks.setdefault(f"pairs:\n{title}", []).append(same)
+        tasks.setdefault("refiner:\nall three", []).append(own["refiner"]["all_three"])
+    _bars(left, list(tasks), [list(tasks.values())], ["the larger model"])
+    tidy(left, "Agreement with the truth, held out", ylabel="share", ylim=(0, 1))
+    groups = [
+        [[seed["evaluations"][arm].get(key, 0.0) for seed in seeds] for key, _ in SCORES]
+        for arm in ARMS
+    ]
+    _bars(right, [title.replace(" ", "\n") for _, title in SCORES], groups, list(ARMS.values()))
+    tidy(right, "After SFT on data judged and refined by", ylabel="held-out mean", ylim=(0, 1))
+    right.legend(frameon=False, fontsize=8, ncols=len(ARMS), loc="upper center")
+    add_caption(figure, f"{seeds_of(seed['seed'] for seed in seeds)}; bars: ± 1 s.e. over seeds")
+    return figure
+
+
+def _bars(
+    axes: Axes, names: Sequence[str], groups: Sequence[Sequence[Sequence[float]]], labels: list[str]
+) -> None:
+    width = 0.8 / len(groups)
+    for index, (group, label) in enumerate(zip(groups, labels, strict=True)):
+        means, errors = zip(*(mean_and_error(values) for values in group), strict=True)
+        places = [place + (index - (len(groups) - 1) / 2) * width for place in range(len(names))]
+        axes.bar(places, means, width, yerr=[e or 0.0 for e in errors], color=COLORS[index],
+                 label=label)  # fmt: skip
+    axes.set_xticks(range(len(names)), names, fontsize=8)
+
+
+def write_report(runs: Sequence[Path], folder: Path) -> str:
+    """Fill the tables into ``folder``'s README.md, draw its figure; return the tables.
+
+    Seeds that are not finished are left out.
+
+    Raises:
+        ValueError: if none is, or the README has no place for the tables.
+    """
+    seeds = [read_seed(run) for run in runs if (run / "eval_none" / "report.json").exists()]
+    if not seeds:
+        raise ValueError(f"{', '.join(map(str, runs))}: no seed is finished yet")
+    said = "seed" if len(seeds) == 1 else "seeds ± standard error"
+    head = f"Mean over {len(seeds)} {said}."
+    block = "\n\n".join((verdict(seeds), head, agreement_tables(seeds), cost_tables(seeds)))
+    write_into(folder / "README.md", block, draw(seeds), "model_in_the_loop.png", seeds)
+    return block

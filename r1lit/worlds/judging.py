@@ -1,0 +1,203 @@
+"""What people of the small world wrote as judges and refiners: a larger model learns from it.
+
+Three tasks, each asked in r1lit's own prompt: is an answer right (``GenerativeVerifier``), which of
+two answers is better (``GenerativePreference``), and rewrite a chain so that it reads well
+(``EngineRefiner``). Replies are those of people who err: labels are of the noisy annotators of
+``r1lit.worlds.opinions``, and a few of the texts were not rewritten with care. Only the train split
+is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from r1lit.batches import Problem
+from r1lit.curation.engine_refiner import INSTRUCTION, refining_text
+from r1lit.data.base import Document, DocumentSource
+from r1lit.seeding import generator
+from r1lit.settings import check_at_least
+from r1lit.verifiers.countdown import CountdownVerifier
+from r1lit.verifiers.generative import judge_prompt
+from r1lit.verifiers.preference import comparison_prompt
+from r1lit.worlds.answers import Quality, answer, befriend, refuse
+from r1lit.worlds.chain import draw_from, results
+from r1lit.worlds.chain import question as chain_question
+from r1lit.worlds.countdown import first_solution, number_sets, question, targets
+from r1lit.worlds.general import problem_of, reference_answer
+from r1lit.worlds.opinions import MISLABELLED, compare
+from r1lit.worlds.preference import is_friendly, is_right, is_safe, is_tidy
+from r1lit.worlds.refine import SUMMARIES, translate
+from r1lit.worlds.requests import Request, draw
+from r1lit.worlds.voice import Language, Voice, check_shares
+from r1lit.worlds.writing import Work, calculate, pick, search, weighted
+
+TASKS = (("judge", 0.35), ("preference", 0.45), ("refine", 0.2))
+VERDICTS = {True: "They agree.\nVERDICT: CORRECT", False: "They differ.\nVERDICT: INCORRECT"}
+LABELS_FROM = ((1.5, "A>>B"), (0.5, "A>B"), (-0.5, "A=B"), (-1.5, "B>A"))
+"""From how many points of difference on a label is given; below the last it is ``B>>A``."""
+TRAITS = (("right", "wrong"), ("tidy", "untidy"), ("friendly", "cool"))
+QUALITIES: tuple[tuple[Quality, float], ...] = (
+    ("good", 0.26),
+    ("plain", 0.26),
+    ("rambling", 0.1),
+    ("curt", 0.1),
+    ("wrong", 0.2),
+    ("foreign", 0.08),
+)
+REFUSED = 0.5
+BEFRIENDED, SPOILED = 0.3, 0.15
+REASONING = 0.4
+ATTEMPTS = (20, 40)
+MIXES = ((0.1, 0.3), (0.3, 0.3), (0.6, 0.2), (1.0, 0.2))
+
+
+class WorldOpinions(DocumentSource):
+    """Judge's, preference and refiner's prompts, each with the reply of somebody who may err.
+
+    A judge is wrong in 3 of 100 answers, and says before the verdict whether answer and reference
+    agree. Who compares two answers names what they see of each (right, tidy, friendly: each wrongly
+    in 3 of 100), and then a label, of the points of ``opinions.compare`` with its noise and its
+    liking for what is shown first. A refined chain is in one language, but in 3 of 100.
+
+    Args:
+        num_documents: how many.
+        seed: of every document; document ``i`` is a function of ``(seed, i)``.
+        chinese: the share of questions in Chinese.
+    """
+
+    def __init__(self, num_documents: int = 8000, seed: int = 0, chinese: float = 0.3) -> None:
+        check_at_least("num_documents", num_documents, 1)
+        check_shares(chinese=chinese)
+        self.num_documents = num_documents
+        self.seed = seed
+        self.chinese = chinese
+
+    def documents(self) -> list[Document]:
+        """Return the documents; their prompts are the chat template's."""
+        write: dict[str, Callable[[np.random.Generator], Document]] = {
+            "judge": self._judgement,
+            "preference": self._comparison,
+            "refine": self._refinement,
+        }
+        made = []
+        for index in range(self.num_documents):
+            rng = generator(self.seed, "opinion", index)
+            made.append(write[weighted(rng, TASKS)](rng))
+        return made
+
+    def _judgement(self, rng: np.random.Generator) -> Document:
+        if rng.random() < REASONING:
+            problem, text, is_correct = self._solved(rng)
+        else:
+            request = draw(rng, "train", self.chinese)
+            problem, text = problem_of(request, reference_answer(request)), answered(request, rng)
+            is_correct = (is_safe if request.kind == "harmful" else is_right)(request, text)
+        said = is_correct != (rng.random() < MISLABELLED)
+        return _document(judge_prompt(problem, text, fence(rng)), VERDICTS[said])
+
+    def _solved(self, rng: np.random.Generator) -> tuple[Problem, str, bool]:
+        """Return a problem, an answer to it, right or not, and whether it is."""
+        problem, work = self._worked(rng, None if rng.random() < 0.5 else 0)
+        if problem.source == "chain":
+            text = work.answer
+            if rng.random() < 0.3:
+                text = str(max(1, int(problem.answer) + int(rng.integers(-3, 4))))
+            return problem, text, text == problem.answer
+        verdict = CountdownVerifier().verify(f"<answer> {work.answer} </answer>", problem)
+        return problem, work.answer, verdict.status == "right"
+
+    def _worked(
+        self, rng: np.random.Generator, effort: int | None, mix: float = 0.0
+    ) -> tuple[Problem, Work]:
+        """Return a reasoning problem and somebody's work on it."""
+        language: Language = "zh" if rng.random() < self.chinese else "en"
+        voice = Voice(language=language, mix=mix)
+        meta: dict[str, Any] = {"kind": "reasoning", "language": language}
+        if rng.random() < 0.5:
+            chain = draw_from("train", rng)
+            asked, source = chain_question(chain, language), "chain"
+            value = str(results(chain)[-1])
+            work = calculate(chain, effort, rng, voice)
+        else:
+            pool = _countdowns()
+            numbers, target = pool[int(rng.integers(len(pool)))]
+            shown = tuple(numbers[i] for i in rng.permutation(3))
+            asked, source = question(shown, target, language), "countdown"
+            value = first_solution(numbers, target)
+            work = search(shown, target, effort, rng, voice)
+            meta |= {"numbers": list(shown), "target": target}
+        problem = Problem(
+            uid=source, question=asked, answer=value, source=source, verifier=source, meta=meta
+        )
+        return problem, work
+
+    def _comparison(self, rng: np.random.Generator) -> Document:
+        request = draw(rng, "train", self.chinese)
+        first, second = answered(request, rng), answered(request, rng)
+        points = compare(request.question, first, second, int(rng.integers(1 << 30)))
+        seen = " ".join(
+            f"{name}: {', '.join(traits_seen(request, text, rng))}."
+            for name, text in (("A", first), ("B", second))
+        )
+        prompt = comparison_prompt(request.question, first, second, fence(rng))
+        return _document(prompt, f"{seen}\nLABEL: {label_of(points)}")
+
+    def _refinement(self, rng: np.random.Generator) -> Document:
+        problem, work = self._worked(rng, None, weighted(rng, MIXES))
+        language = problem.meta["language"]
+        response = f"<think> {work.thinking} </think> <answer> {work.answer} </answer>"
+        careless = rng.random() < MISLABELLED
+        thinking = work.thinking if careless else translate(work.thinking, language)
+        summary = SUMMARIES[language].format(answer=work.answer)
+        reply = f"<reasoning> {thinking.strip()} </reasoning>\n<summary> {summary} </summary>"
+        return _document(refining_text(INSTRUCTION, problem, response), reply)
+
+
+def answered(request: Request, rng: np.random.Generator) -> str:
+    """Return somebody's answer to a request: of any quality, now and then cut or said twice."""
+    if rng.random() < (REFUSED if request.kind == "harmful" else 0.03):
+        return refuse(request).answer
+    quality = weighted(rng, QUALITIES)
+    text = answer(request, quality, rng).answer
+    if quality != "good" and rng.random() < BEFRIENDED:
+        text = befriend(request, text, request.place, rng)
+    if rng.random() < SPOILED:
+        other = answer(request, weighted(rng, QUALITIES), rng).answer
+        text = pick(rng, (text[: 1 + len(text) * 2 // 3], f"{text} {text}", f"{text} {other}"))
+    return text
+
+
+def traits_seen(request: Request, text: str, rng: np.random.Generator) -> list[str]:
+    """Return the traits of an answer as somebody sees them, each wrongly in 3 of 100."""
+    true = (is_right(request, text), is_tidy(request, text), is_friendly(request, text))
+    return [
+        names[int(is_so == (rng.random() < MISLABELLED))]
+        for names, is_so in zip(TRAITS, true, strict=True)
+    ]
+
+
+def label_of(points: float) -> str:
+    """Return the label of a difference in points of ten.
+
+    >>> [label_of(points) for points in (9.0, 1.0, 0.0, -1.0, -2.0)]
+    ['A>>B', 'A>B', 'A=B', 'B>A', 'B>>A']
+    """
+    return next((label for least, label in LABELS_FROM if points >= least), "B>>A")
+
+
+def fence(rng: np.random.Generator) -> str:
+    """Return a code of 16 hexadecimal digits, as judges' prompts have."""
+    return rng.bytes(8).hex()
+
+
+@cache
+def _countdowns() -> list[tuple[tuple[int, ...], int]]:
+    return [(n, t) for n in number_sets("train") for t in targets(n, *ATTEMPTS)]
+
+
+def _document(prompt: str, reply: str) -> Document:
+    return Document(prompt=prompt, response=f" {reply}", chat=True)
