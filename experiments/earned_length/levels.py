@@ -22,7 +22,7 @@ from r1lit.worlds.countdown import step
 from r1lit.worlds.habits import about
 from r1lit.worlds.long_search import level_of
 
-GLANCE = re.compile(r"(\d+) ([-+*/]) (\d+) ~ (\d+) ([<>~]) (\d+)(\. \D{0,20}\1 [-+*/] \3 =)?")
+GLANCE = re.compile(r"(\d+) ([-+*/]) (\d+) ~ (\d+) ([<>~]) (\d+)([.,] \D{0,20}\1 [-+*/] \3 =)?")
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 UID = re.compile(r"-(\d+)-at-(\d+)$")
 

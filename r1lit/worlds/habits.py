@@ -6,7 +6,8 @@ not check answers with what seems right.
 
 Effort is a habit: after each failed attempt an author goes on with a chance of his own, and nobody
 goes on for long. Who has just refused what seemed right always goes on: a check that is followed by
-giving up would not pay.
+giving up would not pay. And a check begins with a comma, as going on does: where it began with a
+full stop, as giving up does, reinforcement learning unlearnt both together.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ def judge(
     line += f" ~ {target}"
     if rng.random() >= habits.check:
         return "claimed", f"{line}, yes."
-    line += f". {checked(second, target, rng)}"
+    said = checked(second, target, rng)
+    line += f", {said[0].lower()}{said[1:]}"
     return ("claimed", f"{line}, yes.") if second.result == target else ("refused", line)
 
 

@@ -30,11 +30,11 @@ from r1lit.worlds.long_search import LEVELS, OPERATIONS, Place, needed_attempts,
 from r1lit.worlds.writing import Work, weighted
 
 PAGES = (
-    ("response", 0.35),
+    ("response", 0.33),
     ("thread", 0.37),
-    ("outline", 0.08),
-    ("table", 0.1),
-    ("review", 0.1),
+    ("outline", 0.16),
+    ("table", 0.07),
+    ("review", 0.07),
 )
 SIZES = ((3, 0.6), (4, 0.4))
 TRIED_SHARE = {"response": 0.2, "thread": 0.5}
