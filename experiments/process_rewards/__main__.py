@@ -24,7 +24,7 @@ import numpy as np
 import yaml
 
 from experiments.compose import Config
-from experiments.points import Sweep
+from experiments.points import Sweep, parse_seeds
 from experiments.process_rewards.labels import label_errors
 from experiments.process_rewards.report import write_report
 from experiments.process_rewards.rerank import Choice, accuracies, best, vote
@@ -207,7 +207,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--short", action="store_true", help="a few minutes: does it run?")
     options = parser.parse_args(args)
     try:
-        seeds = [int(seed) for seed in options.seeds.split(",")]
+        seeds = parse_seeds(options.seeds)
         size, output = (SHORT if options.short else Size()), options.output
         engine = bound_engine(options.policy)
         errors, num_steps = measure_labels(engine, size, output)
