@@ -12,7 +12,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments.page import write_into
-from experiments.points import Sweep, read_sweep
+from experiments.points import Sweep, parse_seeds, read_sweep
 from experiments.report import caption, models_of
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit import jsonl
@@ -88,7 +88,7 @@ def run_study(
     options = parser.parse_args(args)
     try:
         sweep = read_sweep(options.sweep)
-        seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
+        seeds = None if options.seeds is None else parse_seeds(options.seeds)
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
         results = read(sweep)
         table, figure = report(results)

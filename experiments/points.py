@@ -113,6 +113,21 @@ def shares_of(run: Path) -> dict[str, float] | None:
         return None
 
 
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds that a command line names.
+
+    >>> parse_seeds("0,1")
+    [0, 1]
+
+    Raises:
+        ValueError: if it does not.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not all(name.isascii() and name.isdigit() for name in names):
+        raise ValueError(f"--seeds: {text!r} is not integers from 0 with commas between, as 0,1,2")
+    return [int(name) for name in names]
+
+
 def read_sweep(path: Path) -> Sweep:
     """Read a sweep file.
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from experiments.points import parse_seeds
 from experiments.r1.pipeline import read_pipeline
 from experiments.r1.runner import run_pipeline
 
@@ -36,7 +37,7 @@ def command(args: Sequence[str] | None, *, here: Path, doc: str | None, report: 
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
     options = parser.parse_args(args)
     try:
-        seeds = [int(seed) for seed in options.seeds.split(",")]
+        seeds = parse_seeds(options.seeds)
         runs = [options.output / f"seed-{seed}" for seed in seeds]
         for seed, run in zip(seeds, [] if options.report else runs, strict=False):
             status = run_pipeline(read_pipeline(options.pipeline, seed, run))

@@ -55,6 +55,7 @@ from experiments.points import (
     Point,
     Sweep,
     best_of,
+    parse_seeds,
     read_sweep,
     score_of,
     shares_of,
@@ -206,7 +207,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
         if options.launcher == "local" and (options.cluster or options.job):
             raise ValueError("--cluster and --job are for --launcher submitit, and it is local")
         sweep = read_sweep(options.sweep)
-        seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
+        seeds = None if options.seeds is None else parse_seeds(options.seeds)
         if options.dry_run:
             for point in sweep.points(seeds):
                 print(f"{point.state:<12} {point.folder}")

@@ -33,6 +33,7 @@ import yaml
 
 from experiments.compose import Config, merge, move_run
 from experiments.fingerprint import begin
+from experiments.points import parse_seeds
 from experiments.sweep import in_subprocess
 
 Launch = Callable[[list[str], Path], int]
@@ -203,7 +204,7 @@ def main(args: Sequence[str] | None = None) -> int:
     options = parser.parse_args(args)
     try:
         experiment = read_experiment(options.experiment)
-        seeds = [int(s) for s in options.seeds.split(",")] if options.seeds else experiment.seeds
+        seeds = parse_seeds(options.seeds) if options.seeds else experiment.seeds
         return 1 if run(experiment, seeds) else 0
     except ValueError as error:
         print(f"distill_vs_rl: error: {error}", file=sys.stderr)

@@ -15,16 +15,18 @@ The reinforcement learning that goes with it is a sweep, in rl/.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import yaml
 
 from experiments.compose import Config
-from experiments.points import Sweep
+from experiments.fingerprint import fingerprint
+from experiments.points import Sweep, parse_seeds
 from experiments.process_rewards.labels import label_errors
 from experiments.process_rewards.report import write_report
 from experiments.process_rewards.rerank import Choice, accuracies, best, vote
@@ -37,6 +39,7 @@ from experiments.process_rewards.solutions import (
     write_tables,
 )
 from experiments.sweep import Launch, in_subprocess, run_sweep
+from r1lit.atomic import replace_json
 from r1lit.batches import Problem, Response
 from r1lit.jsonl import Record
 from r1lit.rewards import ProcessReward, RewardModel
@@ -73,6 +76,26 @@ def problems(split: str, skip: int, num: int) -> list[Problem]:
     """Return ``num`` problems of a split, after the first ``skip``."""
     source = WorldCountdown(split, skip + num, min_attempts=24, max_attempts=40)  # type: ignore[arg-type]
     return source.problems()[skip:]
+
+
+def keep_settings(output: Path, policy: str, size: Size) -> None:
+    """Write what the kept responses and labels depend on; those of before have no such file.
+
+    Raises:
+        ValueError: if the folder is of other settings, or of another policy by that name.
+    """
+    path = output / "settings.json"
+    weights = fingerprint(Path(policy))
+    settings = {"policy": policy, "fingerprint": weights, **asdict(size), **asdict(SAMPLING)}
+    settings = json.loads(json.dumps(settings))
+    known = json.loads(path.read_text()) if path.exists() else settings
+    for key in settings:
+        if known.get(key) != settings[key]:
+            raise ValueError(
+                f"--output: {output} is of {key} {known.get(key)!r}, not {settings[key]!r}; remove"
+                " it, or name another folder"
+            )
+    replace_json(path, settings)
 
 
 def training_tables(engine: RolloutEngine, size: Size, output: Path) -> dict[str, Path]:
@@ -207,8 +230,9 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--short", action="store_true", help="a few minutes: does it run?")
     options = parser.parse_args(args)
     try:
-        seeds = [int(seed) for seed in options.seeds.split(",")]
+        seeds = parse_seeds(options.seeds)
         size, output = (SHORT if options.short else Size()), options.output
+        keep_settings(output, options.policy, size)
         engine = bound_engine(options.policy)
         errors, num_steps = measure_labels(engine, size, output)
         tables = training_tables(engine, size, output)

@@ -64,14 +64,22 @@ def draw(
         owners = [problem for problem in problems for _ in range(num_responses)]
         verdicts = Grader().verdicts(texts, owners)
         rows = [
-            {"token_ids": [] if c.token_ids is None else c.token_ids.tolist(), "text": text,
+            {"uid": owner.uid, "text": text,
+             "token_ids": [] if c.token_ids is None else c.token_ids.tolist(),
              "right": verdict.status == "right", "canonical": verdict.canonical}
-            for c, text, verdict in zip(completions, texts, verdicts, strict=True)
+            for owner, c, text, verdict in zip(owners, completions, texts, verdicts, strict=True)
         ]  # fmt: skip
         _write(path, rows)
     rows = jsonl.read(path)
     if len(rows) != len(problems) * num_responses:
         raise ValueError(f"{path}: {len(rows)} responses are of another run; remove the file")
+    owners = [problem.uid for problem in problems for _ in range(num_responses)]
+    others = [uid for row, uid in zip(rows, owners, strict=True) if row.get("uid", uid) != uid]
+    if others:
+        raise ValueError(
+            f"{path}: {len(others)} of {len(rows)} responses are to other problems; they are of"
+            " another run: remove the folder, or name another --output"
+        )
     groups = []
     for i, problem in enumerate(problems):
         own = rows[i * num_responses : (i + 1) * num_responses]

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.fingerprint import begin
+from experiments.points import parse_seeds
 from experiments.prompts.report import write
 from experiments.prompts.suite import Suite, read_suite
 from experiments.sweep import error_in, in_subprocess
@@ -62,7 +63,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     options = parser.parse_args(args)
     try:
         suite = read_suite(options.suite)
-        seeds = [int(s) for s in options.seeds.split(",")] if options.seeds else suite.seeds
+        seeds = parse_seeds(options.seeds) if options.seeds else suite.seeds
         return 1 if run(suite, seeds, launch) else 0
     except ValueError as error:
         print(f"prompts: error: {error}", file=sys.stderr)

@@ -114,6 +114,7 @@ def write(suite: Suite) -> None:
     raw = [
         {"policy": row["policy"], "prompt": row["prompt"], "seed": seed}
         | {key: report[key] for key in KEPT}
+        | {"shares": shares_of(suite.folder(row["policy"], row["prompt"], seed))}
         for row in rows
         for seed, report in row["reports"].items()
     ]

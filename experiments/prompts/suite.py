@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,12 @@ def read_suite(path: Path) -> Suite:
     """Read a suite file; paths in it are from the working directory.
 
     Raises:
-        ValueError: naming the keys that are missing or unknown.
+        ValueError: naming the key that is missing, unknown or of the wrong kind.
     """
     content = composition.read(str(path))
     if sorted(content) != sorted(KEYS):
         raise ValueError(f"{path}: a suite file has {', '.join(KEYS)}; this has {sorted(content)}")
+    _check(path, content)
     evaluation: Config = {}
     for name in content["evaluation"]:
         evaluation = merge(evaluation, composition.read(str(name)))
@@ -64,5 +66,32 @@ def read_suite(path: Path) -> Suite:
         report=Path(content["report"]),
         seeds=list(content["seeds"]),
         policies=content["policies"],
-        prompts=content["prompts"],
+        prompts={name: own or {} for name, own in content["prompts"].items()},
     )
+
+
+def _check(path: Path, content: Config) -> None:
+    """Raise a ValueError where an entry of a suite file would do something else, or nothing."""
+    for key in ("evaluation", "seeds"):
+        if not isinstance(content[key], list) or not content[key]:
+            raise ValueError(f"{path}: {key}: {content[key]!r} is not a list with an entry")
+    seeds = content["seeds"]
+    if not all(type(seed) is int and seed >= 0 for seed in seeds):
+        raise ValueError(f"{path}: seeds: {seeds} are not all integers from 0")
+    for key in ("policies", "prompts"):
+        if not isinstance(content[key], dict) or not content[key]:
+            raise ValueError(f"{path}: {key}: {content[key]!r} is not a mapping: fragments by name")
+        for name, own in content[key].items():
+            if not re.fullmatch(r"[\w.-]+", str(name)):
+                raise ValueError(
+                    f"{path}: {key}: {name!r} cannot name a folder: letters, digits, . - _"
+                )
+            if not isinstance(own, dict | None):
+                raise ValueError(f"{path}: {key}.{name}: {own!r} is not a mapping of keys")
+    for name, own in content["prompts"].items():
+        only = (own or {}).get(ONLY)
+        if only is not None and not (isinstance(only, list) and {*only} <= {*content["policies"]}):
+            raise ValueError(
+                f"{path}: prompts.{name}.{ONLY}: {only!r} is not a list of some of the suite's:"
+                f" {', '.join(content['policies'])}"
+            )

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from experiments.compose import Config, merge
-from experiments.points import Sweep
+from experiments.points import Sweep, parse_seeds
 from experiments.reward_models.body import make_body
 from experiments.reward_models.report import write_report
 from experiments.sweep import Launch, in_subprocess, run_sweep
@@ -91,7 +91,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     options = parser.parse_args(args)
     tables = {"helpful": options.pairs, "safety": options.labels}
     try:
-        seeds = [int(seed) for seed in options.seeds.split(",")]
+        seeds = parse_seeds(options.seeds)
         sweep = sweep_of(tables, options.output, seeds, options.policy)
         failed = run_sweep(sweep, launch=launch)
         if sweep.results():

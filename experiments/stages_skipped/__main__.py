@@ -20,6 +20,7 @@ import yaml
 
 from experiments.compose import Config, merge, move_paths
 from experiments.page import write_into
+from experiments.points import parse_seeds
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.runner import run_pipeline
 from experiments.r1.shape import Summary, combine
@@ -141,7 +142,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         suite = composition.read(str(options.suite))
         output = options.output or Path(suite["output"])
-        seeds = [int(s) for s in options.seeds.split(",")] if options.seeds else suite["seeds"]
+        seeds = parse_seeds(options.seeds) if options.seeds else suite["seeds"]
         wanted = options.only or list(suite["variants"])
         for variant in wanted:
             if variant not in suite["variants"]:

@@ -19,6 +19,7 @@ import regex
 from r1lit.metrics.language import MOST_SPOKEN, SCRIPTS_OF, detectors
 
 MIN_WORDS = 6
+MIN_WORDS_OF_A_TEXT = 4
 MAX_LETTERS = 40
 MARGIN = 35.0
 """Nats by which another language must be likelier; n-grams overlap, so they count thrice."""
@@ -30,11 +31,12 @@ def share_of_others(text: str, language: str) -> float:
     """Return the share of the words of ``language``'s script that are in another one; from 0 to 1.
 
     ``text`` should be ``prose``. It is cut at ends of sentences into windows of at least 6 unlike
-    words. A window is in the language of the whole text unless another is likelier by 35 nats, and
-    the text in ``language`` unless one is by as much. Names, symbols and quotations of a few words
-    therefore stay what the text around them is, and so do short sentences of a sister language,
-    Spanish in Portuguese. Single letters and words in capitals are not looked at. 0 where the
-    script has one language, or langdetect does not know ``language``.
+    words; a whole text of 4 or 5 is one, too. A window is in the language of the whole text unless
+    another is likelier by 35 nats, and the text in ``language`` unless one is by as much. Names,
+    symbols and quotations of a few words therefore stay what the text around them is, and so do
+    short sentences of a sister language, Spanish in Portuguese. Single letters and words in
+    capitals are not looked at. 0 where the script has one language, or langdetect does not know
+    ``language``.
 
     >>> french = "Donc la somme de ces deux nombres est bien divisible par trois."
     >>> share_of_others(french, "en")
@@ -61,7 +63,7 @@ def share_of_others(text: str, language: str) -> float:
 
 
 def _windows(text: str, script: str) -> list[list[str]]:
-    """Return the words of a script in windows; none if the whole text is shorter than one."""
+    """Return the words of a script in windows; none if the whole text has too few to tell."""
     windows: list[list[str]] = [[]]
     for sentence in _SENTENCE.findall(text):
         if len(set(windows[-1])) >= MIN_WORDS:
@@ -75,6 +77,8 @@ def _windows(text: str, script: str) -> list[list[str]]:
         last = windows.pop()
         if windows:
             windows[-1] += last
+        elif len(set(last)) >= MIN_WORDS_OF_A_TEXT:
+            windows.append(last)
     return windows
 
 

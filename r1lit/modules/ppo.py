@@ -27,7 +27,7 @@ from r1lit.objectives.gae import monte_carlo_returns_BT
 from r1lit.policy import load_reward_config, load_reward_model
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
-from r1lit.settings import check_at_least
+from r1lit.settings import check_at_least, named
 
 
 class PPOModule(GRPOModule):
@@ -94,7 +94,8 @@ class PPOModule(GRPOModule):
                 " response is gone when it would be continued; leave one of the two out"
             )
         if critic is not None:
-            _check_critic(critic, bool(self._loading["trust_remote_code"]))
+            with named("critic"):
+                load_reward_config(critic, bool(self._loading["trust_remote_code"]))
         self.gae = objective.advantage
         self.critic_path = critic or policy
         self.value_objective = value_objective or ValueObjective()
@@ -232,14 +233,6 @@ class PPOModule(GRPOModule):
         return_PN = return_BT.gather(1, place_B[:, None]).reshape(len(prefixes), -1)
         found = compare(rollout.value_BT[rows, places], return_PN)
         return dict(zip(TRUTH_METRICS, found, strict=True))
-
-
-def _check_critic(path: str, trust_remote_code: bool) -> None:
-    """Raise a ValueError that names the key unless a critic can be made of what is there."""
-    try:
-        load_reward_config(path, trust_remote_code)
-    except ValueError as error:
-        raise ValueError(str(error).replace("policy:", "critic:", 1)) from error
 
 
 def explained_variance(value_N: Tensor, return_N: Tensor) -> float:

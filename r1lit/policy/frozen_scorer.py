@@ -14,7 +14,7 @@ from r1lit.policy.scalar import (
     load_reward_config,
     load_reward_model,
 )
-from r1lit.settings import check_at_least
+from r1lit.settings import check_at_least, named
 
 
 class FrozenScorer:
@@ -43,13 +43,15 @@ class FrozenScorer:
         check_at_least("batch_tokens", batch_tokens, 1)
         self.path = path
         self.batch_tokens = batch_tokens
-        self.config = load_reward_config(path, trust_remote_code)
+        with named("path"):
+            self.config = load_reward_config(path, trust_remote_code)
         if not is_reward_model(self.config):
             raise ValueError(
                 f"path: {path!r} holds a language model, not a reward model (a sequence classifier"
                 " of one number); RewardModule makes one of it"
             )
-        self.tokenizer = load_tokenizer(path, trust_remote_code)
+        with named("path"):
+            self.tokenizer = load_tokenizer(path, trust_remote_code)
         self._device = device
         self._options = {"trust_remote_code": trust_remote_code, **options}
 
@@ -61,7 +63,7 @@ class FrozenScorer:
         """
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
-        with torch.inference_mode(False):
+        with torch.inference_mode(False), named("path"):
             model = load_reward_model(self.path, pad_id=pad_id, **self._options)
             device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
             return model.eval().requires_grad_(False).to(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,12 +15,15 @@ from tiny import ROOT
 from experiments.compose import merge
 from experiments.page import END, START
 from experiments.points import read_sweep
-from experiments.process_rewards.__main__ import main
+from experiments.process_rewards.__main__ import SAMPLING, SHORT, Size, keep_settings, main
 from experiments.process_rewards.labels import label_errors
 from experiments.process_rewards.report import models_table
 from experiments.process_rewards.rerank import accuracies, best, vote
+from experiments.process_rewards.solutions import draw
 from r1lit import jsonl
+from r1lit.batches import Problem
 from r1lit.cli import main as r1lit
+from r1lit.policy import load_tokenizer
 
 
 def test_errors_of_labels_by_hand():
@@ -45,6 +49,25 @@ def test_choosing_by_hand():
     found = {(row["method"], row["n"]): row["accuracy"] for row in rows}
     assert found["first", 4] == 1.0 and found["last", 4] == 0.0
     assert 0 < found["first", 1] == found["last", 1] < 0.6
+
+
+def test_what_another_run_has_kept_is_not_used(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(ROOT / "models" / "mini"))
+    asked = [Problem(uid=uid, question="?", answer="", source="s") for uid in "ab"]
+    path = tmp_path / "held_out.jsonl"
+    row = {"token_ids": [5], "text": "x", "right": False, "canonical": None}
+    engine = SimpleNamespace(model=SimpleNamespace(tokenizer=tokenizer))
+    jsonl.write(path, [row | {"uid": "a"}, row | {"uid": "b"}])
+    assert [len(own) for own in draw(engine, asked, 1, SAMPLING, path)] == [1, 1]
+    jsonl.write(path, [row | {"uid": "a"}, row | {"uid": "c"}])
+    with pytest.raises(ValueError, match="1 of 2 responses are to other problems"):
+        draw(engine, asked, 1, SAMPLING, path)
+    keep_settings(tmp_path, "models/mini", SHORT)
+    keep_settings(tmp_path, "models/mini", SHORT)
+    with pytest.raises(ValueError, match="is of policy 'models/mini', not 'models/other'"):
+        keep_settings(tmp_path, "models/other", SHORT)
+    with pytest.raises(ValueError, match=r"is of train \[8, 4\], not \[150, 8\]"):
+        keep_settings(tmp_path, "models/mini", Size())
 
 
 def in_process(arguments: list[str], log: Path) -> int:

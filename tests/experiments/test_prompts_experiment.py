@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from tiny_sweep import ROOT
 
 from experiments.compose import merge
 from experiments.page import fill_in
-from experiments.prompts.__main__ import run
+from experiments.prompts.__main__ import main, run
 from experiments.prompts.report import as_table, compare
 from experiments.prompts.suite import read_suite
 from r1lit import cli, jsonl
@@ -33,6 +34,36 @@ def test_every_prompt_asks_the_same_problems_and_shows_none_of_them(monkeypatch)
     assert all(test == asked[0] for test in asked)
     assert "filled" in fill_in((ROOT / FOLDER / "README.md").read_text(), "filled")
     assert len(read_suite(FOLDER / "gsm8k.yaml").prompts) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": 0}, "seeds: 0 is not a list"),
+        ({"seeds": ["a"]}, "seeds: .'a'. are not all integers from 0"),
+        ({"prompts": {}}, "prompts: {} is not a mapping"),
+        ({"prompts": ["a"]}, r"prompts: \['a'\] is not a mapping"),
+        ({"prompts": {"a/b": {}}}, "prompts: 'a/b' cannot name a folder"),
+        ({"policies": {"base": 3}}, "policies.base: 3 is not a mapping of keys"),
+        (
+            {"prompts": {"plain": None, "system": {"policies": ["r11"]}}},
+            r"prompts.system.policies: \['r11'\] is not a list of some of the suite's: base, r1",
+        ),
+    ],
+)
+def test_a_suite_that_would_do_something_else_is_refused(tmp_path, monkeypatch, change, message):
+    monkeypatch.chdir(ROOT)
+    content = yaml.safe_load((FOLDER / "small_world.yaml").read_text())
+    path = tmp_path / "suite.yaml"
+    path.write_text(yaml.safe_dump(content | change))
+    with pytest.raises(ValueError, match=message):
+        read_suite(path)
+
+
+def test_seeds_that_are_none_are_named(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert main([str(FOLDER / "small_world.yaml"), "--seeds", "0,x"]) == 2
+    assert "--seeds: '0,x' is not integers from 0" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -67,4 +98,5 @@ def test_it_runs_tells_and_goes_on(tmp_path, policy, monkeypatch):
     assert table in suite.report.read_text() and (tmp_path / "out.png").exists()
     kept = jsonl.read(tmp_path / "results.jsonl")
     assert [(r["prompt"], r["seed"]) for r in kept] == [(p, s) for p in prompts for s in (0, 1)]
+    assert all(len(r["shares"]) == 3 for r in kept), "by problem, to be paired again"
     assert kept[0]["pass_at_1"] == suite.reports("tiny", "zero-shot")[0]["pass_at_1"]

@@ -69,6 +69,15 @@ def test_sentences_of_another_language_in_the_same_script(foreign: str):
     assert language_consistency(english, "en") == 1.0
 
 
+@pytest.mark.parametrize(
+    "text", ["La réponse est donc sept.", "Myślę, że to jest siedem.", "Câu trả lời là bảy."]
+)
+def test_a_short_sentence_alone_is_in_its_language_too(text: str):
+    assert language_consistency(text, "en") == 0.0
+    for english in ("Let's list all possible sequences.", "Plugging in $n$, we get seven."):
+        assert language_consistency(english, "en") == 1.0
+
+
 @pytest.mark.parametrize("target", PARAGRAPHS)
 def test_a_paragraph_is_in_its_language_and_in_no_other(target: str):
     shares = {code: language_consistency(text, target) for code, text in PARAGRAPHS.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from stand_ins import LastWord
 from tree_engine import (
@@ -22,9 +24,11 @@ from r1lit.search import (
     MCTS,
     BeamSearch,
     BestOfN,
+    Noisy,
     Search,
     SearchResult,
     Step,
+    ValueScorer,
     VerifierScorer,
     WeightedBestOfN,
 )
@@ -223,6 +227,9 @@ def test_what_a_verifier_finds_is_the_ceiling():
         (lambda: BeamSearch(Table({}), n=6), "n: 6 is not a multiple of beam_width 4"),
         (lambda: MCTS(Table({}), max_nodes=1), "max_nodes: 1 is not at least 2"),
         (lambda: MCTS(Table({}), c_puct=-1.0), r"c_puct: -1\.0 is not at least 0"),
+        (lambda: MCTS(Table({}), c_puct=math.inf), "c_puct: inf is not a finite number from 0 on"),
+        (lambda: Noisy(Table({}), std=math.inf), "std: inf is not a finite number from 0 on"),
+        (lambda: ValueScorer("no/such/folder"), "path: the directory 'no/such/folder' does not"),
         (lambda: Step(separator=""), r"step\.separator: it is empty"),
         (lambda: Step(separator=None), "step: neither separator nor max_tokens"),
         (lambda: Step(max_tokens=0), r"step\.max_tokens: 0 is not at least 1"),
