@@ -17,7 +17,7 @@ from r1lit.worlds.true_steps import first_wrong_step
 
 
 class RefreshProcessReward(Callback):
-    """Trains the model of a run's ``ProcessReward`` on each iteration's responses, after it.
+    """Trains the model of a run's first ``ProcessReward`` on each iteration's responses, after it.
 
     The labels of their steps are the world's truth; the loss is ``StepCrossEntropy``'s, one update
     a ``batch_size`` of responses. The model and its optimiser are part of checkpoints. In one
@@ -70,6 +70,7 @@ class RefreshProcessReward(Callback):
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
+        self.reward.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Return model and optimiser."""

@@ -105,6 +105,10 @@ class ProcessReward(RewardFunction):
         self.template = as_trained(config, path, "template", template)
         self._known: dict[tuple[str | Conversation, str], StepRewards] = {}
 
+    def forget(self) -> None:
+        """Score anew what was scored before: the model has changed."""
+        self._known = {}
+
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return one number from 0 to 1 a response."""
         combine = AGGREGATES[self.aggregate]

@@ -111,4 +111,7 @@ def test_the_shortest_version(tmp_path: Path, monkeypatch, capsys):
         assert all(0 <= line["train/reward/process"] <= 1 for line in lines)
         evaluation = json.loads((run / "summary.json").read_text())[-1]
         assert 0 <= evaluation["rewards"]["process"] <= 1 and "accuracy" in evaluation["rewards"]
+        if variant == "refreshed":  # it has learnt, and the model as it was is still there
+            rewards = evaluation["rewards"]
+            assert rewards["process_refreshed"] != rewards["process"]
         shutil.rmtree(run)
