@@ -16,20 +16,21 @@ START, END = "<!-- results -->", "<!-- /results -->"
 RAW = "results.jsonl"
 
 
-def fill_in(readme: str, block: str) -> str:
+def fill_in(readme: str, block: str, marks: tuple[str, str] = (START, END)) -> str:
     """Return the README with the block between its markers.
 
     Raises:
         ValueError: if the markers are not there, once each and in order.
     """
-    before, start, rest = readme.partition(START)
-    _, end, after = rest.partition(END)
+    first, last = marks
+    before, start, rest = readme.partition(first)
+    _, end, after = rest.partition(last)
     if not (start and end):
         raise ValueError(
-            f"README.md has no {START} … {END} to fill in; put these two lines where the tables"
+            f"README.md has no {first} … {last} to fill in; put these two lines where the tables"
             " belong"
         )
-    return f"{before}{START}\n{block}\n{END}{after}"
+    return f"{before}{first}\n{block}\n{last}{after}"
 
 
 def write_into(

@@ -1,10 +1,10 @@
-"""How good the critics of the sweep were: a Markdown table for its README.
+"""How good the critics of the sweep were: a table for its README, of critics.jsonl beside it.
 
     python -m experiments.ppo_vs_grpo.values [experiments/ppo_vs_grpo/sweep.yaml]
 
 Explained variance at the first iteration that trains the policy and at the last one; values against
 Monte-Carlo continuations (`r1lit.modules.value_truth`) as they were measured last. Mean ± standard
-error over seeds.
+error over seeds. The results go into the README beside the sweep file, between its own two marks.
 """
 
 from __future__ import annotations
@@ -14,20 +14,28 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.page import fill_in
 from experiments.points import Sweep, read_sweep
 from experiments.report import group_by, mean_cell
 from r1lit import jsonl
+from r1lit.atomic import replace_file
 from r1lit.jsonl import Record
 
-HEADINGS = (
-    "variant", "n seeds", "explained variance, first", "last", "error of values, last",
-    "correlation with the truth, last", "standard error of the truth",
-)  # fmt: skip
+MARKS = ("<!-- critics -->", "<!-- /critics -->")
+RAW = "critics.jsonl"
 TRUTH = "train/value_truth"
+COLUMNS = {
+    "explained variance, first": "explained_variance_first",
+    "last": "explained_variance_last",
+    "error of values, last": "mean_abs_error",
+    "mean of it: too high (+), too low (−)": "bias",
+    "correlation with the truth, last": "correlation",
+    "standard error of the truth": "standard_error",
+}
 
 
-def as_table(sweep: Sweep) -> str:
-    """Return the table: a row a variant that has a critic.
+def critics(sweep: Sweep) -> list[Record]:
+    """Return a record for each finished run that has a critic.
 
     Raises:
         ValueError: if no point is finished.
@@ -35,20 +43,33 @@ def as_table(sweep: Sweep) -> str:
     results = sweep.results()
     if not results:
         raise ValueError(f"{sweep.output}: no point is finished yet")
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|---|" + "---:|" * (len(HEADINGS) - 1)]
-    for variant, group in group_by("variant", results).items():
-        runs = [jsonl.read(sweep.point(variant, r["seed"]).folder / "metrics.jsonl") for r in group]
-        if any("train/value_loss" in line for line in runs[0]):
-            trained = [[line for line in run if "train/loss" in line] for run in runs]
-            variance = "train/explained_variance"
-            cells = [
-                mean_cell([run[0].get(variance) for run in trained], ".2f"),
-                mean_cell([run[-1].get(variance) for run in trained], ".2f"),
-                mean_cell([_last(run, f"{TRUTH}/mean_abs_error") for run in runs], ".2f"),
-                mean_cell([_last(run, f"{TRUTH}/correlation") for run in runs], ".2f"),
-                mean_cell([_last(run, f"{TRUTH}/standard_error") for run in runs], ".2f"),
-            ]
-            lines.append(f"| {variant} | {len(runs)} | " + " | ".join(cells) + " |")
+    records = []
+    for result in results:
+        variant, seed = result["variant"], result["seed"]
+        lines = jsonl.read(sweep.point(variant, seed).folder / "metrics.jsonl")
+        if not any("train/value_loss" in line for line in lines):
+            continue
+        trained = [line for line in lines if "train/loss" in line]
+        first, last = (trained[i].get("train/explained_variance") for i in (0, -1))
+        truth = ("mean_abs_error", "bias", "correlation", "standard_error")
+        records.append(
+            {"variant": variant, "seed": seed}
+            | {"explained_variance_first": first, "explained_variance_last": last}
+            | {name: _last(lines, f"{TRUTH}/{name}") for name in truth}
+        )
+    return records
+
+
+def as_table(records: Sequence[Record]) -> str:
+    """Return the Markdown table: a row a variant."""
+    columns = {h: key for h, key in COLUMNS.items() if any(r[key] is not None for r in records)}
+    lines = [
+        "| variant | n seeds | " + " | ".join(columns) + " |",
+        "|---|---:|" + "---:|" * len(columns),
+    ]
+    for variant, own in group_by("variant", records).items():
+        cells = [mean_cell([record[key] for record in own], ".2f") for key in columns.values()]
+        lines.append(f"| {variant} | {len(own)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -62,8 +83,14 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.ppo_vs_grpo.values")
     default = Path(__file__).with_name("sweep.yaml")
     parser.add_argument("sweep", nargs="?", type=Path, default=default)
+    path: Path = parser.parse_args(args).sweep
     try:
-        print(as_table(read_sweep(parser.parse_args(args).sweep)))
+        records = critics(read_sweep(path))
+        readme, table = path.with_name("README.md"), as_table(records)
+        text = readme.read_text() if readme.exists() else "\n".join(MARKS) + "\n"
+        replace_file(readme, fill_in(text, table, MARKS).encode())
+        jsonl.write(path.with_name(RAW), records)
+        print(table)
     except ValueError as error:
         print(f"values: error: {error}", file=sys.stderr)
         return 2

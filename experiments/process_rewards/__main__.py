@@ -29,7 +29,14 @@ from experiments.fingerprint import fingerprint
 from experiments.points import Sweep, parse_seeds
 from experiments.process_rewards.labels import label_errors
 from experiments.process_rewards.report import write_report
-from experiments.process_rewards.rerank import Choice, accuracies, best, vote
+from experiments.process_rewards.rerank import (
+    OUTCOME,
+    Choice,
+    accuracies,
+    best,
+    mean_over_models,
+    vote,
+)
 from experiments.process_rewards.solutions import (
     Drawn,
     bound_engine,
@@ -166,11 +173,7 @@ def rerank(engine: RolloutEngine, sweep: Sweep, size: Size, output: Path) -> lis
     by_seed = [
         accuracies(right, _choices(sweep, seed, groups), size.rerank_sizes) for seed in sweep.seeds
     ]
-    return [
-        {**rows[0], "accuracy": float(np.mean([row["accuracy"] for row in rows])),
-         "stderr": float(np.mean([row["stderr"] for row in rows]))}
-        for rows in zip(*by_seed, strict=True)
-    ]  # fmt: skip
+    return [mean_over_models(rows) for rows in zip(*by_seed, strict=True)]
 
 
 def _choices(sweep: Sweep, seed: int, groups: Sequence[Sequence[Drawn]]) -> dict[str, list[Choice]]:
@@ -187,7 +190,7 @@ def _choices(sweep: Sweep, seed: int, groups: Sequence[Sequence[Drawn]]) -> dict
         return str(sweep.point(variant, seed).folder / "policy")
 
     outcome = by_problem(RewardModel(folder("orm"))(responses))
-    made["outcome model"] = [best(own) for own in outcome]
+    made[OUTCOME] = [best(own) for own in outcome]
     for variant in ("prm-soft", "prm-hard", "prm-exact"):
         steps = [found.rewards for found in ProcessReward(folder(variant)).steps(responses)]
         for name, combine in AGGREGATES.items():

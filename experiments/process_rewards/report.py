@@ -50,7 +50,7 @@ def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
     labels = {"xlabel": "completions from a step, N", "ylabel": "root mean square error"}
     tidy(left, "Error of soft labels", xscale="log", yscale="log", **labels)
     left.legend(frameon=False)
-    shown = ("majority", "outcome model", "prm-soft, last", "prm-soft, vote", "prm-exact, last",
+    shown = ("majority", rerank.OUTCOME, "prm-soft, last", "prm-soft, vote", "prm-exact, last",
              "verifier (pass@n)")  # fmt: skip
     for color, method in zip(COLORS, shown, strict=False):
         own = [row for row in rows if row["method"] == method]
@@ -82,6 +82,7 @@ def write_report(
             models_table(results),
             "### One of n responses",
             rerank.as_table(rows),
+            rerank.paired_table(rows, rerank.OUTCOME),
         ]
     )
     raw = [

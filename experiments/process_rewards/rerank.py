@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from r1lit.jsonl import Record
-from r1lit.metrics import standard_error
+from r1lit.metrics import holm, paired_difference, standard_error
 from r1lit.seeding import generator
 
 NUM_SUBSETS = 32
+OUTCOME = "outcome model"
 Choice = Callable[[Sequence[int]], int]
 """Which of some responses, given by their indices."""
 
@@ -49,7 +50,9 @@ def accuracies(
     sizes: Sequence[int],
     seed: int = 0,
 ) -> list[Record]:
-    """Return accuracy and its standard error over problems for each method and n.
+    """Return accuracy and its standard error over problems for each method and n, and ``shares``.
+
+    The shares are by problem: of its subsets, how many led to a right response.
 
     Args:
         right: whether each response to each problem is.
@@ -78,6 +81,7 @@ def accuracies(
                     "n": n,
                     "accuracy": float(share_P.mean()),
                     "stderr": float(standard_error(share_P.tolist())),
+                    "shares": share_P.tolist(),
                 }
             )
     return rows
@@ -95,3 +99,28 @@ def as_table(rows: Sequence[Record]) -> str:
             *(f"| {m} | " + " | ".join(cell[m, n] for n in sizes) + " |" for m in names),
         ]
     )
+
+
+def mean_over_models(rows: Sequence[Record]) -> Record:
+    """Return the mean of one method and n over the models' seeds, which chose among the same."""
+    shares = np.mean([row["shares"] for row in rows], axis=0).tolist()
+    stderr = float(standard_error(shares))
+    return {**rows[0], "accuracy": float(np.mean(shares)), "stderr": stderr, "shares": shares}
+
+
+def paired_table(rows: Sequence[Record], against: str) -> str:
+    """Return the differences of each method from another, paired by problem, at the largest n."""
+    n = max(row["n"] for row in rows)
+    shares = {row["method"]: row["shares"] for row in rows if row["n"] == n}
+    found = {
+        m: paired_difference(own, shares[against]) for m, own in shares.items() if m != against
+    }
+    corrected = holm([difference.p_value for difference in found.values()])
+    lines = [
+        f"| less {against}, n = {n} | difference, 95 % interval | p | p, Holm |",
+        "|---|---:|---:|---:|",
+    ]
+    for (method, d), p_value in zip(found.items(), corrected, strict=True):
+        interval = f"{d.mean:+.3f} ({d.low:+.3f} to {d.high:+.3f})"
+        lines.append(f"| {method} | {interval} | {d.p_value:.2g} | {p_value:.2g} |")
+    return "\n".join(lines)

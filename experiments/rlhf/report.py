@@ -144,7 +144,9 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
     """
     arms = read_arms(runs)
     num = max(len(seeds) for seeds in arms.values())
-    table = f"Mean ± standard error over {num} seeds; 64 held-out prompts.\n\n{as_table(arms)}"
+    prompts = next(iter(arms.values()))[0][1][-1]["num_problems"]
+    said = f"Mean ± standard error over {num} seeds; {prompts} held-out prompts."
+    table = f"{said}\n\n{as_table(arms)}"
     raw = [
         {"beta": beta, "evaluations": evaluations, "iterations": [_numbers(line) for line in lines]}
         for beta, seeds in arms.items()

@@ -19,7 +19,8 @@ from r1lit.settings import check_at_least
 TRUTH_STREAM = 3 << 32
 
 TRUTH_METRICS = tuple(
-    f"train/value_truth/{name}" for name in ("mean_abs_error", "correlation", "standard_error")
+    f"train/value_truth/{name}"
+    for name in ("mean_abs_error", "bias", "correlation", "standard_error")
 )
 
 Prefix = tuple[int, int]  # row, and how many of its tokens
@@ -104,8 +105,11 @@ class ValueTruth:
         return worker.grade(whole, batch, every, Timings())
 
 
-def compare(value_P: Tensor, return_PN: Tensor) -> tuple[float, float, float]:
-    """Return mean absolute error and correlation of values, and the standard error of the truth.
+def compare(value_P: Tensor, return_PN: Tensor) -> tuple[float, float, float, float]:
+    """Return mean absolute error, bias and correlation of values, and the truth's standard error.
+
+    The bias is the mean of values less truth: a critic that lags behind a policy that improves has
+    values too low.
 
     The truth is itself a mean of N; a critic that is exact has a mean absolute error of some 0.8 of
     that standard error. The correlation is NaN where all values, or all truths, are equal.
@@ -116,6 +120,7 @@ def compare(value_P: Tensor, return_PN: Tensor) -> tuple[float, float, float]:
     scale = float(x_P.norm() * y_P.norm())
     return (
         float((value_P - truth_P).abs().mean()),
+        float((value_P - truth_P).mean()),
         float((x_P * y_P).sum()) / scale if scale else math.nan,
         float(error_P.mean()),
     )

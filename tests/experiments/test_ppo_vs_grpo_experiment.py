@@ -11,7 +11,7 @@ from tiny_sweep import ROOT, TINY
 from experiments import page
 from experiments.compose import merge
 from experiments.points import read_sweep
-from experiments.ppo_vs_grpo.values import as_table
+from experiments.ppo_vs_grpo.values import as_table, critics
 from experiments.sweep import run_sweep
 from r1lit import cli, jsonl
 
@@ -79,6 +79,6 @@ def test_every_variant_runs_and_its_critic_is_reported(tmp_path, policy, monkeyp
         assert "train/loss" in last
         assert ("train/loss" in first) == (name in ("grpo", "vapo-no-warmup"))
         assert ("train/value_loss" in last) == (name != "grpo")
-    rows = as_table(sweep).splitlines()[2:]
+    rows = as_table(critics(sweep)).splitlines()[2:]
     assert [row.split(" | ")[0].strip("| ") for row in rows] == list(shipped.variants)[1:]
     assert all(row.count("–") == 0 for row in rows), rows

@@ -18,7 +18,14 @@ from experiments.points import read_sweep
 from experiments.process_rewards.__main__ import SAMPLING, SHORT, Size, keep_settings, main
 from experiments.process_rewards.labels import label_errors
 from experiments.process_rewards.report import models_table
-from experiments.process_rewards.rerank import accuracies, best, vote
+from experiments.process_rewards.rerank import (
+    OUTCOME,
+    accuracies,
+    best,
+    mean_over_models,
+    paired_table,
+    vote,
+)
 from experiments.process_rewards.solutions import draw
 from r1lit import jsonl
 from r1lit.batches import Problem
@@ -49,6 +56,17 @@ def test_choosing_by_hand():
     found = {(row["method"], row["n"]): row["accuracy"] for row in rows}
     assert found["first", 4] == 1.0 and found["last", 4] == 0.0
     assert 0 < found["first", 1] == found["last", 1] < 0.6
+
+
+def test_methods_are_paired_by_problem():
+    rows = [{"method": name, "n": n, "accuracy": 0, "stderr": 0, "shares": shares}
+            for n, name, shares in ((1, "a", [0.0] * 4), (4, "a", [1.0, 1, 1, 0]),
+                                    (4, OUTCOME, [0.5, 0.5, 0.5, 0]))]  # fmt: skip
+    lines = paired_table(rows, OUTCOME).splitlines()
+    assert "n = 4" in lines[0] and len(lines) == 3
+    assert lines[2].startswith("| a | +0.375 (") and lines[2].endswith("| 0.25 | 0.25 |")
+    both = mean_over_models([rows[1], {**rows[1], "shares": [0.0, 0, 1, 1]}])
+    assert both["shares"] == [0.5, 0.5, 1.0, 0.5] and both["accuracy"] == 0.625
 
 
 def test_what_another_run_has_kept_is_not_used(tmp_path: Path) -> None:

@@ -187,8 +187,8 @@ def test_values_are_compared_with_what_continues_the_prefixes(fit, tmp_path, mon
 
 def test_values_against_the_truth_by_hand() -> None:
     found = compare(torch.tensor([0.0, 1.0]), torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
-    assert found == pytest.approx((0.25, 1.0, 0.25))  # error, correlation, error of the truth
-    assert math.isnan(compare(torch.ones(2), torch.eye(2))[1])
+    assert found == pytest.approx((0.25, 0.25, 1.0, 0.25))  # error, bias, correlation, and truth's
+    assert math.isnan(compare(torch.ones(2), torch.eye(2))[2])
 
 
 def test_a_warm_up_is_not_clipped_and_a_critic_may_learn_in_more_epochs(fit, tmp_path) -> None:
