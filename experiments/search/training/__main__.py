@@ -22,9 +22,10 @@ from experiments.search.training.module import SEARCH_TOKENS
 from experiments.sweep import Launch, in_subprocess
 from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
-from r1lit.metrics import mean_and_error
+from r1lit.metrics import mean
 
 HERE = Path(__file__).parent
+NUM_MARKS = 8  # of a mean curve
 LAST = (
     (SEARCH_TOKENS, "tokens searched a token kept", ".0f"),
     ("train/reward/accuracy", "found right", ".3f"),
@@ -65,19 +66,19 @@ def _share(line: Record, key: str) -> float | None:
 
 
 def draw(results: Sequence[Record]) -> Figure:
-    """Return the figure: held-out accuracy over tokens generated, a line a seed."""
+    """Return the figure: held-out accuracy over tokens generated, the mean and each seed."""
     figure = Figure(figsize=(8, 4.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for index, (road, group) in enumerate(group_by("variant", results).items()):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        for seed, result in enumerate(group):
+        for result in group:
             x, y = zip(*result["curve"], strict=True)
-            axes.plot([v / 1e6 for v in x], y, color=color, marker=marker, markersize=4, alpha=0.8,
-                      label=None if seed else road)  # fmt: skip
-        end, _ = mean_and_error([result["curve"][-1][1] for result in group])
-        axes.axhline(end, color=color, linewidth=0.6, linestyle=":",
-                     label=f"{road}, mean at the end")  # fmt: skip
+            axes.plot([v / 1e6 for v in x], y, color=color, linewidth=0.6, alpha=0.5)
+        most = min(result["curve"][-1][0] for result in group)
+        xs = [most * i / NUM_MARKS for i in range(NUM_MARKS + 1)]
+        ys = [mean([at_tokens(result["curve"], x) for result in group]) for x in xs]
+        axes.plot([x / 1e6 for x in xs], ys, color=color, marker=marker, markersize=4, label=road)
     labels = {"xlabel": "tokens generated, millions", "ylabel": "pass@1, held out"}
     tidy(axes, "Search as training against GRPO", **labels, ylim=(0, 1))
     axes.legend(frameon=False)
