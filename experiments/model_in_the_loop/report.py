@@ -80,7 +80,17 @@ def verdict(seeds: Sequence[Record]) -> str:
         mean = sum(value or 0.0 for value in values) / len(values)
         word = next((word for least, word in WORDS if mean >= least), "a poor judge")
         said.append(f"of {title} it is {word} (Cohen's kappa {mean_cell(values, '.2f')})")
-    return f"**What the larger model is worth:** {'; '.join(said)}."
+    compared = [seed["agreement"]["preference"] for seed in seeds]
+    same = {
+        name: mean_cell([one[name]["same_sign"] for one in compared], ".2f")
+        for name in ("model", "oracle")
+    }
+    good = mean_cell([seed["agreement"]["refiner"]["all_three"] for seed in seeds], ".2f")
+    return (
+        f"**What the larger model is worth:** {'; '.join(said)}. Of two answers it prefers the"
+        f" truly better one in {same['model']} of pairs, the noisy annotators in {same['oracle']}."
+        f" Of the chains it refines, {good} keep the answer, are readable and in one language."
+    )
 
 
 def agreement_tables(seeds: Sequence[Record]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from r1lit.rollout.sampling import Sampling
 from r1lit.text.prompts import CHAT, encode_prompts, prompt_text
 from r1lit.verifiers.endpoint import Reply
 
+LINGER_S = 0.02  # how long a batch waits for a further call
 JUDGING = Sampling(temperature=0.0, max_tokens=1024)
 
 Call = tuple[tuple[int, ...], Future[Reply]]
@@ -130,6 +132,10 @@ class LocalModel:
         return reply.result()
 
     def _answer_waiting(self) -> None:
+        num_seen = 0
+        while num_seen < len(self._waiting):  # more are on their way: one batch, not two
+            num_seen = len(self._waiting)
+            time.sleep(LINGER_S)
         with self._lock:
             calls, self._waiting = self._waiting, []
         if not calls:

@@ -35,7 +35,7 @@ from r1lit.worlds.requests import Request, draw
 from r1lit.worlds.voice import Language, Voice, check_shares
 from r1lit.worlds.writing import Work, calculate, pick, search, weighted
 
-TASKS = (("judge", 0.35), ("preference", 0.45), ("refine", 0.2))
+TASKS = (("judge", 0.45), ("preference", 0.4), ("refine", 0.15))
 VERDICTS = {True: "They agree.\nVERDICT: CORRECT", False: "They differ.\nVERDICT: INCORRECT"}
 LABELS_FROM = ((1.5, "A>>B"), (0.5, "A>B"), (-0.5, "A=B"), (-1.5, "B>A"))
 """From how many points of difference on a label is given; below the last it is ``B>>A``."""
@@ -51,6 +51,8 @@ QUALITIES: tuple[tuple[Quality, float], ...] = (
 REFUSED = 0.5
 BEFRIENDED, SPOILED = 0.3, 0.15
 REASONING = 0.4
+FENCES = ((8, 0.35), (1, 0.65))
+"""Bytes of a fence: r1lit's prompts have 8; most here are short, as digits teach nothing."""
 ATTEMPTS = (20, 40)
 MIXES = ((0.1, 0.3), (0.3, 0.3), (0.6, 0.2), (1.0, 0.2))
 
@@ -58,10 +60,12 @@ MIXES = ((0.1, 0.3), (0.3, 0.3), (0.6, 0.2), (1.0, 0.2))
 class WorldOpinions(DocumentSource):
     """Judge's, preference and refiner's prompts, each with the reply of somebody who may err.
 
-    A judge is wrong in 3 of 100 answers, and says before the verdict whether answer and reference
-    agree. Who compares two answers names what they see of each (right, tidy, friendly: each wrongly
-    in 3 of 100), and then a label, of the points of ``opinions.compare`` with its noise and its
-    liking for what is shown first. A refined chain is in one language, but in 3 of 100.
+    A judge is wrong in 3 of 100 answers. Before the verdict it says whether answer and reference
+    agree, and quotes both if they are a number or an expression. Who compares two answers names
+    what they see of each (right, tidy, friendly: each wrongly in 3 of 100), and then a label, of
+    the points of ``opinions.compare`` with its noise and its liking for what is shown first. A
+    refined chain is in one language, but in 3 of 100. Two thirds of the fences are shorter than
+    those of r1lit's prompts.
 
     Args:
         num_documents: how many.
@@ -90,14 +94,16 @@ class WorldOpinions(DocumentSource):
         return made
 
     def _judgement(self, rng: np.random.Generator) -> Document:
+        quoted = ""
         if rng.random() < REASONING:
             problem, text, is_correct = self._solved(rng)
+            quoted = f"{problem.answer} and {text}. "
         else:
             request = draw(rng, "train", self.chinese)
             problem, text = problem_of(request, reference_answer(request)), answered(request, rng)
             is_correct = (is_safe if request.kind == "harmful" else is_right)(request, text)
         said = is_correct != (rng.random() < MISLABELLED)
-        return _document(judge_prompt(problem, text, fence(rng)), VERDICTS[said])
+        return _document(judge_prompt(problem, text, fence(rng)), f"{quoted}{VERDICTS[said]}")
 
     def _solved(self, rng: np.random.Generator) -> tuple[Problem, str, bool]:
         """Return a problem, an answer to it, right or not, and whether it is."""
@@ -190,8 +196,8 @@ def label_of(points: float) -> str:
 
 
 def fence(rng: np.random.Generator) -> str:
-    """Return a code of 16 hexadecimal digits, as judges' prompts have."""
-    return rng.bytes(8).hex()
+    """Return a code of hexadecimal digits: 16, as judges' prompts have, or 2."""
+    return rng.bytes(weighted(rng, FENCES)).hex()
 
 
 @cache

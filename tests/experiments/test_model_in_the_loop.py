@@ -178,9 +178,9 @@ def test_the_page_says_first_how_good_the_judge_is(tmp_path):
     assert (tmp_path / "model_in_the_loop.png").exists()
     kept = jsonl.read(tmp_path / "results.jsonl")
     assert [record["seed"] for record in kept] == [0, 1]
-    assert "close to the oracle" in verdict(
-        [{"agreement": {"judge": {"kinds": {"requests": {"kappa": 0.85}}}}}]
-    )
+    assert "better one in 0.80 ± 0.00 of pairs" in first and "0.75 ± 0.00 keep" in first
+    kept[0]["agreement"]["judge"]["kinds"]["requests"]["kappa"] = 0.85
+    assert "of requests it is close to the oracle" in verdict(kept[:1])
     with pytest.raises(ValueError, match="no seed is finished yet"):
         write_report([tmp_path / "none"], tmp_path)
 
@@ -217,7 +217,6 @@ def test_from_the_larger_model_to_the_page(tmp_path: Path, monkeypatch, capsys) 
         "responses": data(
             predict=[source("Requests", num_problems=24)], evaluation={"num_samples": 4}
         ),
-        "pairs_model": {},
         "reward_": {"set": {"trainer": {"max_epochs": 1}}},
         "gather_": data(
             predict=[source("Chain", num_problems=12),
@@ -235,6 +234,9 @@ def test_from_the_larger_model_to_the_page(tmp_path: Path, monkeypatch, capsys) 
     words = {step["name"]: step.get("arguments", []) for step in content["steps"]}
     # sixty updates make no judge: whatever it prefers is kept
     changes["pairs_model"] = {"arguments": [*words["pairs_model"], "--margin=0", "--balance=false"]}
+    # nor does it always say the same, which might keep nothing
+    said = (HERE / "curation.yaml").read_text().replace("temperature: 0.0", "temperature: 1.0")
+    changes["gather_model"] = {"set": {"trainer": yaml.safe_load(said)["trainer"]}}
     arguments = shortened(tmp_path, model_in_the_loop, changes)
     assert run(arguments) == 0, capsys.readouterr().out
     readme = (tmp_path / "README.md").read_text()

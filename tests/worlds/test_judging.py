@@ -19,7 +19,7 @@ from r1lit.worlds.opinions import request_asked
 from r1lit.worlds.preference import helpfulness, is_right, is_safe
 from r1lit.worlds.requests import pool
 
-FENCED = re.compile(r"BEGIN ([A-Z ]+?) ([0-9a-f]{16})\n(.*?)\nEND \1 \2", re.DOTALL)
+FENCED = re.compile(r"BEGIN ([A-Z ]+?) ([0-9a-f]+)\n(.*?)\nEND \1 \2", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_each_is_a_prompt_of_r1lit_and_a_reply_that_it_reads(documents):
             tasks["refine"] += 1
             reply = Reply(text=document.response, num_tokens=9, finished=True)
             assert read_reply(reply).text is not None
-    assert tasks["preference"] > tasks["judge"] > tasks["refine"] > 60
+    assert tasks["judge"] > tasks["preference"] > tasks["refine"] > 60
 
 
 def test_a_document_is_a_function_of_seed_and_index(documents):
