@@ -1,0 +1,1 @@
+"""Does the language reward hold three languages apart?"""

@@ -1,0 +1,106 @@
+"""Consistency and accuracy by the problem's language, before and after: a table for the README.
+
+    python -m experiments.third_language.by_language [experiments/third_language/sweep.yaml]
+
+Of the evaluated responses in the runs' ``responses.jsonl``; each number is the mean over seeds. The
+results go into the README beside the sweep file, between two marks of their own, and are written
+beside it, languages.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.page import fill_in
+from experiments.points import Sweep, read_sweep
+from experiments.report import group_by, mean_cell
+from r1lit import jsonl
+from r1lit.atomic import replace_file
+from r1lit.jsonl import Record
+from r1lit.metrics import mean
+
+MARKS = ("<!-- languages -->", "<!-- /languages -->")
+RAW = "languages.jsonl"
+SCRIPTS = {"Chinese": re.compile(r"[\u4e00-\u9fff]"), "Russian": re.compile(r"[\u0400-\u04ff]")}
+LANGUAGES = ("English", *SCRIPTS)
+
+
+def language_of(question: str) -> str:
+    """Return the small world's language of a question, by its script.
+
+    >>> [language_of(q) for q in ("make 9", "得到 9", "Получите 9")]
+    ['English', 'Chinese', 'Russian']
+    """
+    return next((name for name, script in SCRIPTS.items() if script.search(question)), "English")
+
+
+def count(sweep: Sweep) -> list[Record]:
+    """Return a record for each finished run, language and evaluation, the first and the last.
+
+    Raises:
+        ValueError: if no point is finished.
+    """
+    records: list[Record] = []
+    for result in sweep.results():
+        run = sweep.point(result["variant"], result["seed"]).folder
+        evaluated = [r for r in jsonl.read(run / "responses.jsonl") if r["split"] == "val"]
+        iterations = [response["iteration"] for response in evaluated]
+        for when, iteration in (("before", min(iterations)), ("after", max(iterations))):
+            own = [r for r in evaluated if r["iteration"] == iteration]
+            for name in LANGUAGES:
+                asked = [r for r in own if language_of(r["question"]) == name]
+                consistency = [r["rewards"]["language_consistency"] for r in asked]
+                records.append({
+                    "variant": result["variant"], "seed": result["seed"], "language": name,
+                    "when": when, "num_problems": len({r["uid"] for r in asked}),
+                    "language_consistency": mean(consistency),
+                    "pass_at_1": mean([float(r["value"]) for r in asked]),
+                })  # fmt: skip
+    if not records:
+        raise ValueError(f"{sweep.output}: no point is finished yet")
+    return records
+
+
+def as_table(records: Sequence[Record]) -> str:
+    """Return the Markdown table: a row a language, mean ± standard error over seeds."""
+    variants = list(group_by("variant", records))
+    lines = ["| language | problems |", "|---|---:|"]
+    columns = [("before", variants[0]), *(("after", variant) for variant in variants)]
+    for key, heading in (("language_consistency", "consistency"), ("pass_at_1", "pass@1")):
+        for when, variant in columns:
+            lines[0] += f" {heading}, {when if when == 'before' else variant} |"
+        lines[1] += "---:|" * len(columns)
+        for place, name in enumerate(LANGUAGES):
+            own = [r for r in records if r["language"] == name]
+            if key == "language_consistency":
+                lines.append(f"| {name} | {own[0]['num_problems']} |")
+            for when, variant in columns:
+                found = [r[key] for r in own if (r["when"], r["variant"]) == (when, variant)]
+                lines[2 + place] += f" {mean_cell(found, '.3f')} |"
+    return "\n".join(lines)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.third_language.by_language")
+    default = Path(__file__).with_name("sweep.yaml")
+    parser.add_argument("sweep", nargs="?", type=Path, default=default)
+    path: Path = parser.parse_args(args).sweep
+    try:
+        records = count(read_sweep(path))
+        readme, table = path.with_name("README.md"), as_table(records)
+        replace_file(readme, fill_in(readme.read_text(), table, MARKS).encode())
+        jsonl.write(path.with_name(RAW), records)
+        print(table)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"by_language: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
