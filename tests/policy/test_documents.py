@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from families import alone, plain, save_tiny
+from packaging.version import Version
 
 from benchmarks.architectures import DOCUMENTS, packed_rows
 from r1lit.policy import CrossEntropy, LogProbs, ModelTeacher, is_packed, load_policy
@@ -55,6 +57,8 @@ def test_packed_is_as_alone_gradients_and_teachers_included(name, attention, tmp
 @pytest.mark.parametrize(("name", "attention"), LEAKING)
 @torch.no_grad()
 def test_these_do_leak_when_rows_are_handed_over_packed(name, attention, tmp_path: Path):
+    if name == "falcon" and Version(transformers.__version__) >= Version("5.24"):
+        pytest.skip("falcon's own code keeps packed documents apart since transformers 5.24")
     model = plain(save_tiny(tmp_path, name, attention), attention)
     rows = packed_rows()
     takes = {"position_ids": rows.position_ids_RL}
