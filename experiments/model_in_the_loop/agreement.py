@@ -33,7 +33,7 @@ from r1lit.worlds.opinions import request_asked
 from r1lit.worlds.preference import helpfulness
 
 THREADS = 64
-GREEDY = Sampling(temperature=0.0, max_tokens=48)
+GREEDY = Sampling(temperature=0.0, max_tokens=200)
 REFINING = Sampling(temperature=0.6, top_p=0.95, max_tokens=640)
 CONSISTENT = 0.9
 

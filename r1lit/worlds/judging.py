@@ -60,12 +60,12 @@ MIXES = ((0.1, 0.3), (0.3, 0.3), (0.6, 0.2), (1.0, 0.2))
 class WorldOpinions(DocumentSource):
     """Judge's, preference and refiner's prompts, each with the reply of somebody who may err.
 
-    A judge is wrong in 3 of 100 answers. Before the verdict it says whether answer and reference
-    agree, and quotes both if they are a number or an expression. Who compares two answers names
-    what they see of each (right, tidy, friendly: each wrongly in 3 of 100), and then a label, of
-    the points of ``opinions.compare`` with its noise and its liking for what is shown first. A
-    refined chain is in one language, but in 3 of 100. Two thirds of the fences are shorter than
-    those of r1lit's prompts.
+    A judge is wrong in 3 of 100 answers; before the verdict it quotes reference and answer, and
+    says whether they agree. Who compares two answers quotes each and names what they see of it
+    (right, tidy, friendly: each wrongly in 3 of 100), and then gives a label, of the points of
+    ``opinions.compare`` with its noise and its liking for what is shown first. A refined chain is
+    in one language, but in 3 of 100. Two thirds of the fences are shorter than those of r1lit's
+    prompts.
 
     Args:
         num_documents: how many.
@@ -94,16 +94,17 @@ class WorldOpinions(DocumentSource):
         return made
 
     def _judgement(self, rng: np.random.Generator) -> Document:
-        quoted = ""
         if rng.random() < REASONING:
             problem, text, is_correct = self._solved(rng)
-            quoted = f"{problem.answer} and {text}. "
         else:
             request = draw(rng, "train", self.chinese)
             problem, text = problem_of(request, reference_answer(request)), answered(request, rng)
             is_correct = (is_safe if request.kind == "harmful" else is_right)(request, text)
         said = is_correct != (rng.random() < MISLABELLED)
-        return _document(judge_prompt(problem, text, fence(rng)), f"{quoted}{VERDICTS[said]}")
+        return _document(
+            judge_prompt(problem, text, fence(rng)),
+            f"{quoted(problem.answer)} and {quoted(text)}. {VERDICTS[said]}",
+        )
 
     def _solved(self, rng: np.random.Generator) -> tuple[Problem, str, bool]:
         """Return a problem, an answer to it, right or not, and whether it is."""
@@ -146,7 +147,7 @@ class WorldOpinions(DocumentSource):
         first, second = answered(request, rng), answered(request, rng)
         points = compare(request.question, first, second, int(rng.integers(1 << 30)))
         seen = " ".join(
-            f"{name}: {', '.join(traits_seen(request, text, rng))}."
+            f"{name}: {quoted(text)} is {', '.join(traits_seen(request, text, rng))}."
             for name, text in (("A", first), ("B", second))
         )
         prompt = comparison_prompt(request.question, first, second, fence(rng))
@@ -184,6 +185,11 @@ def traits_seen(request: Request, text: str, rng: np.random.Generator) -> list[s
         names[int(is_so == (rng.random() < MISLABELLED))]
         for names, is_so in zip(TRAITS, true, strict=True)
     ]
+
+
+def quoted(text: str) -> str:
+    """Return a text as replies quote it: whoever copies it has it before them when they decide."""
+    return f'" {" ".join(text.split())} "'
 
 
 def label_of(points: float) -> str:
