@@ -237,6 +237,10 @@ def test_from_the_larger_model_to_the_page(tmp_path: Path, monkeypatch, capsys) 
     # nor does it always say the same, which might keep nothing
     said = (HERE / "curation.yaml").read_text().replace("temperature: 0.0", "temperature: 1.0")
     changes["gather_model"] = {"set": {"trainer": yaml.safe_load(said)["trainer"]}}
+    for step in content["steps"]:
+        start = next((n for n in changes if n[-1] == "_" and step["name"].startswith(n)), None)
+        if start is not None:
+            changes[step["name"]] = merge(changes[start], changes.get(step["name"], {}))
     arguments = shortened(tmp_path, model_in_the_loop, changes)
     assert run(arguments) == 0, capsys.readouterr().out
     readme = (tmp_path / "README.md").read_text()
