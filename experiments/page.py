@@ -40,22 +40,26 @@ def write_into(
     image: str = "",
     raw: Sequence[Record] = (),
     text: str | None = None,
+    *,
+    marks: tuple[str, str] = (START, END),
+    raw_name: str = RAW,
 ) -> None:
     """Put a block, and a figure below it if there is one, between a README's markers.
 
     ``image`` and the same as a PDF lie beside it, and what both are made of, ``raw``, as
-    ``results.jsonl``. ``text`` stands for what the README holds; one that is not there is made.
+    ``raw_name``. ``text`` stands for what the README holds; one that is not there is made. A page's
+    second table has ``marks`` and a ``raw_name`` of its own.
 
     Raises:
         ValueError: if the README has no place for them; nothing is written then.
     """
     if text is None:
-        text = readme.read_text() if readme.exists() else f"{START}\n{END}\n"
+        text = readme.read_text() if readme.exists() else "\n".join(marks) + "\n"
     if figure is not None:
         block = f"{block}\n\n![{Path(image).stem}]({image})"
-    text = fill_in(text, block)
+    text = fill_in(text, block, marks)
     if figure is not None:
         save_png_and_pdf(figure, readme.with_name(image))
     if raw:
-        jsonl.write(readme.with_name(RAW), raw)
+        jsonl.write(readme.with_name(raw_name), raw)
     replace_file(readme, text.encode())

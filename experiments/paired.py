@@ -14,6 +14,7 @@ from experiments.points import score_of
 from r1lit.jsonl import Record
 from r1lit.metrics import (
     Difference,
+    Shift,
     holm,
     mean,
     mean_and_error,
@@ -112,11 +113,14 @@ def all_pairs(results: Sequence[Record]) -> str:
     ]
     ranked = sorted(zip(pairs, corrected, strict=True), key=lambda found: found[0][2].p_value)
     for (a, b, shift), p_value in ranked:
-        lines.append(
-            f"| {b} − {a} | {shift.mean:+.3f} ({shift.low:+.3f} to {shift.high:+.3f}) |"
-            f" {shift.p_value:.2g} | {p_value:.2g} |"
-        )
+        lines.append(f"| {b} − {a} | {' | '.join(difference_cells(shift, p_value))} |")
     return "\n".join(lines)
+
+
+def difference_cells(found: Difference | Shift, corrected: float) -> list[str]:
+    """Return the cells of a difference: with its 95 % interval, its p, and p after correction."""
+    interval = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+    return [interval, f"{found.p_value:.2g}", f"{corrected:.2g}"]
 
 
 def _cells(found: Difference | None) -> list[str]:

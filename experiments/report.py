@@ -28,11 +28,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments.launch import held
-from experiments.page import END, RAW, START, fill_in, write_into
+from experiments.page import END, RAW, START, write_into
 from experiments.paired import all_pairs, paired_table
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
 from r1lit import jsonl
-from r1lit.atomic import replace_file
 from r1lit.callbacks.figures import (
     BLACK,
     BLUE,
@@ -283,11 +282,8 @@ def write_report(
         block = "\n\n".join(block for block in blocks if block)
         readme = folder / "README.md"
         text = readme.read_text() if readme.exists() else new_readme(path)
-        if results:
-            figure = draw(results, models_of(sweep))
-            write_into(readme, block, figure, "curves.png", results, text)
-        else:
-            replace_file(readme, fill_in(text, block).encode())
+        figure = draw(results, models_of(sweep)) if results else None
+        write_into(readme, block, figure, "curves.png", results, text)
     return f"{block}\n\nwritten to {readme}"
 
 

@@ -18,11 +18,10 @@ from typing import Any
 
 from experiments.model_in_the_loop.agreement import problem_in, read, true_helpfulness
 from r1lit.atomic import replace_json
-from r1lit.batches import Response, Verdict
+from r1lit.batches import Response
 from r1lit.jsonl import Record
 from r1lit.rewards import RewardModel
-
-UNGRADED = Verdict(value=0.0, status="wrong", canonical=None, reason="not graded")
+from r1lit.search.scorers import UNGRADED
 
 
 def truth(run: Path) -> dict[str, Any]:

@@ -14,11 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.page import fill_in
+from experiments.page import write_into
 from experiments.points import Sweep, read_sweep
 from experiments.report import group_by, mean_cell
 from r1lit import jsonl
-from r1lit.atomic import replace_file
 from r1lit.jsonl import Record
 
 MARKS = ("<!-- critics -->", "<!-- /critics -->")
@@ -86,10 +85,8 @@ def main(args: Sequence[str] | None = None) -> int:
     path: Path = parser.parse_args(args).sweep
     try:
         records = critics(read_sweep(path))
-        readme, table = path.with_name("README.md"), as_table(records)
-        text = readme.read_text() if readme.exists() else "\n".join(MARKS) + "\n"
-        replace_file(readme, fill_in(text, table, MARKS).encode())
-        jsonl.write(path.with_name(RAW), records)
+        table, readme = as_table(records), path.with_name("README.md")
+        write_into(readme, table, raw=records, marks=MARKS, raw_name=RAW)
         print(table)
     except ValueError as error:
         print(f"values: error: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from experiments.paired import difference_cells
 from r1lit.jsonl import Record
 from r1lit.metrics import holm, paired_difference, standard_error
 from r1lit.seeding import generator
@@ -120,7 +121,6 @@ def paired_table(rows: Sequence[Record], against: str) -> str:
         f"| less {against}, n = {n} | difference, 95 % interval | p | p, Holm |",
         "|---|---:|---:|---:|",
     ]
-    for (method, d), p_value in zip(found.items(), corrected, strict=True):
-        interval = f"{d.mean:+.3f} ({d.low:+.3f} to {d.high:+.3f})"
-        lines.append(f"| {method} | {interval} | {d.p_value:.2g} | {p_value:.2g} |")
+    for (method, difference), p_value in zip(found.items(), corrected, strict=True):
+        lines.append(f"| {method} | {' | '.join(difference_cells(difference, p_value))} |")
     return "\n".join(lines)

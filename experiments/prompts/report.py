@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.page import END, START, write_into
-from experiments.paired import over_problems
+from experiments.paired import difference_cells, over_problems
 from experiments.points import shares_of
 from experiments.prompts.suite import Suite
 from experiments.report import COLORS, group_by, mean_cell
@@ -23,8 +23,8 @@ KEPT = ("pass_at_1", "response_length", "eval_metrics", "num_problems", "num_sam
 def compare(suite: Suite) -> list[Record]:
     """Return a record for each policy and prompt with evaluations, compared with the first prompt.
 
-    ``difference``, ``low``, ``high``, ``p`` and ``p_holm`` are of pass@1 less that of the first
-    prompt, over the seeds that both have; None where there are none.
+    ``found`` is the difference of pass@1 from that of the first prompt, over the seeds that both
+    have, and ``p_holm`` its p after correction for all; both None where there are none.
     """
     first = next(iter(suite.prompts))
     rows: list[Record] = []
@@ -39,14 +39,18 @@ def compare(suite: Suite) -> list[Record]:
                 [shares_of(suite.folder(policy, p, s)) for s in both] for p in (prompt, first)
             )
             found = over_problems(*shares) if both else None
-            keys = ("difference", "low", "high", "p")
-            numbers = (found.mean, found.low, found.high, found.p_value) if found else [None] * 4
             own = {"policy": policy, "prompt": prompt, "reports": reports}
-            rows.append(own | dict(zip(keys, numbers, strict=True)) | {"p_holm": None})
-    compared = [row for row in rows if row["p"] is not None]
-    for row, p_value in zip(compared, holm([row["p"] for row in compared]), strict=True):
+            rows.append({**own, "found": found, "p_holm": None})
+    compared = compared_in(rows)
+    corrected = holm([row["found"].p_value for row in compared])
+    for row, p_value in zip(compared, corrected, strict=True):
         row["p_holm"] = p_value
     return rows
+
+
+def compared_in(rows: Sequence[Record]) -> list[Record]:
+    """Return the records that have a difference from the first prompt."""
+    return [row for row in rows if row["found"] is not None]
 
 
 def as_table(rows: Sequence[Record]) -> str:
@@ -62,19 +66,16 @@ def as_table(rows: Sequence[Record]) -> str:
         own = list(row["reports"].values())
         cells = [row["policy"], row["prompt"], str(len(own))]
         cells += [mean_cell([r["pass_at_1"]["value"] for r in own], ".3f")]
-        if row["p"] is None:
-            cells += ["", "", ""]
-        else:
-            interval = f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
-            cells += [interval, f"{row['p']:.2g}", f"{row['p_holm']:.2g}"]
+        found = row["found"]
+        cells += ["", "", ""] if found is None else difference_cells(found, row["p_holm"])
         cells.append(mean_cell([r["response_length"]["mean"] for r in own], ".0f"))
         for metric in ("format", "language_consistency"):
             cells.append(mean_cell([r["eval_metrics"].get(metric) for r in own], ".3f"))
         lines.append("| " + " | ".join(cells) + " |")
-    num_compared = sum(row["p"] is not None for row in rows)
     said = (
         "pass@1, tokens, format and consistency: mean ± standard error over seeds. Differences are"
-        f" paired by problem, over the seeds' means; Holm's correction is for {num_compared}"
+        f" paired by problem, over the seeds' means; Holm's correction is for"
+        f" {len(compared_in(rows))}"
         " comparisons."
     )
     return "\n".join([*lines, "", said])
@@ -82,17 +83,16 @@ def as_table(rows: Sequence[Record]) -> str:
 
 def draw(rows: Sequence[Record]) -> Figure:
     """Return the figure: each prompt's difference from the first, a panel a policy."""
-    compared = group_by("policy", [row for row in rows if row["p"] is not None])
+    compared = group_by("policy", compared_in(rows))
     prompts = list(dict.fromkeys(row["prompt"] for own in compared.values() for row in own))
     figure = Figure(figsize=(3.6 * len(compared) + 1.5, 4.2), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(compared), sharey=True, squeeze=False)[0]
     for axes, color, (policy, own) in zip(panels, itertools.cycle(COLORS), compared.items()):
         places = [prompts.index(row["prompt"]) for row in own]
-        means = [row["difference"] for row in own]
-        reach = [[m - row["low"] for m, row in zip(means, own, strict=True)],
-                 [row["high"] - m for m, row in zip(means, own, strict=True)]]  # fmt: skip
-        axes.errorbar(means, places, xerr=reach, fmt="o", capsize=4, color=color)
+        found = [row["found"] for row in own]
+        reach = [[d.mean - d.low for d in found], [d.high - d.mean for d in found]]
+        axes.errorbar([d.mean for d in found], places, xerr=reach, fmt="o", capsize=4, color=color)
         axes.axvline(0, color="0.6", linewidth=1)
         axes.set_yticks(range(len(prompts)), prompts)
         tidy(axes, policy, xlabel=f"pass@1 less {rows[0]['prompt']}")
@@ -118,6 +118,6 @@ def write(suite: Suite) -> None:
         for row in rows
         for seed, report in row["reports"].items()
     ]
-    figure = draw(rows) if any(row["p"] is not None for row in rows) else None
+    figure = draw(rows) if compared_in(rows) else None
     image = f"{suite.output.name}.png"
     write_into(suite.report, as_table(rows), figure, image, raw, text)

@@ -14,17 +14,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from experiments.compose import Config, merge
+from experiments.compose import Config
 from experiments.points import Sweep, parse_seeds
-from experiments.reward_models.body import make_body
+from experiments.reward_models.body import make_body, training_texts
 from experiments.reward_models.report import write_report
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit.data import TableLabels, TablePairs
-from r1lit.data.preference_loader import split_examples
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parents[1] / "configs" / "reward"
@@ -47,11 +45,12 @@ def sweep_of(
     """
     variants: dict[str, list[Config]] = {}
     for name, path in tables.items():
-        config = merge(_read(CONFIGS / f"{name}.yaml"), {})
+        config = _read(CONFIGS / f"{name}.yaml")
         source = config["data"]["init_args"]["train"][0]
         source = {**source, "init_args": {**source["init_args"], "path": path}}
         data = {"data": {"init_args": {"train": [source]}}}
-        body = make_body(_training_texts(name, merge(config, data)), output / "bodies")
+        texts = training_texts(SOURCES[name](**source["init_args"]), config["data"]["init_args"])
+        body = make_body(texts, output / "bodies")
         variants[name] = [config, data, {"model": {"init_args": {"policy": str(body)}}}]
     if policy is not None:
         other: Config = {"model": {"init_args": {"policy": policy}}}
@@ -65,14 +64,6 @@ def sweep_of(
 def _read(path: Path) -> Config:
     config: Config = yaml.safe_load(path.read_text())
     return config
-
-
-def _training_texts(name: str, config: Config) -> list[str]:
-    """Return the texts of the examples that are trained on; what is held out stays unread."""
-    data: dict[str, Any] = config["data"]["init_args"]
-    examples = SOURCES[name](**data["train"][0]["init_args"]).examples()
-    train, _ = split_examples(examples, data["validation_share"], data.get("split_seed", 0))
-    return [text for e in train for text in (e.question, *e.responses) if text]
 
 
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:

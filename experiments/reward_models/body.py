@@ -7,13 +7,26 @@ parameters (``from_scratch: true``).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
+from r1lit.data.preference_loader import split_examples
+from r1lit.data.preferences import PreferenceSource
 from r1lit.worlds.scaffold import byte_level_bpe
+
+
+def training_texts(source: PreferenceSource, data: Mapping[str, Any]) -> list[str]:
+    """Return the texts of the examples that are trained on; what is held out stays unread.
+
+    ``data`` are the init_args of a preset's data: its split is taken.
+    """
+    share, seed = data["validation_share"], data.get("split_seed", 0)
+    train, _ = split_examples(source.examples(), share, seed)
+    return [text for e in train for text in (e.question, *e.responses) if text]
 
 
 def make_body(texts: Sequence[str], folder: Path) -> Path:

@@ -20,6 +20,7 @@ import yaml
 
 from experiments.compose import Config, merge, move_paths
 from experiments.page import write_into
+from experiments.paired import difference_cells
 from experiments.points import parse_seeds
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.runner import run_pipeline
@@ -114,10 +115,7 @@ def differences(summaries: Sequence[Summary]) -> str:
     ]
     corrected = holm([shift.p_value for *_, shift in found])
     for (name, key, shift), p_value in zip(found, corrected, strict=True):
-        lines.append(
-            f"| {name} | {key} | {shift.mean:+.3f} ({shift.low:+.3f} to {shift.high:+.3f}) |"
-            f" {shift.p_value:.2g} | {p_value:.2g} |"
-        )
+        lines.append(f"| {name} | {key} | {' | '.join(difference_cells(shift, p_value))} |")
     return "\n".join(lines)
 
 

@@ -115,12 +115,13 @@ def compare(value_P: Tensor, return_PN: Tensor) -> tuple[float, float, float, fl
     that standard error. The correlation is NaN where all values, or all truths, are equal.
     """
     truth_P = return_PN.mean(-1)
+    gap_P = value_P - truth_P
     error_P = return_PN.std(-1, correction=1) / math.sqrt(return_PN.shape[1])
     x_P, y_P = (v - v.mean() for v in (value_P, truth_P))
     scale = float(x_P.norm() * y_P.norm())
     return (
-        float((value_P - truth_P).abs().mean()),
-        float((value_P - truth_P).mean()),
+        float(gap_P.abs().mean()),
+        float(gap_P.mean()),
         float((x_P * y_P).sum()) / scale if scale else math.nan,
         float(error_P.mean()),
     )

@@ -17,12 +17,11 @@ from pathlib import Path
 import yaml
 
 from experiments.compose import Config
-from experiments.points import Sweep
+from experiments.points import Sweep, parse_seeds
 from experiments.process_rewards.process_bench.report import write_report
-from experiments.reward_models.body import make_body
+from experiments.reward_models.body import make_body, training_texts
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit.data import TableSteps
-from r1lit.data.preference_loader import split_examples
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parents[2] / "configs" / "reward" / "process.yaml"
@@ -45,9 +44,7 @@ def sweep_of(path: str, output: Path, seeds: Sequence[int], policy: str | None =
     for name, rows in ROWS.items():
         source = {"class_path": "r1lit.data.TableSteps", "init_args": {"path": path, **rows}}
         data = {"data": {"init_args": {"train": [source], "max_tokens": 2048}}}
-        share = preset["data"]["init_args"]["validation_share"]
-        train, _ = split_examples(TableSteps(path, **rows).examples(), share, 0)
-        texts = [text for example in train for text in (example.question, *example.responses)]
+        texts = training_texts(TableSteps(path, **rows), preset["data"]["init_args"])
         body = make_body(texts, output / "bodies")
         variants[name] = [preset, data, scratch, of_policy(str(body))]
         if policy is not None:
@@ -72,7 +69,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--report", type=Path, default=HERE, help="folder of README.md")
     options = parser.parse_args(args)
     try:
-        seeds = [int(seed) for seed in options.seeds.split(",")]
+        seeds = parse_seeds(options.seeds)
         sweep = sweep_of(options.path, options.output, seeds, options.policy)
         failed = run_sweep(sweep, launch=launch)
         if results := sweep.results():
