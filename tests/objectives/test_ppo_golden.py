@@ -1,7 +1,7 @@
 """PPO's losses, values and gradients against those of OpenRLHF 0.11.2 on the same random inputs.
 
 ``tests/golden/ppo_openrlhf.json`` is what its ``PolicyLoss``, ``ValueLoss`` and
-``get_advantages_and_returns`` gave for ``inputs()``.
+``get_advantages_and_returns`` gave for ``inputs()`` (``make_ppo_openrlhf.py`` beside it).
 """
 
 from __future__ import annotations
