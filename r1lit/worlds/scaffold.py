@@ -3,8 +3,9 @@
 ``python -m r1lit.worlds.scaffold models/mini`` writes both; ``r1lit fit -c
 configs/mini/pretrain.yaml`` trains weights for them. The student's are written by ``--size
 student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer. ``--size
-search`` has a corpus and a tokenizer of its own (``experiments/earned_length/pretrain.yaml``), and
-so has ``--size reasoning`` (``configs/mini/pretrain_reasoning.yaml``).
+search`` has a corpus and a tokenizer of its own (``experiments/earned_length/pretrain.yaml``;
+``search_100m`` is as large as one GPU is good for, ``experiments/aha_long``), and so has ``--size
+reasoning`` (``configs/mini/pretrain_reasoning.yaml``).
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ class Size:
     width: int
     inner_width: int
     context: int = 1024
+    heads: int = 4
 
 
 SIZES = {
     "mini": Size(layers=4, width=192, inner_width=512),  # 2.0 million parameters
     "student": Size(layers=2, width=128, inner_width=344),  # 0.6 million
     "search": Size(layers=4, width=192, inner_width=512, context=2048),
+    "search_100m": Size(layers=14, width=768, inner_width=2048, context=2048, heads=12),
     "reasoning": Size(layers=4, width=192, inner_width=512),
     "judge": Size(layers=9, width=192, inner_width=512, context=2048),  # 4.3 million
 }
@@ -140,8 +143,8 @@ def architecture(tokenizer: PreTrainedTokenizerFast, size: Size) -> LlamaConfig:
         hidden_size=size.width,
         intermediate_size=size.inner_width,
         num_hidden_layers=size.layers,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
         max_position_embeddings=size.context,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.bos_token_id,
@@ -158,7 +161,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", choices=SIZES, default="mini", help="of the model")
     options = parser.parse_args(args)
     match options.size:
-        case "search":
+        case "search" | "search_100m":
             tokenizer = train_search_tokenizer()
         case "reasoning":
             tokenizer = train_tokenizer(programs=0.15, puzzles=0.15)

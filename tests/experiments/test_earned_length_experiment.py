@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 from tiny import ROOT
 
+from experiments.compose import merge
 from experiments.earned_length.levels import by_level, habits_of, main
 from r1lit.cli import main as cli
 from r1lit.seeding import generator
@@ -15,19 +17,37 @@ from r1lit.worlds import WorldSearch
 from r1lit.worlds.habits import SLIP_RATE, Habits, write
 from r1lit.worlds.long_search import LEVELS, places
 
-EXPERIMENT = ROOT / "experiments" / "earned_length"
+EXPERIMENTS = ROOT / "experiments"
+GPU = ROOT / "configs" / "hardware" / "one_gpu.yaml"
 
 
-@pytest.mark.parametrize("name", ["pretrain", "r1_zero"])
-def test_a_config_is_read(capsys, name):
-    path = EXPERIMENT / f"{name}.yaml"
+@pytest.mark.parametrize(
+    "own",
+    [
+        ["earned_length/pretrain"],
+        ["earned_length/r1_zero"],
+        ["earned_length/r1_zero", "aha_long/longer"],
+        ["earned_length/pretrain", GPU, "aha_long/gpu/pretrain"],
+        ["earned_length/r1_zero", GPU, "aha_long/gpu/r1_zero"],
+    ],
+    ids=lambda own: Path(own[-1]).name if len(own) == 1 else str(own[-1]),
+)
+def test_a_config_is_read(capsys, own):
+    paths = [EXPERIMENTS / f"{name}.yaml" if isinstance(name, str) else name for name in own]
     with pytest.raises(SystemExit) as exit_:
-        cli(["fit", "-c", str(path), "--print_config"])
+        cli(["fit", *(f"--config={path}" for path in paths), "--print_config"])
     printed = capsys.readouterr()
     assert exit_.value.code in (0, None), printed.err
-    config, own = yaml.safe_load(printed.out), yaml.safe_load(path.read_text())
+    merged = {}
+    for path in paths:
+        merged = merge(merged, yaml.safe_load(path.read_text()))
+    config = yaml.safe_load(printed.out)
     for key in ("policy", "micro_batch_tokens"):
-        assert config["model"]["init_args"][key] == own["model"]["init_args"][key]
+        assert config["model"]["init_args"][key] == merged["model"]["init_args"][key]
+    assert (
+        config["data"]["init_args"]["num_iterations"]
+        == merged["data"]["init_args"]["num_iterations"]
+    )
 
 
 def responses(habits: Habits, num_problems: int = 240) -> list[dict]:
