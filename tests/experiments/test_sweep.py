@@ -351,4 +351,4 @@ def test_every_point_of_every_shipped_sweep_is_a_valid_config(monkeypatch, tmp_p
             if init_args.get("objective", {}).get("class_path", "").endswith("DrGRPO"):
                 budget = init_args["objective"]["init_args"]["max_tokens"]
                 later = (init_args.get("max_tokens_from") or {}).values()
-                assert budget >= max(init_args["sampling"]["max_tokens"], *later)
+                assert budget >= max([init_args["sampling"]["max_tokens"], *later])
