@@ -53,11 +53,14 @@ def read_results(runs: Sequence[Path], sweep_file: Path) -> dict[str, Any]:
                 found = json.loads(report.read_text())
                 by_k = {k: own["value"] for k, own in found["pass_at_k"].items() if int(k) in KS}
                 tokens = found["response_length"]["mean"]
-                samples.append({"policy": name, "pass_at_k": by_k, "tokens": tokens})
+                samples.append(
+                    {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens}
+                )
         for share in SHARES:
             summary = run / f"dose-{share}" / "summary.json"
             if (run / f"dose-{share}" / "policy").exists():
-                doses.append({"share": share, "evaluations": json.loads(summary.read_text())})
+                evaluations = json.loads(summary.read_text())
+                doses.append({"run": run.name, "share": share, "evaluations": evaluations})
     if not (controls or samples or doses):
         raise ValueError(f"{', '.join(map(str, runs))}: nothing is finished there yet")
     return {"controls": controls, "samples": samples, "doses": doses}
