@@ -1,0 +1,270 @@
+"""The page of earned length: before and after, the slope of length, levels, and bans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.earned_length.levels import by_level, evaluations, habits_of
+from experiments.page import write_into
+from experiments.report import COLORS, mean_cell
+from r1lit import jsonl
+from r1lit.callbacks.figures import add_caption, tidy
+from r1lit.jsonl import Record
+from r1lit.metrics import mean, mean_and_error, paired_difference, paired_shift
+
+LONGEST_PAGES = 127
+"""Tokens of the longest hundredth of the corpus's responses, in the mean."""
+BANS = {
+    "free": "nothing",
+    "no_checks": "*wait*, *let me verify*, *check*: what begins a check",
+    "no_switches": "*but*, *however*, *try*: what begins another branch",
+}
+WORDS = ("wait", "verify", "check", "but", "however")
+MEASURES: tuple[tuple[str, str, str], ...] = (
+    ("pass@1", "pass_at_1", ".3f"),
+    ("cons@16", "cons_at_16", ".3f"),
+    ("tokens", "response_length_tokens", ".0f"),
+    ("reflection words", "reflection_words_per_response", ".2f"),
+    ("well-formed", "format_rate", ".3f"),
+)
+HABITS = {
+    "gives_up_per_attempt": "gives up after an attempt",
+    "deceptive_checked": "checks what only seems right",
+    "wrong_glances": "glances wrongly",
+    "wrong_equations": "computes wrongly",
+}
+
+
+def read(runs: Sequence[Path]) -> list[Record]:
+    """Return what each finished seed's run measured.
+
+    Raises:
+        ValueError: if none is finished.
+    """
+    found = [read_seed(run) for run in runs if (run / "rl" / "policy").exists()]
+    if not found:
+        raise ValueError(f"{', '.join(map(str, runs))}: no run is finished there yet")
+    return found
+
+
+def read_seed(run: Path) -> Record:
+    """Return one seed's evaluations with levels and habits, its iterations and its bans."""
+    evaluated = evaluations(jsonl.read(run / "rl" / "responses.jsonl"))
+    summary = json.loads((run / "rl" / "summary.json").read_text())
+    lines = jsonl.read(run / "rl" / "metrics.jsonl")
+    bans = {}
+    for name in BANS:
+        if (run / name / "report.json").exists():
+            responses = jsonl.read(run / name / "responses.jsonl")
+            by_problem: dict[str, list[float]] = {}
+            for response in responses:
+                by_problem.setdefault(response["uid"], []).append(float(response["value"]))
+            bans[name] = {
+                "tokens": mean([r["num_tokens"] for r in responses]),
+                "shares": {uid: mean(own) for uid, own in by_problem.items()},
+            }
+    return {
+        "run": run.name,
+        "evaluations": [
+            {**own, "levels": by_level(evaluated[i]), "habits": habits_of(evaluated[i])}
+            for own in summary
+            if (i := own["iteration"]) in evaluated
+        ],
+        "tokens": [line["train/length/mean"] for line in lines],
+        "words": {w: [line[f"train/reflection/word/{w}"] for line in lines] for w in WORDS},
+        "bans": bans,
+    }
+
+
+def before_and_after(seeds: Sequence[Record]) -> str:
+    """Return a row a seed, and one of their means, as Markdown."""
+    lines = ["| seed | " + " | ".join(name for name, *_ in MEASURES) + " |"]
+    lines.append("|---|" + "---:|" * len(MEASURES))
+    for seed in seeds:
+        cells = [seed["run"].removeprefix("seed-")]
+        for _, key, form in MEASURES:
+            before, after = (seed["evaluations"][i][key] for i in (0, -1))
+            fold = f" ({after / before:.1f}-fold)" if key in FOLDS and before else ""
+            cells.append(f"{before:{form}} → {after:{form}}{fold}")
+        lines.append("| " + " | ".join(cells) + " |")
+    cells = ["mean ± s.e."]
+    for _, key, form in MEASURES:
+        ends = ([seed["evaluations"][i][key] for seed in seeds] for i in (0, -1))
+        cells.append(" → ".join(mean_cell(values, form) for values in ends))
+    return "\n".join([*lines, "| " + " | ".join(cells) + " |"])
+
+
+FOLDS = ("response_length_tokens", "reflection_words_per_response")
+
+
+def slope(tokens: Sequence[float]) -> float:
+    """Return the least-squares slope of length over the last third, tokens an iteration.
+
+    >>> round(slope([9.0, 9.0, 9.0, 9.0, 1.0, 3.0]), 6)
+    2.0
+    """
+    last = tokens[-(len(tokens) // 3) :]
+    return float(np.polyfit(np.arange(len(last)), last, 1)[0])
+
+
+def shape(seeds: Sequence[Record]) -> str:
+    """Return what the curves are held to, in sentences."""
+    slopes = [slope(seed["tokens"]) for seed in seeds]
+    found = paired_shift(slopes) if len(slopes) > 1 else None
+    interval = f", 95 % interval {found.low:+.2f} to {found.high:+.2f}" if found else ""
+    first = [
+        evaluation["cons_at_16"]
+        for seed in seeds
+        for evaluation in seed["evaluations"]
+        if evaluation["iteration"] <= len(seed["tokens"]) / 3
+    ]
+    gap = [e["cons_at_16"] - e["pass_at_1"] for seed in seeds for e in seed["evaluations"]]
+    return (
+        f"Length over the last third of the iterations: {mean(slopes):+.2f} tokens an iteration"
+        f" over seeds{interval}. cons@16 in the first third: at most {max(first):.3f}; less pass@1:"
+        f" at least {min(gap):+.3f} in all evaluations. The longest hundredth of the corpus's"
+        f" responses: {LONGEST_PAGES} tokens."
+    )
+
+
+def levels_table(seeds: Sequence[Record]) -> str:
+    """Return accuracy and tokens by level, before and after, as Markdown."""
+    lines = ["| attempts needed | pass@1 | tokens | cut off, after |", "|---|---:|---:|---:|"]
+    for level in seeds[0]["evaluations"][0]["levels"]:
+        cells = [level.removeprefix("attempts ")]
+        for key, form in (("pass_at_1", ".2f"), ("tokens", ".0f")):
+            ends = (_of_level(seeds, i, level, key) for i in (0, -1))
+            cells.append(" → ".join(mean_cell(values, form) for values in ends))
+        cells.append(mean_cell(_of_level(seeds, -1, level, "truncated"), ".2f"))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _of_level(seeds: Sequence[Record], index: int, level: str, key: str) -> list[float]:
+    return [seed["evaluations"][index]["levels"][level][key] for seed in seeds]
+
+
+def habits_table(seeds: Sequence[Record]) -> str:
+    """Return each habit's rate before and after as Markdown."""
+    lines = ["| an attempt's share that | before | after |", "|---|---:|---:|"]
+    for key, name in HABITS.items():
+        ends = ([seed["evaluations"][i]["habits"][key] for seed in seeds] for i in (0, -1))
+        lines.append(f"| {name} | " + " | ".join(mean_cell(v, ".3f") for v in ends) + " |")
+    return "\n".join(lines)
+
+
+def bans_table(seeds: Sequence[Record]) -> str:
+    """Return accuracy under each ban, less that without one over the same problems."""
+    done = [seed["bans"] for seed in seeds if seed["bans"].keys() == BANS.keys()]
+    if not done:
+        return ""
+    lines = [
+        "| banned at decoding | tokens | pass@1 | less no ban, 95 % interval over problems | p |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, said in BANS.items():
+        accuracies = [mean(list(bans[name]["shares"].values())) for bans in done]
+        cells = [said, mean_cell([bans[name]["tokens"] for bans in done], ".0f")]
+        cells += [mean_cell(accuracies, ".3f"), "", ""]
+        if name != "free":
+            uids = list(done[0]["free"]["shares"])
+            a, b = ([mean([bans[n]["shares"][u] for bans in done]) for u in uids]
+                    for n in (name, "free"))  # fmt: skip
+            found = paired_difference(a, b)
+            cells[3] = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+            cells[4] = f"{found.p_value:.2g}"
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(seeds: Sequence[Record]) -> Figure:
+    """Return the figure: accuracy, length, words and checks along training, and by level."""
+    figure = Figure(figsize=(14, 8.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    (accuracy, length, words), (by_accuracy, by_tokens, checks) = figure.subplots(2, 3)
+    for place, (key, name) in enumerate((("pass_at_1", "pass@1"), ("cons_at_16", "cons@16"))):
+        _band(accuracy, seeds, lambda e, k=key: e[k], name, COLORS[place])
+    for place, seed in enumerate(seeds):
+        length.plot(seed["tokens"], color=COLORS[place], linewidth=1, label=_name(seed))
+    length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest pages")
+    for place, word in enumerate(WORDS):
+        curves = np.mean([_smooth(seed["words"][word]) for seed in seeds], axis=0)
+        words.plot(curves, color=COLORS[place], label=word)
+    for place, level in enumerate(seeds[0]["evaluations"][0]["levels"]):
+        for axes, key in ((by_accuracy, "pass_at_1"), (by_tokens, "tokens")):
+            _band(axes, seeds, lambda e, k=key, n=level: e["levels"][n][k],
+                  level.removeprefix("attempts "), COLORS[place])  # fmt: skip
+    for place, key in enumerate(("deceptive_checked", "gives_up_per_attempt")):
+        _band(checks, seeds, lambda e, k=key: e["habits"][k], HABITS[key], COLORS[place])
+    for axes, title, label in (
+        (accuracy, "Accuracy", "held out"),
+        (length, "Length in training", "tokens per response"),
+        (words, "Words in training", "per response, mean of five iterations"),
+        (by_accuracy, "Accuracy by attempts needed", "pass@1, held out"),
+        (by_tokens, "Length by attempts needed", "tokens per response, held out"),
+        (checks, "Habits", "share of attempts"),
+    ):
+        tidy(axes, title, xlabel="iteration", ylabel=label)
+        axes.legend(frameon=False, fontsize=8)
+    by_tokens.set_yscale("log")
+    last = seeds[0]["evaluations"][-1]
+    add_caption(
+        figure,
+        f"models/search; {len(seeds)} seeds; {last['num_problems']} held-out problems x"
+        f" {last['num_samples']} responses; lines: means over seeds, bands: ± 1 s.e. of them",
+    )
+    return figure
+
+
+def _name(seed: Record) -> str:
+    return str(seed["run"]).replace("-", " ")
+
+
+def _smooth(values: Sequence[float], window: int = 5) -> np.ndarray:
+    return np.convolve(values, np.ones(window) / window, mode="valid")
+
+
+def _band(
+    axes: Axes, seeds: Sequence[Record], value: Callable[[Record], Any], label: str, color: str
+) -> None:
+    x = [evaluation["iteration"] for evaluation in seeds[0]["evaluations"]]
+    points = [
+        mean_and_error([value(own) for own in at])
+        for at in zip(*(seed["evaluations"] for seed in seeds), strict=False)
+    ]
+    middle = np.array([m for m, _ in points])
+    error = np.array([e or 0.0 for _, e in points])
+    axes.plot(x, middle, "o-", color=color, markersize=3.5, label=label)
+    axes.fill_between(x, middle - error, middle + error, color=color, alpha=0.13, linewidth=0)
+
+
+def write_report(runs: Sequence[Path], folder: Path) -> str:
+    """Fill the tables into ``folder``'s README.md and draw its figure; return the tables.
+
+    Raises:
+        ValueError: if no run is finished, or the README has no place for it.
+    """
+    seeds = read(runs)
+    num = len(seeds[0]["tokens"])
+    parts = [
+        f"Before → after {num} iterations; ± is the standard error over {len(seeds)} seeds.",
+        before_and_after(seeds),
+        shape(seeds),
+        "### By difficulty",
+        levels_table(seeds),
+        "### Habits",
+        habits_table(seeds),
+    ]
+    if bans := bans_table(seeds):
+        parts += ["### With words banned", bans]
+    block = "\n\n".join(parts)
+    write_into(folder / "README.md", block, draw(seeds), "earned_length.png", seeds)
+    return block
