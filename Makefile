@@ -32,7 +32,7 @@ aha: $(STAMP)  ## R1-Zero in miniature; goes on where an interrupted run stopped
 	@if [ -f $(AHA)/checkpoints/last.ckpt ]; then \
 	  echo "$(AHA) holds a checkpoint: going on from it (make aha-again starts over)"; \
 	fi
-	$(BIN)/r1lit fit -c configs/mini/r1_zero.yaml --ckpt_path last
+	$(BIN)/r1lit fit -c configs/mini/aha.yaml --ckpt_path last
 	@echo "Finished: $(AHA)/curves.png, $(AHA)/summary.json, $(AHA)/responses.jsonl (make aha-again starts over)"
 
 clean-aha:  ## remove the miniature's run folder

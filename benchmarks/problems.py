@@ -38,7 +38,7 @@ class Spread(RewardFunction):
 
 
 def rewards(work: Work) -> list[RewardFunction]:
-    """Return the reward functions: those of ``make aha``, and ``Spread`` where lengths are forced.
+    """Return the reward functions: those of ``configs/mini/r1_zero.yaml``, and ``Spread`` where lengths are forced.
 
     A response cut or stretched to a recorded length earns nothing by itself.
     """
@@ -47,7 +47,7 @@ def rewards(work: Work) -> list[RewardFunction]:
 
 
 def sources() -> list[WorldCountdown | WorldChain]:
-    """Return the training problems of ``make aha``."""
+    """Return the training problems of ``configs/mini/r1_zero.yaml``."""
     return [
         WorldCountdown(split="train", num_problems=120, min_attempts=30, max_attempts=40),
         WorldChain(split="train", num_problems=60),
@@ -55,7 +55,7 @@ def sources() -> list[WorldCountdown | WorldChain]:
 
 
 def held_out_sources() -> list[WorldCountdown | WorldChain]:
-    """Return the held-out problems of ``make aha``."""
+    """Return the held-out problems of ``configs/mini/r1_zero.yaml``."""
     return [
         WorldCountdown(split="held_out", num_problems=48, min_attempts=30, max_attempts=40),
         WorldChain(split="held_out", num_problems=16),

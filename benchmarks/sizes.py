@@ -43,7 +43,7 @@ def grpo_work(
 
 
 def grpo_mini(folder: Path, precision: Precision = "bf16-mixed", tiny: bool = False) -> Work:
-    """16 x 16 responses of the shipped base under the settings of ``make aha``."""
+    """16 x 16 responses of the shipped base under the settings of ``configs/mini/r1_zero.yaml``."""
     return grpo_work(
         "mini",
         folder,

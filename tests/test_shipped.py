@@ -35,7 +35,7 @@ def test_names_are_paths_in_files_and_on_the_command_line(tmp_path, monkeypatch)
     args = ["fit", "-c", "r1lit:mini/r1_zero.yaml", "-c", "mine.yaml"]
     _, flag, made = compose(args)
     config = yaml.safe_load(made)
-    assert flag == "--config" and config["run"] == "runs/aha"
+    assert flag == "--config" and config["run"] == "runs/r1_zero"
     assert config["model"]["init_args"]["policy"] == str(ROOT / "models/mini_student")
     for given in (["--model.init_args.policy=r1lit:models/mini"],
                   ["--model.init_args.policy", "r1lit:models/mini"]):  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -17,23 +16,25 @@ from r1lit.worlds import WorldSearch
 from r1lit.worlds.habits import SLIP_RATE, Habits, write
 from r1lit.worlds.long_search import LEVELS, places
 
-EXPERIMENTS = ROOT / "experiments"
-GPU = ROOT / "configs" / "hardware" / "one_gpu.yaml"
+AHA = "configs/mini/aha"
+PRETRAIN = "configs/mini/pretrain_search"
+GPU = "configs/hardware/one_gpu"
+LONG = "experiments/aha_long"
 
 
 @pytest.mark.parametrize(
     "own",
     [
-        ["earned_length/pretrain"],
-        ["earned_length/r1_zero"],
-        ["earned_length/r1_zero", "aha_long/longer"],
-        ["earned_length/pretrain", GPU, "aha_long/gpu/pretrain"],
-        ["earned_length/r1_zero", GPU, "aha_long/gpu/r1_zero"],
+        [PRETRAIN],
+        [AHA],
+        [AHA, f"{LONG}/longer"],
+        [PRETRAIN, GPU, f"{LONG}/gpu/pretrain"],
+        [AHA, GPU, f"{LONG}/gpu/r1_zero"],
     ],
-    ids=lambda own: Path(own[-1]).name if len(own) == 1 else str(own[-1]),
+    ids="+".join,
 )
 def test_a_config_is_read(capsys, own):
-    paths = [EXPERIMENTS / f"{name}.yaml" if isinstance(name, str) else name for name in own]
+    paths = [ROOT / f"{name}.yaml" for name in own]
     with pytest.raises(SystemExit) as exit_:
         cli(["fit", *(f"--config={path}" for path in paths), "--print_config"])
     printed = capsys.readouterr()
