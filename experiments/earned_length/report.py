@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from experiments.earned_length.levels import by_level, evaluations, habits_of
 from experiments.page import write_into
-from experiments.report import COLORS, mean_cell
+from experiments.report import COLORS, cons_at_most, mean_cell
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
@@ -30,10 +30,10 @@ BANS = {
 WORDS = ("wait", "verify", "check", "but", "however")
 MEASURES: tuple[tuple[str, str, str], ...] = (
     ("pass@1", "pass_at_1", ".3f"),
-    ("cons@16", "cons_at_16", ".3f"),
+    ("cons@k", "cons", ".3f"),
     ("tokens", "response_length_tokens", ".0f"),
     ("reflection words", "reflection_words_per_response", ".2f"),
-    ("well-formed", "format_rate", ".3f"),
+    ("well-formed", "format", ".3f"),
 )
 HABITS = {
     "gives_up_per_attempt": "gives up after an attempt",
@@ -74,7 +74,12 @@ def read_seed(run: Path) -> Record:
     return {
         "run": run.name,
         "evaluations": [
-            {**own, "levels": by_level(evaluated[i]), "habits": habits_of(evaluated[i])}
+            {
+                **own,
+                "cons": cons_at_most(own),
+                "levels": by_level(evaluated[i]),
+                "habits": habits_of(evaluated[i]),
+            }
             for own in summary
             if (i := own["iteration"]) in evaluated
         ],
@@ -121,15 +126,15 @@ def shape(seeds: Sequence[Record]) -> str:
     found = paired_shift(slopes) if len(slopes) > 1 else None
     interval = f", 95 % interval {found.low:+.2f} to {found.high:+.2f}" if found else ""
     first = [
-        evaluation["cons_at_16"]
+        evaluation["cons"]
         for seed in seeds
         for evaluation in seed["evaluations"]
         if evaluation["iteration"] <= len(seed["tokens"]) / 3
     ]
-    gap = [e["cons_at_16"] - e["pass_at_1"] for seed in seeds for e in seed["evaluations"]]
+    gap = [e["cons"] - e["pass_at_1"] for seed in seeds for e in seed["evaluations"]]
     return (
         f"Length over the last third of the iterations: {mean(slopes):+.2f} tokens an iteration"
-        f" over seeds{interval}. cons@16 in the first third: at most {max(first):.3f}; less pass@1:"
+        f" over seeds{interval}. cons@k in the first third: at most {max(first):.3f}; less pass@1:"
         f" at least {min(gap):+.3f} in all evaluations. The longest hundredth of the corpus's"
         f" responses: {LONGEST_PAGES} tokens."
     )
@@ -190,7 +195,7 @@ def draw(seeds: Sequence[Record]) -> Figure:
     figure = Figure(figsize=(14, 8.2), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     (accuracy, length, words), (by_accuracy, by_tokens, checks) = figure.subplots(2, 3)
-    for place, (key, name) in enumerate((("pass_at_1", "pass@1"), ("cons_at_16", "cons@16"))):
+    for place, (key, name) in enumerate((("pass_at_1", "pass@1"), ("cons", "majority vote"))):
         _band(accuracy, seeds, lambda e, k=key: e[k], name, COLORS[place])
     for place, seed in enumerate(seeds):
         length.plot(seed["tokens"], color=COLORS[place], linewidth=1, label=_name(seed))

@@ -1,21 +1,38 @@
-"""Habits and accuracy by level, read back from responses of known authors."""
+"""Earned length: habits read back from known authors, bans, tables by hand, the shortest run."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
-from tiny import ROOT
+from tiny_sweep import ROOT, data, shortened
 
+from experiments import earned_length
 from experiments.compose import merge
+from experiments.earned_length.__main__ import main as run
+from experiments.earned_length.bans import Banning
 from experiments.earned_length.levels import by_level, habits_of, main
+from experiments.earned_length.report import (
+    HABITS,
+    WORDS,
+    bans_table,
+    before_and_after,
+    habits_table,
+    levels_table,
+    shape,
+)
+from r1lit import jsonl
 from r1lit.cli import main as cli
+from r1lit.policy import load_policy, load_tokenizer
+from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling, texts_of
 from r1lit.seeding import generator
 from r1lit.worlds import WorldSearch
 from r1lit.worlds.habits import SLIP_RATE, Habits, write
 from r1lit.worlds.long_search import LEVELS, places
 
+BASE = str(ROOT / "models" / "search")
 AHA = "configs/mini/aha"
 PRETRAIN = "configs/mini/pretrain_search"
 GPU = "configs/hardware/one_gpu"
@@ -85,3 +102,85 @@ def test_patience_is_right_on_every_level_and_takes_longer_on_harder_ones(tmp_pa
     assert printed[0]["levels"] == json.loads(json.dumps(by_level(found[:12])))
     with pytest.raises(ValueError, match="uid: 'chain-7'"):
         by_level([{"uid": "chain-7"}])
+
+
+def test_a_banned_word_is_never_drawn():
+    tokenizer, policy = load_tokenizer(BASE), load_policy(BASE)
+    spec = ModelSpec(name=BASE, tokenizer=tokenizer, policy=policy)
+    request = Request(
+        prompt=tuple(tokenizer.encode("Table: 3 + 4")),
+        samples=tuple(range(8)),
+        sampling=Sampling(max_tokens=24),
+        seed=0,
+    )
+    drawn = []
+    for engine in (InProcessEngine(), Banning([" ~", " ="])):
+        engine.bind(spec)
+        drawn.append(" ".join(texts_of(engine.generate([request]), tokenizer)))
+    assert " ~" in drawn[0] and " =" in drawn[0]
+    assert " ~" not in drawn[1] and " =" not in drawn[1]
+    with pytest.raises(ValueError, match=r"words: ' let me' is 2 tokens of .*search, not one"):
+        Banning([" let me"]).bind(spec)
+
+
+def seed_of(number: int, gain: float) -> dict:
+    def evaluation(iteration: int, accuracy: float) -> dict:
+        levels = {"attempts 1-2": {"pass_at_1": accuracy, "tokens": 40.0, "truncated": 0.0}}
+        habits = dict.fromkeys(HABITS, accuracy / 2)
+        return {"iteration": iteration, "pass_at_1": accuracy, "cons": accuracy + 0.1,
+                "response_length_tokens": 40 + 200 * accuracy, "format": 0.9, "levels": levels,
+                "reflection_words_per_response": accuracy, "habits": habits,
+                "num_problems": 2, "num_samples": 2}  # fmt: skip
+
+    shares = {"free": (0.8, 0.6), "no_checks": (0.4, 0.2), "no_switches": (0.8, 0.6)}
+    return {
+        "run": f"seed-{number}",
+        "evaluations": [evaluation(0, 0.2), evaluation(9, 0.2 + gain)],
+        "tokens": [50.0] * 6 + [100.0, 100.0 + 10 * number, 100.0 + 20 * number],
+        "words": {word: [0.0] * 9 for word in WORDS},
+        "bans": {
+            name: {"tokens": 90.0, "shares": dict(zip("ab", own, strict=True))}
+            for name, own in shares.items()
+        },
+    }
+
+
+def test_tables_of_seeds_made_by_hand():
+    seeds = [seed_of(1, 0.4), seed_of(2, 0.6)]
+    first, mean = before_and_after(seeds).splitlines()[2:5:2]
+    assert first.startswith("| 1 | 0.200 → 0.600 | 0.300 → 0.700 | 80 → 160 (2.0-fold) |")
+    assert mean.startswith("| mean ± s.e. | 0.200 ± 0.000 → 0.700 ± 0.100 |")
+    said = shape(seeds)
+    assert "+15.00 tokens an iteration over seeds, 95 % interval -48.53 to +78.53" in said
+    assert "in the first third: at most 0.300; less pass@1: at least +0.100" in said
+    assert levels_table(seeds).splitlines()[2].startswith("| 1-2 | 0.20 ± 0.00 → 0.70 ± 0.10 |")
+    assert "| computes wrongly | 0.100 ± 0.000 | 0.350 ± 0.050 |" in habits_table(seeds)
+    free, no_checks, no_switches = bans_table(seeds).splitlines()[2:]
+    assert free.endswith("| 0.700 ± 0.000 |  |  |")
+    assert "| 0.300 ± 0.000 | -0.400 (" in no_checks and "| +0.000 (" in no_switches
+    assert bans_table([{**seed, "bans": {}} for seed in seeds]) == ""
+
+
+@pytest.mark.slow
+def test_from_the_base_to_the_bans(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(ROOT)
+    few = {"class_path": "r1lit.worlds.WorldSearch"}
+    held_out = merge(few, {"init_args": {"split": "held_out", "num_problems": 12}})
+    short = data(
+        train=[merge(few, {"init_args": {"split": "train", "num_problems": 12}})],
+        validation=[held_out], rollout={"prompts_per_iteration": 2, "group_size": 4},
+        num_iterations=3, evaluation={"num_samples": 2},
+    )  # fmt: skip
+    limits = {"sampling": {"max_tokens": 96}, "max_tokens_from": None, "train_batch_size": 8}
+    short["set"] |= {"model": {"init_args": limits}, "trainer": {"val_check_interval": 3}}
+    tested = data(test=[held_out], evaluation={"num_samples": 2})
+    changes = {"rl": short, **dict.fromkeys(("free", "no_checks", "no_switches"), tested)}
+    arguments = shortened(tmp_path, earned_length, changes)
+    assert run(arguments) == 0, capsys.readouterr().out
+    readme = (tmp_path / "README.md").read_text()
+    assert "| 0 | 0." in readme and "### With words banned" in readme
+    (kept,) = jsonl.read(tmp_path / "results.jsonl")
+    assert len(kept["tokens"]) == 3 and [e["iteration"] for e in kept["evaluations"]] == [0, 3]
+    banned = jsonl.read(tmp_path / "runs" / "seed-0" / "no_checks" / "responses.jsonl")
+    assert len(banned) == 24 and not any(" wait" in r["response"] for r in banned)
+    assert (tmp_path / "earned_length.png").exists()
