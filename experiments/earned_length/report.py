@@ -116,7 +116,7 @@ def slope(tokens: Sequence[float]) -> float:
     >>> round(slope([9.0, 9.0, 9.0, 9.0, 1.0, 3.0]), 6)
     2.0
     """
-    last = tokens[-(len(tokens) // 3) :]
+    last = tokens[-max(2, len(tokens) // 3) :]
     return float(np.polyfit(np.arange(len(last)), last, 1)[0])
 
 
