@@ -37,10 +37,12 @@ STUDENTS = {  # learning rates of Nature 645:633, supplement
 }
 SMALL = sorted(p.name for p in (CONFIGS / "r1").glob("*.yaml") if p.name != "eval_zero.yaml")
 COMPOSITIONS = [
+    ("mini/aha.yaml",),
     ("mini/r1_zero.yaml",),
     *[(f"r1/{name}",) for name in SMALL],
     ("r1/eval.yaml", "r1/eval_zero.yaml"),
     ("mini/pretrain.yaml",),
+    ("mini/pretrain_search.yaml",),
     ("mini/pretrain_student.yaml",),
     ("mini/pretrain.yaml", "mini/pretrain_reasoning.yaml"),
     *[

@@ -42,8 +42,6 @@ LONG = "experiments/aha_long"
 @pytest.mark.parametrize(
     "own",
     [
-        [PRETRAIN],
-        [AHA],
         [AHA, f"{LONG}/longer"],
         [PRETRAIN, GPU, f"{LONG}/gpu/pretrain"],
         [AHA, GPU, f"{LONG}/gpu/r1_zero"],
