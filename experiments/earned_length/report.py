@@ -110,21 +110,31 @@ def before_and_after(seeds: Sequence[Record]) -> str:
 FOLDS = ("response_length_tokens", "reflection_words_per_response")
 
 
-def slope(tokens: Sequence[float]) -> float:
-    """Return the least-squares slope of length over the last third, tokens an iteration.
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Return the least-squares slope of length over the last third of the iterations.
 
-    >>> round(slope([9.0, 9.0, 9.0, 9.0, 1.0, 3.0]), 6)
+    Args:
+        points: of an iteration and a length in tokens; the last one ends the run.
+
+    >>> round(slope([(0, 9.0), (3, 9.0), (6, 1.0), (9, 7.0)]), 6)
     2.0
     """
-    last = tokens[-max(2, len(tokens) // 3) :]
-    return float(np.polyfit(np.arange(len(last)), last, 1)[0])
+    last = [point for point in points if point[0] >= points[-1][0] * 2 / 3]
+    x, y = zip(*(last if len(last) > 1 else points[-2:]), strict=True)
+    return float(np.polyfit(x, y, 1)[0])
 
 
 def shape(seeds: Sequence[Record]) -> str:
     """Return what the curves are held to, in sentences."""
-    slopes = [slope(seed["tokens"]) for seed in seeds]
-    found = paired_shift(slopes) if len(slopes) > 1 else None
-    interval = f", 95 % interval {found.low:+.2f} to {found.high:+.2f}" if found else ""
+    held_out = [
+        [(e["iteration"], e["response_length_tokens"]) for e in seed["evaluations"]]
+        for seed in seeds
+    ]
+    trained = [list(enumerate(seed["tokens"], 1)) for seed in seeds]
+    slopes = " and ".join(
+        f"{_with_interval([slope(points) for points in curves])} ({name})"
+        for curves, name in ((held_out, "held out"), (trained, "in training"))
+    )
     first = [
         evaluation["cons"]
         for seed in seeds
@@ -133,11 +143,18 @@ def shape(seeds: Sequence[Record]) -> str:
     ]
     gap = [e["cons"] - e["pass_at_1"] for seed in seeds for e in seed["evaluations"]]
     return (
-        f"Length over the last third of the iterations: {mean(slopes):+.2f} tokens an iteration"
-        f" over seeds{interval}. cons@k in the first third: at most {max(first):.3f}; less pass@1:"
-        f" at least {min(gap):+.3f} in all evaluations. The longest hundredth of the corpus's"
-        f" responses: {LONGEST_PAGES} tokens."
+        f"Length over the last third of the iterations grows by {slopes} tokens an iteration;"
+        f" in brackets: 95 % interval over seeds. cons@k in the first third: at most"
+        f" {max(first):.3f}; less pass@1: at least {min(gap):+.3f} in all evaluations. The longest"
+        f" hundredth of the corpus's responses: {LONGEST_PAGES} tokens."
     )
+
+
+def _with_interval(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return f"{mean(values):+.2f}"
+    found = paired_shift(values)
+    return f"{mean(values):+.2f} ({found.low:+.2f} to {found.high:+.2f})"
 
 
 def levels_table(seeds: Sequence[Record]) -> str:
