@@ -149,7 +149,7 @@ def test_tables_of_seeds_made_by_hand():
     assert first.startswith("| 1 | 0.200 → 0.600 | 0.300 → 0.700 | 80 → 160 (2.0-fold) |")
     assert mean.startswith("| mean ± s.e. | 0.200 ± 0.000 → 0.700 ± 0.100 |")
     said = shape(seeds)
-    assert "grows by +11.11 (-17.13 to +39.35) (held out) and +25.50 (-18.97 to +69.97) (in" in said
+    assert "grows by +11.11 (-17.12 to +39.35) (held out) and +25.50 (-18.97 to +69.97) (in" in said
     assert "in the first third: at most 0.300; less pass@1: at least +0.100" in said
     assert levels_table(seeds).splitlines()[2].startswith("| 1-2 | 0.20 ± 0.00 → 0.70 ± 0.10 |")
     assert "| computes wrongly | 0.100 ± 0.000 | 0.350 ± 0.050 |" in habits_table(seeds)
