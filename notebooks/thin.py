@@ -30,11 +30,12 @@ DROPPED = 2  # of each filter
 
 
 def thin_aha(run: Path, folder: Path) -> str:
-    """Keep all numbers, and two responses to each problem at every second evaluation."""
+    """Keep all numbers, and two responses to each problem at every second and the last evaluation."""
     for name in ("config.yaml", "summary.json", "metrics.jsonl"):
         shutil.copyfile(run / name, folder / name)
     evaluations = json.loads((run / "summary.json").read_text())
-    times = [evaluation["iteration"] for evaluation in evaluations][::2]
+    times = [evaluation["iteration"] for evaluation in evaluations]
+    times = sorted({*times[::2], times[-1]})
     kept = [
         only(line, SHOWN)
         for line in jsonl.read(run / "responses.jsonl")
