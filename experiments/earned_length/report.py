@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from experiments.earned_length.levels import by_level, evaluations, habits_of
 from experiments.page import write_into
@@ -23,10 +24,11 @@ from r1lit.metrics import mean, mean_and_error, paired_difference, paired_shift
 LONGEST_PAGES = 127
 """Tokens of the longest hundredth of the corpus's responses, in the mean."""
 BANS = {
-    "free": "nothing",
-    "no_checks": "*wait*, *let me verify*, *check*: what begins a check",
-    "no_switches": "*but*, *however*, *try*: what begins another branch",
+    "free": ("nothing", ()),
+    "no_checks": ("what begins a check", (" wait", " let", " check")),
+    "no_switches": ("what begins another branch", (" But", " However", " Try")),
 }
+"""Steps of pipeline.yaml: what is banned, and the words, as they stand there."""
 WORDS = ("wait", "verify", "check", "but", "however")
 MEASURES: tuple[tuple[str, str, str], ...] = (
     ("pass@1", "pass_at_1", ".3f"),
@@ -60,15 +62,18 @@ def read_seed(run: Path) -> Record:
     evaluated = evaluations(jsonl.read(run / "rl" / "responses.jsonl"))
     summary = json.loads((run / "rl" / "summary.json").read_text())
     lines = jsonl.read(run / "rl" / "metrics.jsonl")
-    bans = {}
+    bans: dict[str, Record] = {}
     for name in BANS:
         if (run / name / "report.json").exists():
             responses = jsonl.read(run / name / "responses.jsonl")
+            texts = [r["response"] for r in responses]
+            uses = {n: mean([sum(map(t.count, w)) for t in texts]) for n, (_, w) in BANS.items()}
             by_problem: dict[str, list[float]] = {}
             for response in responses:
                 by_problem.setdefault(response["uid"], []).append(float(response["value"]))
             bans[name] = {
                 "tokens": mean([r["num_tokens"] for r in responses]),
+                "uses": uses,
                 "shares": {uid: mean(own) for uid, own in by_problem.items()},
             }
     return {
@@ -189,20 +194,26 @@ def bans_table(seeds: Sequence[Record]) -> str:
     if not done:
         return ""
     lines = [
-        "| banned at decoding | tokens | pass@1 | less no ban, 95 % interval over problems | p |",
-        "|---|---:|---:|---:|---:|",
+        "| banned at decoding | times a response, not banned | tokens | pass@1 |"
+        " less no ban, 95 % interval over problems | p |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
-    for name, said in BANS.items():
+    for name, (said, words) in BANS.items():
         accuracies = [mean(list(bans[name]["shares"].values())) for bans in done]
-        cells = [said, mean_cell([bans[name]["tokens"] for bans in done], ".0f")]
+        listed = ", ".join(f"*{word.strip()}*" for word in words)
+        cells = [f"{said}: {listed}" if words else said]
+        cells.append(mean_cell([bans["free"]["uses"][name] for bans in done], ".2f"))
+        cells.append(mean_cell([bans[name]["tokens"] for bans in done], ".0f"))
         cells += [mean_cell(accuracies, ".3f"), "", ""]
         if name != "free":
             uids = list(done[0]["free"]["shares"])
             a, b = ([mean([bans[n]["shares"][u] for bans in done]) for u in uids]
                     for n in (name, "free"))  # fmt: skip
             found = paired_difference(a, b)
-            cells[3] = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-            cells[4] = f"{found.p_value:.2g}"
+            cells[-2:] = [
+                f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})",
+                f"{found.p_value:.2g}",
+            ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -236,7 +247,12 @@ def draw(seeds: Sequence[Record]) -> Figure:
     ):
         tidy(axes, title, xlabel="iteration", ylabel=label)
         axes.legend(frameon=False, fontsize=8)
+    by_accuracy.set_ylim(-0.03, 1.35)
+    by_accuracy.legend(frameon=False, fontsize=8, ncols=3, loc="upper center")
     by_tokens.set_yscale("log")
+    by_tokens.yaxis.set_major_locator(FixedLocator((25, 50, 100, 200, 400, 800)))
+    by_tokens.yaxis.set_major_formatter("{x:.0f}")
+    by_tokens.yaxis.set_minor_locator(NullLocator())
     last = seeds[0]["evaluations"][-1]
     add_caption(
         figure,

@@ -15,6 +15,7 @@ from experiments.earned_length.__main__ import main as run
 from experiments.earned_length.bans import Banning
 from experiments.earned_length.levels import by_level, habits_of, main
 from experiments.earned_length.report import (
+    BANS,
     HABITS,
     WORDS,
     bans_table,
@@ -130,6 +131,7 @@ def seed_of(number: int, gain: float) -> dict:
                 "reflection_words_per_response": accuracy, "habits": habits,
                 "num_problems": 2, "num_samples": 2}  # fmt: skip
 
+    uses = {"free": 0.0, "no_checks": 1.5, "no_switches": 0.5}
     shares = {"free": (0.8, 0.6), "no_checks": (0.4, 0.2), "no_switches": (0.8, 0.6)}
     return {
         "run": f"seed-{number}",
@@ -137,10 +139,20 @@ def seed_of(number: int, gain: float) -> dict:
         "tokens": [50.0] * 6 + [100.0, 100.0 + 10 * number, 100.0 + 20 * number],
         "words": {word: [0.0] * 9 for word in WORDS},
         "bans": {
-            name: {"tokens": 90.0, "shares": dict(zip("ab", own, strict=True))}
+            name: {"tokens": 90.0, "uses": uses, "shares": dict(zip("ab", own, strict=True))}
             for name, own in shares.items()
         },
     }
+
+
+def test_the_words_that_the_page_names_are_those_that_are_banned():
+    steps = yaml.safe_load((Path(earned_length.__file__).parent / "pipeline.yaml").read_text())
+    banned = {
+        step["name"]: tuple(step["set"]["model"]["init_args"]["engine"]["init_args"]["words"])
+        for step in steps["steps"]
+        if "engine" in step["set"].get("model", {}).get("init_args", {})
+    }
+    assert banned == {name: words for name, (_, words) in BANS.items() if words}
 
 
 def test_tables_of_seeds_made_by_hand():
@@ -155,6 +167,7 @@ def test_tables_of_seeds_made_by_hand():
     assert "| computes wrongly | 0.100 ± 0.000 | 0.350 ± 0.050 |" in habits_table(seeds)
     free, no_checks, no_switches = bans_table(seeds).splitlines()[2:]
     assert free.endswith("| 0.700 ± 0.000 |  |  |")
+    assert no_checks.startswith("| what begins a check: *wait*, *let*, *check* | 1.50 ± 0.00 | 90")
     assert "| 0.300 ± 0.000 | -0.400 (" in no_checks and "| +0.000 (" in no_switches
     assert bans_table([{**seed, "bans": {}} for seed in seeds]) == ""
 
