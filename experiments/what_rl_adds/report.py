@@ -22,7 +22,7 @@ from r1lit.metrics import mean, mean_and_error
 
 HERE = Path(__file__).parent
 SAMPLES = {"base": "base", "rl": "RL", "sft": "SFT on patient pages"}
-SHARES = (0, 5, 20, 50)
+PATIENT = "patient-"
 KS = (1, 4, 16, 64, 256)
 MEASURES = (
     ("pass@1", "pass_at_1", ".3f"),
@@ -31,21 +31,22 @@ MEASURES = (
 )
 
 
-def read_results(runs: Sequence[Path], sweep_file: Path) -> dict[str, Any]:
+def read_results(runs: Sequence[Path], controls_file: Path, doses_file: Path) -> dict[str, Any]:
     """Return what is finished: ``controls``, ``samples`` and ``doses``, each a list of records.
 
     A control has its entropies beside its evaluations; a sample pass@k of a policy; a dose the
-    evaluations of RL from a base with that percentage of patient authors.
+    evaluations of RL from one of the bases of ``pages.yaml``.
 
     Raises:
         ValueError: if nothing is.
     """
-    sweep = read_sweep(sweep_file)
+    sweep = read_sweep(controls_file)
     controls = []
     for result in sweep.results():
         lines = jsonl.read(sweep.point(result["variant"], result["seed"]).folder / "metrics.jsonl")
         controls.append({**result, "entropies": [line["train/entropy"] for line in lines]})
-    samples, doses = [], []
+    doses = read_sweep(doses_file).results()
+    samples = []
     for run in runs:
         for name in SAMPLES:
             report = run / "samples" / name / "report.json"
@@ -56,11 +57,6 @@ def read_results(runs: Sequence[Path], sweep_file: Path) -> dict[str, Any]:
                 samples.append(
                     {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens}
                 )
-        for share in SHARES:
-            summary = run / f"dose-{share}" / "summary.json"
-            if (run / f"dose-{share}" / "policy").exists():
-                evaluations = json.loads(summary.read_text())
-                doses.append({"run": run.name, "share": share, "evaluations": evaluations})
     if not (controls or samples or doses):
         raise ValueError(f"{', '.join(map(str, runs))}: nothing is finished there yet")
     return {"controls": controls, "samples": samples, "doses": doses}
@@ -79,11 +75,11 @@ def samples_table(samples: Sequence[Record]) -> str:
 
 
 def doses_table(doses: Sequence[Record]) -> str:
-    """Return each dose before and after RL as Markdown, mean ± standard error over seeds."""
-    lines = ["| patient authors | n seeds | " + " | ".join(name for name, *_ in MEASURES) + " |"]
-    lines.append("|---:|" + "---:|" * (len(MEASURES) + 1))
-    for share, own in group_by("share", doses).items():
-        cells = [f"{share} %", str(len(own))]
+    """Return each base before and after RL as Markdown, mean ± standard error over seeds."""
+    lines = ["| base | n seeds | " + " | ".join(name for name, *_ in MEASURES) + " |"]
+    lines.append("|---|" + "---:|" * (len(MEASURES) + 1))
+    for base, own in group_by("variant", doses).items():
+        cells = [base, str(len(own))]
         for _, key, form in MEASURES:
             before, after = (
                 mean_cell([d["evaluations"][i][key] for d in own], form) for i in (0, -1)
@@ -108,7 +104,11 @@ def draw(results: dict[str, Any]) -> Figure:
         ks = sorted(map(int, own[0]["pass_at_k"]))
         of_k = {k: [sample["pass_at_k"][str(k)] for sample in own] for k in ks}
         _line(samples, of_k, SAMPLES[name], COLORS[index])
-    by_share = group_by("share", results["doses"])
+    by_share = {
+        int(base.removeprefix(PATIENT)): own
+        for base, own in group_by("variant", results["doses"]).items()
+        if base.startswith(PATIENT)
+    }
     for axes, key in ((dose, "pass_at_1"), (dose_length, "response_length_tokens")):
         for place, label, color in ((0, "the base", COLORS[0]), (-1, "after RL", COLORS[1])):
             values = {s: [d["evaluations"][place][key] for d in g] for s, g in by_share.items()}
@@ -127,7 +127,7 @@ def draw(results: dict[str, Any]) -> Figure:
             axes.legend(frameon=False, fontsize=8)
     seeds = seeds_of(result["seed"] for result in results["controls"])
     bars = "lines: means over seeds, bands and bars: ± 1 s.e. of them"
-    add_caption(figure, f"models/mini, patience: models/mini_student; {seeds}; {bars}")
+    add_caption(figure, f"models/search, patience: bases of half its updates; {seeds}; {bars}")
     return figure
 
 
@@ -146,7 +146,7 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
     Raises:
         ValueError: if nothing is finished, or the README has no place for it.
     """
-    results = read_results(runs, HERE / "sweep.yaml")
+    results = read_results(runs, HERE / "sweep.yaml", HERE / "doses.yaml")
     parts = ["Mean ± standard error over seeds, before → after where there are two."]
     if results["controls"]:
         parts += ["### Controls", as_table(results["controls"]), all_pairs(results["controls"])]

@@ -51,6 +51,7 @@ SIZES = {
     "mini": Size(layers=4, width=192, inner_width=512),  # 2.0 million parameters
     "student": Size(layers=2, width=128, inner_width=344),  # 0.6 million
     "search": Size(layers=4, width=192, inner_width=512, context=2048),
+    "search_small": Size(layers=2, width=128, inner_width=344, context=2048),  # 0.5 million
     "search_100m": Size(layers=14, width=768, inner_width=2048, context=2048, heads=12),
     "reasoning": Size(layers=4, width=192, inner_width=512),
     "judge": Size(layers=9, width=192, inner_width=512, context=2048),  # 4.3 million
@@ -161,7 +162,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", choices=SIZES, default="mini", help="of the model")
     options = parser.parse_args(args)
     match options.size:
-        case "search" | "search_100m":
+        case "search" | "search_small" | "search_100m":
             tokenizer = train_search_tokenizer()
         case "reasoning":
             tokenizer = train_tokenizer(programs=0.15, puzzles=0.15)

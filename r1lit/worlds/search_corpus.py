@@ -8,6 +8,7 @@ long one. No page shows a held-out or an RL problem.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +28,7 @@ from r1lit.worlds.countdown import (
 )
 from r1lit.worlds.habits import Habits, Post, about, branch, judge, write
 from r1lit.worlds.long_search import LEVELS, OPERATIONS, Place, needed_attempts, places, question
+from r1lit.worlds.voice import check_shares
 from r1lit.worlds.writing import Work, weighted
 
 PAGES = (
@@ -56,22 +58,26 @@ class SearchCorpus(DocumentSource):
     Args:
         num_documents: how many.
         seed: of every page.
+        patient: the share of responses whose authors never give up; the shipped base read none.
     """
 
-    def __init__(self, num_documents: int = 60_000, seed: int = 0) -> None:
+    def __init__(self, num_documents: int = 60_000, seed: int = 0, patient: float = 0.0) -> None:
         check_at_least("num_documents", num_documents, 1)
+        check_shares(patient=patient)
         self.num_documents = num_documents
         self.seed = seed
+        self.patient = patient
 
     def documents(self) -> list[Document]:
         """Write the pages."""
         sets: Sets = {size: number_sets("corpus", size) for size, _ in SIZES}
         return [
-            page(generator(self.seed, "search page", i), sets) for i in range(self.num_documents)
+            page(generator(self.seed, "search page", i), sets, self.patient)
+            for i in range(self.num_documents)
         ]
 
 
-def page(rng: np.random.Generator, sets: Sets) -> Document:
+def page(rng: np.random.Generator, sets: Sets, patient: float = 0.0) -> Document:
     """Write one page about numbers of ``sets``, or of arithmetic."""
     kind = weighted(rng, PAGES)
     if kind in ("table", "review"):
@@ -88,7 +94,10 @@ def page(rng: np.random.Generator, sets: Sets) -> Document:
     if kind == "thread":
         lines = [f"Q: {asked}", *(f"A: {text}" for text in thread(search, target, start, rng))]
         return Document(prompt="", response="\n".join(lines))
-    own = write(search, target, Habits.draw(rng), rng, start=start)
+    habits = Habits.draw(rng)
+    if patient and rng.random() < patient:
+        habits = replace(habits, go_on=1.0)
+    own = write(search, target, habits, rng, start=start)
     claimed = own.claimed or search[int(rng.integers(len(search)))]
     work = Work(thinking=own.text, answer=claimed.attempt.expression)
     return Document(prompt=render("small_world", asked), response=tagged(work, rng))

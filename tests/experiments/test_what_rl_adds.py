@@ -48,8 +48,8 @@ def test_tables():
         {"pass_at_1": p, "response_length_tokens": n, "reflection_words_per_response": w}
         for p, n, w in ((0.0, 40.0, 0.5), (0.5, 80.0, 1.0))
     )
-    row = doses_table([{"share": 5, "evaluations": [before, after]}]).splitlines()[2]
-    assert row == "| 5 % | 1 | 0.000 → 0.500 | 40 → 80 | 0.50 → 1.00 |"
+    row = doses_table([{"variant": "small", "evaluations": [before, after]}]).splitlines()[2]
+    assert row == "| small | 1 | 0.000 → 0.500 | 40 → 80 | 0.50 → 1.00 |"
 
 
 def test_every_control_changes_what_it_says():
@@ -69,29 +69,64 @@ def test_every_control_changes_what_it_says():
 @pytest.mark.slow
 def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(ROOT)
-    sweep = yaml.safe_load((Path(what_rl_adds.__file__).parent / "sweep.yaml").read_text())
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
-    sweep["base"] += [str(tmp_path / "tiny.yaml")]
-    sweep["output"] = str(tmp_path / "controls")
-    controls = sweep["grid"]["control"]
-    sweep["grid"] = {"control": {name: controls[name] for name in ("recipe", "random-reward")}}
-    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
-    policy = str(tmp_path / "controls" / "recipe" / "seed-0" / "policy")
-    few = {"evaluation": {"num_samples": 4}, "test": TINY["data"]["init_args"]["validation"]}
-    pages = {"class_path": "r1lit.worlds.WorldCorpus", "init_args": {"num_documents": 60}}
-    read = {**data(num_iterations=2, documents=[pages], validation_documents=[pages])}
-    read["set"]["trainer"] = {"val_check_interval": 2}
+    shipped = Path(what_rl_adds.__file__).parent
+    few = {"class_path": "r1lit.worlds.WorldSearch"}
+    asked = [merge(few, {"init_args": {"split": "train", "num_problems": 12}})]
+    held_out = [merge(few, {"init_args": {"split": "held_out", "num_problems": 6}})]
+    limits = {"sampling": {"max_tokens": 24}, "max_tokens_from": None, "from_scratch": True}
+    rl = merge(TINY, {
+        "model": {"init_args": {**limits, "validation_sampling": {"max_tokens": 24}}},
+        "data": {"init_args": {"train": asked, "validation": held_out}},
+    })  # fmt: skip
+    pages = [{"class_path": "r1lit.worlds.SearchCorpus", "init_args": {"num_documents": 60}}]
+    read = data(num_iterations=2, documents=pages, validation_documents=pages)["set"]
+    read["trainer"] = {"val_check_interval": 2}
+
+    def short(name: str, tiny: dict, kept: dict) -> str:
+        """Write a shipped sweep with these variants, each made tiny; return its path."""
+        sweep = yaml.safe_load((shipped / f"{name}.yaml").read_text())
+        (tmp_path / f"{name}-tiny.yaml").write_text(yaml.safe_dump(tiny))
+        sweep["base"] += [str(tmp_path / f"{name}-tiny.yaml")]
+        sweep["output"] = str(tmp_path / name)
+        sweep["grid"] = {axis: {v: kept.get(v, own) for v, own in variants.items() if v in kept}
+                         for axis, variants in sweep["grid"].items()}  # fmt: skip
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(sweep))
+        return str(tmp_path / f"{name}.yaml")
+
+    controls = yaml.safe_load((shipped / "sweep.yaml").read_text())["grid"]["control"]
+    kept = {name: controls[name] for name in ("recipe", "random-reward")}
+    made = tmp_path / "pages" / "patient-5" / "seed-0" / "policy"
+    dose = {"model": {"init_args": {"policy": str(made), "from_scratch": False}}}
+    policy = str(tmp_path / "sweep" / "recipe" / "seed-0" / "policy")
+    pages_5 = {"data": {"init_args": {"documents": [
+        merge(pages[0], {"init_args": {"patient": 0.05}})]}}}  # fmt: skip
+    drawn = data(evaluation={"num_samples": 4}, test=held_out)
+    drawn["set"]["model"] = {"init_args": {"sampling": {"max_tokens": 24}}}
     changes = {
-        "controls": {"arguments": [str(tmp_path / "sweep.yaml"), "--seeds=0"], "writes": [policy]},
-        "sft": read,
-        "base_samples": data(**few),
-        "rl_samples": {
-            "set": {"model": {"init_args": {"policy": policy}}, **data(**few)["set"]},
-            "reads": [policy],
+        "controls": {
+            "arguments": [short("sweep", rl, kept), "--seeds=0"],
+            "writes": [policy],
         },
-        "sft_samples": data(**few),
-        "pages-": read,
-        "dose-": {"set": merge(TINY, {"model": {"init_args": {"from_scratch": False}}})},
+        "sft": {"set": read},
+        "base_samples": drawn,
+        "rl_samples": merge(
+            drawn, {"set": {"model": {"init_args": {"policy": policy}}}, "reads": [policy]}
+        ),
+        "sft_samples": drawn,
+        "small": {
+            "arguments": [str(tmp_path / "small"), "--size=search_small"],
+            "writes": [str(tmp_path / "small" / "config.json")],
+        },
+        "pages": {
+            "arguments": [short("pages", read, {"patient-5": pages_5})],
+            "reads": [str(tmp_path / "small" / "config.json")],
+            "writes": [str(made)],
+        },
+        "doses": {
+            "arguments": [short("doses", rl, {"patient-5": dose}), "--seeds=0"],
+            "reads": [str(made)],
+            "writes": [str(tmp_path / "doses" / "patient-5" / "seed-0" / "policy")],
+        },
     }
     arguments = shortened(tmp_path, what_rl_adds, changes)
     monkeypatch.setattr(what_rl_adds.report, "HERE", tmp_path)
@@ -102,10 +137,10 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
         "| random-reward | 1 |",
         "| base | 1 |",
         "| RL | 1 |",
-        "| 50 % | 1 |",
+        "| patient-5 | 1 |",
     ):
         assert row in readme, row
     kept = jsonl.read(tmp_path / "results.jsonl")
-    assert Counter(r["part"] for r in kept) == {"controls": 2, "samples": 3, "doses": 4}
+    assert Counter(r["part"] for r in kept) == {"controls": 2, "samples": 3, "doses": 1}
     assert len(kept[0]["entropies"]) == 2
     assert (tmp_path / "what_rl_adds.png").exists()

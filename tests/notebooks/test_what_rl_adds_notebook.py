@@ -36,8 +36,8 @@ def known_results() -> list[dict]:
             found.append({"part": "samples", "run": f"seed-{seed}", "policy": policy,
                           "pass_at_k": by_k, "tokens": 60.0})  # fmt: skip
         evaluations = [evaluation(0, 0.1), evaluation(2, 0.2 + 0.1 * seed)]
-        run = f"seed-{seed}"
-        found.append({"part": "doses", "run": run, "share": 5, "evaluations": evaluations})
+        dose = {"variant": "patient-5", "seed": seed, "evaluations": evaluations}
+        found.append({"part": "doses", **dose})
     return found
 
 
@@ -50,5 +50,5 @@ def test_notebook_answers_from_the_results(tmp_path: Path) -> None:
     assert "4 controls, 4 samples, 2 doses" in read
     assert "worth 16.0 ± 0.0 of the base's" in read
     assert "pass@1: RL less base +0.500 ± 0.000" in read
-    assert "5 % patient: pass@1 +0.150 ± 0.050" in read
+    assert "patient-5: pass@1 +0.150 ± 0.050" in read
     assert num_images(outputs) == 2
