@@ -195,3 +195,19 @@ def test_nobody_searches_for_long(pages):
     assert len(efforts) > 350
     assert 1.5 < np.mean(efforts) < 3 and max(efforts) < 48
     assert np.mean([n > 12 for n in efforts]) < 0.02
+
+
+def test_a_share_of_patient_authors_never_gives_up(pages):
+    def gave_up(documents):
+        """Return the share of responses in the template that give up."""
+        own = ["give up" in d.response for d in documents if d.prompt]
+        return sum(own) / len(own)
+
+    half, all_ = (SearchCorpus(1200, seed=3, patient=p).documents() for p in (0.5, 1.0))
+    assert gave_up(all_) == 0 and gave_up(pages) > 0.4
+    assert gave_up(half) == pytest.approx(gave_up(pages) / 2, abs=0.06)
+    # threads, lists and tables stay as they are
+    others = [(a, b) for a, b in zip(pages, all_, strict=True) if not a.prompt]
+    assert others and all(a == b for a, b in others)
+    with pytest.raises(ValueError, match=r"patient: 1\.5"):
+        SearchCorpus(10, patient=1.5)
