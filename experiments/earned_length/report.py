@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from experiments.earned_length.levels import by_level, evaluations, habits_of
 from experiments.page import write_into
-from experiments.report import COLORS, cons_at_most, mean_cell
+from experiments.report import COLORS, cons_at_most, draw_band, mean_cell
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
-from r1lit.metrics import mean, mean_and_error, paired_difference, paired_shift
+from r1lit.metrics import mean, paired_difference, paired_shift
 
 LONGEST_PAGES = 127
 """Tokens of the longest hundredth of the corpus's responses, in the mean."""
@@ -107,8 +106,7 @@ def before_and_after(seeds: Sequence[Record]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     cells = ["mean ± s.e."]
     for _, key, form in MEASURES:
-        ends = ([seed["evaluations"][i][key] for seed in seeds] for i in (0, -1))
-        cells.append(" → ".join(mean_cell(values, form) for values in ends))
+        cells.append(" → ".join(_at_ends(seeds, itemgetter(key), form)))
     return "\n".join([*lines, "| " + " | ".join(cells) + " |"])
 
 
@@ -168,23 +166,27 @@ def levels_table(seeds: Sequence[Record]) -> str:
     for level in seeds[0]["evaluations"][0]["levels"]:
         cells = [level.removeprefix("attempts ")]
         for key, form in (("pass_at_1", ".2f"), ("tokens", ".0f")):
-            ends = (_of_level(seeds, i, level, key) for i in (0, -1))
-            cells.append(" → ".join(mean_cell(values, form) for values in ends))
-        cells.append(mean_cell(_of_level(seeds, -1, level, "truncated"), ".2f"))
+            cells.append(" → ".join(_at_ends(seeds, of_level(level, key), form)))
+        cells.append(_at_ends(seeds, of_level(level, "truncated"), ".2f")[-1])
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _of_level(seeds: Sequence[Record], index: int, level: str, key: str) -> list[float]:
-    return [seed["evaluations"][index]["levels"][level][key] for seed in seeds]
+def _at_ends(
+    seeds: Sequence[Record], value: Callable[[Record], float], form: str
+) -> tuple[str, str]:
+    """Return a value before and after, mean ± standard error over seeds."""
+    before, after = (
+        mean_cell([value(seed["evaluations"][i]) for seed in seeds], form) for i in (0, -1)
+    )
+    return before, after
 
 
 def habits_table(seeds: Sequence[Record]) -> str:
     """Return each habit's rate before and after as Markdown."""
     lines = ["| an attempt's share that | before | after |", "|---|---:|---:|"]
     for key, name in HABITS.items():
-        ends = ([seed["evaluations"][i]["habits"][key] for seed in seeds] for i in (0, -1))
-        lines.append(f"| {name} | " + " | ".join(mean_cell(v, ".3f") for v in ends) + " |")
+        lines.append(f"| {name} | " + " | ".join(_at_ends(seeds, of_habit(key), ".3f")) + " |")
     return "\n".join(lines)
 
 
@@ -224,7 +226,7 @@ def draw(seeds: Sequence[Record]) -> Figure:
     FigureCanvasAgg(figure)
     (accuracy, length, words), (by_accuracy, by_tokens, checks) = figure.subplots(2, 3)
     for place, (key, name) in enumerate((("pass_at_1", "pass@1"), ("cons", "majority vote"))):
-        _band(accuracy, seeds, lambda e, k=key: e[k], name, COLORS[place])
+        draw_band(accuracy, seeds, itemgetter(key), name, COLORS[place], "o-")
     for place, seed in enumerate(seeds):
         length.plot(seed["tokens"], color=COLORS[place], linewidth=1, label=_name(seed))
     length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest pages")
@@ -232,11 +234,11 @@ def draw(seeds: Sequence[Record]) -> Figure:
         curves = np.mean([_smooth(seed["words"][word]) for seed in seeds], axis=0)
         words.plot(curves, color=COLORS[place], label=word)
     for place, level in enumerate(seeds[0]["evaluations"][0]["levels"]):
+        name = level.removeprefix("attempts ")
         for axes, key in ((by_accuracy, "pass_at_1"), (by_tokens, "tokens")):
-            _band(axes, seeds, lambda e, k=key, n=level: e["levels"][n][k],
-                  level.removeprefix("attempts "), COLORS[place])  # fmt: skip
+            draw_band(axes, seeds, of_level(level, key), name, COLORS[place], "o-")
     for place, key in enumerate(("deceptive_checked", "gives_up_per_attempt")):
-        _band(checks, seeds, lambda e, k=key: e["habits"][k], HABITS[key], COLORS[place])
+        draw_band(checks, seeds, of_habit(key), HABITS[key], COLORS[place], "o-")
     for axes, title, label in (
         (accuracy, "Accuracy", "held out"),
         (length, "Length in training", "tokens per response"),
@@ -262,26 +264,22 @@ def draw(seeds: Sequence[Record]) -> Figure:
     return figure
 
 
+def of_level(level: str, key: str) -> Callable[[Record], float]:
+    """Return what reads a number of a level from an evaluation."""
+    return lambda evaluation: evaluation["levels"][level][key]
+
+
+def of_habit(key: str) -> Callable[[Record], float]:
+    """Return what reads a habit from an evaluation."""
+    return lambda evaluation: evaluation["habits"][key]
+
+
 def _name(seed: Record) -> str:
     return str(seed["run"]).replace("-", " ")
 
 
 def _smooth(values: Sequence[float], window: int = 5) -> np.ndarray:
     return np.convolve(values, np.ones(window) / window, mode="valid")
-
-
-def _band(
-    axes: Axes, seeds: Sequence[Record], value: Callable[[Record], Any], label: str, color: str
-) -> None:
-    x = [evaluation["iteration"] for evaluation in seeds[0]["evaluations"]]
-    points = [
-        mean_and_error([value(own) for own in at])
-        for at in zip(*(seed["evaluations"] for seed in seeds), strict=False)
-    ]
-    middle = np.array([m for m, _ in points])
-    error = np.array([e or 0.0 for _, e in points])
-    axes.plot(x, middle, "o-", color=color, markersize=3.5, label=label)
-    axes.fill_between(x, middle - error, middle + error, color=color, alpha=0.13, linewidth=0)
 
 
 def write_report(runs: Sequence[Path], folder: Path) -> str:
