@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from tiny_sweep import ROOT
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_sweep import ROOT, TINY
 
 from experiments import page
+from experiments.compose import merge
+from experiments.points import read_sweep
+from experiments.sweep import run_sweep
 from experiments.third_language.by_language import MARKS, RAW, as_table, language_of
-from r1lit import jsonl
+from r1lit import cli, jsonl
 
 FOLDER = ROOT / "experiments" / "third_language"
 
@@ -30,3 +38,38 @@ def test_means_are_of_the_language_and_the_variant_alone():
     rows = as_table(records).splitlines()
     assert rows[2].startswith("| English | 3 | 0.100 | 0.600 | 0.200 | 0.500")
     assert rows[4].startswith("| Russian | 3 | 0.300 | 0.800 | 0.400 |")
+
+
+@pytest.mark.slow
+def test_from_russian_pages_to_the_table(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    few = tmp_path / "few.yaml"
+    pages = {"class_path": "r1lit.worlds.WorldCorpus", "init_args": {"num_documents": 40}}
+    russian = merge(pages, {"init_args": {"russian": 0.5}})
+    config = {
+        "data": {"init_args": {"num_iterations": 2, "documents": [russian],
+                               "validation_documents": [pages]}},
+        "trainer": {"val_check_interval": 2},
+    }  # fmt: skip
+    few.write_text(yaml.safe_dump(config))
+    read = ["configs/mini/pretrain.yaml", "experiments/third_language/pretrain.yaml", str(few)]
+    run = str(tmp_path / "pretrain")
+    cli.main(["fit", *(word for path in read for word in ("-c", path)), "--run", run])
+
+    shipped = read_sweep(FOLDER / "sweep.yaml")
+    policy = {"policy": f"{run}/policy", "from_scratch": False}
+    tiny = merge(TINY, {"model": {"init_args": policy}})
+    asked = shipped.point("with", 0).config["data"]["init_args"]
+    for split in ("train", "validation"):  # in all three languages, and few
+        source = merge(asked[split][0], {"init_args": {"num_problems": 8}})
+        tiny["data"]["init_args"][split] = [source]
+    variants = {name: [*own, tiny] for name, own in shipped.variants.items()}
+    sweep = replace(shipped, variants=variants, seeds=[0], output=tmp_path / "out")
+
+    def launch(arguments: list[str], log: Path) -> int:
+        cli.main(arguments)
+        return 0
+
+    assert run_sweep(sweep, launch=launch) == []
+    for result in sweep.results():
+        assert "language_consistency" in result["final"]["rewards"]
