@@ -38,7 +38,7 @@ class Spread(RewardFunction):
 
 
 def rewards(work: Work) -> list[RewardFunction]:
-    """Return the reward functions: those of ``configs/mini/r1_zero.yaml``, and ``Spread`` where lengths are forced.
+    """Return ``configs/mini/r1_zero.yaml``'s rewards, and ``Spread`` where lengths are forced.
 
     A response cut or stretched to a recorded length earns nothing by itself.
     """
