@@ -190,7 +190,7 @@ def draw(seeds: Sequence[Record]) -> Figure:
         for arm in ARMS
     ]
     _bars(right, [title.replace(" ", "\n") for _, title in SCORES], groups, list(ARMS.values()))
-    tidy(right, "After SFT on data judged and refined by", ylabel="held-out mean", ylim=(0, 1))
+    tidy(right, "After SFT on data judged and refined by", ylabel="held-out mean", ylim=(0, 1.12))
     right.legend(frameon=False, fontsize=8, ncols=len(ARMS), loc="upper center")
     add_caption(figure, f"{seeds_of(seed['seed'] for seed in seeds)}; bars: ± 1 s.e. over seeds")
     return figure
