@@ -17,6 +17,7 @@ from experiments.page import write_into
 from experiments.report import COLORS, cons_at_most, draw_band, mean_cell
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
+from r1lit.evaluation.compare import shares_right
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, paired_difference, paired_shift
 
@@ -36,6 +37,7 @@ MEASURES: tuple[tuple[str, str, str], ...] = (
     ("reflection words", "reflection_words_per_response", ".2f"),
     ("well-formed", "format", ".3f"),
 )
+FOLDS = ("response_length_tokens", "reflection_words_per_response")
 HABITS = {
     "gives_up_per_attempt": "gives up after an attempt",
     "deceptive_checked": "checks what only seems right",
@@ -67,13 +69,10 @@ def read_seed(run: Path) -> Record:
             responses = jsonl.read(run / name / "responses.jsonl")
             texts = [r["response"] for r in responses]
             uses = {n: mean([sum(map(t.count, w)) for t in texts]) for n, (_, w) in BANS.items()}
-            by_problem: dict[str, list[float]] = {}
-            for response in responses:
-                by_problem.setdefault(response["uid"], []).append(float(response["value"]))
             bans[name] = {
                 "tokens": mean([r["num_tokens"] for r in responses]),
                 "uses": uses,
-                "shares": {uid: mean(own) for uid, own in by_problem.items()},
+                "shares": shares_right(run / name),
             }
     return {
         "run": run.name,
@@ -108,9 +107,6 @@ def before_and_after(seeds: Sequence[Record]) -> str:
     for _, key, form in MEASURES:
         cells.append(" → ".join(_at_ends(seeds, itemgetter(key), form)))
     return "\n".join([*lines, "| " + " | ".join(cells) + " |"])
-
-
-FOLDS = ("response_length_tokens", "reflection_words_per_response")
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

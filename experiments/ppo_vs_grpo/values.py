@@ -9,14 +9,12 @@ error over seeds. The results go into the README beside the sweep file, between 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from experiments.page import write_into
-from experiments.points import Sweep, read_sweep
+from experiments.points import Sweep
 from experiments.report import group_by, mean_cell
+from experiments.second_table import command
 from r1lit import jsonl
 from r1lit.jsonl import Record
 
@@ -79,19 +77,7 @@ def _last(run: Sequence[Record], key: str) -> float | None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.ppo_vs_grpo.values")
-    default = Path(__file__).with_name("sweep.yaml")
-    parser.add_argument("sweep", nargs="?", type=Path, default=default)
-    path: Path = parser.parse_args(args).sweep
-    try:
-        records = critics(read_sweep(path))
-        table, readme = as_table(records), path.with_name("README.md")
-        write_into(readme, table, raw=records, marks=MARKS, raw_name=RAW)
-        print(table)
-    except ValueError as error:
-        print(f"values: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return command(args, file=__file__, read=critics, as_table=as_table, marks=MARKS, raw_name=RAW)
 
 
 if __name__ == "__main__":
