@@ -21,9 +21,10 @@ RUNS = {
     "aha_moment.ipynb": HERE / "data/aha",
     "r1_stages.ipynb": HERE / "data/r1",
     "rollouts.ipynb": HERE / "data/rollout",
+    "scaling.ipynb": HERE.parent / "experiments/scaling",
     "stages_against_paper.ipynb": HERE.parent / "experiments/r1/results",
 }
-"""What the committed outputs of each are of; scaling.ipynb has no committed run yet."""
+"""What the committed outputs of each are of."""
 
 
 def execute(path: Path, run: Path) -> Any:

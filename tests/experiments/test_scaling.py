@@ -82,4 +82,4 @@ def test_the_shipped_recipes_differ_in_their_objectives_alone() -> None:
         point.variant: point.config["model"]["init_args"]["objective"]["class_path"].split(".")[-1]
         for point in sweep.points()
     }
-    assert objectives == {"aha": "DrGRPO", "r1": "GRPO", "scale-rl": "CISPO"}
+    assert objectives == {"mini": "DrGRPO", "r1": "GRPO", "scale-rl": "CISPO"}
