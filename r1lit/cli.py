@@ -29,9 +29,9 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
   r1lit fit       train: reinforcement learning, supervised, distillation,
                   reward models
   r1lit validate  evaluate on data.validation, as a fit does on its way
-  r1lit test      evaluate on data.test; EvaluationModule draws k responses
+  r1lit test      evaluate on data.test; EvaluationModule generates k responses
                   to each problem and writes a report
-  r1lit predict   draw responses to data.predict and choose among them
+  r1lit predict   generate responses to data.predict and choose among them
   r1lit view RUN  one HTML page of a run, or of two side by side
   r1lit merge ADAPTER OUT    a whole model of an adapter (LoRA)
 

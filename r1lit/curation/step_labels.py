@@ -69,7 +69,7 @@ def monte_carlo_labels(
 
     Math-Shepherd's soft label is that number over ``num_completions``, its hard label whether it is
     above 0. Nothing follows the last step of a solution: its completions are all the solution
-    itself. All completions are drawn in one call of the engine, which returns tokens; a step's
+    itself. All completions are generated in one call of the engine, which returns tokens; a step's
     completions share its prefix.
 
     Args:
@@ -80,7 +80,7 @@ def monte_carlo_labels(
         grader: decides about prefix and completion together.
         num_completions: N, from each step.
         seed: of the completions.
-        first_sample: names the first completion of a step: with N more, other ones are drawn.
+        first_sample: names the first completion of a step: with N more, other ones are generated.
     """
     check_at_least("num_completions", num_completions, 1)
     if not engine.returns_tokens:

@@ -13,7 +13,7 @@ from r1lit.settings import check_at_least
 class FewShot:
     """Solved problems that stand before each question, within the template, the same for all.
 
-    A problem that is itself asked is never shown, nor one without an answer. They are drawn by the
+    A problem that is itself asked is never shown, nor one without an answer. They are chosen by the
     data's ``seed``.
 
     Args:

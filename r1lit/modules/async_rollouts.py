@@ -1,4 +1,4 @@
-"""Asynchronous iterations: rollouts drawn before the iterations that train on them.
+"""Asynchronous iterations: rollouts generated before the iterations that train on them.
 
 With ``max_staleness: k`` the rollout of iteration i is generated with the weights from before the
 updates of iteration i - k; those of the first k + 1 iterations with the weights that the run begins
@@ -38,36 +38,36 @@ from r1lit.rollout import Completion, RolloutEngine, Sampling
 from r1lit.rollout.packing import pack_completions, unpack_completions
 from r1lit.settings import check_at_least
 
-DRAWN_AHEAD = "drawn_ahead"
+PENDING = "pending_rollouts"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
+class Pending:
     """An iteration's completions, which may still be generated, and their grading if it began."""
 
     completions: futures.Future[list[Completion]]
     grading: AsyncGrading | None = None
 
 
-class DrawAhead:
-    """What is drawn, or being drawn, for iterations to come."""
+class PendingRollouts:
+    """The rollouts of later iterations, generated or under way."""
 
     def __init__(self) -> None:
-        self._draws: dict[int, Draw] = {}  # by iteration
+        self._by_iteration: dict[int, Pending] = {}
         self._thread: threading.Thread | None = None
 
     def begin(
         self, engine: RolloutEngine, batches: Iterable[tuple[RolloutWorker, PromptBatch]]
     ) -> None:
-        """Draw the rollouts of those batches that have none; in a thread where the engine may."""
+        """Generate the rollouts that batches lack; in a thread where the engine may."""
         begun = []
         for worker, batch in batches:
-            if batch.iteration not in self._draws:
+            if batch.iteration not in self._by_iteration:
                 prompts = range(batch.num_prompts)
                 grading = worker.grading(batch, prompts)
-                draw = Draw(completions=futures.Future(), grading=grading)
-                self._draws[batch.iteration] = draw
-                begun.append((worker.requests(batch, prompts, batch.iteration), draw, grading))
+                pending = Pending(completions=futures.Future(), grading=grading)
+                self._by_iteration[batch.iteration] = pending
+                begun.append((worker.requests(batch, prompts, batch.iteration), pending, grading))
 
         previous = self._thread
 
@@ -75,16 +75,16 @@ class DrawAhead:
             if previous is not None:
                 previous.join()  # an engine generates for one caller at a time
             try:
-                for requests, draw, grading in begun:
-                    draw.completions.set_result(engine.generate(requests, grading.begin))
+                for requests, pending, grading in begun:
+                    pending.completions.set_result(engine.generate(requests, grading.begin))
             except BaseException as error:  # raised where it is waited for
-                for _, draw, _ in begun:
-                    if not draw.completions.done():
-                        draw.completions.set_exception(error)
+                for _, pending, _ in begun:
+                    if not pending.completions.done():
+                        pending.completions.set_exception(error)
 
         if engine.in_background:
             # a daemon: a run that fails must not wait for responses that nobody trains on
-            self._thread = threading.Thread(target=generate, daemon=True, name="draw-ahead")
+            self._thread = threading.Thread(target=generate, daemon=True, name="generate-ahead")
             self._thread.start()
         else:
             generate()
@@ -96,8 +96,8 @@ class DrawAhead:
         Raises:
             Exception: of the engine.
         """
-        for draw in self._draws.values():
-            draw.completions.result()
+        for pending in self._by_iteration.values():
+            pending.completions.result()
 
     def collect(
         self,
@@ -106,19 +106,19 @@ class DrawAhead:
         prompt_indices: Sequence[int],
         timings: Timings,
     ) -> Rollout:
-        """Return the batch's rollout: the one drawn ahead if there is one, else one drawn now.
+        """Return the batch's rollout: the one generated ahead, or else one generated now.
 
-        What is drawn ahead is of the batch's first P prompts, which are asked for first.
+        What is generated ahead is of the batch's first P prompts, which are requested first.
         """
-        draw = self._draws.pop(batch.iteration, None)
+        pending = self._by_iteration.pop(batch.iteration, None)
         started = time.perf_counter()
-        if draw is None:
+        if pending is None:
             self.wait()
             timings.rollout += time.perf_counter() - started
             return worker.collect(batch, prompt_indices, timings)
-        completions = draw.completions.result()
+        completions = pending.completions.result()
         timings.rollout += time.perf_counter() - started
-        return worker.grade(completions, batch, prompt_indices, timings, draw.grading)
+        return worker.grade(completions, batch, prompt_indices, timings, pending.grading)
 
     def state(self) -> dict[int, dict[str, Tensor]]:
         """Return the completions of all ranks by iteration, for a checkpoint, once all are there.
@@ -126,7 +126,10 @@ class DrawAhead:
         All ranks call it.
         """
         self.wait()
-        own = {i: pack_completions(draw.completions.result()) for i, draw in self._draws.items()}
+        own = {
+            iteration: pack_completions(pending.completions.result())
+            for iteration, pending in self._by_iteration.items()
+        }
         ranks = _of_all_ranks(own)
         return {
             i: {name: torch.cat([rank[i][name] for rank in ranks]) for name in packed}
@@ -139,20 +142,20 @@ class DrawAhead:
         for iteration, packed in state.items():
             done: futures.Future[list[Completion]] = futures.Future()
             done.set_result(list(shard(unpack_completions(packed), rank, world_size)))
-            self._draws[iteration] = Draw(completions=done)
+            self._by_iteration[iteration] = Pending(completions=done)
 
     def close(self) -> None:
         """Drop everything, once nothing is generated any more."""
-        futures.wait([draw.completions for draw in self._draws.values()])
-        self._draws.clear()
+        futures.wait([pending.completions for pending in self._by_iteration.values()])
+        self._by_iteration.clear()
 
 
 class AsyncRolloutModule(RolloutModule):
-    """A module that may train on rollouts of older weights, drawn while it updates.
+    """A module that may train on rollouts of older weights, generated while it updates.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
-        max_staleness: how many iterations before its own a rollout is drawn. 0 draws each with the
+        max_staleness: how many iterations before its own a rollout is generated. 0: each with the
             present weights. With more, an engine with weights of its own generates while the
             iterations before update; take a ``correction`` then.
         **options: of ``RolloutModule``: engine, grader, sampling and the like.
@@ -168,13 +171,13 @@ class AsyncRolloutModule(RolloutModule):
         check_at_least("max_staleness", max_staleness, 0)
         super().__init__(policy, **options)
         self.max_staleness = max_staleness
-        self.ahead = DrawAhead()
+        self.ahead = PendingRollouts()
 
     def setup(self, stage: str) -> None:
         """Check data and correction, before anything is loaded."""
         if stage == "fit" and self.engine.in_flight_updates and not self.max_staleness:
             raise ValueError(
-                "engine.in_flight_updates: true is for rollouts that are drawn ahead, and"
+                "engine.in_flight_updates: true is for rollouts that are generated ahead, and"
                 " max_staleness is 0; set that to 1 or more"
             )
         if stage == "fit" and self.max_staleness:
@@ -193,7 +196,7 @@ class AsyncRolloutModule(RolloutModule):
         super().setup(stage)
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
-        """Return what collects rollouts, when the engine has ended what it draws ahead.
+        """Return what collects rollouts, when the engine has ended what it generates ahead.
 
         An engine holds one set of weights and generates for one caller at a time. In training one
         with ``in_flight_updates`` goes on meanwhile.
@@ -215,12 +218,12 @@ class AsyncRolloutModule(RolloutModule):
             else:
                 rollout, num_dropped = collect(range(batch.num_prompts)), 0
             started = time.perf_counter()
-            self.draw_ahead(worker, batch.iteration)
+            self.generate_ahead(worker, batch.iteration)
             timings.rollout += time.perf_counter() - started
         metrics = {"train/num_groups_dropped": float(num_dropped), **timings.metrics()}
         return rollout, metrics | self.staleness(rollout)
 
-    def draw_ahead(self, worker: RolloutWorker, iteration: int) -> None:
+    def generate_ahead(self, worker: RolloutWorker, iteration: int) -> None:
         """Begin the rollouts of the next ``max_staleness`` iterations, as far as the run goes."""
         if not self.max_staleness:
             return
@@ -250,20 +253,20 @@ class AsyncRolloutModule(RolloutModule):
         return {"train/staleness/mean": mean, "train/staleness/max": largest}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put in what is drawn ahead, once it is there: a resumed run trains on the same."""
+        """Put in what is generated ahead, once it is there: a resumed run trains on the same."""
         super().on_save_checkpoint(checkpoint)
         if self.max_staleness:
-            checkpoint[DRAWN_AHEAD] = self.ahead.state()
+            checkpoint[PENDING] = self.ahead.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it back; under ``--resume_changed`` it is drawn anew, as what is asked for now."""
+        """Take it back; under ``--resume_changed`` it is generated anew, as now requested."""
         super().on_load_checkpoint(checkpoint)
         if self.max_staleness and not getattr(self.data, "may_differ", False):
-            drawn = checkpoint.get(DRAWN_AHEAD, {})
-            self.ahead.load(drawn, self.global_rank, self.trainer.world_size)
+            pending = checkpoint.get(PENDING, {})
+            self.ahead.load(pending, self.global_rank, self.trainer.world_size)
 
     def teardown(self, stage: str) -> None:
-        """Let the engine end what it draws, then let it go."""
+        """Let the engine end what it generates, then let it go."""
         self.ahead.close()
         super().teardown(stage)
 

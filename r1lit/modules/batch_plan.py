@@ -108,7 +108,7 @@ def check_update(train_batch_size: int, world_size: int) -> None:
 def check_rollout(
     rollout: RolloutOptions, advantage: AdvantageEstimator, dynamic_sampling: bool
 ) -> None:
-    """Check that groups are large enough to compare, and that there is what to draw again from.
+    """Check that groups are large enough to compare, and that prompts are in reserve if needed.
 
     Raises:
         ValueError: naming the key and what would be right.
@@ -121,7 +121,7 @@ def check_rollout(
         )
     if dynamic_sampling and not rollout.num_reserve_prompts:
         raise ValueError(
-            "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling nothing to draw from;"
+            "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling no prompts to go on with;"
             f" twice prompts_per_iteration, {2 * rollout.prompts_per_iteration}, is usual"
         )
 

@@ -2,7 +2,7 @@
 
     R1         SFT on the teacher's responses (Nature 645:633, Methods)
     off policy the teacher's distributions at the tokens of given responses (1503.02531)
-    on policy  its distributions at the tokens that the student drew (GKD, 2306.13649)
+    on policy  its distributions at the tokens that the student generated (GKD, 2306.13649)
 
 P prompts   G responses per prompt   B = P*G rows   T response tokens   K tokens that count
 """
@@ -50,10 +50,11 @@ class DistillationModule(SFTModule):
     first; under DDP the mean is over all ranks' tokens.
 
     ``on_policy`` (lambda of GKD, Algorithm 1) 0 learns from documents, batches of rows. Above 0 it
-    learns from prompts: one ``training_step`` draws a response to each prompt, and makes one update
-    at its tokens. Below 1 a prompt is, with probability 1 - lambda, learnt from the response stored
-    with its problem; GKD draws this once a batch. The cross-entropy is of such responses alone:
-    there is nothing to imitate in what the student drew. The sampling is not differentiated.
+    learns from prompts: one ``training_step`` generates a response to each prompt and makes one
+    update at its tokens. Below 1 a prompt is, with probability 1 - lambda, learnt from the
+    response stored with its problem; GKD decides this once a batch. The cross-entropy is of such
+    responses alone: there is nothing to imitate in what the student generated. The sampling
+    is not differentiated.
 
     The teacher is a constant: neither in the checkpoint nor with the optimiser.
 
@@ -64,10 +65,10 @@ class DistillationModule(SFTModule):
         sft_weight: of the cross-entropy.
         logit_weight: of the divergence.
         temperature: tau. A server's teacher knows 1 only.
-        on_policy: share of the prompts whose responses the student draws.
+        on_policy: share of the prompts whose responses the student generates.
         stored_response: the key of a problem's meta that holds a response to it, as text.
-        sampling: how the student draws; needed with ``on_policy`` above 0.
-        validation_sampling: how it draws in evaluation; as in training if left out.
+        sampling: how the student samples; needed with ``on_policy`` above 0.
+        validation_sampling: how it samples in evaluation; as in training if left out.
         rewards: measured on the student's responses; they do not enter the loss. Accuracy if left
             out.
         engine: generates responses; in this process if left out.

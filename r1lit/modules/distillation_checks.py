@@ -45,7 +45,7 @@ def check_settings(
             f" {on_policy}); 1 is usual"
         )
     if on_policy and sampling is None:
-        raise ValueError(f"sampling: null, but on_policy: {on_policy} draws responses: say how")
+        raise ValueError(f"sampling: null, but on_policy: {on_policy} generates responses: say how")
     if logit_weight and teacher is not None and not teacher.full_distributions and temperature != 1:
         raise ValueError(
             f"temperature: {temperature} needs the teacher's whole distributions;"
@@ -58,7 +58,7 @@ def check_settings(
 def _check_sampled(temperature: float, on_policy: float, sampling: Sampling | None) -> None:
     if on_policy != 1 or sampling is None:
         raise ValueError(
-            f"divergence: SampledReverseKL is right at tokens that the student drew, not with"
+            f"divergence: SampledReverseKL is right at tokens that the student sampled, not with"
             f" on_policy: {on_policy}; set it to 1, or take ReverseKL"
         )
     if sampling.temperature != temperature or sampling.top_p != 1 or sampling.top_k:
@@ -82,7 +82,7 @@ def check_data(data: Any, on_policy: float) -> None:
         )
     if on_policy and not data.problems.get("train"):
         raise ValueError(
-            f"data.train: null, but with on_policy: {on_policy} the student draws responses to"
+            f"data.train: null, but with on_policy: {on_policy} the student generates responses to"
             " problems; give problems, or set on_policy: 0 to learn from data.documents"
         )
     rollout = data.rollout

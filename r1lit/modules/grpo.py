@@ -168,10 +168,10 @@ class GRPOModule(AsyncRolloutModule):
         """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
         update_metrics = UpdateMetrics(same_weights=not self.max_staleness)
         if self.correction is not None:
-            drawn = rollout.logp_sampler_BT, rollout.loss_mask_BT
+            sampled = rollout.logp_sampler_BT, rollout.loss_mask_BT
             logp_old_BT = self.log_probs(rollout, self.policy)
-            update_metrics.add_mismatch(logp_old_BT, *drawn)
-            correction_BT = self.correction.weight_BT(logp_old_BT, *drawn)
+            update_metrics.add_mismatch(logp_old_BT, *sampled)
+            correction_BT = self.correction.weight_BT(logp_old_BT, *sampled)
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
         logged: dict[str, list[float]] = {}
         kl: dict[str, float] = {}

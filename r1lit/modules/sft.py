@@ -36,7 +36,7 @@ class SFTModule(RolloutModule):
         policy: a Hugging Face directory, or a model's name on the hub.
         validation_sampling: how responses to held-out problems are sampled.
         rewards: measured on those responses; they do not enter the loss. Accuracy if left out.
-        engine: draws responses.
+        engine: generates responses.
         grader: decides about them; all of ``default_verifiers`` if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """

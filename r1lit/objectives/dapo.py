@@ -20,7 +20,7 @@ class DAPO(ClippedObjective):
 
     Two of the paper's four parts live here: clip-higher (Eq. 10; 0.2 and 0.28 in §4.1) and the
     token-level loss (Eq. 12). Dynamic sampling (Eq. 11) belongs to ``r1lit.modules.GRPOModule``,
-    which draws the rollout; overlong shaping (Eq. 13) is the reward ``r1lit.rewards.Overlong``.
+    which collects the rollout; overlong shaping (Eq. 13) is the reward ``r1lit.rewards.Overlong``.
 
     Left open, and chosen here: the equation normalises by the tokens of one group inside an
     expectation over questions, the authors' code by the tokens of the whole minibatch. This class

@@ -21,7 +21,7 @@ class SampledReverseKL:
     """-A log Q(y) with A = log P(y) - log Q(y) as a constant, averaged: grad KL(Q || P) on policy.
 
     Written as k2 = (log Q - log P)^2 / 2, which has exactly this gradient (``r1lit.objectives.kl``)
-    and is never negative. Right in expectation only where the student drew the token at the
+    and is never negative. Right in expectation only where the student sampled the token at the
     temperature of these log-probs, without top-k or top-p. What a token does to later ones is left
     out, as in GKD, which does not differentiate through the sampling either.
     """

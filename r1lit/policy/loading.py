@@ -203,7 +203,8 @@ def load_policy(
         listed = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
         warnings.warn(
             f"policy: {type(model).__name__} has dropout ({listed}), which is off: rollouts are"
-            " drawn without, and log-probs with it would not be theirs; dropout: true keeps it on",
+            " generated without it, so log-probs with it would not be theirs; dropout: true"
+            " keeps it on",
             stacklevel=2,
         )
     if gradient_checkpointing:

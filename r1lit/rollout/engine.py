@@ -32,7 +32,7 @@ class Request:
     """Asks for one completion of ``prompt`` (token ids) for each of ``samples``.
 
     A completion is a function of its prompt and of (seed, iteration, sample), as far as the engine
-    can promise; ``samples`` are the names under which an iteration draws, in any order.
+    can promise; ``samples`` are the names under which an iteration samples, in any order.
     """
 
     prompt: tuple[int, ...]

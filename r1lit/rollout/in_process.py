@@ -130,7 +130,7 @@ class InProcessEngine(RolloutEngine):
     def _decode(self, policy: Policy | Decoder, batch: Batch, on_finished: OnFinished) -> None:
         """Decode the rows of a batch to their ends."""
         if len(batch.samples) == 1 and isinstance(policy, Decoder):
-            # code compiled for one row adds up in another order: draw it twice, keep it once
+            # code compiled for one row adds up in another order: generate it twice, keep it once
             batch = replace(batch, group_size=2, samples=batch.samples * 2)
         pad, sampling = int(self.model.tokenizer.pad_token_id), batch.sampling
         decoding: Decoding

@@ -172,6 +172,6 @@ class LocalModel:
 
 
 def _sample_of(ids: Sequence[int]) -> int:
-    """Return the sample that a prompt is drawn as, so that batches do not matter."""
+    """Return the number of the sample of a prompt, so that batches do not matter."""
     digest = hashlib.blake2b(" ".join(map(str, ids)).encode(), digest_size=7)
     return int.from_bytes(digest.digest(), "little")

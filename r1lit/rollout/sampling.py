@@ -26,9 +26,9 @@ class Sampling:
 
     Args:
         temperature: divides the logits; 0 takes the likeliest token.
-        top_p: draw from the likeliest tokens that together have this probability; 1 takes
+        top_p: sample from the likeliest tokens that together have this probability; 1 takes
             all.
-        top_k: draw from that many of the likeliest tokens; 0 takes all.
+        top_k: sample from that many of the likeliest tokens; 0 takes all.
         max_tokens: the most tokens of a response, EOS included.
         stop: a text or several that end a response; they stay part of it.
     """
@@ -68,7 +68,7 @@ class Sampling:
 def sample_tokens(
     logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling
 ) -> tuple[Tensor, Tensor]:
-    """Draw one token a row by inverting the distribution function at ``uniform_B`` in [0, 1).
+    """Sample one token a row by inverting the distribution function at ``uniform_B`` in [0, 1).
 
     The log-prob returned is that of the whole distribution at the temperature, before top-k and
     top-p, which is what the training forward computes.

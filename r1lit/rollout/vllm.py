@@ -38,7 +38,7 @@ class VLLMEngine(RolloutEngine):
     """Generates on vLLM servers, which are given each update's weights.
 
     Requests are spread over the servers, whoever has least to do first. A request whose server
-    dies, hangs, restarts or answers with an error is drawn by another, or by the same once it is
+    dies, hangs, restarts or answers with an error goes to another, or to the same once it is
     back and has the weights: no response is dropped. The seed of a sample is a function of (seed,
     iteration, sample), so that a run can be repeated as far as the servers' batches round alike.
 

@@ -57,7 +57,7 @@ def units(requests: Sequence[Request], num_samples: int) -> Iterator[Unit]:
         sampling, names = request.sampling, request.samples
         most = max(1, min(num_samples, REPLY_TOKENS // sampling.max_tokens))
         if sampling.temperature == 0:
-            most = 1  # vLLM draws a greedy response once
+            most = 1  # vLLM generates a greedy response once
         begin = 0
         for end in range(1, len(names) + 1):
             ends_here = end == len(names) or names[end] != names[end - 1] + 1

@@ -1,4 +1,4 @@
-"""Search at inference: an engine draws, a scorer judges, and the best response is kept."""
+"""Search at inference: an engine generates, a scorer judges, and the best response is kept."""
 
 from r1lit.search.base import ScoredResponse, Search, SearchResult
 from r1lit.search.beam import BeamSearch

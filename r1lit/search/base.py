@@ -73,8 +73,8 @@ class Search(ABC):
         """Check that these can be searched with.
 
         Raises:
-            ValueError: if the engine returns no tokens, all draws would be the same, or the scorer
-                cannot read the policy's tokens.
+            ValueError: if the engine returns no tokens, all responses would be the same, or the
+                scorer cannot read the policy's tokens.
         """
         if not engine.returns_tokens:
             raise ValueError(
@@ -83,7 +83,7 @@ class Search(ABC):
             )
         if sampling.temperature == 0:
             raise ValueError(
-                "sampling.temperature: 0 draws the same response every time, so that there is"
+                "sampling.temperature: 0 generates the same response every time, so that there is"
                 " nothing to search; search-and-learn takes 0.8"
             )
         self.scorer.check(tokenizer)

@@ -15,10 +15,10 @@ from r1lit.text.steps import AGGREGATES, Aggregate
 class BeamSearch(Search):
     """Continues the n / beam_width most promising partial responses by a step, in n ways together.
 
-    A round draws n steps (the first one n first steps), scores what they end on and keeps the best
-    that have not ended; equal ones are one. Responses that end are put aside, and the best of those
-    is chosen. It stops when n have ended, when none is left to continue, or after
-    ``num_iterations`` rounds, of which the last draws to the end.
+    A round generates n steps (the first one n first steps), scores what they end on and keeps the
+    best that have not ended; equal ones are one. Responses that end are put aside, and the best of
+    those is chosen. It stops when n have ended, when none is left to continue, or after
+    ``num_iterations`` rounds, of which the last generates to the end.
 
     The defaults of beam width, iterations and aggregate are search-and-learn's, which samples at
     temperature 0.8. Different from it: equal partial responses are merged by default, and no

@@ -11,7 +11,7 @@ from r1lit.settings import check_at_least
 
 
 class BestOfN(Search):
-    """Draws n whole responses and takes the one with the largest score.
+    """Generates n whole responses and takes the one with the largest score.
 
     Under a budget the responses share it equally; what those leave over that end early goes to
     those that have not ended.

@@ -14,18 +14,18 @@ from r1lit.search.steps import SearchState, StepGenerator
 
 
 class DVTS(BeamSearch):
-    """n / beam_width subtrees; each draws beam_width steps a round and goes on from the best alone.
+    """n / beam_width subtrees; each goes on from the best alone of its beam_width steps a round.
 
     So a scorer's mistake costs one subtree, where beam search may lose all others to it. A subtree
     ends when its best step ends a response. Its candidates are all responses that ended on the way
     (search-and-learn's are those of its last round). Each has an equal part of the budget, and
-    draws the same however many others there are.
+    generates the same however many others there are.
 
     Args:
         scorer: scores partial responses, and whole ones.
         n: steps a round, of all subtrees together.
         beam_width: steps a round of one subtree; n is a multiple of it.
-        num_iterations: the most rounds; the last draws to the end.
+        num_iterations: the most rounds; the last generates to the end.
         step: where a step ends.
         aggregate: what a response's worth is of its steps' scores: the last, the smallest, or
             their product.

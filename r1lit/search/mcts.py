@@ -20,8 +20,8 @@ class MCTS(Search):
     """Grows a tree of steps where the policy and the scorer lead, one simulation after another.
 
     A simulation goes from the root to a leaf by PUCT, takes the scorer's number of the leaf as its
-    value, draws ``num_children`` steps behind it (equal ones are one child, whose prior is its
-    share of the draws, as in Sampled MuZero, 2104.06303), and adds the value to all nodes on the
+    value, samples ``num_children`` steps behind it (equal ones are one child, whose prior is its
+    share of the samples, as in Sampled MuZero, 2104.06303), and adds the value to all nodes on the
     path. With ``rollouts`` the value is instead the mean score of so many whole responses behind
     the leaf, as a scorer of whole responses needs. All queries' simulations are made together.
 
@@ -123,7 +123,7 @@ class MCTS(Search):
                 leaf.response = responses[0]
 
     def _expand(self, leaves: Sequence[tuple[Tree, Node]], steps: StepGenerator) -> None:
-        """Draw the children of leaves, as many as there is room for."""
+        """Generate the children of leaves, as many as there is room for."""
         most = self.max_nodes or sys.maxsize
         generated = steps.generate(
             (

@@ -21,7 +21,7 @@ class EqualWeights(Scorer):
 
 
 class WeightedBestOfN(BestOfN):
-    """Draws n responses and takes the answer with the largest sum of scores, in its best response.
+    """Generates n responses; takes the answer of the largest sum of scores, in its best response.
 
     Equal answers are those of one canonical form (`Verdict.canonical`); a response without one
     casts no vote, and if none casts any, it is best-of-n. Sums need scores of at least 0: take

@@ -150,14 +150,14 @@ class InFlight(OwnWeights):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lock = threading.Lock()  # held while it draws
+        self.lock = threading.Lock()  # held while it generates
 
     def update_weights(self, weights: Any, version: int) -> None:
         with self.lock:
             super().update_weights(weights, version)
 
     def stream(self, requests: Any, on_finished: Any) -> None:
-        if threading.current_thread().name != "draw-ahead":
+        if threading.current_thread().name != "generate-ahead":
             return Noting.stream(self, requests, on_finished)
         half = [replace(r, sampling=replace(r.sampling, max_tokens=4)) for r in requests]
         with self.lock:

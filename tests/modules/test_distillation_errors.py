@@ -40,7 +40,7 @@ def of(path: Path | str, **init_args: Any) -> dict[str, Any]:
          "data.train: null, but with on_policy: 1.0"),
         ({"logit_weight": 1.0, "t": 1,
           "divergence": {"class_path": "r1lit.objectives.SampledReverseKL"}},
-         "SampledReverseKL is right at tokens that the student drew, not with on_policy: 0.0"),
+         "SampledReverseKL is right at tokens that the student sampled, not with on_policy: 0.0"),
         ({"logit_weight": 1.0, "t": 1,
           "divergence": {"class_path": "r1lit.objectives.GeneralizedJSD",
                          "init_args": {"beta": 1.0}}}, "beta=1.0"),

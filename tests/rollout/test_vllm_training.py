@@ -167,7 +167,7 @@ def test_killed_it_goes_on_with_what_was_drawn(tmp_path):
         [*command, "--trainer.callbacks+", json.dumps(kill)], env=environment, cwd=tmp_path
     )
     assert killed.returncode == -signal.SIGKILL
-    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=False)["drawn_ahead"]
+    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=False)["pending_rollouts"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert [x["iteration"] for x in metrics(run) if "train/loss" in x] == list(range(5))

@@ -119,12 +119,12 @@ def test_the_page_has_a_search_that_runs(policy, tmp_path):
                 with_search("BestOfN", scorer=DIGITS),
                 {"model": {"init_args": {"sampling": {"temperature": 0}}}},
             ),
-            r"sampling\.temperature: 0 draws the same response",
+            r"sampling\.temperature: 0 generates the same response",
         ),
         (with_search("BeamSearch", scorer=DIGITS, width=3), "width"),
     ],
 )
-def test_bad_input_is_named_before_anything_is_drawn(policy, tmp_path, change, message):
+def test_bad_input_is_named_before_anything_is_generated(policy, tmp_path, change, message):
     with pytest.raises(ValueError, match=message) as error:
         evaluate(tmp_path, policy, change)
     assert "\n" not in str(error.value)

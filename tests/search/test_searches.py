@@ -239,7 +239,7 @@ def test_what_a_verifier_finds_is_the_ceiling():
         ),
         (
             lambda: BestOfN(Table({})).check(TreeEngine(), Sampling(temperature=0), TOKENIZER),
-            r"sampling\.temperature: 0 draws the same response every time",
+            r"sampling\.temperature: 0 generates the same response every time",
         ),
         (
             lambda: BestOfN(Table({})).check(ServerEngine("http://x/v1"), SAMPLING, TOKENIZER),
