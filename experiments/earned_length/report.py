@@ -8,28 +8,22 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
 
+from experiments.earned_length.figure import HABITS, LONGEST_PAGES, WORDS, draw, of_habit, of_level
 from experiments.earned_length.levels import by_level, evaluations, habits_of
 from experiments.page import write_into
-from experiments.report import COLORS, cons_at_most, draw_band, mean_cell
+from experiments.report import cons_at_most, mean_cell
 from r1lit import jsonl
-from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.evaluation.compare import shares_right
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, paired_difference, paired_shift
 
-LONGEST_PAGES = 127
-"""Tokens of the longest hundredth of the corpus's responses, in the mean."""
 BANS = {
     "free": ("nothing", ()),
     "no_checks": ("what begins a check", (" wait", " let", " check")),
     "no_switches": ("what begins another branch", (" But", " However", " Try")),
 }
 """Steps of pipeline.yaml: what is banned, and the words, as they stand there."""
-WORDS = ("wait", "verify", "check", "but", "however")
 MEASURES: tuple[tuple[str, str, str], ...] = (
     ("pass@1", "pass_at_1", ".3f"),
     ("cons@k", "cons", ".3f"),
@@ -38,12 +32,6 @@ MEASURES: tuple[tuple[str, str, str], ...] = (
     ("well-formed", "format", ".3f"),
 )
 FOLDS = ("response_length_tokens", "reflection_words_per_response")
-HABITS = {
-    "gives_up_per_attempt": "gives up after an attempt",
-    "deceptive_checked": "checks what only seems right",
-    "wrong_glances": "glances wrongly",
-    "wrong_equations": "computes wrongly",
-}
 
 
 def read(runs: Sequence[Path]) -> list[Record]:
@@ -214,68 +202,6 @@ def bans_table(seeds: Sequence[Record]) -> str:
             ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def draw(seeds: Sequence[Record]) -> Figure:
-    """Return the figure: accuracy, length, words and checks along training, and by level."""
-    figure = Figure(figsize=(14, 8.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    (accuracy, length, words), (by_accuracy, by_tokens, checks) = figure.subplots(2, 3)
-    for place, (key, name) in enumerate((("pass_at_1", "pass@1"), ("cons", "majority vote"))):
-        draw_band(accuracy, seeds, itemgetter(key), name, COLORS[place], "o-")
-    for place, seed in enumerate(seeds):
-        length.plot(seed["tokens"], color=COLORS[place], linewidth=1, label=_name(seed))
-    length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest pages")
-    for place, word in enumerate(WORDS):
-        curves = np.mean([_smooth(seed["words"][word]) for seed in seeds], axis=0)
-        words.plot(curves, color=COLORS[place], label=word)
-    for place, level in enumerate(seeds[0]["evaluations"][0]["levels"]):
-        name = level.removeprefix("attempts ")
-        for axes, key in ((by_accuracy, "pass_at_1"), (by_tokens, "tokens")):
-            draw_band(axes, seeds, of_level(level, key), name, COLORS[place], "o-")
-    for place, key in enumerate(("deceptive_checked", "gives_up_per_attempt")):
-        draw_band(checks, seeds, of_habit(key), HABITS[key], COLORS[place], "o-")
-    for axes, title, label in (
-        (accuracy, "Accuracy", "held out"),
-        (length, "Length in training", "tokens per response"),
-        (words, "Words in training", "per response, mean of five iterations"),
-        (by_accuracy, "Accuracy by attempts needed", "pass@1, held out"),
-        (by_tokens, "Length by attempts needed", "tokens per response, held out"),
-        (checks, "Habits", "share of attempts"),
-    ):
-        tidy(axes, title, xlabel="iteration", ylabel=label)
-        axes.legend(frameon=False, fontsize=8)
-    by_accuracy.set_ylim(-0.03, 1.35)
-    by_accuracy.legend(frameon=False, fontsize=8, ncols=3, loc="upper center")
-    by_tokens.set_yscale("log")
-    by_tokens.yaxis.set_major_locator(FixedLocator((25, 50, 100, 200, 400, 800)))
-    by_tokens.yaxis.set_major_formatter("{x:.0f}")
-    by_tokens.yaxis.set_minor_locator(NullLocator())
-    last = seeds[0]["evaluations"][-1]
-    add_caption(
-        figure,
-        f"models/search; {len(seeds)} seeds; {last['num_problems']} held-out problems x"
-        f" {last['num_samples']} responses; lines: means over seeds, bands: ± 1 s.e. of them",
-    )
-    return figure
-
-
-def of_level(level: str, key: str) -> Callable[[Record], float]:
-    """Return what reads a number of a level from an evaluation."""
-    return lambda evaluation: evaluation["levels"][level][key]
-
-
-def of_habit(key: str) -> Callable[[Record], float]:
-    """Return what reads a habit from an evaluation."""
-    return lambda evaluation: evaluation["habits"][key]
-
-
-def _name(seed: Record) -> str:
-    return str(seed["run"]).replace("-", " ")
-
-
-def _smooth(values: Sequence[float], window: int = 5) -> np.ndarray:
-    return np.convolve(values, np.ones(window) / window, mode="valid")
 
 
 def write_report(runs: Sequence[Path], folder: Path) -> str:
