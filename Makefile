@@ -16,7 +16,7 @@ PRETRAIN := runs/pretrain
 .PHONY: help install vllm aha aha-again clean-aha r1 pretrain test test-slow bench speedrun lint clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 install: $(STAMP)  ## make .venv and install r1lit with its tools
 

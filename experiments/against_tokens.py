@@ -1,4 +1,4 @@
-"""Accuracy against tokens drawn, of the finished points of a sweep; and studies made of it."""
+"""Accuracy against tokens generated, of the finished points of a sweep; and studies made of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from r1lit.jsonl import Record
 def read_curves(sweep: Sweep, keys: Sequence[str] = ("train/num_tokens",)) -> list[Record]:
     """Return each finished point with its ``curve``, and the ``lines`` of its metrics.jsonl.
 
-    The curve has the tokens drawn before each evaluation, and its pass@1. The tokens of an
+    The curve has the tokens generated before each evaluation, and its pass@1. The tokens of an
     iteration are under the first of ``keys`` that it has.
 
     Raises:
@@ -33,8 +33,8 @@ def read_curves(sweep: Sweep, keys: Sequence[str] = ("train/num_tokens",)) -> li
     for result in sweep.results():
         folder = sweep.point(result["variant"], result["seed"]).folder
         lines = jsonl.read(folder / "metrics.jsonl")
-        drawn = (next(line[key] for key in keys if key in line) for line in lines)
-        spent = [0.0, *accumulate(drawn)]
+        num_tokens = (next(line[key] for key in keys if key in line) for line in lines)
+        spent = [0.0, *accumulate(num_tokens)]
         curve = [(spent[e["iteration"]], e["pass_at_1"]) for e in result["evaluations"]]
         found.append({**result, "curve": curve, "lines": lines})
     if not found:

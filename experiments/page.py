@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -31,6 +31,13 @@ def fill_in(readme: str, block: str, marks: tuple[str, str] = (START, END)) -> s
             " belong"
         )
     return f"{before}{first}\n{block}\n{last}{after}"
+
+
+def as_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], num_text: int = 1) -> str:
+    """Return a Markdown table: ``num_text`` columns of text, then numbers (right-aligned)."""
+    alignment = "---|" * num_text + "---:|" * (len(headings) - num_text)
+    head = " | ".join(headings).lstrip()  # an empty first heading is one space wide
+    return "\n".join([f"| {head} |", f"|{alignment}", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def write_into(

@@ -1,8 +1,8 @@
-"""Variants of a sweep compared in pairs: the same seeds, and the same problems.
+"""Variants of a sweep compared in pairs: over seeds, and over problems.
 
-Two errors answer two questions. ``± s.e.`` is over seeds: would training anew, under other seeds,
-show the difference again? Interval and p are over problems: would other problems show it, from
-these very runs? A difference is worth a sentence when it stands on both legs.
+Two tests answer two questions. `all_pairs` is over seeds: would training anew, under other seeds,
+show the difference again? `paired_table` is over problems: would other problems show it, from these
+very runs? A difference is worth a sentence when it stands on both legs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
+from experiments.page import as_markdown
 from experiments.points import score_of
 from r1lit.jsonl import Record
 from r1lit.metrics import (
@@ -19,7 +20,6 @@ from r1lit.metrics import (
     mean,
     mean_and_error,
     paired_difference,
-    paired_shift,
     welch_shift,
 )
 
@@ -35,8 +35,8 @@ def paired_table(results: Sequence[Record], against: str | None = None) -> str:
         against: a variant; the first with results if left out.
 
     Returns:
-        A row a variant, over the seeds that both have, and below it p after Holm's correction for
-        as many comparisons; nothing if there is no pair.
+        A row a variant, over the seeds that both have, and below it p over problems after Holm's
+        correction for as many comparisons; nothing if there is no pair.
     """
     by_seed: dict[str, dict[int, Record]] = {}
     for result in results:
@@ -45,12 +45,10 @@ def paired_table(results: Sequence[Record], against: str | None = None) -> str:
     if against is None or against not in by_seed or len(by_seed) < 2:
         return ""
     name, _ = score_of(results[0]["final"]) or ("score", 0.0)
-    lines = [
-        f"| less {against} | n seeds | {name} ± s.e. | 95 % interval, problems | p, problems |"
-        " problems better, worse |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    p_values: dict[str, list[float | None]] = {}
+    headings = [f"less {against}", "n seeds", f"{name} ± s.e.", "95 % interval, problems"]
+    headings += ["p, problems", "problems better, worse"]
+    rows = []
+    p_values: dict[str, float] = {}
     for variant, own in by_seed.items():
         seeds = [seed for seed in own if seed in by_seed[against]]
         if variant == against or not seeds:
@@ -65,56 +63,51 @@ def paired_table(results: Sequence[Record], against: str | None = None) -> str:
         cells[-1] += "" if error is None else f" ± {error:.3f}"
         found = over_problems(*([side[s].get("shares") for s in seeds]
                                 for side in (own, by_seed[against])))  # fmt: skip
-        lines.append("| " + " | ".join([*cells, *_cells(found)]) + " |")
-        p_values[variant] = [
-            paired_shift(known).p_value if len(known) > 1 else None,
-            None if found is None else found.p_value,
-        ]
-    if len(lines) == 2:
+        rows.append([*cells, *_cells(found)])
+        if found:
+            p_values[variant] = found.p_value
+    if not rows:
         return ""
+    table = as_markdown(headings, rows)
     if len(p_values) > 1:
-        lines.append(f"\nPaired by seed and by problem. {_corrected(p_values)}")
-    return "\n".join(lines)
-
-
-def _corrected(p_values: dict[str, list[float | None]]) -> str:
-    """Say what is left of each variant's p, over seeds and over problems, after correction."""
-    said = []
-    for place, name in enumerate(("seeds (paired t)", "problems")):
-        known = {v: p for v, ps in p_values.items() if (p := ps[place]) is not None}
-        corrected = zip(known, holm(list(known.values())), strict=True)
-        if known:
-            said.append(f"over {name} " + ", ".join(f"{v} {p:.2g}" for v, p in corrected))
-    return f"p after Holm's correction for {len(p_values)} comparisons: {'; '.join(said)}."
+        corrected = zip(p_values, holm(list(p_values.values())), strict=True)
+        listed = ", ".join(f"{variant} {p_value:.2g}" for variant, p_value in corrected)
+        table += (
+            f"\n\nPaired by seed and by problem. p over problems after Holm's correction for"
+            f" {len(p_values)} comparisons: {listed}."
+        )
+    return table
 
 
 def all_pairs(results: Sequence[Record]) -> str:
     """Return the differences in final score of every two variants as Markdown, clearest first.
 
     Each has its 95 % interval by Welch's t over seeds, and its p-value alone and after Holm's
-    correction for all of them. Variants of one seed are left out; nothing if fewer than two remain.
+    correction for all of them. Variants of one seed are left out, and pairs that were evaluated on
+    different problems; nothing if no pair remains.
     """
     finals: dict[str, list[float]] = {}
+    uids: dict[str, set[str]] = {}
     for result in results:
         score = score_of(result["final"])
         if score is not None:
             finals.setdefault(result["variant"], []).append(score[1])
+            uids.setdefault(result["variant"], set()).update(result.get("shares") or ())
     several = [variant for variant, values in finals.items() if len(values) > 1]
-    pairs = [(a, b, welch_shift(finals[a], finals[b])) for a, b in combinations(several, 2)]
+    pairs = [
+        (a, b, welch_shift(finals[a], finals[b]))
+        for a, b in combinations(several, 2)
+        if uids[a] == uids[b]
+    ]
     if not pairs:
         return ""
     corrected = holm([shift.p_value for *_, shift in pairs])
     num_clear = sum(p_value < 0.05 for p_value in corrected)
-    lines = [
-        f"All pairs, over seeds: {num_clear} of {len(pairs)} clear after Holm's correction.",
-        "",
-        "| comparison | difference, 95 % interval | p | p, Holm |",
-        "|---|---:|---:|---:|",
-    ]
+    said = f"All pairs, over seeds: {num_clear} of {len(pairs)} clear after Holm's correction."
     ranked = sorted(zip(pairs, corrected, strict=True), key=lambda found: found[0][2].p_value)
-    for (a, b, shift), p_value in ranked:
-        lines.append(f"| {b} − {a} | {' | '.join(difference_cells(shift, p_value))} |")
-    return "\n".join(lines)
+    rows = [[f"{b} − {a}", *difference_cells(shift, p_value)] for (a, b, shift), p_value in ranked]
+    headings = ["comparison", "difference, 95 % interval", "p", "p, Holm"]
+    return f"{said}\n\n{as_markdown(headings, rows)}"
 
 
 def difference_cells(found: Difference | Shift, corrected: float) -> list[str]:

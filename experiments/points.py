@@ -90,19 +90,9 @@ class Sweep:
         return points
 
     def results(self) -> list[jsonl.Record]:
-        """Return the results of all points finished under this sweep file, variant by variant.
-
-        Those of before 2026-11-24 get their ``shares`` (`shares_of`) here.
-        """
-        results = []
-        for point in self.made():
-            result = point.result()
-            if result is None:
-                continue
-            if "shares" not in result and (shares := shares_of(point.folder)):
-                result["shares"] = shares
-            results.append(result)
-        return results
+        """Return the results of all points finished under this sweep file, variant by variant."""
+        found = (point.result() for point in self.made())
+        return [result for result in found if result is not None]
 
 
 def shares_of(run: Path) -> dict[str, float] | None:
@@ -120,12 +110,15 @@ def parse_seeds(text: str) -> list[int]:
     [0, 1]
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if it does not, or names one twice.
     """
     names = [name.strip() for name in text.split(",")]
     if not all(name.isascii() and name.isdigit() for name in names):
         raise ValueError(f"--seeds: {text!r} is not integers from 0 with commas between, as 0,1,2")
-    return [int(name) for name in names]
+    seeds = [int(name) for name in names]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds: {text!r} names a seed twice, which would count for two runs")
+    return seeds
 
 
 def read_sweep(path: Path) -> Sweep:

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments.launch import held
-from experiments.page import END, RAW, START, write_into
+from experiments.page import END, RAW, START, as_markdown, write_into
 from experiments.paired import all_pairs, paired_table
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
 from r1lit import jsonl
@@ -126,7 +126,7 @@ def as_table(results: Sequence[Record]) -> str:
     names += ["training seconds"]
     with_memory = any("peak_memory_gb" in result for result in results)
     names += ["peak memory, GB"] if with_memory else []
-    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
+    rows = []
     for variant, group in group_by("variant", results).items():
         cells = [variant, str(len(group))]
         for _, value, form in columns:
@@ -138,8 +138,8 @@ def as_table(results: Sequence[Record]) -> str:
         cells.append(mean_cell([r["seconds"] for r in group], ".0f"))
         if with_memory:
             cells.append(mean_cell([r.get("peak_memory_gb") for r in group], ".2f"))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return as_markdown(names, rows)
 
 
 def mean_cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:

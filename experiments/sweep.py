@@ -92,9 +92,9 @@ def in_subprocess(arguments: list[str], log: Path) -> int:
 
 
 @contextmanager
-def claimed(point: Point) -> Iterator[bool]:
+def claimed(point: Point, wait_s: float = 0.0) -> Iterator[bool]:
     """Hold the lock on a point; False while another process holds it. A killed one lets go."""
-    with held(point.folder.with_name(f".{point.folder.name}.lock")) as file:
+    with held(point.folder.with_name(f".{point.folder.name}.lock"), wait_s=wait_s) as file:
         yield file is not None
 
 
@@ -140,14 +140,20 @@ def error_in(log: Path, status: int) -> str:
 
 
 def run_sweep(
-    sweep: Sweep, seeds: Sequence[int] | None = None, launch: Launch = in_subprocess
+    sweep: Sweep,
+    seeds: Sequence[int] | None = None,
+    launch: Launch = in_subprocess,
+    wait: bool = False,
 ) -> list[Point]:
-    """Make every unfinished point and gather the results; return the points that failed."""
+    """Make every unfinished point and gather the results; return the points that failed.
+
+    Points that another process makes are left to it or, with ``wait``, waited for.
+    """
     points = sweep.points(seeds)
     todo = [point for point in points if point.state != "finished"]
     num_finished = len(points) - len(todo)
     print(f"{len(points)} points: {num_finished} finished, {len(todo)} to do", flush=True)
-    failed = []
+    failed, others = [], []
     started = time.monotonic()
     with tqdm(
         total=len(points), initial=num_finished, unit="point", disable=not sys.stdout.isatty()
@@ -165,6 +171,7 @@ def run_sweep(
                 failed.append(point)
                 outcome = f"FAILED: {point.error()}"
             else:
+                others.append(point)
                 outcome = "left to another process"
             bar.update()
             done = len(failed) + sum(other.result() is not None for other in todo)  # by anyone
@@ -174,6 +181,10 @@ def run_sweep(
                 f" {point.seed}  {outcome}" + (f"  {as_clock(left)} left" if done else "")
             )
             sys.stdout.flush()
+    for point in others if wait else ():
+        with claimed(point, wait_s=math.inf):  # made here where the other process failed
+            if point.result() is None and run_point(point, launch) is None:
+                failed.append(point)
     gather(sweep)
     return failed
 
@@ -197,6 +208,9 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     parser.add_argument("--dry-run", action="store_true", help="only list the points")
     parser.add_argument("--readme", action="store_true", help=README_HELP)
+    parser.add_argument(
+        "--wait", action="store_true", help="wait for points that another process makes"
+    )
     parser.add_argument("--launcher", choices=("local", "submitit"), default="local")
     parser.add_argument("--cluster", help="of submitit: slurm, or local; found out if left out")
     parser.add_argument(
@@ -218,7 +232,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
 
                 failed = submit_sweep(sweep, seeds, options.cluster, options.job)
             else:
-                failed = run_sweep(sweep, seeds, launch)
+                failed = run_sweep(sweep, seeds, launch, options.wait)
         finally:  # what is there is drawn after Ctrl-C too
             if any(sweep.made()):
                 folder = options.sweep.parent if options.readme else sweep.output

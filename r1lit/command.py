@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from r1lit.callbacks.run_config import RunConfig
 from r1lit.callbacks.scalars import log_main_scalars
 from r1lit.composition import SUBCOMMANDS
 from r1lit.devices import backend
-from r1lit.explain import explain
+from r1lit.explain import explain, explain_lightning
 from r1lit.modules.memory_plan import print_memory_plan
 
 QUIET = (
@@ -109,6 +110,8 @@ class R1CLI(LightningCLI):
         """Refuse what cannot be begun, and choose the precision that this machine is fast in."""
         config = self.config[self.subcommand]
         check_ranks(config.trainer)
+        if self.subcommand == "fit":
+            check_validation(config)
         if "://" in str(config.ckpt_path):
             raise ValueError(
                 f"ckpt_path: {config.ckpt_path!r} is a URL; a checkpoint can run code, so it must"
@@ -120,6 +123,9 @@ class R1CLI(LightningCLI):
                 f"ckpt_path: {path!r} does not exist; last is the newest one in the run folder"
             )
         trainer = config.trainer
+        if trainer.fast_dev_run:  # a trial must not touch what lies in the run folder
+            self.trial = TemporaryDirectory(prefix="r1lit-trial-")
+            config.run = trainer.default_root_dir = self.trial.name
         fast = backend(torch.device("cpu")).has_fast_bfloat16
         if config.slow_bf16 or trainer.precision != "bf16-mixed" or fast:
             return
@@ -188,6 +194,30 @@ def check_ranks(trainer: Any) -> None:
         )
 
 
+def check_validation(config: Any) -> None:
+    """Refuse an interval of evaluations that never comes, before anything is loaded.
+
+    Raises:
+        ValueError: naming ``trainer.val_check_interval``.
+    """
+    interval = config.trainer.val_check_interval
+    data = getattr(config.data, "init_args", None)
+    num_iterations = getattr(data, "num_iterations", None)
+    if config.trainer.limit_val_batches == 0 or not isinstance(interval, int):
+        return
+    if interval < 1:
+        raise ValueError(
+            f"trainer.val_check_interval: {interval} is not at least 1; limit_val_batches: 0 is for"
+            " no validation"
+        )
+    if isinstance(num_iterations, int) and interval > num_iterations > 0:
+        raise ValueError(
+            f"trainer.val_check_interval: {interval} is more than"
+            f" data.num_iterations: {num_iterations}; at most {num_iterations}, or"
+            " limit_val_batches: 0 for no validation"
+        )
+
+
 def run_command(args: Sequence[str]) -> R1CLI:
     """Run one command whose configurations are composed.
 
@@ -217,6 +247,11 @@ def run_command(args: Sequence[str]) -> R1CLI:
         if explanation == str(error) and isinstance(error, TypeError | ValueError):
             raise
         raise ValueError(explanation) from error
+    except RuntimeError as error:
+        known = explain_lightning(str(error))
+        if known is None:
+            raise
+        raise ValueError(known) from error
 
 
 def _says_something(record: logging.LogRecord) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -33,7 +34,7 @@ REMEDIES = {
 def run(name: str, main: Callable[[], object]) -> None:
     """Run ``main``: bad input, or a disk that refuses, ends in one line and exit status 2.
 
-    Ctrl-C ends in one line, or in what a run says of its folder, and 130.
+    Ctrl-C ends in one line, or in what a run says of its folder, and 130; SIGTERM in 143.
     Below the line about a crash in the user's own code stands its traceback. With
     ``R1LIT_TRACEBACK`` in the environment every error ends in the whole traceback. A warning is one
     line too.
@@ -45,9 +46,11 @@ def run(name: str, main: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(130)
-    except SystemExit as stop:  # Lightning takes Ctrl-C, and exits with 1
+    except SystemExit as stop:  # Lightning takes Ctrl-C, and exits with 1; with 0 on SIGTERM
         if isinstance(stop.__context__, KeyboardInterrupt):
             sys.exit(130)
+        if type(stop).__name__ == "SIGTERMException":
+            sys.exit(128 + signal.SIGTERM)
         raise
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in REMEDIES:

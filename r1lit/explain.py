@@ -42,6 +42,8 @@ LIGHTNING = {
     r"`val_check_interval` \((\d+)\) must be less than or equal to the number of the training"
     r" batches \((\d+)\)": r"trainer.val_check_interval: \1 is more than the \2 iterations of an"
     r" epoch; at most \2, or limit_val_batches: 0 for no validation",
+    r"Found more than one stateful callback of type `(\w+)`": r"trainer.callbacks: \1 is there"
+    " twice; leave one of them out",
     r"Invalid learning rate: (\S+)": r"optimizer.lr: \1 is not 0 or above",
     r"No `training_step\(\)` method": "model: this class does not train; EvaluationModule is for"
     " test and predict",
@@ -81,9 +83,9 @@ def explain(message: str, trainer_keys: Iterable[str] = ()) -> str:
     >>> explain('Parser key "model":\n  Expected a <class \'int\'>. Got value: many')
     "model: 'many' is not an int"
     """
-    for pattern, words in LIGHTNING.items():
-        if match := re.search(pattern, message):
-            return match.expand(words)
+    known = explain_lightning(message)
+    if known is not None:
+        return known
     faults, value = _faults(message)
     for fault in faults:
         explanation = _about_name(fault, trainer_keys)
@@ -105,6 +107,12 @@ def explain(message: str, trainer_keys: Iterable[str] = ()) -> str:
     if unknown:
         return f"{last.key or '--help'}: {unknown[1]!r} names no class{hint(unknown[1], names())}"
     return " ".join(message.split())
+
+
+def explain_lightning(message: str) -> str | None:
+    """Return what is right where Lightning says ``message``; None if it is not known here."""
+    found = ((re.search(pattern, message), words) for pattern, words in LIGHTNING.items())
+    return next((match.expand(words) for match, words in found if match), None)
 
 
 def hint(name: str, known: Iterable[str]) -> str:

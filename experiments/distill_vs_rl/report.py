@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.distill_vs_rl.run import read_experiment
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.report import COLORS, group_by, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.metrics import mean_and_error
@@ -33,7 +33,7 @@ def as_table(results: Results) -> str:
     most = str(max(int(k) for r in results for k in r["report"]["cons_at_k"]))
     names = ["arm", "n seeds", "pass@1", f"cons@{most}", "tokens per response"]
     names += ["training FLOPs", "updates", "tokens learnt from"]
-    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
+    rows = []
     for arm, group in group_by("arm", results).items():
         reports = [result["report"] for result in group]
         spent = [result["compute"] for result in group if result["compute"]]
@@ -46,8 +46,8 @@ def as_table(results: Results) -> str:
             *(mean_cell([s[key] for s in spent], form) for key, form in (
                 ("flops", ".2e"), ("updates", ".0f"), ("num_tokens", ".0f"))),
         ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return as_markdown(names, rows)
 
 
 def draw(results: Results) -> Figure:

@@ -21,7 +21,7 @@ class Banning(InProcessEngine):
     def __init__(self, words: Sequence[str], max_rows: int | None = None) -> None:
         super().__init__(max_rows)
         self.words = list(words)
-        self._draw, self._sample_tokens = self._sample_tokens, self._sample_others
+        self._sample_whole, self._sample_tokens = self._sample_tokens, self._sample_others
 
     def bind(self, model: ModelSpec) -> None:
         """Look the words up; see ``InProcessEngine.bind``.
@@ -43,4 +43,4 @@ class Banning(InProcessEngine):
     ) -> tuple[Tensor, Tensor]:
         banned_N = self._banned_N.to(logits_BV.device)
         left_BV = logits_BV.index_fill(-1, banned_N, float("-inf"))
-        return self._draw(left_BV, uniform_B, sampling)
+        return self._sample_whole(left_BV, uniform_B, sampling)

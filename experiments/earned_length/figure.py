@@ -33,7 +33,8 @@ def draw(seeds: Sequence[Record]) -> Figure:
     for place, (key, name) in enumerate((("pass_at_1", "pass@1"), ("cons", "majority vote"))):
         draw_band(accuracy, seeds, itemgetter(key), name, COLORS[place], "o-")
     for place, seed in enumerate(seeds):
-        length.plot(seed["tokens"], color=COLORS[place], linewidth=1, label=_name(seed))
+        color = COLORS[place % len(COLORS)]
+        length.plot(seed["tokens"], color=color, linewidth=1, label=_name(seed))
     length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest pages")
     for place, word in enumerate(WORDS):
         curves = np.mean([_smooth(seed["words"][word]) for seed in seeds], axis=0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.earned_length.figure import HABITS, LONGEST_PAGES, WORDS, draw, of_habit, of_level
 from experiments.earned_length.levels import by_level, evaluations, habits_of
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.report import cons_at_most, mean_cell
 from r1lit import jsonl
 from r1lit.evaluation.compare import shares_right
@@ -82,19 +82,17 @@ def read_seed(run: Path) -> Record:
 
 def before_and_after(seeds: Sequence[Record]) -> str:
     """Return a row a seed, and one of their means, as Markdown."""
-    lines = ["| seed | " + " | ".join(name for name, *_ in MEASURES) + " |"]
-    lines.append("|---|" + "---:|" * len(MEASURES))
+    rows = []
     for seed in seeds:
         cells = [seed["run"].removeprefix("seed-")]
         for _, key, form in MEASURES:
             before, after = (seed["evaluations"][i][key] for i in (0, -1))
             fold = f" ({after / before:.1f}-fold)" if key in FOLDS and before else ""
             cells.append(f"{before:{form}} → {after:{form}}{fold}")
-        lines.append("| " + " | ".join(cells) + " |")
-    cells = ["mean ± s.e."]
-    for _, key, form in MEASURES:
-        cells.append(" → ".join(_at_ends(seeds, itemgetter(key), form)))
-    return "\n".join([*lines, "| " + " | ".join(cells) + " |"])
+        rows.append(cells)
+    means = [" → ".join(_at_ends(seeds, itemgetter(key), form)) for _, key, form in MEASURES]
+    rows.append(["mean ± s.e.", *means])
+    return as_markdown(["seed", *(name for name, *_ in MEASURES)], rows)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
@@ -146,14 +144,13 @@ def _with_interval(values: Sequence[float]) -> str:
 
 def levels_table(seeds: Sequence[Record]) -> str:
     """Return accuracy and tokens by level, before and after, as Markdown."""
-    lines = ["| attempts needed | pass@1 | tokens | cut off, after |", "|---|---:|---:|---:|"]
+    rows = []
     for level in seeds[0]["evaluations"][0]["levels"]:
         cells = [level.removeprefix("attempts ")]
         for key, form in (("pass_at_1", ".2f"), ("tokens", ".0f")):
             cells.append(" → ".join(_at_ends(seeds, of_level(level, key), form)))
-        cells.append(_at_ends(seeds, of_level(level, "truncated"), ".2f")[-1])
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([*cells, _at_ends(seeds, of_level(level, "truncated"), ".2f")[-1]])
+    return as_markdown(["attempts needed", "pass@1", "tokens", "cut off, after"], rows)
 
 
 def _at_ends(
@@ -168,10 +165,8 @@ def _at_ends(
 
 def habits_table(seeds: Sequence[Record]) -> str:
     """Return each habit's rate before and after as Markdown."""
-    lines = ["| an attempt's share that | before | after |", "|---|---:|---:|"]
-    for key, name in HABITS.items():
-        lines.append(f"| {name} | " + " | ".join(_at_ends(seeds, of_habit(key), ".3f")) + " |")
-    return "\n".join(lines)
+    rows = [[name, *_at_ends(seeds, of_habit(key), ".3f")] for key, name in HABITS.items()]
+    return as_markdown(["an attempt's share that", "before", "after"], rows)
 
 
 def bans_table(seeds: Sequence[Record]) -> str:
@@ -179,11 +174,8 @@ def bans_table(seeds: Sequence[Record]) -> str:
     done = [seed["bans"] for seed in seeds if seed["bans"].keys() == BANS.keys()]
     if not done:
         return ""
-    lines = [
-        "| banned at decoding | times a response, not banned | tokens | pass@1 |"
-        " less no ban, 95 % interval over problems | p |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+    headings = ["banned at decoding", "times a response, not banned", "tokens", "pass@1"]
+    rows = []
     for name, (said, words) in BANS.items():
         accuracies = [mean(list(bans[name]["shares"].values())) for bans in done]
         listed = ", ".join(f"*{word.strip()}*" for word in words)
@@ -200,8 +192,8 @@ def bans_table(seeds: Sequence[Record]) -> str:
                 f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})",
                 f"{found.p_value:.2g}",
             ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return as_markdown([*headings, "less no ban, 95 % interval over problems", "p"], rows)
 
 
 def write_report(runs: Sequence[Path], folder: Path) -> str:

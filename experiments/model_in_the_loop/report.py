@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.report import COLORS, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
@@ -50,9 +50,7 @@ def read_seed(run: Path) -> Record:
         kept = {arm: json.loads((run / f"gather_{arm}/card.json").read_text()) for arm in ARMS}
     except FileNotFoundError as error:
         raise ValueError(f"{run}: not finished, there is no {error.filename}") from error
-    entries = manifest["steps"]
-    entries = entries.values() if isinstance(entries, dict) else entries
-    seconds = {entry["name"]: entry["cost"]["seconds"] for entry in entries}
+    seconds = {entry["name"]: entry["cost"]["seconds"] for entry in manifest["steps"]}
     return {
         "seed": manifest["seed"],
         **numbers,
@@ -95,76 +93,61 @@ def verdict(seeds: Sequence[Record]) -> str:
 
 def agreement_tables(seeds: Sequence[Record]) -> str:
     """Return the tables of judge, annotator and refiner."""
-    lines = [
-        "| judge of | responses | right by the oracle | right by the model | accuracy | kappa"
-        " | no verdict |",
-        "|---|" + "---:|" * 6,
-    ]
+    names = ["judge of", "responses", "right by the oracle", "right by the model", "accuracy"]
+    rows = []
     for kind, title in KINDS.items():
         own = [seed["agreement"]["judge"]["kinds"].get(kind) for seed in seeds]
         found = [one for one in own if one]
         if not found:
             continue
         cells = [title, mean_cell([one["num"] for one in found], ".0f", error=False)]
-        cells += [mean_cell([one[key] for one in found], ".3f") for key in JUDGED]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| comparisons by | pairs | sign of the true difference | ties | first shown preferred |",
-        "|---|" + "---:|" * 4,
-    ]
+        rows.append(cells + [mean_cell([one[key] for one in found], ".3f") for key in JUDGED])
+    judge = as_markdown([*names, "kappa", "no verdict"], rows)
+    names = ["comparisons by", "pairs", "sign of the true difference", "ties"]
+    rows = []
     for name, title in (("model", "the larger model"), ("oracle", "noisy annotators")):
         own = [seed["agreement"]["preference"][name] for seed in seeds]
         cells = [title, mean_cell([one["num_pairs"] for one in own], ".0f", error=False)]
-        cells += [mean_cell([one[key] for one in own], ".3f") for key in COMPARED]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| refiner | right chains | could be read | keep the answer | readable"
-        " | one language, before → after | all three |",
-        "|---|" + "---:|" * 6,
-    ]
+        rows.append(cells + [mean_cell([one[key] for one in own], ".3f") for key in COMPARED])
+    preference = as_markdown([*names, "first shown preferred"], rows)
+    names = ["refiner", "right chains", "could be read", "keep the answer", "readable"]
+    names += ["one language, before → after", "all three"]
     own = [seed["agreement"]["refiner"] for seed in seeds]
     cells = ["the larger model", mean_cell([one["num"] for one in own], ".0f", error=False)]
     cells += [mean_cell([one[key] for one in own], ".3f") for key in REFINED]
     both = ("one_language_before", "one_language")
     cells.append(" → ".join(mean_cell([one[key] for one in own], ".3f") for key in both))
     cells.append(mean_cell([one["all_three"] for one in own], ".3f"))
-    lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n\n".join([judge, preference, as_markdown(names, [cells])])
 
 
 def cost_tables(seeds: Sequence[Record]) -> str:
     """Return the tables of what the stages behind lose, and of seconds."""
-    lines = [
-        "| reward model on pairs of | pairs kept of compared | of them right | accuracy against the"
-        " truth |",
-        "|---|" + "---:|" * 3,
-    ]
+    names = ["reward model on pairs of", "pairs kept of compared", "of them right"]
+    rows = []
     for name, title in (("oracle", "noisy annotators"), ("model", "the larger model")):
         own = [seed["truth"][name] for seed in seeds]
         counts = [mean_cell([one[k] for one in own], ".0f", error=False) for k in PAIRS]
         cells = [title, " of ".join(counts)]
-        cells += [mean_cell([one[key] for one in own], ".3f") for key in RIGHT]
-        lines.append(f"| {' | '.join(cells)} |")
-    titles = " | ".join(title for _, title in SCORES)
-    lines += ["", f"| SFT on data judged and refined by | documents | {titles} |"]
-    lines.append("|---|" + "---:|" * (1 + len(SCORES)))
+        rows.append(cells + [mean_cell([one[key] for one in own], ".3f") for key in RIGHT])
+    reward = as_markdown([*names, "accuracy against the truth"], rows)
+    names = ["SFT on data judged and refined by", "documents", *(title for _, title in SCORES)]
+    rows = []
     for arm, title in ARMS.items():
         own = [seed["evaluations"][arm] for seed in seeds]
         cells = [title, mean_cell([seed["documents"][arm] for seed in seeds], ".0f", error=False)]
-        cells += [mean_cell([one.get(key) for one in own], ".3f") for key, _ in SCORES]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| seconds of a step | oracles | the larger model |", "|---|---:|---:|"]
+        rows.append(cells + [mean_cell([one.get(key) for one in own], ".3f") for key, _ in SCORES])
+    sft = as_markdown(names, rows)
+    seconds = [seed["seconds"] for seed in seeds]
+    rows = []
     for step in ("pairs", "gather"):
-        cells = [step]
-        for arm in ("oracle", "model"):
-            cells.append(mean_cell([seed["seconds"][f"{step}_{arm}"] for seed in seeds], ".0f"))
-        lines.append(f"| {' | '.join(cells)} |")
-    training = mean_cell([seed["seconds"]["larger"] for seed in seeds], ".0f")
-    total = mean_cell([sum(seed["seconds"].values()) for seed in seeds], ".0f")
-    lines.append(f"| training the larger model | – | {training} |")
-    return "\n".join([*lines, "", f"All steps of a seed: {total} seconds."])
+        spent = [[own[f"{step}_{arm}"] for own in seconds] for arm in ("oracle", "model")]
+        rows.append([step, *(mean_cell(values, ".0f") for values in spent)])
+    training = mean_cell([own["larger"] for own in seconds], ".0f")
+    rows.append(["training the larger model", "–", training])
+    time = as_markdown(["seconds of a step", "oracles", "the larger model"], rows)
+    total = mean_cell([sum(own.values()) for own in seconds], ".0f")
+    return "\n\n".join([reward, sft, time, f"All steps of a seed: {total} seconds."])
 
 
 def draw(seeds: Sequence[Record]) -> Figure:

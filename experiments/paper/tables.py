@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiments import page
 from r1lit.metrics import mean_and_error
 
 Cell = tuple[float, float | None]
@@ -44,16 +45,11 @@ def as_markdown(tables: Tables) -> str:
     blocks = []
     for title, table in tables.items():
         columns = list(dict.fromkeys(column for cells in table.values() for column in cells))
-        lines = [
-            f"**{title}**",
-            "",
-            f"| | {' | '.join(columns)} |",
-            "|---|" + "---:|" * len(columns),
+        rows = [
+            [row, *(_said(cells[column]) if column in cells else "–" for column in columns)]
+            for row, cells in table.items()
         ]
-        for row, cells in table.items():
-            said = (_said(cells[column]) if column in cells else "–" for column in columns)
-            lines.append(f"| {row} | {' | '.join(said)} |")
-        blocks.append("\n".join(lines))
+        blocks.append(f"**{title}**\n\n{page.as_markdown(['', *columns], rows)}")
     return "\n\n".join(blocks)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from experiments.page import as_markdown
 from experiments.points import Sweep
 from experiments.report import group_by, mean_cell
 from experiments.second_table import command
@@ -60,14 +61,11 @@ def critics(sweep: Sweep) -> list[Record]:
 def as_table(records: Sequence[Record]) -> str:
     """Return the Markdown table: a row a variant."""
     columns = {h: key for h, key in COLUMNS.items() if any(r[key] is not None for r in records)}
-    lines = [
-        "| variant | n seeds | " + " | ".join(columns) + " |",
-        "|---|---:|" + "---:|" * len(columns),
-    ]
+    rows = []
     for variant, own in group_by("variant", records).items():
         cells = [mean_cell([record[key] for record in own], ".2f") for key in columns.values()]
-        lines.append(f"| {variant} | {len(own)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([variant, str(len(own)), *cells])
+    return as_markdown(["variant", "n seeds", *columns], rows)
 
 
 def _last(run: Sequence[Record], key: str) -> float | None:

@@ -38,10 +38,10 @@ from experiments.process_rewards.rerank import (
     vote,
 )
 from experiments.process_rewards.solutions import (
-    Drawn,
+    Sampled,
     bound_engine,
     count_right,
-    draw,
+    generate,
     true_labels,
     write_tables,
 )
@@ -108,8 +108,8 @@ def keep_settings(output: Path, policy: str, size: Size) -> None:
 def training_tables(engine: RolloutEngine, size: Size, output: Path) -> dict[str, Path]:
     """Draw the training responses, label their steps, and return the tables by kind of label."""
     num, each = size.train
-    groups = draw(engine, problems("train", 0, num), each, SAMPLING, output / "train.jsonl")
-    solutions = [drawn.solution for own in groups for drawn in own]
+    groups = generate(engine, problems("train", 0, num), each, SAMPLING, output / "train.jsonl")
+    solutions = [sampled.solution for own in groups for sampled in own]
     counts = count_right(engine, solutions, SAMPLING, size.completions, output / "counts.jsonl")
     return write_tables(engine, solutions, counts, size.completions, output / "tables")
 
@@ -121,8 +121,8 @@ def measure_labels(engine: RolloutEngine, size: Size, output: Path) -> tuple[lis
     """
     num, each = size.truth
     chosen = problems("train", size.train[0], num)
-    groups = draw(engine, chosen, each, SAMPLING, output / "truth.jsonl", seed=1)
-    solutions = [drawn.solution for own in groups for drawn in own]
+    groups = generate(engine, chosen, each, SAMPLING, output / "truth.jsonl", seed=1)
+    solutions = [sampled.solution for own in groups for sampled in own]
 
     def soft(n: int, first: int, name: str) -> np.ndarray:
         path = output / f"{name}.jsonl"
@@ -166,21 +166,23 @@ def models(tables: dict[str, Path], size: Size, policy: str, seeds: Sequence[int
 def rerank(engine: RolloutEngine, sweep: Sweep, size: Size, output: Path) -> list[Record]:
     """Return accuracies by method and n, the mean over the models' seeds."""
     num, each = size.held_out
-    groups = draw(
+    groups = generate(
         engine, problems("held_out", 0, num), each, SAMPLING, output / "held_out.jsonl", seed=2
     )
-    right = [[drawn.solution.is_right for drawn in own] for own in groups]
+    right = [[sampled.solution.is_right for sampled in own] for own in groups]
     by_seed = [
         accuracies(right, _choices(sweep, seed, groups), size.rerank_sizes) for seed in sweep.seeds
     ]
     return [mean_over_models(rows) for rows in zip(*by_seed, strict=True)]
 
 
-def _choices(sweep: Sweep, seed: int, groups: Sequence[Sequence[Drawn]]) -> dict[str, list[Choice]]:
+def _choices(
+    sweep: Sweep, seed: int, groups: Sequence[Sequence[Sampled]]
+) -> dict[str, list[Choice]]:
     """Return each method's choice for each problem."""
-    answers = [[drawn.canonical for drawn in own] for own in groups]
+    answers = [[sampled.canonical for sampled in own] for own in groups]
     made = {"majority": [vote(own, [1.0] * len(own)) for own in answers]}
-    responses = [_response(drawn) for own in groups for drawn in own]
+    responses = [_response(sampled) for own in groups for sampled in own]
 
     def by_problem(scores: Sequence[float]) -> list[list[float]]:
         left = iter(scores)
@@ -191,6 +193,7 @@ def _choices(sweep: Sweep, seed: int, groups: Sequence[Sequence[Drawn]]) -> dict
 
     outcome = by_problem(RewardModel(folder("orm"))(responses))
     made[OUTCOME] = [best(own) for own in outcome]
+    made[f"{OUTCOME}, vote"] = [vote(a, own) for a, own in zip(answers, outcome, strict=True)]
     for variant in ("prm-soft", "prm-hard", "prm-exact"):
         steps = [found.rewards for found in ProcessReward(folder(variant)).steps(responses)]
         for name, combine in AGGREGATES.items():
@@ -200,15 +203,15 @@ def _choices(sweep: Sweep, seed: int, groups: Sequence[Sequence[Drawn]]) -> dict
                 made[f"{variant}, vote"] = [
                     vote(a, own) for a, own in zip(answers, scores, strict=True)
                 ]
-    truth = [[float(drawn.solution.is_right) for drawn in own] for own in groups]
+    truth = [[float(sampled.solution.is_right) for sampled in own] for own in groups]
     made["verifier (pass@n)"] = [best(own) for own in truth]
     return made
 
 
-def _response(drawn: Drawn) -> Response:
-    solution = drawn.solution
+def _response(sampled: Sampled) -> Response:
+    solution = sampled.solution
     return Response(
-        text=drawn.text,
+        text=sampled.text,
         problem=solution.problem,
         verdict=UNGRADED,
         num_tokens=len(solution.token_ids),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments.page import as_markdown
 from r1lit.jsonl import Record
 
 
@@ -50,16 +51,9 @@ def label_errors(
 
 def as_table(rows: Sequence[Record], num_steps: int, num_truth: int) -> str:
     """Return the rows as Markdown."""
-    lines = [
-        f"{num_steps} steps; values from {num_truth} other completions each.",
-        "",
-        "| N | error of the soft label | of binomial noise alone | hard label is true | soft label,"
-        " rounded, is true | hard label 1 where nothing leads on |",
-        "|---:|---:|---:|---:|---:|---:|",
-    ]
-    for r in rows:
-        lines.append(
-            f"| {r['n']} | {r['rmse']:.3f} | {r['expected']:.3f} | {r['hard']:.3f} |"
-            f" {r['soft']:.3f} | {r['optimistic']:.3f} |"
-        )
-    return "\n".join(lines)
+    headings = ["N", "error of the soft label", "of binomial noise alone", "hard label is true"]
+    headings += ["soft label, rounded, is true", "hard label 1 where nothing leads on"]
+    keys = ("rmse", "expected", "hard", "soft", "optimistic")
+    cells = [[str(row["n"]), *(f"{row[key]:.3f}" for key in keys)] for row in rows]
+    said = f"{num_steps} steps; values from {num_truth} other completions each."
+    return f"{said}\n\n{as_markdown(headings, cells, num_text=0)}"

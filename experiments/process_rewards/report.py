@@ -8,9 +8,9 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.process_rewards import labels, rerank
-from experiments.report import COLORS, group_by, mean_and_error
+from experiments.report import COLORS, group_by, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
 
@@ -19,24 +19,14 @@ COLUMNS = ("accuracy", "majority_accuracy", "auroc", "error_accuracy", "correct_
 
 def models_table(results: Sequence[Record]) -> str:
     """Return what models say of held-out steps (process) or responses (outcome), as Markdown."""
-    lines = [
-        "| model | n seeds | accuracy | of the commoner label | AUROC | wrong solutions found |"
-        " right ones kept | F1 of first errors |",
-        "|---|---:|" + "---:|" * len(COLUMNS),
-    ]
+    headings = ["model", "n seeds", "accuracy", "of the commoner label", "AUROC"]
+    headings += ["wrong solutions found", "right ones kept", "F1 of first errors"]
+    rows = []
     for name, own in group_by("variant", results).items():
         reports = [result["final"]["reward_model"] for result in own]
-        cells = [_cell([report.get(key) for report in reports]) for key in COLUMNS]
-        lines.append(f"| {name} | {len(own)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _cell(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    mean, error = mean_and_error(known)
-    return f"{mean:.3f}" + ("" if error is None else f" ± {error:.3f}")
+        cells = [mean_cell([report.get(key) for report in reports], ".3f") for key in COLUMNS]
+        rows.append([name, str(len(own)), *cells])
+    return as_markdown(headings, rows)
 
 
 def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from experiments.page import as_markdown
 from experiments.paired import difference_cells
 from r1lit.jsonl import Record
 from r1lit.metrics import holm, paired_difference, standard_error
@@ -93,13 +94,8 @@ def as_table(rows: Sequence[Record]) -> str:
     sizes = sorted({row["n"] for row in rows})
     names = list(dict.fromkeys(row["method"] for row in rows))
     cell = {(r["method"], r["n"]): f"{r['accuracy']:.3f} ± {r['stderr']:.3f}" for r in rows}
-    return "\n".join(
-        [
-            "| chosen by | " + " | ".join(f"n = {n}" for n in sizes) + " |",
-            "|---|" + "---:|" * len(sizes),
-            *(f"| {m} | " + " | ".join(cell[m, n] for n in sizes) + " |" for m in names),
-        ]
-    )
+    by_method = [[name, *(cell[name, n] for n in sizes)] for name in names]
+    return as_markdown(["chosen by", *(f"n = {n}" for n in sizes)], by_method)
 
 
 def mean_over_models(rows: Sequence[Record]) -> Record:
@@ -117,10 +113,7 @@ def paired_table(rows: Sequence[Record], against: str) -> str:
         m: paired_difference(own, shares[against]) for m, own in shares.items() if m != against
     }
     corrected = holm([difference.p_value for difference in found.values()])
-    lines = [
-        f"| less {against}, n = {n} | difference, 95 % interval | p | p, Holm |",
-        "|---|---:|---:|---:|",
-    ]
-    for (method, difference), p_value in zip(found.items(), corrected, strict=True):
-        lines.append(f"| {method} | {' | '.join(difference_cells(difference, p_value))} |")
-    return "\n".join(lines)
+    tested = zip(found.items(), corrected, strict=True)
+    cells = [[method, *difference_cells(own, p_value)] for (method, own), p_value in tested]
+    headings = [f"less {against}, n = {n}", "difference, 95 % interval", "p", "p, Holm"]
+    return as_markdown(headings, cells)

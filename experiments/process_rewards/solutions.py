@@ -1,4 +1,4 @@
-"""Responses to Countdown problems, drawn once and kept, and the labels of their steps."""
+"""Responses to Countdown problems, sampled once and kept, and the labels of their steps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from r1lit.verifiers import Grader
 from r1lit.worlds.true_steps import SEPARATORS, first_wrong_step
 
 TEMPLATE = "small_world"
-AT_ONCE = 32  # solutions whose completions are drawn together
+AT_ONCE = 32  # solutions whose completions are sampled together
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class Sampled:
     """A response: as it is labelled, as text, and its answer as majority vote counts it."""
 
     solution: Solution
@@ -36,15 +36,15 @@ def bound_engine(policy: str) -> RolloutEngine:
     return engine
 
 
-def draw(
+def generate(
     engine: RolloutEngine,
     problems: Sequence[Problem],
     num_responses: int,
     sampling: Sampling,
     path: Path,
     seed: int = 0,
-) -> list[list[Drawn]]:
-    """Return so many responses to each problem; from ``path``, if they have been drawn before."""
+) -> list[list[Sampled]]:
+    """Return so many responses to each problem; from ``path``, if they have been sampled before."""
     tokenizer = engine.model.tokenizer
     prompts = encode_prompts(
         tokenizer, [prompt_text(tokenizer, TEMPLATE, problem.question) for problem in problems]
@@ -83,15 +83,15 @@ def draw(
     groups = []
     for i, problem in enumerate(problems):
         own = rows[i * num_responses : (i + 1) * num_responses]
-        groups.append([_drawn(problem, prompts[i], row) for row in own])
+        groups.append([_sampled(problem, prompts[i], row) for row in own])
     return groups
 
 
-def _drawn(problem: Problem, prompt: tuple[int, ...], row: jsonl.Record) -> Drawn:
+def _sampled(problem: Problem, prompt: tuple[int, ...], row: jsonl.Record) -> Sampled:
     solution = Solution(
         problem=problem, prompt=prompt, token_ids=tuple(row["token_ids"]), is_right=row["right"]
     )
-    return Drawn(solution=solution, text=row["text"], canonical=row["canonical"])
+    return Sampled(solution=solution, text=row["text"], canonical=row["canonical"])
 
 
 def count_right(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.page import END, START, write_into
+from experiments.page import END, START, as_markdown, write_into
 from experiments.paired import difference_cells, over_problems
 from experiments.points import shares_of
 from experiments.prompts.suite import Suite
@@ -57,11 +57,9 @@ def as_table(rows: Sequence[Record]) -> str:
     """Return the Markdown table: a row a policy and prompt, compared with the first prompt."""
     if not rows:
         return "Not run yet."
-    lines = [
-        f"| policy | prompt | n seeds | pass@1 | less {rows[0]['prompt']}, 95 % interval | p |"
-        " p, Holm | tokens | well-formed | language consistency |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    headings = ["policy", "prompt", "n seeds", "pass@1", f"less {rows[0]['prompt']}, 95 % interval"]
+    headings += ["p", "p, Holm", "tokens", "well-formed", "language consistency"]
+    table = []
     for row in rows:
         own = list(row["reports"].values())
         cells = [row["policy"], row["prompt"], str(len(own))]
@@ -71,14 +69,14 @@ def as_table(rows: Sequence[Record]) -> str:
         cells.append(mean_cell([r["response_length"]["mean"] for r in own], ".0f"))
         for metric in ("format", "language_consistency"):
             cells.append(mean_cell([r["eval_metrics"].get(metric) for r in own], ".3f"))
-        lines.append("| " + " | ".join(cells) + " |")
+        table.append(cells)
     said = (
         "pass@1, tokens, format and consistency: mean ± standard error over seeds. Differences are"
         f" paired by problem, over the seeds' means; Holm's correction is for"
         f" {len(compared_in(rows))}"
         " comparisons."
     )
-    return "\n".join([*lines, "", said])
+    return f"{as_markdown(headings, table, num_text=2)}\n\n{said}"
 
 
 def draw(rows: Sequence[Record]) -> Figure:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
 from experiments.r1.stages import BASE, COLUMNS, STUDENTS, Column, read_stages
@@ -44,12 +44,8 @@ def as_table(summary: dict[str, Any]) -> str:
     found = [summary.get(BASE), *summary["stages"], *(summary.get(name) for name in STUDENTS)]
     rows = [row for row in found if row]
     columns = [c for c in COLUMNS if c.always or any(r.get(c.key) is not None for r in rows)]
-    lines = ["| | " + " | ".join(column.heading for column in columns) + " |"]
-    lines.append("|---|" + "---:|" * len(columns))
-    for row in rows:
-        cells = [_cell(row, column) for column in columns]
-        lines.append(f"| {TITLES.get(row['name'], row['name'])} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    cells = [[TITLES.get(r["name"], r["name"]), *(_cell(r, c) for c in columns)] for r in rows]
+    return as_markdown(["", *(column.heading for column in columns)], cells)
 
 
 def _cell(row: dict[str, Any], column: Column) -> str:
@@ -64,11 +60,9 @@ def _cell(row: dict[str, Any], column: Column) -> str:
 
 def paper_table() -> str:
     """Return the paper's Table 2 as Markdown."""
-    lines = ["| the paper, Table 2 | " + " | ".join(PAPER) + " |", "|---|" + "---:|" * len(PAPER)]
-    for index, name in enumerate(("R1-Zero", "Dev1", "Dev2", "Dev3", "R1")):
-        cells = (f"{values[index]:.1f}" for values in PAPER.values())
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    names = ("R1-Zero", "Dev1", "Dev2", "Dev3", "R1")
+    rows = [[name, *(f"{row[i]:.1f}" for row in PAPER.values())] for i, name in enumerate(names)]
+    return as_markdown(["the paper, Table 2", *PAPER], rows)
 
 
 def settings_note(summary: dict[str, Any], num_runs: int) -> str:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from experiments.against_tokens import run_study
 from experiments.earned_length.levels import evaluations
+from experiments.page import as_markdown
 from experiments.points import Sweep
 from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.sweep import Launch, in_subprocess
@@ -72,17 +73,15 @@ def read(sweep: Sweep) -> list[Record]:
 
 def as_table(results: Sequence[Record]) -> str:
     """Return the Markdown table: before → highest → after, mean ± standard error over seeds."""
-    lines = ["| schedule | n seeds | " + " | ".join(MEASURES) + " | seconds |"]
-    lines.append("|---|" + "---:|" * (len(MEASURES) + 2))
+    rows = []
     for schedule, group in group_by("variant", results).items():
         cells = [schedule, str(len(group))]
         for name in MEASURES:
             curves = [[value for _, value in result["curves"][name]] for result in group]
             parts = ([c[0] for c in curves], [max(c) for c in curves], [c[-1] for c in curves])
             cells.append(" → ".join(mean_cell(values, ".2f") for values in parts))
-        cells.append(mean_cell([result["seconds"] for result in group], ".0f"))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([*cells, mean_cell([result["seconds"] for result in group], ".0f")])
+    return as_markdown(["schedule", "n seeds", *MEASURES, "seconds"], rows)
 
 
 def draw(results: Sequence[Record]) -> Figure:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.report import COLORS, group_by, mean_and_error
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
@@ -38,7 +38,7 @@ def as_table(results: Sequence[Record]) -> str:
     Two errors: between seeds, on the same held-out examples, and of drawing other held-out
     examples, the mean of the runs' own (``r1lit.metrics.reward_models``).
     """
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * 4 + "---:|" * (len(HEADINGS) - 4)]
+    rows = []
     for name, group in group_by("variant", results).items():
         reports = [result["final"]["reward_model"] for result in group]
         measured = [measure(report) for report in reports]
@@ -57,8 +57,8 @@ def as_table(results: Sequence[Record]) -> str:
             f"{statistics.fmean(r['calibration_error'] for r in reports):.3f}",
             f"{statistics.fmean(result['seconds'] for result in group):.0f}",
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return as_markdown(HEADINGS, rows, num_text=4)
 
 
 def _error_above(reports: Sequence[Record]) -> str:

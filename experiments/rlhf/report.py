@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.report import COLORS, mean_cell
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
@@ -51,7 +51,7 @@ def as_table(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> str:
     """Return the Markdown table: a row a coefficient, mean ± standard error over seeds."""
     names = ["beta", "n seeds", "KL at the end", "RM score, before → after"]
     names += ["true helpfulness, before → best → after", "best at KL", "tokens, after", "seconds"]
-    lines = ["| " + " | ".join(names) + " |", "|" + "---:|" * len(names)]
+    rows = []
     for beta, seeds in arms.items():
         best = [max(e, key=lambda evaluation: _of(evaluation, TRUE)) for _, e in seeds]
         cells = [
@@ -77,8 +77,8 @@ def as_table(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> str:
             mean_cell([e[-1]["response_length_tokens"] for _, e in seeds], ".0f"),
             mean_cell([e[-1]["seconds"] for _, e in seeds], ".0f"),
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return as_markdown(names, rows, num_text=0)
 
 
 def _of(evaluation: Record, name: str) -> float:

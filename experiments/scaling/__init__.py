@@ -1,1 +1,1 @@
-"""Reward against compute: does a sigmoid fit, and does its beginning foretell its end?"""
+"""Reward against compute: does a sigmoid fit, and does its beginning predict its end?"""

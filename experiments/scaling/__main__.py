@@ -18,33 +18,28 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import run_study
+from experiments.page import as_markdown
 from experiments.report import COLORS, MARKERS, group_by, mean_cell
-from experiments.scaling.fit import fit_sigmoid, foretell
+from experiments.scaling.fit import extrapolate, fit_sigmoid
 from experiments.sweep import Launch, in_subprocess
 from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, paired_shift
 
 HERE = Path(__file__).parent
-SEEN = 0.5  # of the compute, in what is foretold
+SEEN = 0.5  # of the compute, by the fits that predict the rest
 
 
 def as_table(results: Sequence[Record]) -> str:
     """Return the Markdown: a row a recipe, over its seeds, and asymptotes compared in pairs."""
-    names = [
-        "recipe",
-        "n seeds",
-        "asymptote A",
-        "C_mid, M tokens",
-        "exponent B",
-        "pass@1 at the end",
-    ]
-    names += [f"A foretold by {SEEN:.0%}", "mean distance of the rest", "an evaluation's s.e."]
-    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
+    names = ["recipe", "n seeds", "asymptote A", "C_mid, M tokens", "exponent B"]
+    names += ["pass@1 at the end", f"A from the first {SEEN:.0%}", "its distance from A"]
+    names += ["distance of the rest", "an evaluation's s.e."]
+    rows = []
     asymptotes: dict[str, dict[int, float]] = {}
     for recipe, group in group_by("variant", results).items():
         fits = [fit_sigmoid(result["curve"]) for result in group]
-        early = [foretell(result["curve"], SEEN) for result in group]
+        early = [extrapolate(result["curve"], SEEN) for result in group]
         errors = [mean([e["pass_at_1_stderr"] for e in result["evaluations"]]) for result in group]
         asymptotes[recipe] = {r["seed"]: f.asymptote for r, f in zip(group, fits, strict=True)}
         cells = [recipe, str(len(group)), mean_cell([f.asymptote for f in fits], ".3f")]
@@ -52,10 +47,12 @@ def as_table(results: Sequence[Record]) -> str:
         cells.append(mean_cell([f.exponent for f in fits], ".2f"))
         cells.append(mean_cell([result["curve"][-1][1] for result in group], ".3f"))
         cells.append(mean_cell([f.asymptote for f, _ in early], ".3f"))
+        pairs = zip(early, fits, strict=True)
+        cells.append(mean_cell([abs(e.asymptote - f.asymptote) for (e, _), f in pairs], ".3f"))
         cells.append(mean_cell([distance for _, distance in early], ".3f"))
         cells.append(mean_cell(errors, ".3f", error=False))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + compared(asymptotes)
+        rows.append(cells)
+    return as_markdown(names, rows) + compared(asymptotes)
 
 
 def compared(asymptotes: dict[str, dict[int, float]]) -> str:
@@ -82,13 +79,13 @@ def draw(results: Sequence[Record]) -> Figure:
     for axes, (recipe, group) in zip(panels, groups.items(), strict=True):
         for result, color, marker in zip(group, COLORS, MARKERS, strict=False):
             compute, reward = np.array(result["curve"]).T
-            fitted, _ = foretell(result["curve"], SEEN)
+            fitted, _ = extrapolate(result["curve"], SEEN)
             label = f"seed {result['seed']}"
             axes.plot(compute / 1e6, reward, marker, color=color, markersize=4, label=label)
             for start, end, style in ((0.0, SEEN, "-"), (SEEN, 1.0, "--")):
                 x = np.linspace(start, end, 50) * compute[-1]
                 axes.plot(x / 1e6, [fitted.at(c) for c in x], style, color=color, linewidth=1.2)
-        tidy(axes, recipe, xlabel="tokens drawn, millions")
+        tidy(axes, recipe, xlabel="tokens generated, millions")
         axes.legend(frameon=False, loc="lower right", fontsize=9)
     panels[0].set(ylabel="pass@1, held out", ylim=(0, 1))
     return figure
@@ -96,7 +93,7 @@ def draw(results: Sequence[Record]) -> Figure:
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:
     """Return table and figure."""
-    text = "Lines are fitted to the first half of a run's compute; dashed, they foretell the rest."
+    text = "Lines are fitted to the first half of a run's compute; dashed, they predict the rest."
     return f"{as_table(results)}\n\n{text}", draw(results)
 
 

@@ -86,7 +86,7 @@ def fit_sigmoid(curve: Curve) -> Sigmoid:
     )
 
 
-def foretell(curve: Curve, share: float) -> tuple[Sigmoid, float]:
+def extrapolate(curve: Curve, share: float) -> tuple[Sigmoid, float]:
     """Fit the evaluations of the first ``share`` of the compute, and try the fit on the others.
 
     Returns:
@@ -98,6 +98,6 @@ def foretell(curve: Curve, share: float) -> tuple[Sigmoid, float]:
     limit = share * curve[-1][0]
     seen, later = [p for p in curve if p[0] <= limit], [p for p in curve if p[0] > limit]
     if not later:
-        raise ValueError(f"share: {share:g} leaves no evaluation to foretell; give one below 1")
+        raise ValueError(f"share: {share:g} leaves no evaluation to predict; give one below 1")
     fitted = fit_sigmoid(seen)
     return fitted, float(np.mean([abs(fitted.at(compute) - reward) for compute, reward in later]))

@@ -50,7 +50,7 @@ SIMULATIONS = 4  # of MCTS, for each response of the same width: four children o
 Chosen = tuple[list[PartialResponse], int]  # of one query: any of these is right, and its tokens
 
 
-class Within(Scorer):
+class Clipped(Scorer):
     """Another scorer's numbers, cut to 0 and 1, which weights and MCTS need."""
 
     def __init__(self, scorer: Scorer) -> None:
@@ -68,7 +68,7 @@ def choosers(value: Scorer | None, noise: float) -> dict[str, BestOfN | None]:
         found = {"majority": WeightedBestOfN(), "pass@n": None}
     if value is not None:
         noisy = Noisy(value, noise)
-        found |= {"best-of-n": BestOfN(noisy), "weighted": WeightedBestOfN(Within(noisy))}
+        found |= {"best-of-n": BestOfN(noisy), "weighted": WeightedBestOfN(Clipped(noisy))}
     return found
 
 
@@ -79,7 +79,7 @@ def searches(value: Scorer, noise: float, width: int) -> dict[str, Search]:
         "beam": BeamSearch(scorer, n=width, beam_width=BEAM_WIDTH, step=STEP),
         "DVTS": DVTS(scorer, n=width, beam_width=BEAM_WIDTH, step=STEP),
         "MCTS": MCTS(
-            Within(scorer), num_simulations=SIMULATIONS * width, num_children=4, step=STEP
+            Clipped(scorer), num_simulations=SIMULATIONS * width, num_children=4, step=STEP
         ),
     }
 
@@ -110,8 +110,13 @@ def measure(
     widest: int,
     seed: int,
 ) -> None:
-    """Make the searches that ``output`` does not hold, and append what they found."""
-    done = {(r["search"], r["width"], r["noise"]) for r in jsonl.read(output)}
+    """Make the searches that ``output`` does not hold, and append what they found.
+
+    Raises:
+        ValueError: if ``output`` holds searches of other problems under this name.
+    """
+    earlier = [record for record in jsonl.read(output) if record["policy"] == name]
+    done = {(r["search"], r["width"], r["noise"]) for r in earlier}
     tokenizer = load_tokenizer(policy_path)
     policy = load_policy(policy_path, dtype="bfloat16").eval()
     engine = InProcessEngine(max_rows=1024)
@@ -124,6 +129,11 @@ def measure(
         ).problems(),
         *WorldChain("held_out", easy).problems(),
     ]
+    if earlier and {r["uid"] for r in earlier} != {problem.uid for problem in problems}:
+        raise ValueError(
+            f"{output}: holds searches of {name} on other problems than these {num_problems};"
+            " take as many again, another name or another file"
+        )
     texts = [prompt_text(tokenizer, "small_world", problem.question) for problem in problems]
     queries = [
         Query(problem=problem, prompt=prompt, sample=sample_name(problem, 0))

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.report import COLORS, MARKERS, group_by
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
@@ -51,28 +51,27 @@ def read_points(runs: Sequence[Path]) -> list[Record]:
 
 def as_table(points: Sequence[Record]) -> str:
     """Return the Markdown table of the searches without noise, then that of noise."""
-    clean = [point for point in points if point["noise"] == 0]
-    lines = ["| policy | search | width | tokens a problem | accuracy | 95 % interval |"]
-    lines.append("|---|---|---:|---:|---:|---:|")
-    for point in clean:
-        lines.append(
-            f"| {point['policy']} | {point['search']} | {point['width']} | {point['tokens']:.0f} |"
-            f" {point['value']:.3f} | {point['low']:.3f} to {point['high']:.3f} |"
-        )
+    headings = ["policy", "search", "width", "tokens a problem", "accuracy", "95 % interval"]
+    clean = [
+        [p["policy"], p["search"], str(p["width"]), f"{p['tokens']:.0f}", f"{p['value']:.3f}",
+         f"{p['low']:.3f} to {p['high']:.3f}"]
+        for p in points if p["noise"] == 0
+    ]  # fmt: skip
+    table = as_markdown(headings, clean, num_text=2)
     noises = sorted({point["noise"] for point in points})
-    if len(noises) > 1:
-        lines += ["", "| search | width | " + " | ".join(f"noise {n:g}" for n in noises) + " |"]
-        lines.append("|---|---:|" + "---:|" * len(noises))
-        for search in ORDER:
-            own = [p for p in points if p["search"] == search and p["policy"] == "base"]
-            by_noise = {(p["width"], p["noise"]): p["value"] for p in own}
-            if len({noise for _, noise in by_noise}) < 2:
-                continue
-            for width in sorted({width for width, _ in by_noise}):
-                cells = [f"{by_noise[width, n]:.3f}" if (width, n) in by_noise else "–"
-                         for n in noises]  # fmt: skip
-                lines.append(f"| {search} | {width} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    if len(noises) < 2:
+        return table
+    rows = []
+    for search in ORDER:
+        own = [p for p in points if p["search"] == search and p["policy"] == "base"]
+        by_noise = {(p["width"], p["noise"]): p["value"] for p in own}
+        if len({noise for _, noise in by_noise}) < 2:
+            continue
+        for width in sorted({width for width, _ in by_noise}):
+            values = [by_noise.get((width, n)) for n in noises]
+            rows.append([search, str(width), *("–" if v is None else f"{v:.3f}" for v in values)])
+    noisy = as_markdown(["search", "width", *(f"noise {n:g}" for n in noises)], rows)
+    return f"{table}\n\n{noisy}"
 
 
 def draw(points: Sequence[Record]) -> Figure:

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from experiments.compose import Config, merge, move_paths
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.paired import difference_cells
 from experiments.points import parse_seeds
 from experiments.r1.pipeline import Pipeline, read_pipeline
@@ -109,14 +109,10 @@ def differences(summaries: Sequence[Summary]) -> str:
                 found.append((name, key, paired_shift(known)))
     if not found:
         return ""
-    lines = [
-        f"| less {FULL} | measure | difference, 95 % interval | p | p, Holm |",
-        "|---|---|---:|---:|---:|",
-    ]
-    corrected = holm([shift.p_value for *_, shift in found])
-    for (name, key, shift), p_value in zip(found, corrected, strict=True):
-        lines.append(f"| {name} | {key} | {' | '.join(difference_cells(shift, p_value))} |")
-    return "\n".join(lines)
+    tested = zip(found, holm([shift.p_value for *_, shift in found]), strict=True)
+    rows = [[name, key, *difference_cells(shift, p)] for (name, key, shift), p in tested]
+    headings = [f"less {FULL}", "measure", "difference, 95 % interval", "p", "p, Holm"]
+    return as_markdown(headings, rows, num_text=2)
 
 
 def report(summaries: Sequence[Summary]) -> str:

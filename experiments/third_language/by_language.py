@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from experiments.page import as_markdown
 from experiments.points import Sweep
 from experiments.report import group_by, mean_cell
 from experiments.second_table import command
@@ -65,20 +66,17 @@ def count(sweep: Sweep) -> list[Record]:
 def as_table(records: Sequence[Record]) -> str:
     """Return the Markdown table: a row a language, mean ± standard error over seeds."""
     variants = list(group_by("variant", records))
-    lines = ["| language | problems |", "|---|---:|"]
+    groups = group_by("language", records)
+    names = ["language", "problems"]
+    rows = [[name, str(groups[name][0]["num_problems"])] for name in LANGUAGES]
     columns = [("before", variants[0]), *(("after", variant) for variant in variants)]
     for key, heading in (("language_consistency", "consistency"), ("pass_at_1", "pass@1")):
         for when, variant in columns:
-            lines[0] += f" {heading}, {when if when == 'before' else variant} |"
-        lines[1] += "---:|" * len(columns)
-        for place, name in enumerate(LANGUAGES):
-            own = [r for r in records if r["language"] == name]
-            if key == "language_consistency":
-                lines.append(f"| {name} | {own[0]['num_problems']} |")
-            for when, variant in columns:
-                found = [r[key] for r in own if (r["when"], r["variant"]) == (when, variant)]
-                lines[2 + place] += f" {mean_cell(found, '.3f')} |"
-    return "\n".join(lines)
+            names.append(f"{heading}, {when if when == 'before' else variant}")
+            own = [r for r in records if (r["when"], r["variant"]) == (when, variant)]
+            for row in rows:
+                row.append(mean_cell([r[key] for r in own if r["language"] == row[0]], ".3f"))
+    return as_markdown(names, rows)
 
 
 def main(args: Sequence[str] | None = None) -> int:

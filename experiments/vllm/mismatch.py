@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from experiments.page import as_markdown
 from r1lit import jsonl
 
 COLUMNS = (
@@ -23,7 +24,7 @@ COLUMNS = (
 )
 
 
-def row(run: Path) -> str:
+def row(run: Path) -> list[str]:
     """Return a run's row.
 
     Raises:
@@ -36,7 +37,7 @@ def row(run: Path) -> str:
         if not values:
             raise ValueError(f"{run}: metrics.jsonl has no {key}; name the folder of a run")
         cells.append(f"{median(values):.2g} (at most {max(values):.2g})")
-    return f"| {run} | {len(lines)} | {' | '.join(cells)} |"
+    return [str(run), str(len(lines)), *cells]
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -48,9 +49,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"mismatch: error: {error}", file=sys.stderr)
         return 2
-    print(f"| run | iterations | {' | '.join(name for _, name in COLUMNS)} |")
-    print("|---|---:|" + "---:|" * len(COLUMNS))
-    print("\n".join(rows))
+    print(as_markdown(["run", "iterations", *(name for _, name in COLUMNS)], rows))
     return 0
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.paired import all_pairs
 from experiments.points import read_sweep
 from experiments.report import COLORS, MARKERS, as_table, draw_band, group_by, mean_cell, plain
@@ -65,19 +65,16 @@ def read_results(runs: Sequence[Path], controls_file: Path, doses_file: Path) ->
 def samples_table(samples: Sequence[Record]) -> str:
     """Return pass@k of each policy as Markdown, mean ± standard error over seeds."""
     ks = [str(k) for k in KS if all(str(k) in sample["pass_at_k"] for sample in samples)]
-    lines = ["| | n seeds | tokens | " + " | ".join(f"pass@{k}" for k in ks) + " |"]
-    lines.append("|---|" + "---:|" * (len(ks) + 2))
+    rows = []
     for name, own in group_by("policy", samples).items():
         cells = [SAMPLES[name], str(len(own)), mean_cell([s["tokens"] for s in own], ".0f")]
-        cells += [mean_cell([s["pass_at_k"][k] for s in own], ".3f") for k in ks]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells + [mean_cell([s["pass_at_k"][k] for s in own], ".3f") for k in ks])
+    return as_markdown(["", "n seeds", "tokens", *(f"pass@{k}" for k in ks)], rows)
 
 
 def doses_table(doses: Sequence[Record]) -> str:
     """Return each base before and after RL as Markdown, mean ± standard error over seeds."""
-    lines = ["| base | n seeds | " + " | ".join(name for name, *_ in MEASURES) + " |"]
-    lines.append("|---|" + "---:|" * (len(MEASURES) + 1))
+    rows = []
     for base, own in group_by("variant", doses).items():
         cells = [base, str(len(own))]
         for _, key, form in MEASURES:
@@ -85,8 +82,8 @@ def doses_table(doses: Sequence[Record]) -> str:
                 mean_cell([d["evaluations"][i][key] for d in own], form) for i in (0, -1)
             )
             cells.append(f"{before} → {after}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return as_markdown(["base", "n seeds", *(name for name, *_ in MEASURES)], rows)
 
 
 def draw(results: dict[str, Any]) -> Figure:

@@ -95,7 +95,7 @@ def refuse_damaged(path: Path) -> None:
 def _damaged(path: str | Path, how: str) -> ValueError:
     return ValueError(
         f"ckpt_path: {path} is damaged ({how}); resume from an older checkpoint, or begin again"
-        " without --ckpt_path"
+        " in another folder by --run"
     )
 
 

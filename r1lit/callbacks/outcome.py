@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from r1lit.callbacks.iteration_checkpoint import IterationCheckpoint
 from r1lit.callbacks.stage import finished_iterations, order_callbacks, run_folder
@@ -61,10 +62,14 @@ class Outcome(Callback):
         if not self._began or trainer.state.fn != "fit":
             return
         finished = finished_iterations(trainer, pl_module)
-        how = "Interrupted" if isinstance(exception, KeyboardInterrupt) else "Stopped by an error"
+        how = "Stopped by an error"
+        if isinstance(exception, KeyboardInterrupt):
+            how = "Interrupted"
+        elif isinstance(exception, SIGTERMException):
+            how = "Stopped by SIGTERM"
         last = last_checkpoint(trainer)
         if last is None:
-            go_on = "no checkpoint was saved: the same command begins again"
+            go_on = "no checkpoint was saved: the same command with --ckpt_path last begins again"
         else:
             go_on = "go on from its last checkpoint: the same command with --ckpt_path last"
         self._print(trainer, f"{how} after {finished} iterations", go_on)

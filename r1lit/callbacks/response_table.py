@@ -12,7 +12,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit import jsonl
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.callbacks.stage import finished_iterations, folder_of, rollout_of, stage_of
+from r1lit.callbacks.stage import finished_iterations, folder_of, rollout_of
 from r1lit.callbacks.token_record import token_records
 from r1lit.evaluation.records import response_record
 
@@ -20,10 +20,10 @@ from r1lit.evaluation.records import response_record
 class ResponseTable(Callback):
     """Writes responses to ``<dirpath>/responses.jsonl`` and, as text, to TensorBoard.
 
-    One line a response: iteration, split (``train``, ``val``, ``test``), what every graded response
-    has (`r1lit.evaluation.records`), its prompt as sent, and its rewards by name. The iteration of
-    a training response is that of its rollout; of an evaluated one, the number of finished
-    iterations.
+    One line a response: iteration, split (``train`` and ``val`` of a fit, ``validate`` or ``test``
+    of such a command), what every graded response has (`r1lit.evaluation.records`), its prompt as
+    sent, and its rewards by name. The iteration of a training response is that of its rollout; of
+    an evaluated one, the number of finished iterations.
 
     A resumed run first drops the lines that it will write again, and so does `r1lit validate` or
     `r1lit test` on a run folder: those of the same split and iteration. On several ranks, rank 0
@@ -98,7 +98,7 @@ class ResponseTable(Callback):
         """Start counting problems; outside a fit, drop what this evaluation writes again."""
         self._num_problems_written = 0
         if trainer.state.fn != TrainerFn.FITTING and trainer.is_global_zero:
-            again = (stage_of(trainer), int(getattr(pl_module, "iteration", 0)))
+            again = (split_of(trainer), int(getattr(pl_module, "iteration", 0)))
             if self.path.exists():
                 jsonl.keep_only(self.path, lambda line: (line["split"], line["iteration"]) != again)
 
@@ -132,7 +132,7 @@ class ResponseTable(Callback):
         num_problems = self._problems_left(rollout.num_prompts)
         iteration = int(getattr(pl_module, "iteration", 0))
         num, tokenizer = num_problems * rollout.group_size, getattr(pl_module, "tokenizer", None)
-        lines = records(rollout, iteration, stage_of(trainer), num, tokenizer)
+        lines = records(rollout, iteration, split_of(trainer), num, tokenizer)
         self._add_tokens(lines, rollout, outputs, pl_module)
         self._write(trainer, lines, first=self._num_problems_written == 0)
         self._num_problems_written += num_problems
@@ -172,6 +172,12 @@ class ResponseTable(Callback):
                     "\n\n---\n\n".join(as_markdown(line) for line in lines[: self.num_responses]),
                     lines[0]["iteration"],
                 )
+
+
+def split_of(trainer: pl.Trainer) -> str:
+    """Return ``val`` for an evaluation in a fit, else the command, ``validate`` or ``test``."""
+    command = trainer.state.fn
+    return "val" if command in (None, TrainerFn.FITTING) else command.value
 
 
 def records(

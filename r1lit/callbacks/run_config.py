@@ -153,8 +153,8 @@ def refuse_used_folder(trainer: pl.Trainer) -> None:
         )
     if used:
         raise ValueError(
-            f"run: {folder} holds a run without a checkpoint, which would be overwritten; begin in"
-            " another folder by --run, or remove this one"
+            f"run: {folder} holds a run without a checkpoint, which would be overwritten; begin it"
+            " again by --ckpt_path last, or a new one in another folder by --run"
         )
 
 

@@ -43,11 +43,15 @@ def read_rows(path: str, name: str | None = None, split: str = "train") -> list[
     opener = gzip.open if file.suffix == ".gz" else open
     with opener(file, "rt", encoding="utf-8-sig", newline="") as stream:
         assert not isinstance(stream, bytes)
+        read = _read_csv
         if ".jsonl" in file.suffixes:
-            return _read_json_lines(stream, path)
-        if ".json" in file.suffixes:
-            return _read_json(stream, path)
-        return _read_csv(stream, path)
+            read = _read_json_lines
+        elif ".json" in file.suffixes:
+            read = _read_json
+        try:
+            return read(stream, path)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"path: {path} is not UTF-8 text ({error}); convert it") from error
 
 
 def _downloaded(path: str) -> Path:
@@ -115,10 +119,11 @@ def _read_parquet(file: Path) -> list[Row]:
 
 def _read_data_set(path: str, name: str | None, split: str) -> list[Row]:
     import datasets
+    from datasets.exceptions import DatasetGenerationError
 
     try:
         return datasets.load_dataset(path, name, split=split).to_list()
-    except (FileNotFoundError, ConnectionError, ValueError) as error:
+    except (FileNotFoundError, ConnectionError, ValueError, DatasetGenerationError) as error:
         raise ValueError(
             f"path: {path!r} (name: {name}, split: {split}) is neither a local file that ends in"
             f" one of {', '.join(SUFFIXES)} nor a data set that could be loaded: {error}"

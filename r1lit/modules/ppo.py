@@ -188,7 +188,7 @@ class PPOModule(GRPOModule):
         return outputs.loss
 
     def _value_metrics(self, rollout: Rollout) -> dict[str, float]:
-        """Return how well values of before the updates foretold what came, over tokens."""
+        """Return how well values of before the updates predicted what came, over tokens."""
         assert rollout.value_BT is not None
         mask_BT = rollout.loss_mask_BT
         value_N = rollout.value_BT[mask_BT]
@@ -236,7 +236,7 @@ class PPOModule(GRPOModule):
 
 
 def explained_variance(value_N: Tensor, return_N: Tensor) -> float:
-    """Return 1 - Var(R - V) / Var(R): 1 foretells, 0 is a constant; NaN where R is one.
+    """Return 1 - Var(R - V) / Var(R): 1 is perfect, 0 is a constant; NaN where R is one.
 
     >>> explained_variance(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]))
     0.0

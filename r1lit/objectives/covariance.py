@@ -50,7 +50,7 @@ class ClipCov(ClippedObjective):
     """Clip-Cov (2505.22617, Eq. 11): a few tokens of high covariance get no gradient.
 
     J = 1/(sum_i |o_i|) sum_i sum_t m_it min(rho_it A_it, clip(rho_it, 1 - eps, 1 + eps) A_it),
-    m = 0 at selected_share * N tokens drawn at random from those with a covariance within
+    m = 0 at selected_share * N tokens chosen at random from those with a covariance within
     (covariance_low, covariance_high), else 1.
 
     Left open, and chosen here: PPO's clip besides, which the paper has in the code and not in the

@@ -3,7 +3,8 @@
 Responses in R1-Zero's template by people of little patience, who seldom check; threads of a forum,
 in which one takes up where another stopped; and first steps, checks and arithmetic alone. So the
 base has seen every stage of a search, far from the question too, but no author who goes through a
-long one. No page shows a held-out or an RL problem.
+long one. No page asks a held-out or an RL problem; but a page with four numbers may solve one with
+three of them on the way (`WorldSearch`).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class SearchCorpus(DocumentSource):
     Args:
         num_documents: how many.
         seed: of every page.
-        patient: the share of responses whose authors never give up; the shipped base read none.
+        patient: the share of authors who never give up; the shipped base has read none of them.
     """
 
     def __init__(self, num_documents: int = 60_000, seed: int = 0, patient: float = 0.0) -> None:
@@ -92,15 +93,19 @@ def page(rng: np.random.Generator, sets: Sets, patient: float = 0.0) -> Document
         start = int(rng.integers(len(search) if overlooked else needed))
         asked += tried(search[start - 1]) if start else ""
     if kind == "thread":
-        lines = [f"Q: {asked}", *(f"A: {text}" for text in thread(search, target, start, rng))]
+        posts = thread(search, target, start, rng, patient)
+        lines = [f"Q: {asked}", *(f"A: {text}" for text in posts)]
         return Document(prompt="", response="\n".join(lines))
-    habits = Habits.draw(rng)
-    if patient and rng.random() < patient:
-        habits = replace(habits, go_on=1.0)
-    own = write(search, target, habits, rng, start=start)
+    own = write(search, target, author(rng, patient), rng, start=start)
     claimed = own.claimed or search[int(rng.integers(len(search)))]
     work = Work(thinking=own.text, answer=claimed.attempt.expression)
     return Document(prompt=render("small_world", asked), response=tagged(work, rng))
+
+
+def author(rng: np.random.Generator, patient: float) -> Habits:
+    """Return an author, who never gives up with a chance of ``patient``."""
+    habits = Habits.draw(rng)
+    return replace(habits, go_on=1.0) if patient and rng.random() < patient else habits
 
 
 def draw(rng: np.random.Generator, sets: Sets) -> tuple[tuple[int, ...], list[Place], int, int]:
@@ -121,12 +126,15 @@ def draw(rng: np.random.Generator, sets: Sets) -> tuple[tuple[int, ...], list[Pl
             return numbers, search, target, needed[target]
 
 
-def thread(search: list[Place], target: int, start: int, rng: np.random.Generator) -> list[str]:
+def thread(
+    search: list[Place], target: int, start: int, rng: np.random.Generator, patient: float = 0.0
+) -> list[str]:
     """Write posts by one author after the other, until one is right or nobody is left."""
     posts: list[str] = []
     last = Post(text="", stop=start, claimed=None)
     while last.stop < start + MAX_PLACES:
-        last = write(search, target, Habits.draw(rng), rng, start=last.stop, doubted=last.claimed)
+        own = author(rng, patient)
+        last = write(search, target, own, rng, start=last.stop, doubted=last.claimed)
         if last.claimed is None:
             posts.append(last.text)
             continue

@@ -139,6 +139,8 @@ MISTAKES: dict[str, Mistake] = {
     "unusable precision": Mistake(trainer(precision="bf16-true"), ("precision", "bf16-true", "bf16-mixed")),
     "unknown strategy": Mistake(trainer(strategy="ddpp"), ("trainer.strategy", "ddpp", "ddp")),
     "rare evaluation": Mistake(trainer(val_check_interval=5, limit_val_batches=1), ("trainer.val_check_interval", "5", "1")),
+    "never an evaluation": Mistake(trainer(val_check_interval=0, limit_val_batches=1), ("trainer.val_check_interval", "0", "at least 1")),
+    "a callback twice": Mistake(trainer(callbacks=[{"class_path": "r1lit.callbacks.CurveWriter"}] * 2), ("trainer.callbacks", "CurveWriter", "twice")),
     "unknown logger": Mistake(trainer(logger={"class_path": LIGHTNING + "loggers.TensorLogger"}), ("trainer.logger", "TensorLogger", "TensorBoardLogger")),
     "unknown callback": Mistake(callback("CurveWriters"), ("trainer.callbacks", "CurveWriters", "CurveWriter")),
     "never a checkpoint": Mistake(callback("IterationCheckpoint", every_n_iterations=0), ("every_n_iterations", "0", "at least 1")),

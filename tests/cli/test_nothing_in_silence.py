@@ -20,22 +20,22 @@ from r1lit.rewards import RewardFunction
 NOVAL = {"trainer": {"limit_val_batches": 0, "val_check_interval": 1}}
 
 
-class CtrlC(RewardFunction):
-    """Presses Ctrl-C in the third iteration, if the environment says so."""
+class Stop(RewardFunction):
+    """Sends the process a signal in the third iteration, if the environment names one."""
 
-    name = "ctrl_c"
+    name = "stop"
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__(weight)
         self.calls = 0
-        self.presses = "PRESS" in os.environ
-        if self.presses:  # a process begun in the background ignores it
+        self.signal = int(os.environ.get("STOP", "0"))
+        if self.signal:  # a process begun in the background ignores Ctrl-C
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         self.calls += 1
-        if self.presses and self.calls == 3:
-            os.kill(os.getpid(), signal.SIGINT)
+        if self.signal and self.calls == 3:
+            os.kill(os.getpid(), self.signal)
         return [float(row % 2) for row in range(len(responses))]
 
 
@@ -89,8 +89,18 @@ def test_the_end_says_where_results_lie(capsys, tmp_path: Path, policy: Path) ->
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path, policy: Path) -> None:
-    rewards = [{"class_path": "cli.test_nothing_in_silence.CtrlC"}]
+@pytest.mark.parametrize(
+    ("number", "status", "how"),
+    [
+        (signal.SIGINT, 130, "Interrupted after 2"),
+        (signal.SIGTERM, 143, "Stopped by SIGTERM after"),
+    ],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_who_stops_a_run_is_told_how_to_go_on(
+    tmp_path: Path, policy: Path, number: int, status: int, how: str
+) -> None:
+    rewards = [{"class_path": "cli.test_nothing_in_silence.Stop"}]
     config = grpo_config(tmp_path / "run", policy, merge(model(rewards=rewards), NOVAL))
     command = [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config)]
     path = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
@@ -98,10 +108,10 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, policy: Path) -> None:
         command,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, "PRESS": "1"},
+        env={**os.environ, "PYTHONPATH": path, "STOP": str(int(number))},
     )
-    assert done.returncode == 130 and "Traceback" not in done.stderr
-    assert f"Interrupted after 2 iterations: {tmp_path / 'run'}\n" in done.stderr
+    assert done.returncode == status and "Traceback" not in done.stderr
+    assert how in done.stderr and f"iterations: {tmp_path / 'run'}\n" in done.stderr
     assert "the same command with --ckpt_path last\n" in done.stderr
     main(["fit", "-c", str(config), "--ckpt_path", "last"])
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6

@@ -66,6 +66,17 @@ def test_run_in_the_file(config, tmp_path):
     assert saved["run"] == str(run) == saved["trainer"]["default_root_dir"]
 
 
+def test_a_trial_leaves_a_run_alone(config, tmp_path):
+    run = tmp_path / "mine"
+    file = config({"run": str(run)})
+    main(["fit", "-c", file, "--trainer.fast_dev_run", "true"])
+    assert not run.exists()
+    main(["fit", "-c", file])
+    before = {name: (run / name).read_bytes() for name in everything(run)}
+    main(["fit", "-c", file, "--trainer.fast_dev_run", "true"])
+    assert {name: (run / name).read_bytes() for name in everything(run)} == before
+
+
 def test_run_on_the_command_line_moves_everything(config, tmp_path):
     file, run = config({"run": str(tmp_path / "other")}), tmp_path / "mine"
     main(["fit", "-c", file, "--run", str(run)])

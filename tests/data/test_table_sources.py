@@ -187,6 +187,12 @@ def test_a_broken_file_is_named(tmp_path, name, content, message):
         TableProblems(str(tmp_path / name)).problems()
 
 
+def test_a_file_of_another_encoding_is_named(tmp_path):
+    (tmp_path / "a.csv").write_bytes("a,b\n1,für\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"^path: .*a.csv is not UTF-8 text"):
+        TableProblems(str(tmp_path / "a.csv")).problems()
+
+
 def test_an_absent_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"^path: there is no file '.*gone.jsonl'$"):
         TableProblems(str(tmp_path / "gone.jsonl")).problems()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,6 +12,7 @@ from tiny_sweep import ROOT, data, shortened
 
 from experiments import earned_length
 from experiments.compose import merge
+from experiments.earned_length import simulate
 from experiments.earned_length.__main__ import main as run
 from experiments.earned_length.bans import Banning
 from experiments.earned_length.levels import by_level, habits_of, main
@@ -24,8 +26,10 @@ from experiments.earned_length.report import (
     levels_table,
     shape,
 )
+from experiments.points import read_sweep
 from r1lit import jsonl
 from r1lit.cli import main as cli
+from r1lit.modules.rollouts import RolloutModule
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling, texts_of
 from r1lit.seeding import generator
@@ -67,6 +71,18 @@ def test_a_config_is_read(capsys, own):
     )
 
 
+def test_a_limit_of_tokens_grows_once_and_late():
+    sweep = read_sweep(ROOT / LONG / "sweep.yaml")
+    for variant, wanted in (("grows", [512] * 100 + [1280] * 30), ("stays", [512] * 130)):
+        options = sweep.point(variant, 0).config["model"]["init_args"]
+        module = SimpleNamespace(
+            sampling=Sampling(**options["sampling"]),
+            max_tokens_from=options["max_tokens_from"] or {},
+        )
+        limits = [RolloutModule.sampling_at(module, i).max_tokens for i in range(130)]
+        assert limits == wanted
+
+
 def responses(habits: Habits, num_problems: int = 240) -> list[dict]:
     found = []
     for p in WorldSearch("train", num_problems).problems():
@@ -103,7 +119,17 @@ def test_patience_is_right_on_every_level_and_takes_longer_on_harder_ones(tmp_pa
         by_level([{"uid": "chain-7"}])
 
 
-def test_a_banned_word_is_never_drawn():
+def test_simulated_authors_are_right_where_they_go_on_and_check(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(simulate, "NUM_PROBLEMS", 12)
+    monkeypatch.setattr(simulate, "NUM_SAMPLES", 4)
+    right, votes, tokens = simulate.simulate(1.0, 1.0)
+    assert right == votes == 1
+    impatient = simulate.simulate(0.0, None)
+    assert impatient[0] < 0.5 and impatient[2] < tokens / 2
+
+
+def test_a_banned_word_is_never_generated():
     tokenizer, policy = load_tokenizer(BASE), load_policy(BASE)
     spec = ModelSpec(name=BASE, tokenizer=tokenizer, policy=policy)
     request = Request(

@@ -26,7 +26,7 @@ from experiments.process_rewards.rerank import (
     paired_table,
     vote,
 )
-from experiments.process_rewards.solutions import draw
+from experiments.process_rewards.solutions import generate
 from r1lit import jsonl
 from r1lit.batches import Problem
 from r1lit.cli import main as r1lit
@@ -76,10 +76,10 @@ def test_what_another_run_has_kept_is_not_used(tmp_path: Path) -> None:
     row = {"token_ids": [5], "text": "x", "right": False, "canonical": None}
     engine = SimpleNamespace(model=SimpleNamespace(tokenizer=tokenizer))
     jsonl.write(path, [row | {"uid": "a"}, row | {"uid": "b"}])
-    assert [len(own) for own in draw(engine, asked, 1, SAMPLING, path)] == [1, 1]
+    assert [len(own) for own in generate(engine, asked, 1, SAMPLING, path)] == [1, 1]
     jsonl.write(path, [row | {"uid": "a"}, row | {"uid": "c"}])
     with pytest.raises(ValueError, match="1 of 2 responses are to other problems"):
-        draw(engine, asked, 1, SAMPLING, path)
+        generate(engine, asked, 1, SAMPLING, path)
     keep_settings(tmp_path, "models/mini", SHORT)
     keep_settings(tmp_path, "models/mini", SHORT)
     with pytest.raises(ValueError, match="is of policy 'models/mini', not 'models/other'"):

@@ -10,12 +10,12 @@ import pytest
 
 from experiments import report
 from experiments.fingerprint import begin
-from experiments.page import END, START, fill_in
+from experiments.page import END, START, as_markdown, fill_in
 from experiments.paired import all_pairs, paired_table
 from experiments.points import read_sweep
 from experiments.report import as_table, draw, models_of
 from r1lit import jsonl
-from r1lit.metrics import mean_and_error
+from r1lit.metrics import mean, mean_and_error
 
 
 def result(variant, seed, accuracy, length):
@@ -112,6 +112,8 @@ def test_all_pairs_are_compared_over_seeds_and_corrected():
     assert first.startswith("| b − a | +0.200 (+0.177 to +0.223) | 1.6e-05 | 4.9e-05 |")
     assert second.startswith("| c − b | -0.190") and third.startswith("| c − a | +0.010 (-0.013 to")
     assert all_pairs(RESULTS) == "", "one of them has a single seed"
+    elsewhere = [result("d", seed, [0.1, 0.9], [5, 6]) | {"shares": {"q": 1.0}} for seed in (0, 1)]
+    assert all_pairs([*results, *elsewhere]) == all_pairs(results), "d was asked other problems"
 
 
 def test_curves_are_means_over_seeds_with_their_error():
@@ -136,6 +138,12 @@ def test_the_caption_names_model_seeds_and_bands(sweep_file):
     assert caption == (
         "small, large; seeds 0, 1, 2; lines: means over seeds, bands: ± 1 s.e. of them"
     )
+
+
+def test_a_table_has_text_on_the_left_and_numbers_on_the_right():
+    assert as_markdown(["a", "b"], [["x", ""]]) == "| a | b |\n|---|---:|\n| x |  |"
+    assert as_markdown(["", "b"], [], num_text=2) == "| | b |\n|---|---|"
+    assert as_markdown(["n"], iter([["1"]]), num_text=0) == "| n |\n|---:|\n| 1 |"
 
 
 def test_filling_in_touches_only_what_is_between_the_markers():
@@ -243,18 +251,9 @@ def test_variants_are_paired_by_seed_and_by_problem(sweep_file):
     }
     sweep = read_sweep(sweep_file())
     for (variant, seed), problems in right.items():
-        point = sweep.point(variant, seed)
-        accuracy = sum(sum(values) for values in problems.values()) / 4
-        finish(point, result(variant, seed, [0.0, accuracy], [5, 6]))
-        jsonl.append(
-            point.folder / "responses.jsonl",
-            [
-                {"split": split, "iteration": i, "uid": uid, "sample": g, "value": value * i / 4}
-                for split, i in (("val", 0), ("train", 0), ("val", 4))
-                for uid, values in problems.items()
-                for g, value in enumerate(values)
-            ],
-        )
+        shares = {uid: mean(values) for uid, values in problems.items()}
+        made = result(variant, seed, [0.0, mean(list(shares.values()))], [5, 6])
+        finish(sweep.point(variant, seed), made | {"shares": shares})
     results = sweep.results()
     last = paired_table(results).splitlines()[-1]
     # by seed: 0.75 - 0.5 and 0.5 - 0.25: 0.25 ± 0. Two problems differ by 0.5 each: of their four
@@ -267,6 +266,5 @@ def test_variants_are_paired_by_seed_and_by_problem(sweep_file):
     assert cells(paired_table(results, "dr").splitlines()[-1])[2] == "-0.250 ± 0.000"
     assert paired_table(results, "none") == ""
     # where a run kept no responses, seeds are compared still
-    (sweep.point("dr", 1).folder / "responses.jsonl").unlink()
-    results = sweep.results()
+    results[-1]["shares"] = None
     assert cells(paired_table(results).splitlines()[-1])[2:4] == ["+0.250 ± 0.000", "–"]

@@ -1,4 +1,4 @@
-"""The sigmoid of reward against compute finds what it was made of, and foretells held-out tails."""
+"""The sigmoid of reward against compute finds what it was made of, and predicts held-out tails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from experiments.points import read_sweep
 from experiments.scaling.__main__ import as_table, draw
-from experiments.scaling.fit import Sigmoid, fit_sigmoid, foretell
+from experiments.scaling.fit import Sigmoid, extrapolate, fit_sigmoid
 
 KNOWN = [
     Sigmoid(start=0.2, asymptote=0.9, exponent=1.5, midpoint=40.0),
@@ -40,15 +40,15 @@ def test_known_parameters_are_found(known: Sigmoid) -> None:
     assert noisy.midpoint == pytest.approx(known.midpoint, rel=0.2)
 
 
-def test_the_tail_is_foretold_from_the_beginning_alone() -> None:
-    fitted, distance = foretell(curve(KNOWN[0]), 0.5)
+def test_the_tail_is_predicted_from_the_beginning_alone() -> None:
+    fitted, distance = extrapolate(curve(KNOWN[0]), 0.5)
     assert distance < 1e-4 and fitted.asymptote == pytest.approx(0.9, abs=1e-3)
     # what comes later cannot change the fit, and what departs from it is seen
     bent = [(c, r - 0.1 * (c > 195)) for c, r in curve(KNOWN[0])]
-    again, distance = foretell(bent, 0.5)
+    again, distance = extrapolate(bent, 0.5)
     assert again == fitted and distance == pytest.approx(0.1, abs=1e-3)
-    with pytest.raises(ValueError, match="share: 1 leaves no evaluation to foretell"):
-        foretell(curve(KNOWN[0]), 1.0)
+    with pytest.raises(ValueError, match="share: 1 leaves no evaluation to predict"):
+        extrapolate(curve(KNOWN[0]), 1.0)
     with pytest.raises(ValueError, match="a fit needs the base at 0 and at least four more"):
         fit_sigmoid(curve(KNOWN[0], last=40))
 

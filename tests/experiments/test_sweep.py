@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
+import time
 import traceback
 
 import pytest
@@ -191,6 +193,26 @@ def test_two_processes_share_the_points(sweep_file):
 
     assert run_sweep(sweep, launch=meanwhile) == []
     assert launch.folders() == ["grpo/seed-0"]
+    assert len(sweep.results()) == 2
+
+
+@pytest.mark.slow
+def test_a_sweep_waits_for_another_process_and_makes_what_that_left_unfinished(sweep_file):
+    sweep = read_sweep(sweep_file(seeds=[0]))
+    launch = InProcess()
+    holds = threading.Event()
+
+    def other():
+        with claimed(sweep.point("grpo", 0)):
+            holds.set()
+            time.sleep(1.0)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    holds.wait()
+    assert run_sweep(sweep, launch=launch, wait=True) == []
+    thread.join()
+    assert launch.folders() == ["dr/seed-0", "grpo/seed-0"]
     assert len(sweep.results()) == 2
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.page import write_into
+from experiments.page import as_markdown, write_into
 from experiments.report import COLORS, group_by, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
@@ -28,16 +28,13 @@ COLUMNS = {
 
 def as_table(results: Sequence[Record]) -> str:
     """Return the Markdown table: a row for each data set, mean ± standard error over seeds."""
-    lines = [
-        "| solutions of | n seeds | held out (wrong) | " + " | ".join(COLUMNS) + " |",
-        "|---|---:|---:|" + "---:|" * len(COLUMNS),
-    ]
+    rows = []
     for name, own in group_by("variant", results).items():
         reports = [result["final"]["reward_model"] for result in own]
         cells = [mean_cell([report[key] for report in reports], ".3f") for key in COLUMNS.values()]
         held_out = f"{reports[0]['num_examples']} ({reports[0]['num_with_errors']})"
-        lines.append(f"| {name} | {len(own)} | {held_out} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([name, str(len(own)), held_out, *cells])
+    return as_markdown(["solutions of", "n seeds", "held out (wrong)", *COLUMNS], rows)
 
 
 def draw(results: Sequence[Record]) -> Figure:

@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import at_tokens, read_curves, run_study
+from experiments.page import as_markdown
 from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.search.training.module import SEARCH_TOKENS
 from experiments.sweep import Launch, in_subprocess
@@ -36,14 +37,14 @@ LAST = (
 
 
 def as_table(results: Sequence[Record]) -> str:
-    """Return the Markdown table: a row a road, at the tokens that every run has reached."""
+    """Return the Markdown table: a row a variant, at the tokens that every run has reached."""
     shared = min(result["curve"][-1][0] for result in results)
-    names = ["road", "n seeds", f"pass@1 at {shared / 1e6:.2f} M tokens", "pass@1 at the end"]
+    names = ["variant", "n seeds", f"pass@1 at {shared / 1e6:.2f} M tokens", "pass@1 at the end"]
     names += ["M tokens at the end", "seconds", *(f"{name}, last" for _, name, _ in LAST)]
-    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
-    for road, group in group_by("variant", results).items():
+    rows = []
+    for variant, group in group_by("variant", results).items():
         cells = [
-            road,
+            variant,
             str(len(group)),
             mean_cell([at_tokens(r["curve"], shared) for r in group], ".3f"),
             mean_cell([r["curve"][-1][1] for r in group], ".3f"),
@@ -51,10 +52,9 @@ def as_table(results: Sequence[Record]) -> str:
             mean_cell([r["seconds"] for r in group], ".0f"),
         ]
         for key, _, form in LAST:
-            share = [_share(r["lines"][-1], key) for r in group]
-            cells.append(mean_cell(share, form))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells.append(mean_cell([_share(r["lines"][-1], key) for r in group], form))
+        rows.append(cells)
+    return as_markdown(names, rows)
 
 
 def _share(line: Record, key: str) -> float | None:
@@ -70,7 +70,7 @@ def draw(results: Sequence[Record]) -> Figure:
     figure = Figure(figsize=(8, 4.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for index, (road, group) in enumerate(group_by("variant", results).items()):
+    for index, (variant, group) in enumerate(group_by("variant", results).items()):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
         for result in group:
             x, y = zip(*result["curve"], strict=True)
@@ -78,7 +78,9 @@ def draw(results: Sequence[Record]) -> Figure:
         most = min(result["curve"][-1][0] for result in group)
         xs = [most * i / NUM_MARKS for i in range(NUM_MARKS + 1)]
         ys = [mean([at_tokens(result["curve"], x) for result in group]) for x in xs]
-        axes.plot([x / 1e6 for x in xs], ys, color=color, marker=marker, markersize=4, label=road)
+        axes.plot(
+            [x / 1e6 for x in xs], ys, color=color, marker=marker, markersize=4, label=variant
+        )
     labels = {"xlabel": "tokens generated, millions", "ylabel": "pass@1, held out"}
     tidy(axes, "Search as training against GRPO", **labels, ylim=(0, 1))
     axes.legend(frameon=False)
