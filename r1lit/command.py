@@ -200,16 +200,18 @@ def check_validation(config: Any) -> None:
     Raises:
         ValueError: naming ``trainer.val_check_interval``.
     """
-    interval = config.trainer.val_check_interval
+    trainer, interval = config.trainer, config.trainer.val_check_interval
     data = getattr(config.data, "init_args", None)
     num_iterations = getattr(data, "num_iterations", None)
-    if config.trainer.limit_val_batches == 0 or not isinstance(interval, int):
+    if trainer.fast_dev_run or trainer.limit_val_batches == 0 or not isinstance(interval, int):
         return
     if interval < 1:
         raise ValueError(
             f"trainer.val_check_interval: {interval} is not at least 1; limit_val_batches: 0 is for"
             " no validation"
         )
+    if trainer.check_val_every_n_epoch is None:  # counts on over epochs
+        return
     if isinstance(num_iterations, int) and interval > num_iterations > 0:
         raise ValueError(
             f"trainer.val_check_interval: {interval} is more than"

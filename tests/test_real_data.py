@@ -233,7 +233,7 @@ def test_evaluation_by_k_samples(policy, tmp_path, command):
     else:
         gold_of = {row["problem"]: row["answer"] for row in rows("math500.jsonl")[:3]}
         split, source = "test", "math500"
-    evaluated = responses(tmp_path, split)
+    evaluated = responses(tmp_path, command)
     assert_evaluated(evaluated, gold_of, k=4)
     assert {line["source"] for line in evaluated} == {source}
     metrics = {key: float(value) for key, value in cli.trainer.callback_metrics.items()}

@@ -21,6 +21,7 @@ from r1lit.callbacks.stage import (
     model_and_seed,
     order_callbacks,
     rollout_of,
+    split_of,
 )
 from r1lit.metrics.reflection import REFLECTION_WORDS
 
@@ -152,8 +153,7 @@ class CurveWriter(Callback):
             iteration = finished_iterations(trainer, pl_module)
             record = evaluation_record(iteration, self.seconds, metrics, self.cons_k, stage)
             record |= _reward_report(pl_module)
-            name = {"val": "validate.json", "test": "test.json"}[stage]
-            replace_json(self.dirpath / name, record)
+            replace_json(self.dirpath / f"{split_of(trainer)}.json", record)
 
     @property
     def seconds(self) -> float:

@@ -8,11 +8,10 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit import jsonl
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.callbacks.stage import finished_iterations, folder_of, rollout_of
+from r1lit.callbacks.stage import finished_iterations, folder_of, rollout_of, split_of
 from r1lit.callbacks.token_record import token_records
 from r1lit.evaluation.records import response_record
 
@@ -97,8 +96,9 @@ class ResponseTable(Callback):
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start counting problems; outside a fit, drop what this evaluation writes again."""
         self._num_problems_written = 0
-        if trainer.state.fn != TrainerFn.FITTING and trainer.is_global_zero:
-            again = (split_of(trainer), int(getattr(pl_module, "iteration", 0)))
+        split = split_of(trainer)
+        if split != "val" and trainer.is_global_zero:
+            again = (split, int(getattr(pl_module, "iteration", 0)))
             if self.path.exists():
                 jsonl.keep_only(self.path, lambda line: (line["split"], line["iteration"]) != again)
 
@@ -172,12 +172,6 @@ class ResponseTable(Callback):
                     "\n\n---\n\n".join(as_markdown(line) for line in lines[: self.num_responses]),
                     lines[0]["iteration"],
                 )
-
-
-def split_of(trainer: pl.Trainer) -> str:
-    """Return ``val`` for an evaluation in a fit, else the command, ``validate`` or ``test``."""
-    command = trainer.state.fn
-    return "val" if command in (None, TrainerFn.FITTING) else command.value
 
 
 def records(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import lightning.pytorch as pl
 import torch.distributed
 from lightning.pytorch.callbacks import Callback, Checkpoint
+from lightning.pytorch.trainer.states import TrainerFn
 
 from r1lit.batches import Rollout
 
@@ -19,6 +20,12 @@ def stage_of(trainer: pl.Trainer) -> str:
     if trainer.testing:
         return "test"
     return "val" if trainer.validating or trainer.sanity_checking else "train"
+
+
+def split_of(trainer: pl.Trainer) -> str:
+    """Return ``val`` for an evaluation in a fit, else the command, ``validate`` or ``test``."""
+    command = trainer.state.fn
+    return "val" if command in (None, TrainerFn.FITTING) else command.value
 
 
 def rollout_of(outputs: Any) -> Rollout | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny import grpo_config, model
 
 from r1lit.cli import hub_is_out_of_reach, main
+from r1lit.command import check_validation
 
 
 @pytest.mark.slow
@@ -24,6 +26,21 @@ def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("r1lit: error: train_batch_size: 7")
     assert "Traceback" not in done.stderr
+
+
+def test_evaluations_may_be_rarer_than_epochs_only_where_they_are_counted_over_them() -> None:
+    def check(epochs: int | None) -> None:
+        trainer = SimpleNamespace(
+            val_check_interval=5, check_val_every_n_epoch=epochs, limit_val_batches=None,
+            fast_dev_run=False,
+        )  # fmt: skip
+        data = SimpleNamespace(init_args=SimpleNamespace(num_iterations=2))
+        check_validation(SimpleNamespace(trainer=trainer, data=data))
+
+    check(None)
+    message = r"val_check_interval: 5 is more than data\.num_iterations: 2"
+    with pytest.raises(ValueError, match=message):
+        check(1)
 
 
 def test_a_name_without_an_address_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_run_in_the_file(config, tmp_path):
 def test_a_trial_leaves_a_run_alone(config, tmp_path):
     run = tmp_path / "mine"
     file = config({"run": str(run)})
-    main(["fit", "-c", file, "--trainer.fast_dev_run", "true"])
+    main(["fit", "-c", file, "--trainer.fast_dev_run", "true", "--trainer.val_check_interval", "9"])
     assert not run.exists()
     main(["fit", "-c", file])
     before = {name: (run / name).read_bytes() for name in everything(run)}

@@ -206,8 +206,12 @@ def test_a_share_of_patient_authors_never_gives_up(pages):
     half, all_ = (SearchCorpus(1200, seed=3, patient=p).documents() for p in (0.5, 1.0))
     assert gave_up(all_) == 0 and gave_up(pages) > 0.4
     assert gave_up(half) == pytest.approx(gave_up(pages) / 2, abs=0.06)
-    # threads, lists and tables stay as they are
-    others = [(a, b) for a, b in zip(pages, all_, strict=True) if not a.prompt]
-    assert others and all(a == b for a, b in others)
+    threads, others = [], []
+    for a, b in zip(pages, all_, strict=True):
+        if not a.prompt:
+            (threads if a.response.startswith("Q: ") else others).append((a, b))
+    assert others and all(a == b for a, b in others), "lists and tables stay as they are"
+    assert sum("give up" in a.response for a, _ in threads) / len(threads) > 0.4
+    assert not any("give up" in b.response for _, b in threads)
     with pytest.raises(ValueError, match=r"patient: 1\.5"):
         SearchCorpus(10, patient=1.5)
