@@ -72,6 +72,27 @@ def by_level(responses: Sequence[Record]) -> dict[str, dict[str, float]]:
     }
 
 
+def attempts_of_right(responses: Sequence[Record], least: int = 6) -> dict[str, float]:
+    """Return how right responses came about: shares of those to problems that are not easy.
+
+    ``as_needed``: by as many attempts as the order of the search needs; ``fewer``: whoever leaves
+    that order, or knows the answer without a search; ``guessed``: after giving up. The rest took
+    detours.
+
+    Args:
+        responses: to problems of `WorldSearch`.
+        least: attempts that a problem needs to be counted.
+    """
+    ways = []
+    for response in responses:
+        needed = int(_found(response)[1])
+        if response["value"] and needed >= least:
+            made = len(GLANCE.findall(response["response"]))
+            searched = "fewer" if made < needed else "as_needed" if made == needed else "more"
+            ways.append("guessed" if "give up" in response["response"] else searched)
+    return {name: mean([way == name for way in ways]) for name in ("as_needed", "fewer", "guessed")}
+
+
 def _found(response: Record) -> tuple[str, str]:
     match = UID.search(response["uid"])
     if match is None:

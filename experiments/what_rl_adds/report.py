@@ -1,8 +1,9 @@
-"""The page of what RL adds: controls, pass@k before and after, patience in the base before RL."""
+"""The page of what RL adds: controls, pass@k, what decisions changed, patience in the base."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.earned_length.levels import attempts_of_right
 from experiments.page import as_markdown, write_into
 from experiments.paired import all_pairs
 from experiments.points import read_sweep
@@ -24,6 +26,12 @@ HERE = Path(__file__).parent
 SAMPLES = {"base": "base", "rl": "RL", "sft": "SFT on patient pages"}
 PATIENT = "patient-"
 KS = (1, 4, 16, 64, 256)
+ATTEMPTS = {
+    "as_needed": "right by as many attempts as needed",
+    "fewer": "by fewer",
+    "guessed": "after giving up",
+}
+"""Of the right responses to problems that need six attempts or more."""
 MEASURES = (
     ("pass@1", "pass_at_1", ".3f"),
     ("tokens per response", "response_length_tokens", ".0f"),
@@ -32,10 +40,11 @@ MEASURES = (
 
 
 def read_results(runs: Sequence[Path], controls_file: Path, doses_file: Path) -> dict[str, Any]:
-    """Return what is finished: ``controls``, ``samples`` and ``doses``, each a list of records.
+    """Return what is finished: ``controls``, ``samples``, ``decisions`` and ``doses``, as records.
 
-    A control has its entropies beside its evaluations; a sample pass@k of a policy; a dose the
-    evaluations of RL from one of the bases of ``pages.yaml``.
+    A control has its entropies beside its evaluations; a sample pass@k of a policy, and how its
+    right responses came about; decisions are `decisions.measure`'s; a dose has the evaluations of
+    RL from one of the bases of ``pages.yaml``.
 
     Raises:
         ValueError: if nothing is.
@@ -46,20 +55,23 @@ def read_results(runs: Sequence[Path], controls_file: Path, doses_file: Path) ->
         lines = jsonl.read(sweep.point(result["variant"], result["seed"]).folder / "metrics.jsonl")
         controls.append({**result, "entropies": [line["train/entropy"] for line in lines]})
     doses = read_sweep(doses_file).results()
-    samples = []
+    samples, decisions = [], []
     for run in runs:
+        if (measured := run / "samples" / "rl" / "decisions.json").exists():
+            decisions.append({"run": run.name, "kinds": json.loads(measured.read_text())})
         for name in SAMPLES:
             report = run / "samples" / name / "report.json"
             if report.exists():
                 found = json.loads(report.read_text())
                 by_k = {k: own["value"] for k, own in found["pass_at_k"].items() if int(k) in KS}
                 tokens = found["response_length"]["mean"]
+                right = attempts_of_right(jsonl.read(report.with_name("responses.jsonl")))
                 samples.append(
-                    {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens}
+                    {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens, **right}
                 )
     if not (controls or samples or doses):
         raise ValueError(f"{', '.join(map(str, runs))}: nothing is finished there yet")
-    return {"controls": controls, "samples": samples, "doses": doses}
+    return {"controls": controls, "samples": samples, "decisions": decisions, "doses": doses}
 
 
 def samples_table(samples: Sequence[Record]) -> str:
@@ -68,8 +80,37 @@ def samples_table(samples: Sequence[Record]) -> str:
     rows = []
     for name, own in group_by("policy", samples).items():
         cells = [SAMPLES[name], str(len(own)), mean_cell([s["tokens"] for s in own], ".0f")]
-        rows.append(cells + [mean_cell([s["pass_at_k"][k] for s in own], ".3f") for k in ks])
-    return as_markdown(["", "n seeds", "tokens", *(f"pass@{k}" for k in ks)], rows)
+        cells += [mean_cell([s["pass_at_k"][k] for s in own], ".3f") for k in ks]
+        rows.append(cells + [mean_cell([s[k] for s in own], ".2f") for k in ATTEMPTS])
+    return as_markdown(
+        ["", "n seeds", "tokens", *(f"pass@{k}" for k in ks), *ATTEMPTS.values()], rows
+    )
+
+
+def decisions_table(decisions: Sequence[Record]) -> str:
+    """Return what RL changed at each kind of decision as Markdown, mean ± s.e. over seeds."""
+    rows = []
+    totals = [sum(map(_moved, own["kinds"].values())) for own in decisions]
+    for kind in decisions[0]["kinds"]:
+        own = [seed["kinds"][kind] for seed in decisions]
+        moved = [_moved(o) for o in own]
+        before, after = (
+            mean_cell([math.exp(o[model] / o["decisions"]) for o in own], ".3f")
+            for model in ("base", "policy")
+        )
+        shares = [part / total for part, total in zip(moved, totals, strict=True)]
+        number = mean_cell([o["decisions"] for o in own], ".0f")
+        rows.append(
+            [kind, number, f"{before} → {after}", mean_cell(moved, ".1f"), mean_cell(shares, ".2f")]
+        )
+    rows.append(["all", "", "", mean_cell(totals, ".1f"), ""])
+    return as_markdown(
+        ["what is decided", "a response", "probability", "nats a response", "share"], rows
+    )
+
+
+def _moved(own: Record) -> float:
+    return float(own["policy"] - own["base"])
 
 
 def doses_table(doses: Sequence[Record]) -> str:
@@ -149,6 +190,8 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
         parts += ["### Controls", as_table(results["controls"]), all_pairs(results["controls"])]
     if results["samples"]:
         parts += ["### Many samples", samples_table(results["samples"])]
+    if results["decisions"]:
+        parts += ["### What RL changed", decisions_table(results["decisions"])]
     if results["doses"]:
         parts += ["### Patience in the base", doses_table(results["doses"])]
     block = "\n\n".join(part for part in parts if part)

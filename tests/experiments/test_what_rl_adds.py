@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from tiny_sweep import ROOT, TINY, data, shortened
 
@@ -13,10 +15,22 @@ from experiments import what_rl_adds
 from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.what_rl_adds.__main__ import main
+from experiments.what_rl_adds.decisions import (
+    CHECK,
+    FIRST,
+    GO_ON,
+    NUMBER,
+    SECOND,
+    WORDING,
+    kinds_of,
+    measure,
+)
 from experiments.what_rl_adds.report import doses_table, samples_table
 from experiments.what_rl_adds.rewards import Coin
 from r1lit import jsonl
+from r1lit.policy import load_policy, load_tokenizer
 from r1lit.problems import Problem, Response, Verdict
+from r1lit.text.templates import render
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")
 
@@ -35,21 +49,80 @@ def test_the_coin_is_fair_and_knows_neither_answer_nor_history():
 
 
 def test_tables():
+    ways = {"as_needed": 0.5, "fewer": 0.25, "guessed": 0.0}
     samples = [
-        {"policy": "base", "pass_at_k": {"1": 0.2, "256": 0.9}, "tokens": 60},
-        {"policy": "base", "pass_at_k": {"1": 0.4, "256": 1.0}, "tokens": 70},
-        {"policy": "rl", "pass_at_k": {"1": 0.8, "256": 1.0}, "tokens": 150},
+        {"policy": "base", "pass_at_k": {"1": 0.2, "256": 0.9}, "tokens": 60, **ways},
+        {"policy": "base", "pass_at_k": {"1": 0.4, "256": 1.0}, "tokens": 70, **ways},
+        {"policy": "rl", "pass_at_k": {"1": 0.8, "256": 1.0}, "tokens": 150, **ways},
     ]
-    rows = samples_table(samples).splitlines()
-    assert rows[0] == "| | n seeds | tokens | pass@1 | pass@256 |"
-    assert rows[2] == "| base | 2 | 65 ± 5 | 0.300 ± 0.100 | 0.950 ± 0.050 |"
-    assert rows[3] == "| RL | 1 | 150 | 0.800 | 1.000 |"
+    head, _, base, rl = samples_table(samples).splitlines()
+    assert head.startswith("| | n seeds | tokens | pass@1 | pass@256 | right by as many attempts")
+    assert base.startswith("| base | 2 | 65 ± 5 | 0.300 ± 0.100 | 0.950 ± 0.050 | 0.50 ± 0.00 |")
+    assert rl == "| RL | 1 | 150 | 0.800 | 1.000 | 0.50 | 0.25 | 0.00 |"
     before, after = (
         {"pass_at_1": p, "response_length_tokens": n, "reflection_words_per_response": w}
         for p, n, w in ((0.0, 40.0, 0.5), (0.5, 80.0, 1.0))
     )
     row = doses_table([{"variant": "small", "evaluations": [before, after]}]).splitlines()[2]
     assert row == "| small | 1 | 0.000 → 0.500 | 40 → 80 | 0.50 → 1.00 |"
+
+
+def test_what_each_token_decides():
+    text = (
+        " <think> 4 + 3 = 7, 9: 9 + 7 ~ 15 < 62, 9 - 7 ~ 0 < 62. But 9 * 7 = 63, 4:"
+        " 63 - 4 ~ 60 ~ 62, wait, 63 - 4 = 59 < 62. I give up. </think>"
+    )
+    kinds = kinds_of(text)
+
+    def decided(part: str, whole: str) -> str:
+        (kind,) = {kinds[text.index(whole) + whole.index(part) + i] for i in range(len(part))}
+        return kind
+
+    for part, whole, kind in (
+        ("9 * 7", "9 * 7 =", FIRST),
+        ("63", "= 63", NUMBER),
+        ("4:", "63, 4:", FIRST),
+        ("9 + 7", "9 + 7 ~", SECOND),
+        ("15 < 62", "15 < 62", NUMBER),
+        (",", "62, 9", GO_ON),
+        (".", "62. But", GO_ON),
+        (", wait", ", wait", CHECK),
+        ("59", "59", NUMBER),
+        ("give up", "give up", WORDING),
+    ):
+        assert decided(part, whole) == kind, whole
+
+
+@torch.inference_mode()
+def test_decisions_of_a_policy_that_hardly_gives_up(tmp_path: Path):
+    base = str(ROOT / "models" / "search")
+    tokenizer, model = load_tokenizer(base), load_policy(base).model
+    text = (
+        " <think> Let me think. 4 + 3 = 7, 9: 9 + 7 ~ 15 < 62, 9 - 7 ~ 0 < 62, 9 * 7 ~ 65 > 62."
+        " 4 - 3 = 1, 9: 9 + 1 ~ 10 < 62. I give up. </think> <answer> ( 4 + 3 ) + 9 </answer>"
+    )
+    question = "Using 4, 3 and 9, make 62."
+    response = {"question": question, "response": text, "sample": 0, "finished": True}
+    asked = tokenizer(render("small_world", question))["input_ids"]
+    ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    logits = model(torch.tensor([asked + ids])).logits[0, len(asked) - 1 : -1]
+    whole = float(logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None]).sum())
+
+    same = measure(base, base, [response])
+    assert all(own["policy"] == own["base"] for own in same.values())
+    assert math.isclose(sum(own["base"] for own in same.values()), whole, rel_tol=1e-4)
+    # a comma twice, a full stop twice, going on after the first and giving up after the second
+    assert same[GO_ON]["decisions"] == 6
+    assert sum(own["decisions"] for own in same.values()) == len(ids) + 1
+
+    (give_up,) = tokenizer(" I", add_special_tokens=False)["input_ids"]
+    model.get_output_embeddings().weight[give_up] *= 0.2
+    model.save_pretrained(tmp_path)
+    went_on = response | {"response": text.replace(". I give up", "")}
+    moved = {kind: own["policy"] - own["base"]
+             for kind, own in measure(str(tmp_path), base, [went_on]).items()}  # fmt: skip
+    moved.pop(WORDING)  # " I" also begins an opening
+    assert moved.pop(GO_ON) > 0.1 > 10 * max(map(abs, moved.values()))
 
 
 def test_every_control_changes_what_it_says():
@@ -102,6 +175,8 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
         merge(pages[0], {"init_args": {"patient": 0.05}})]}}}  # fmt: skip
     drawn = data(evaluation={"num_samples": 4}, test=held_out)
     drawn["set"]["model"] = {"init_args": {"sampling": {"max_tokens": 24}}}
+    drawn_at = f"{tmp_path}/runs/seed-0/samples/rl"
+    measured = [f"{drawn_at}/responses.jsonl", f"{drawn_at}/decisions.json"]
     changes = {
         "controls": {
             "arguments": [short("sweep", rl, kept), "--seeds=0"],
@@ -112,6 +187,11 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
         "rl_samples": merge(
             drawn, {"set": {"model": {"init_args": {"policy": policy}}}, "reads": [policy]}
         ),
+        "decisions": {
+            "arguments": [policy, "models/search", *measured],
+            "reads": [policy, measured[0]],
+            "writes": [measured[1]],
+        },
         "sft_samples": drawn,
         "small": {
             "arguments": [str(tmp_path / "small"), "--size=search_small"],
@@ -141,6 +221,11 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
     ):
         assert row in readme, row
     kept = jsonl.read(tmp_path / "results.jsonl")
-    assert Counter(r["part"] for r in kept) == {"controls": 2, "samples": 3, "doses": 1}
+    assert Counter(r["part"] for r in kept) == {
+        "controls": 2,
+        "samples": 3,
+        "decisions": 1,
+        "doses": 1,
+    }
     assert len(kept[0]["entropies"]) == 2
     assert (tmp_path / "what_rl_adds.png").exists()
