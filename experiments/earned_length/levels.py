@@ -18,6 +18,7 @@ from pathlib import Path
 
 from r1lit.jsonl import JSONLFile, Record
 from r1lit.metrics import mean
+from r1lit.metrics.estimates import pass_at_k
 from r1lit.worlds.countdown import step
 from r1lit.worlds.habits import about
 from r1lit.worlds.long_search import level_of
@@ -89,8 +90,28 @@ def attempts_of_right(responses: Sequence[Record], least: int = 6) -> dict[str, 
         if response["value"] and needed >= least:
             made = len(GLANCE.findall(response["response"]))
             searched = "fewer" if made < needed else "as_needed" if made == needed else "more"
-            ways.append("guessed" if "give up" in response["response"] else searched)
+            ways.append("guessed" if gave_up(response) else searched)
     return {name: mean([way == name for way in ways]) for name in ("as_needed", "fewer", "guessed")}
+
+
+def gave_up(response: Record) -> bool:
+    """Return whether a response answers with a guess, after giving up."""
+    return "give up" in response["response"]
+
+
+def found_at_k(responses: Sequence[Record], ks: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Return each level's pass@k of right answers that were found, not guessed, easy ones first."""
+    problems: dict[str, list[Record]] = {}
+    for response in sorted(responses, key=lambda r: int(_found(r)[1])):
+        problems.setdefault(response["uid"], []).append(response)
+    levels: dict[str, list[tuple[int, int]]] = {}
+    for own in problems.values():
+        num_found = sum(bool(r["value"]) and not gave_up(r) for r in own)
+        levels.setdefault(level_of(int(_found(own[0])[1])), []).append((len(own), num_found))
+    return {
+        level: {str(k): mean([pass_at_k(n, c, k) for n, c in own]) for k in ks if k <= own[0][0]}
+        for level, own in levels.items()
+    }
 
 
 def _found(response: Record) -> tuple[str, str]:

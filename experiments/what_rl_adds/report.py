@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.earned_length.levels import attempts_of_right
+from experiments.earned_length.levels import attempts_of_right, found_at_k
 from experiments.page import as_markdown, write_into
 from experiments.paired import all_pairs
 from experiments.points import read_sweep
@@ -32,6 +32,7 @@ ATTEMPTS = {
     "guessed": "after giving up",
 }
 """Of the right responses to problems that need six attempts or more."""
+FOUND = "pass@1 and the largest pass@k of answers that were found, not guessed after giving up:"
 MEASURES = (
     ("pass@1", "pass_at_1", ".3f"),
     ("tokens per response", "response_length_tokens", ".0f"),
@@ -65,10 +66,10 @@ def read_results(runs: Sequence[Path], controls_file: Path, doses_file: Path) ->
                 found = json.loads(report.read_text())
                 by_k = {k: own["value"] for k, own in found["pass_at_k"].items() if int(k) in KS}
                 tokens = found["response_length"]["mean"]
-                right = attempts_of_right(jsonl.read(report.with_name("responses.jsonl")))
-                samples.append(
-                    {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens, **right}
-                )
+                responses = jsonl.read(report.with_name("responses.jsonl"))
+                own = {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens}
+                own |= {"found_at_k": found_at_k(responses, KS), **attempts_of_right(responses)}
+                samples.append(own)
     if not (controls or samples or doses):
         raise ValueError(f"{', '.join(map(str, runs))}: nothing is finished there yet")
     return {"controls": controls, "samples": samples, "decisions": decisions, "doses": doses}
@@ -85,6 +86,26 @@ def samples_table(samples: Sequence[Record]) -> str:
     return as_markdown(
         ["", "n seeds", "tokens", *(f"pass@{k}" for k in ks), *ATTEMPTS.values()], rows
     )
+
+
+def found_table(samples: Sequence[Record]) -> str:
+    """Return by level what k responses find, guesses not counted, as Markdown."""
+    levels = list(samples[0]["found_at_k"])
+    rows = []
+    for name, own in group_by("policy", samples).items():
+        cells = [SAMPLES[name]]
+        for level in levels:
+            ends = [list(s["found_at_k"][level].values()) for s in own]
+            first, last = (mean_cell([values[i] for values in ends], ".3f") for i in (0, -1))
+            cells.append(f"{first}; {last}")
+        rows.append(cells)
+    return as_markdown(["attempts needed", *(lv.removeprefix("attempts ") for lv in levels)], rows)
+
+
+def found_by_k(sample: Record) -> dict[int, float]:
+    """Return pass@k without guesses over all levels, of as many problems each."""
+    levels = sample["found_at_k"].values()
+    return {int(k): mean([level[k] for level in levels]) for k in next(iter(levels))}
 
 
 def decisions_table(decisions: Sequence[Record]) -> str:
@@ -142,6 +163,9 @@ def draw(results: dict[str, Any]) -> Figure:
         ks = sorted(map(int, own[0]["pass_at_k"]))
         of_k = {k: [sample["pass_at_k"][str(k)] for sample in own] for k in ks}
         _line(samples, of_k, SAMPLES[name], COLORS[index])
+        found = [found_by_k(sample) for sample in own]
+        of_k = {k: [values[k] for values in found] for k in found[0]}
+        _line(samples, of_k, f"{SAMPLES[name]}, guesses not counted", COLORS[index], "--")
     by_share = {
         int(base.removeprefix(PATIENT)): own
         for base, own in group_by("variant", results["doses"]).items()
@@ -169,13 +193,14 @@ def draw(results: dict[str, Any]) -> Figure:
     return figure
 
 
-def _line(axes: Axes, values: dict[int, list[float]], label: str, color: str) -> None:
+def _line(
+    axes: Axes, values: dict[int, list[float]], label: str, color: str, style: str = "-"
+) -> None:
     """Draw means over seeds with their standard errors."""
     points = [mean_and_error(own) for own in values.values()]
     errors = [error or 0.0 for _, error in points]
-    axes.errorbar(
-        list(values), [m for m, _ in points], errors, color=color, marker="o", label=label
-    )
+    heights = [height for height, _ in points]
+    axes.errorbar(list(values), heights, errors, None, f"o{style}", color=color, label=label)
 
 
 def write_report(runs: Sequence[Path], folder: Path) -> str:
@@ -190,6 +215,7 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
         parts += ["### Controls", as_table(results["controls"]), all_pairs(results["controls"])]
     if results["samples"]:
         parts += ["### Many samples", samples_table(results["samples"])]
+        parts += [FOUND, found_table(results["samples"])]
     if results["decisions"]:
         parts += ["### What RL changed", decisions_table(results["decisions"])]
     if results["doses"]:

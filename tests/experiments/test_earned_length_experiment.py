@@ -15,7 +15,13 @@ from experiments.compose import merge
 from experiments.earned_length import simulate
 from experiments.earned_length.__main__ import main as run
 from experiments.earned_length.bans import Banning
-from experiments.earned_length.levels import by_level, habits_of, main
+from experiments.earned_length.levels import (
+    attempts_of_right,
+    by_level,
+    found_at_k,
+    habits_of,
+    main,
+)
 from experiments.earned_length.report import (
     BANS,
     HABITS,
@@ -99,6 +105,21 @@ def test_habits_are_read_back():
     assert found["gives_up_per_attempt"] == pytest.approx(0.1, abs=0.03)
     assert found["deceptive_checked"] == pytest.approx(0.5, abs=0.15)
     assert found["wrong_glances"] == pytest.approx(SLIP_RATE, abs=0.012)
+
+
+def test_how_right_answers_came_about():
+    attempt, gives_up = "9 + 7 ~ 15 < 62, ", "I give up. "
+    responses = [
+        {"uid": f"search-4-3-9-62-at-{needed}", "response": made * attempt + end, "value": value}
+        for needed, made, end, value in (
+            (6, 6, "", 1.0), (6, 2, "", 1.0), (6, 9, "", 1.0), (6, 1, gives_up, 1.0),
+            (6, 6, "", 0.0), (2, 2, "", 1.0), (2, 1, gives_up, 1.0),
+        )
+    ]  # fmt: skip
+    assert attempts_of_right(responses) == {"as_needed": 0.25, "fewer": 0.25, "guessed": 0.25}
+    found = found_at_k(responses, (1, 2, 4))
+    assert found == {"attempts 1-2": {"1": 0.5, "2": 1.0},
+                     "attempts 6-11": {"1": pytest.approx(0.6), "2": 0.9, "4": 1.0}}  # fmt: skip
 
 
 def test_patience_is_right_on_every_level_and_takes_longer_on_harder_ones(tmp_path, capsys):

@@ -25,7 +25,7 @@ from experiments.what_rl_adds.decisions import (
     kinds_of,
     measure,
 )
-from experiments.what_rl_adds.report import doses_table, samples_table
+from experiments.what_rl_adds.report import doses_table, found_table, samples_table
 from experiments.what_rl_adds.rewards import Coin
 from r1lit import jsonl
 from r1lit.policy import load_policy, load_tokenizer
@@ -59,6 +59,9 @@ def test_tables():
     assert head.startswith("| | n seeds | tokens | pass@1 | pass@256 | right by as many attempts")
     assert base.startswith("| base | 2 | 65 ± 5 | 0.300 ± 0.100 | 0.950 ± 0.050 | 0.50 ± 0.00 |")
     assert rl == "| RL | 1 | 150 | 0.800 | 1.000 | 0.50 | 0.25 | 0.00 |"
+    found = [{"policy": "rl", "found_at_k": {"attempts 1-2": {"1": 0.5, "4": 1.0}}}]
+    assert found_table(found).splitlines()[0] == "| attempts needed | 1-2 |"
+    assert found_table(found).splitlines()[2] == "| RL | 0.500; 1.000 |"
     before, after = (
         {"pass_at_1": p, "response_length_tokens": n, "reflection_words_per_response": w}
         for p, n, w in ((0.0, 40.0, 0.5), (0.5, 80.0, 1.0))

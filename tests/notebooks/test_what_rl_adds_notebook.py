@@ -24,6 +24,7 @@ def evaluation(iteration: int, accuracy: float) -> dict:
 
 def known_results() -> list[dict]:
     found: list[dict] = []
+    ways = {"as_needed": 0.5, "fewer": 0.2, "guessed": 0.3}
     for seed in (0, 1):
         for variant, last in (("recipe", 0.8), ("random-reward", 0.3)):
             evaluations = [evaluation(0, 0.3), evaluation(2, last + 0.02 * seed)]
@@ -34,7 +35,10 @@ def known_results() -> list[dict]:
         for policy, values in (("base", (0.3, 0.5, 0.8, 0.9, 1.0)), ("rl", (0.8, 0.9, 1, 1, 1))):
             by_k = dict(zip(("1", "4", "16", "64", "256"), values, strict=True))
             found.append({"part": "samples", "run": f"seed-{seed}", "policy": policy,
-                          "pass_at_k": by_k, "tokens": 60.0})  # fmt: skip
+                          "pass_at_k": by_k, "tokens": 60.0,
+                          "found_at_k": {"attempts 1-2": by_k}, **ways})  # fmt: skip
+        kinds = {"go on": {"decisions": 20.0, "base": -8.0, "policy": -2.0}}
+        found.append({"part": "decisions", "run": f"seed-{seed}", "kinds": kinds})
         evaluations = [evaluation(0, 0.1), evaluation(2, 0.2 + 0.1 * seed)]
         dose = {"variant": "patient-5", "seed": seed, "evaluations": evaluations}
         found.append({"part": "doses", **dose})
@@ -47,8 +51,10 @@ def test_notebook_answers_from_the_results(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text("".join(lines))
     outputs = outputs_on("what_rl_adds.ipynb", tmp_path)
     read = "\n".join(texts(outputs))
-    assert "4 controls, 4 samples, 2 doses" in read
+    assert "4 controls, 4 samples, 2 decisions, 2 doses" in read
     assert "worth 16.0 ± 0.0 of the base's" in read
     assert "pass@1: RL less base +0.500 ± 0.000" in read
     assert "patient-5: pass@1 +0.150 ± 0.050" in read
+    assert "| RL | 0.800 ± 0.000; 1.000 ± 0.000 |" in read
+    assert "0.670 ± 0.000 → 0.905 ± 0.000 | 6.0 ± 0.0 | 1.00 ± 0.00" in read
     assert num_images(outputs) == 2
