@@ -189,7 +189,7 @@ def draw(results: dict[str, Any]) -> Figure:
             axes.legend(frameon=False, fontsize=8)
     seeds = seeds_of(result["seed"] for result in results["controls"])
     bars = "lines: means over seeds, bands and bars: ± 1 s.e. of them"
-    add_caption(figure, f"models/search, patience: bases of half its updates; {seeds}; {bars}")
+    add_caption(figure, f"models/search; patience: after 240 more updates; {seeds}; {bars}")
     return figure
 
 
