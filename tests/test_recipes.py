@@ -41,7 +41,7 @@ def shrink(command: str, configs: list[str]) -> dict:
     if "mini" in configs[0]:
         return {**SMALL, "trainer": {**trainer, **OF_PROBLEMS}}
     if "distill" in configs[0]:
-        change = {"sampling": {"max_tokens": 8}, "validation_sampling": None}
+        change = {"sampling": {"max_tokens": 8}}
         rollout = {"prompts_per_iteration": 2}
         return {"model": {"init_args": change}, "trainer": {**trainer, **OF_PROBLEMS},
                 "data": {"init_args": {"num_iterations": 1, "rollout": rollout}}}  # fmt: skip

@@ -79,7 +79,9 @@ class RolloutModule(PolicyModule):
         data = self.data
         prompts = data.prompt_ids if data is not None and data.problems else {}
         longest = max((len(p) for split in prompts.values() for p in split), default=0)
-        samplings = [self.validation_sampling]
+        # a fit that validates on nothing never samples as validation does
+        validates = stage != "fit" or "validation" in prompts
+        samplings = [self.validation_sampling] if validates else []
         if stage == "fit":
             samplings += map(self.sampling_at, (0, *self.max_tokens_from))
         for sampling in samplings if prompts else ():
