@@ -46,6 +46,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from experiments.dry_run import list_points
 from experiments.fingerprint import begin, is_of
 from experiments.launch import held, start
 from experiments.points import (
@@ -206,7 +207,9 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("sweep", type=Path, help="the sweep file")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
-    parser.add_argument("--dry-run", action="store_true", help="only list the points")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list the points and read their configs, run nothing"
+    )
     parser.add_argument("--readme", action="store_true", help=README_HELP)
     parser.add_argument(
         "--wait", action="store_true", help="wait for points that another process makes"
@@ -223,8 +226,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
         sweep = read_sweep(options.sweep)
         seeds = None if options.seeds is None else parse_seeds(options.seeds)
         if options.dry_run:
-            for point in sweep.points(seeds):
-                print(f"{point.state:<12} {point.folder}")
+            list_points(sweep, seeds)
             return 0
         try:
             if options.launcher == "submitit":

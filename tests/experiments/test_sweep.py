@@ -311,6 +311,18 @@ def test_a_wrong_sweep_file_is_an_error_that_names_the_key(sweep_file, changes, 
     assert says in capsys.readouterr().err
 
 
+def test_a_dry_run_reads_every_config_and_makes_nothing(sweep_file, tmp_path, capsys):
+    path = sweep_file()
+    assert sweep_module.main([str(path), "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["new"] * 4
+    assert lines[-1].endswith("out/dr/seed-1") and not (tmp_path / "out").exists()
+    mistyped = {"objective": {"grpo": {}, "dr": variant("DrGRPO", epsilom=0.3)}}
+    assert sweep_module.main([str(sweep_file(grid=mistyped)), "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "dr: model.objective.epsilom: DrGRPO has no such key; did you mean epsilon?" in said
+
+
 def test_a_base_by_name_brings_its_policy(sweep_file):
     sweep = read_sweep(sweep_file(base=["r1lit:mini/r1_zero.yaml"]))
     assert sweep.base["model"]["init_args"]["policy"] == str(ROOT / "models/mini")
