@@ -24,6 +24,7 @@ KEYS = ("base", "grid", "seeds", "output")
 CONFIG = "point.yaml"
 RESULT = "result.json"
 ERROR = "error.txt"
+VALIDATION = ("validation", "validation_documents")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +148,21 @@ def read_sweep(path: Path) -> Sweep:
     seeds = content["seeds"]
     if not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
         raise ValueError(f"{path}: seeds: {seeds} are not all integers from 0")
-    return Sweep(
+    sweep = Sweep(
         base=base,
         variants=_multiply(path, shipped.resolve(content["grid"])),
         seeds=seeds,
         output=Path(content["output"]),
     )
+    for variant in sweep.variants:
+        data = sweep.point(variant, seeds[0]).config.get("data") or {}
+        held_out = [(data.get("init_args") or {}).get(key) for key in VALIDATION]
+        if str(data.get("class_path")).endswith("R1DataModule") and not any(held_out):
+            raise ValueError(
+                f"{path}: {variant}: {' and '.join(f'data.{key}' for key in VALIDATION)} are empty,"
+                " and a sweep compares evaluations: give one of them"
+            )
+    return sweep
 
 
 def _multiply(path: Path, grid: dict[str, dict[str, Config | None]]) -> dict[str, list[Config]]:

@@ -300,6 +300,10 @@ def test_axes_multiply(sweep_file):
         ({"grid": ["grpo"]}, r"grid: ['grpo'] is not a mapping"),
         ({"grid": {"lr": [1, 2]}}, "grid.lr is empty"),
         ({"seeds": 3}, "seeds: 3 is not a list"),
+        (
+            {"grid": {"held out": {"nothing": {"data": {"init_args": {"validation": None}}}}}},
+            "nothing: data.validation and data.validation_documents are empty",
+        ),
         ({"output": ["runs"]}, r"output: ['runs'] is not the path"),
     ],
 )
