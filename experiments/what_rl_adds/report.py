@@ -165,7 +165,7 @@ def draw(results: dict[str, Any]) -> Figure:
         _line(samples, of_k, SAMPLES[name], COLORS[index])
         found = [found_by_k(sample) for sample in own]
         of_k = {k: [values[k] for values in found] for k in found[0]}
-        _line(samples, of_k, f"{SAMPLES[name]}, guesses not counted", COLORS[index], "--")
+        _line(samples, of_k, f"{SAMPLES[name]}: found, not guessed", COLORS[index], "--")
     by_share = {
         int(base.removeprefix(PATIENT)): own
         for base, own in group_by("variant", results["doses"]).items()
@@ -176,6 +176,7 @@ def draw(results: dict[str, Any]) -> Figure:
             values = {s: [d["evaluations"][place][key] for d in g] for s, g in by_share.items()}
             _line(axes, values, label, color)
     samples.set_xscale("log", base=2)
+    samples.set_ylim(0, 1.05)
     for axes, title, x, y in (
         (accuracy, "Controls: accuracy", "iteration", "pass@1, held out"),
         (length, "Controls: length", "iteration", "tokens per response"),
@@ -186,7 +187,7 @@ def draw(results: dict[str, Any]) -> Figure:
     ):
         tidy(axes, title, xlabel=x, ylabel=y)
         if axes.has_data():
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(frameon=False, fontsize=8, handlelength=3)
     seeds = seeds_of(result["seed"] for result in results["controls"])
     bars = "lines: means over seeds, bands and bars: ± 1 s.e. of them"
     add_caption(figure, f"models/search; patience: after 240 more updates; {seeds}; {bars}")
@@ -200,7 +201,8 @@ def _line(
     points = [mean_and_error(own) for own in values.values()]
     errors = [error or 0.0 for _, error in points]
     heights = [height for height, _ in points]
-    axes.errorbar(list(values), heights, errors, None, f"o{style}", color=color, label=label)
+    form = f"o{style}"
+    axes.errorbar(list(values), heights, errors, None, form, color=color, label=label, markersize=4)
 
 
 def write_report(runs: Sequence[Path], folder: Path) -> str:
