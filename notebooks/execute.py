@@ -23,6 +23,7 @@ RUNS = {
     "rollouts.ipynb": HERE / "data/rollout",
     "scaling.ipynb": HERE.parent / "experiments/scaling",
     "stages_against_paper.ipynb": HERE.parent / "experiments/r1/results",
+    "what_rl_adds.ipynb": HERE.parent / "experiments/what_rl_adds",
 }
 """What the committed outputs of each are of."""
 
