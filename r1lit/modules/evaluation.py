@@ -276,7 +276,7 @@ class EvaluationModule(LightningModule):
         if self.trainer.is_global_zero:
             table = as_markdown(self.report, f"{self.suite}: {self.policy_path}")
             self.folder.write_report(self.report, table)
-            print(table)
+            print(f"{table}\n{self.folder.path}: report.json, report.md, responses.jsonl")
 
     def predict_step(self, batch: PromptBatch, batch_idx: int) -> int:
         """Do the same for rejection sampling; return how many problems the batch held."""

@@ -298,3 +298,8 @@ def test_two_ranks_draw_what_one_draws(whole, policy, tmp_path):
     subprocess.run(command, env=environment, check=True, timeout=300)
     assert texts(tmp_path / "run") == texts(whole)
     assert report(tmp_path / "run")["pass_at_k"] == report(whole)["pass_at_k"]
+
+
+def test_it_says_where_the_results_lie(policy: Path, tmp_path: Path, capsys):
+    run = evaluate(tmp_path, policy, num_problems=1)
+    assert f"{run}: report.json, report.md, responses.jsonl" in capsys.readouterr().out
