@@ -188,9 +188,11 @@ def draw(results: dict[str, Any]) -> Figure:
         tidy(axes, title, xlabel=x, ylabel=y)
         if axes.has_data():
             axes.legend(frameon=False, fontsize=8, handlelength=3)
-    seeds = seeds_of(result["seed"] for result in results["controls"])
+    controls, doses = (
+        seeds_of(result["seed"] for result in results[part]) for part in ("controls", "doses")
+    )
     bars = "lines: means over seeds, bands and bars: ± 1 s.e. of them"
-    add_caption(figure, f"models/search; patience: after 240 more updates; {seeds}; {bars}")
+    add_caption(figure, f"models/search; controls: {controls}; patience: {doses}; {bars}")
     return figure
 
 
