@@ -114,6 +114,8 @@ def decisions_table(decisions: Sequence[Record]) -> str:
     totals = [sum(map(_moved, own["kinds"].values())) for own in decisions]
     for kind in decisions[0]["kinds"]:
         own = [seed["kinds"][kind] for seed in decisions]
+        if not all(o["decisions"] for o in own):
+            continue  # a policy that never comes to decide it
         moved = [_moved(o) for o in own]
         before, after = (
             mean_cell([math.exp(o[model] / o["decisions"]) for o in own], ".3f")

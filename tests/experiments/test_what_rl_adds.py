@@ -25,7 +25,12 @@ from experiments.what_rl_adds.decisions import (
     kinds_of,
     measure,
 )
-from experiments.what_rl_adds.report import doses_table, found_table, samples_table
+from experiments.what_rl_adds.report import (
+    decisions_table,
+    doses_table,
+    found_table,
+    samples_table,
+)
 from experiments.what_rl_adds.rewards import Coin
 from r1lit import jsonl
 from r1lit.policy import load_policy, load_tokenizer
@@ -62,6 +67,10 @@ def test_tables():
     found = [{"policy": "rl", "found_at_k": {"attempts 1-2": {"1": 0.5, "4": 1.0}}}]
     assert found_table(found).splitlines()[0] == "| attempts needed | 1-2 |"
     assert found_table(found).splitlines()[2] == "| RL | 0.500; 1.000 |"
+    never = {"decisions": 0.0, "base": 0.0, "policy": 0.0}
+    once = {"decisions": 2.0, "base": math.log(0.25), "policy": math.log(0.81)}
+    rows = decisions_table([{"kinds": {"go on": once, "check": never}}]).splitlines()
+    assert rows[2:] == ["| go on | 2 | 0.500 → 0.900 | 1.2 | 1.00 |", "| all |  |  | 1.2 |  |"]
     before, after = (
         {"pass_at_1": p, "response_length_tokens": n, "reflection_words_per_response": w}
         for p, n, w in ((0.0, 40.0, 0.5), (0.5, 80.0, 1.0))
