@@ -20,7 +20,7 @@ def test_notebook_finds_the_known_asymptotes(tmp_path: Path) -> None:
     lines = [json.dumps(result) + "\n" for result in known_results()]
     (tmp_path / "results.jsonl").write_text("".join(lines))
     outputs = outputs_on("scaling.ipynb", tmp_path)
-    table, known = texts(outputs)[:2]
+    _, table, known = texts(outputs)[:3]
     assert "| recipe 0 | 2 | 0.90" in table
     assert known.startswith("A of recipe 0: 0.900; noise 0.020")
     assert num_images(outputs) == 2
