@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
+from experiments.compose import Config
 from experiments.points import Point, Sweep
 
 
@@ -22,13 +23,13 @@ def list_points(sweep: Sweep, seeds: Sequence[int] | None = None) -> None:
     read: set[str] = set()
     for point in sweep.points(seeds):
         if point.variant not in read:
-            check(point)
+            read_config(point)
             read.add(point.variant)
         print(f"{point.state:<12} {point.folder}", flush=True)
 
 
-def check(point: Point) -> None:
-    """Parse a point's config as ``r1lit fit`` does.
+def read_config(point: Point) -> Config:
+    """Return a point's whole config, defaults included, as ``r1lit fit`` reads it.
 
     Raises:
         ValueError: if it is refused.
@@ -38,12 +39,14 @@ def check(point: Point) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "point.yaml"
         file.write_text(yaml.safe_dump(point.config))
-        errors = StringIO()
+        printed, errors = StringIO(), StringIO()
         try:
-            with redirect_stdout(StringIO()), redirect_stderr(errors):
+            with redirect_stdout(printed), redirect_stderr(errors):
                 main(["fit", "-c", str(file), "--print_config"])
         except ValueError as error:
             raise ValueError(f"{point.variant}: {error}") from error
         except SystemExit as end:
             if end.code:
                 raise ValueError(f"{point.variant}: {errors.getvalue().strip()}") from end
+    config: Config = yaml.safe_load(printed.getvalue())
+    return config

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from r1lit.evaluation.records import by_problem
 from r1lit.jsonl import JSONLFile, Record
 from r1lit.metrics import mean
 from r1lit.metrics.estimates import pass_at_k
@@ -38,7 +39,7 @@ def habits_of(responses: Sequence[Record]) -> dict[str, float]:
     gave_up = [len(re.findall("give up", r["response"])) for r in responses]
     wrong_glances, deceptive, wrong_equations = [], [], []
     for response in responses:
-        target = int(_found(response)[0])
+        target, _ = _asked(response)
         for a, operation, b, value, sign, _, check in GLANCE.findall(response["response"]):
             made = step(int(a), operation, int(b))
             wrong_glances.append(made is None or about(made.result) != int(value))
@@ -60,16 +61,13 @@ def habits_of(responses: Sequence[Record]) -> dict[str, float]:
 
 def by_level(responses: Sequence[Record]) -> dict[str, dict[str, float]]:
     """Return pass@1, tokens and truncated share of each level, easy ones first."""
-    levels: dict[str, list[Record]] = {}
-    for response in sorted(responses, key=lambda r: int(_found(r)[1])):
-        levels.setdefault(level_of(int(_found(response)[1])), []).append(response)
     return {
         level: {
             "pass_at_1": mean([float(r["value"]) for r in own]),
             "tokens": mean([r["num_tokens"] for r in own]),
             "truncated": mean([not r["finished"] for r in own]),
         }
-        for level, own in levels.items()
+        for level, own in _levels(responses).items()
     }
 
 
@@ -86,7 +84,7 @@ def attempts_of_right(responses: Sequence[Record], least: int = 6) -> dict[str, 
     """
     ways = []
     for response in responses:
-        needed = int(_found(response)[1])
+        _, needed = _asked(response)
         if response["value"] and needed >= least:
             made = len(GLANCE.findall(response["response"]))
             searched = "fewer" if made < needed else "as_needed" if made == needed else "more"
@@ -101,24 +99,31 @@ def gave_up(response: Record) -> bool:
 
 def found_at_k(responses: Sequence[Record], ks: Sequence[int]) -> dict[str, dict[str, float]]:
     """Return each level's pass@k of right answers that were found, not guessed, easy ones first."""
-    problems: dict[str, list[Record]] = {}
-    for response in sorted(responses, key=lambda r: int(_found(r)[1])):
-        problems.setdefault(response["uid"], []).append(response)
-    levels: dict[str, list[tuple[int, int]]] = {}
-    for own in problems.values():
-        num_found = sum(bool(r["value"]) and not gave_up(r) for r in own)
-        levels.setdefault(level_of(int(_found(own[0])[1])), []).append((len(own), num_found))
-    return {
-        level: {str(k): mean([pass_at_k(n, c, k) for n, c in own]) for k in ks if k <= own[0][0]}
-        for level, own in levels.items()
-    }
+    levels = {}
+    for level, of_level in _levels(responses).items():
+        counts = [
+            (len(own), sum(bool(r["value"]) and not gave_up(r) for r in own))
+            for own in by_problem(of_level).values()
+        ]
+        possible = [k for k in ks if k <= min(n for n, _ in counts)]
+        levels[level] = {str(k): mean([pass_at_k(n, c, k) for n, c in counts]) for k in possible}
+    return levels
 
 
-def _found(response: Record) -> tuple[str, str]:
+def _levels(responses: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the responses by their problem's level, easy ones first."""
+    levels: dict[str, list[Record]] = {}
+    for response in sorted(responses, key=lambda r: _asked(r)[1]):
+        levels.setdefault(level_of(_asked(response)[1]), []).append(response)
+    return levels
+
+
+def _asked(response: Record) -> tuple[int, int]:
+    """Return the target of a response's problem, and the attempts that it needs."""
     match = UID.search(response["uid"])
     if match is None:
         raise ValueError(f"uid: {response['uid']!r} is no problem of WorldSearch")
-    return match[1], match[2]
+    return int(match[1]), int(match[2])
 
 
 def evaluations(records: Iterable[Record]) -> dict[int, list[Record]]:

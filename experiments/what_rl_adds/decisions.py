@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from r1lit import jsonl
 from r1lit.atomic import replace_json
 from r1lit.jsonl import Record
-from r1lit.policy import load_tokenizer
+from r1lit.policy import load_policy, load_tokenizer
 from r1lit.text.templates import render
 
 NUM_SAMPLES = 4
@@ -113,7 +113,7 @@ def measure(policy: str, base: str, responses: Sequence[Record]) -> dict[str, di
         responses: to problems of the small world, as an evaluation writes them.
     """
     tokenizer = load_tokenizer(base)
-    ours, its_base = (AutoModelForCausalLM.from_pretrained(p).eval() for p in (policy, base))
+    ours, its_base = (load_policy(p).model.eval() for p in (policy, base))
     sums = {kind: [0, 0.0, 0.0] for kind in KINDS}
     for response in responses:
         for kind, of_policy, of_base in split(response, ours, its_base, tokenizer):

@@ -110,11 +110,12 @@ def test_habits_are_read_back():
 def test_how_right_answers_came_about():
     attempt, gives_up = "9 + 7 ~ 15 < 62, ", "I give up. "
     responses = [
-        {"uid": f"search-4-3-9-62-at-{needed}", "response": made * attempt + end, "value": value}
-        for needed, made, end, value in (
+        {"uid": f"search-4-3-9-62-at-{needed}", "sample": sample,
+         "response": made * attempt + end, "value": value}
+        for sample, (needed, made, end, value) in enumerate((
             (6, 6, "", 1.0), (6, 2, "", 1.0), (6, 9, "", 1.0), (6, 1, gives_up, 1.0),
             (6, 6, "", 0.0), (2, 2, "", 1.0), (2, 1, gives_up, 1.0),
-        )
+        ))
     ]  # fmt: skip
     assert attempts_of_right(responses) == {"as_needed": 0.25, "fewer": 0.25, "guessed": 0.25}
     found = found_at_k(responses, (1, 2, 4))
