@@ -193,8 +193,11 @@ def draw(results: dict[str, Any]) -> Figure:
     controls, doses = (
         seeds_of(result["seed"] for result in results[part]) for part in ("controls", "doses")
     )
+    runs = seeds_of(int(sample["run"].removeprefix("seed-")) for sample in results["samples"])
     bars = "lines: means over seeds, bands and bars: ± 1 s.e. of them"
-    add_caption(figure, f"models/search; controls: {controls}; patience: {doses}; {bars}")
+    add_caption(
+        figure, f"models/search; controls: {controls}; pass@k: {runs}; patience: {doses}; {bars}"
+    )
     return figure
 
 
