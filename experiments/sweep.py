@@ -61,6 +61,7 @@ from experiments.points import (
     score_of,
     shares_of,
 )
+from experiments.progress import followed
 from experiments.report import README_HELP, write_report
 from r1lit import jsonl
 from r1lit.atomic import replace_file
@@ -68,6 +69,7 @@ from r1lit.callbacks.progress import as_clock
 
 Launch = Callable[[list[str], Path], int]
 PEAK_MEMORY = "peak_memory.txt"
+BAR_S, LINE_S = 1.0, 60.0  # between two looks at a log
 
 
 def in_subprocess(arguments: list[str], log: Path) -> int:
@@ -164,7 +166,7 @@ def run_sweep(
             with claimed(point) as free:
                 result = point.result()
                 if free and result is None:
-                    result = run_point(point, launch)
+                    result = run_point(point, _shown(launch, bar, point))
             if result is not None:
                 outcome = outcome_of(result)
                 gather(sweep)
@@ -188,6 +190,22 @@ def run_sweep(
                 failed.append(point)
     gather(sweep)
     return failed
+
+
+def _shown(launch: Launch, bar: tqdm, point: Point) -> Launch:
+    """Return ``launch`` with the status of its run shown: behind a bar, else as lines."""
+    name = f"{point.variant} seed {point.seed}"
+
+    def print_line(status: str) -> None:
+        print(f"{name}  {status}", flush=True)
+
+    show, every_s = (print_line, LINE_S) if bar.disable else (bar.set_postfix_str, BAR_S)
+
+    def shown(arguments: list[str], log: Path) -> int:
+        with followed(log, show, every_s):
+            return launch(arguments, log)
+
+    return shown
 
 
 def outcome_of(result: jsonl.Record) -> str:

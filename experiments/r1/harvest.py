@@ -1,18 +1,13 @@
-"""What a step's folder and log tell: tokens, scores, and how far it is."""
+"""What a step's folder tells: tokens and scores."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
 from r1lit import jsonl
-
-TAIL = 1 << 14  # bytes read at the end of a log
-_ITERATION = re.compile(rb"iteration (\d+)/(\d+)([^\r\n]*)")
-_BAR = re.compile(rb"\b(\d+)/(\d+) \[")
 
 
 def tokens_of(folder: Path | None) -> int | None:
@@ -85,34 +80,3 @@ def _number_at(spec: str) -> float | None:
         else:
             return None
     return float(node) if isinstance(node, int | float) else None
-
-
-def progress_of(log: Path, start: int = 0) -> tuple[float, str] | None:
-    """Return the share done and the last status line of a log, read from byte ``start`` on.
-
-    It knows the lines of `R1ProgressBar` and tqdm's bars; None before the first of them.
-    """
-    if not log.is_file():
-        return None
-    with log.open("rb") as file:
-        end = file.seek(0, 2)
-        file.seek(max(start, end - TAIL))
-        tail = file.read()
-    lines = [(m.start(), m) for m in (*_ITERATION.finditer(tail), *_BAR.finditer(tail))]
-    if not lines:
-        return None
-    match = max(lines, key=lambda pair: pair[0])[1]
-    done, total = int(match[1]), int(match[2])
-    text = match[3].decode(errors="replace").strip() if match.re is _ITERATION else ""
-    return (min(1.0, done / total) if total else 0.0), text
-
-
-def last_lines(log: Path, count: int = 20) -> list[str]:
-    """Return the last lines of a log, each as a terminal would leave it."""
-    if not log.is_file():
-        return []
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - TAIL))
-        tail = file.read().decode(errors="replace")
-    lines = [line.split("\r")[-1].rstrip() for line in tail.replace("\r\n", "\n").split("\n")]
-    return [line for line in lines if line][-count:]

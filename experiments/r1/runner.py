@@ -17,7 +17,8 @@ import yaml
 
 from experiments.fingerprint import fingerprint
 from experiments.launch import held, start
-from experiments.r1.harvest import last_lines, progress_of, scores_of, tokens_of
+from experiments.progress import last_lines, progress_of
+from experiments.r1.harvest import scores_of, tokens_of
 from experiments.r1.manifest import Decision, Entry, Manifest, now, reads_of
 from experiments.r1.pipeline import Pipeline, Step, overlap
 from experiments.r1.tree import Display, as_score
