@@ -88,7 +88,6 @@ COMPOSITIONS = [
     ("data/gsm8k.yaml", "distill/on_policy.yaml", "hardware/one_gpu.yaml"),
     *[(f"eval/{name}",) for name in EVALUATIONS],  # they run in tests/evaluation/test_suites.py
 ]
-SWEEPS = sorted(ROOT.glob("experiments/*/sweep.yaml"))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -140,11 +139,6 @@ def test_a_composition_is_read_and_merged_with_the_later_file_winning(capsys, na
             assert len(config[key]) == len(value), key
         else:
             assert config[key] == value, key
-
-
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_base_of_a_sweep_is_read(capsys, path):
-    assert "model" in printed(capsys, *[ROOT / name for name in read(path)["base"]])
 
 
 def test_r1_zero_holds_the_papers_numbers(capsys):
