@@ -101,9 +101,9 @@ def explain(message: str, trainer_keys: Iterable[str] = ()) -> str:
         )
     wanted = _wanted(fault.text for fault in faults)
     last = faults[-1] if faults else _Fault("", "", message)
-    if wanted and value is not None:
-        return f"{last.key}: {value!r} is not {wanted}"
     unknown = next((m for f in faults if (m := re.search(r"path string: (.*)", f.text))), None)
+    if wanted and value is not None and not (unknown and wanted == "null"):
+        return f"{last.key}: {value!r} is not {wanted}"
     if unknown:
         return f"{last.key or '--help'}: {unknown[1]!r} names no class{hint(unknown[1], names())}"
     return " ".join(message.split())
@@ -124,7 +124,8 @@ def hint(name: str, known: Iterable[str]) -> str:
     candidates = list(known)
     if not candidates:
         return ""
-    close = difflib.get_close_matches(name, candidates, n=1)
+    longer = [c for c in candidates if name and c.lower().startswith(name.lower())]
+    close = difflib.get_close_matches(name, candidates, n=1) or longer
     if close:
         return f"; did you mean {close[0]}?"
     return f"; there are {', '.join(candidates)}" if len(candidates) <= 12 else ""
@@ -202,9 +203,10 @@ def _no_key(fault: _Fault, name: str) -> str:
     if fault.class_path.startswith("lightning.") and fault.key in ("model", "data"):
         return f"{fault.key}: no class is given that {name} is a key of; {CONFIGURATION}"
     group, _, last = name.rpartition(".")
-    keys = (key.rpartition(".") for key in _keys_of(fault.class_path))
-    known = [key for of, _, key in keys if of == group]
-    return f"{fault.key}.{name}: {owner} has no such key{hint(last, known)}"
+    keys = _keys_of(fault.class_path)
+    known = [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == group]
+    right = hint(last, known) if known else hint(name, keys)
+    return f"{fault.key}.{name}: {owner} has no such key{right}"
 
 
 def _makes(found: Any, base: type) -> bool:
