@@ -34,9 +34,10 @@ class R1ProgressBar(TQDMProgressBar):
 
         iteration 12/30  acc 0.61  len 182  words 0.34  val 0.580  3:10 left
 
-    ``loss`` stands in for the accuracy where none is logged (SFT). The time left is judged by the
-    iterations made since the first one of this process, which may compile; evaluations included. An
-    evaluation says where it is from its beginning. Lines fit into 80 columns.
+    Iterations are counted over all epochs. ``loss`` stands in for the accuracy where none is logged
+    (SFT). The time left is judged by the iterations made since the first one of this process, which
+    may compile; evaluations included. An evaluation says where it is from its beginning. Lines fit
+    into 80 columns.
 
     Args:
         refresh_rate: Show every this many iterations, after each evaluation and at the end.
@@ -68,10 +69,16 @@ class R1ProgressBar(TQDMProgressBar):
         bar.bar_format = "{desc}"
         return bar
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, *arguments: Any) -> None:
+    def on_train_start(self, *arguments: Any) -> None:
         """Stop the clock until the end of this process's first iteration."""
-        super().on_train_epoch_start(trainer, *arguments)
+        super().on_train_start(*arguments)
         self._started = None
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *arguments: Any) -> None:
+        """Let the bar go on where the epoch before ended."""
+        super().on_train_epoch_start(trainer, *arguments)
+        total = _num_iterations(trainer)
+        self.train_progress_bar.total = None if math.isinf(total) else int(total)
 
     def on_train_batch_end(
         self,
@@ -82,11 +89,11 @@ class R1ProgressBar(TQDMProgressBar):
         batch_idx: int,
     ) -> None:
         """Show the iteration just finished."""
-        self._iteration = batch_idx + 1
+        self._iteration = trainer.fit_loop.total_batch_idx + 1
         if self._started is None:
             self._started, self._first = time.monotonic(), self._iteration
         due = self.refresh_rate > 0 and self._iteration % self.refresh_rate == 0
-        if due or self._iteration == trainer.num_training_batches:
+        if due or self._iteration == _num_iterations(trainer):
             if not self._plain and self._train_progress_bar is not None:
                 self._train_progress_bar.n = self._iteration
             self._show(trainer)
@@ -139,7 +146,7 @@ class R1ProgressBar(TQDMProgressBar):
 
     def status(self, trainer: pl.Trainer) -> str:
         """Return the line shown."""
-        total = trainer.num_training_batches
+        total = _num_iterations(trainer)
         parts = [f"iteration {self._iteration}/{'?' if math.isinf(total) else int(total)}"]
         metrics = trainer.callback_metrics
         for label, key, form in _SHOWN:
@@ -162,6 +169,12 @@ class R1ProgressBar(TQDMProgressBar):
             form = f"{{bar:{width}}} {{desc}}" if width >= 4 else "{desc}"
             self._train_progress_bar.bar_format = form
             self._train_progress_bar.set_description_str(status)
+
+
+def _num_iterations(trainer: pl.Trainer) -> float:
+    """Return the iterations of all epochs; infinity where there is no end."""
+    epochs = trainer.max_epochs
+    return trainer.num_training_batches * (math.inf if epochs in (None, -1) else epochs)
 
 
 def as_clock(seconds: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
+import lightning.pytorch as pl
+import torch
 from tiny_run import TinyModule, trainer_of
 
 from r1lit.callbacks import (
@@ -41,6 +43,39 @@ def test_a_plain_line_an_iteration_where_there_is_no_terminal(tmp_path, capsys):
     assert [line for line in out.splitlines() if line.startswith("eval")] == ["evaluation 0/2"] * 2
     assert "val" not in lines[0]
     assert f"val {values[1, 'val/pass_at_1']:.3f}" in lines[2]
+
+
+class ThreeBatches(pl.LightningModule):
+    """A module of Lightning's own kind, with three batches an epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        return self.weight * batch.float().mean()
+
+    def train_dataloader(self) -> torch.utils.data.DataLoader:
+        return torch.utils.data.DataLoader(range(3))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD([self.weight], lr=0.1)
+
+
+def lines_of(folder, capsys, **named):
+    trainer_of(folder, [R1ProgressBar()], enable_progress_bar=True, **named).fit(ThreeBatches())
+    return capsys.readouterr().out.splitlines()
+
+
+def test_iterations_are_counted_over_all_epochs(tmp_path, capsys):
+    lines = lines_of(tmp_path, capsys, max_epochs=2)
+    assert [line.split("  ")[0] for line in lines] == [f"iteration {i}/6" for i in range(1, 7)]
+    assert "left" not in lines[0] and all(line.endswith(" left") for line in lines[1:])
+
+
+def test_a_run_without_a_last_epoch_has_no_time_left(tmp_path, capsys):
+    lines = lines_of(tmp_path, capsys, max_epochs=-1, max_steps=4)
+    assert lines == [f"iteration {i}/?" for i in range(1, 5)]
 
 
 def test_refresh_rate_thins_the_lines(tmp_path, capsys):

@@ -204,9 +204,9 @@ def trainer_of(folder: Path, callbacks: list[pl.Callback], **named: Any) -> pl.T
         "enable_model_summary": False,
         "enable_checkpointing": any(isinstance(c, pl.callbacks.Checkpoint) for c in callbacks),
         "val_check_interval": 2,
+        "max_epochs": 1,
     }
     return pl.Trainer(
-        max_epochs=1,
         accelerator="cpu",
         num_sanity_val_steps=0,
         log_every_n_steps=1,
