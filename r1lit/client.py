@@ -14,6 +14,7 @@ import random
 import re
 import ssl
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from http.client import responses
@@ -65,7 +66,8 @@ class Client:
     Tried again are refused and torn connections, time-outs, statuses 408, 409, 425, 429 and 5xx,
     and, ``MALFORMED_RETRIES`` times at most, replies that cannot be read. Pauses double from
     ``backoff_s`` up to a minute, times a random factor from 1/2 to 3/2; a ``Retry-After`` in
-    seconds takes their place. Any other status is an error immediately.
+    seconds takes their place. After the second failure of a request a warning says that it waits.
+    Any other status is an error immediately.
 
     One object may be used from many threads, pickled, and used on after a fork.
 
@@ -149,6 +151,10 @@ class Client:
                 last = error
             malformed = isinstance(last, MalformedReply)
             retries = min(self.max_retries, MALFORMED_RETRIES) if malformed else self.max_retries
+            if attempt == 1 and retries > 1 and not malformed:
+                left = f"up to {retries - 1} more tries" if retries > 2 else "one more try"
+                message = f"base_url: {self._url(path)} gave no answer twice, {last}; {left}"
+                warnings.warn(message, stacklevel=2)
             if attempt >= retries or stop.wait(self._pause_s(attempt, last.wait_s)):
                 break
         tries = f"{attempt + 1} tries; the last time, {last}"

@@ -8,6 +8,7 @@ import pickle
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -109,6 +110,19 @@ def test_pauses_double_and_retry_after_is_kept_to(serve: Serve):
     assert pauses.seconds[3:] == [7.0, 60.0]
     first, second, third = pauses.seconds[:3]
     assert 4 <= first <= 12 and 8 <= second <= 24 and 16 <= third <= 48
+
+
+@pytest.mark.parametrize(("num_failures", "num_warnings"), [(1, 0), (3, 1)])
+def test_a_wait_is_warned_of_once(serve: Serve, num_failures: int, num_warnings: int):
+    server = serve(
+        lambda prompt, _: (503, "busy") if len(server.requests) <= num_failures else "fine"
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert ask(client_of(server, max_retries=5)) == "fine"
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == num_warnings
+    assert all("gave no answer twice, status 503: busy; up to 4 more tries" in s for s in said)
 
 
 def test_a_failure_that_stays_is_told(serve: Serve):
