@@ -11,9 +11,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from experiments.curves import caption, models_of
 from experiments.page import write_into
 from experiments.points import Sweep, parse_seeds, read_sweep
-from experiments.report import caption, models_of
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption

@@ -17,9 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.curves import COLORS
 from experiments.distill_vs_rl.run import read_experiment
+from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown, write_into
-from experiments.report import COLORS, group_by, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.metrics import mean_and_error
 

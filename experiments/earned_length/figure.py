@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from experiments.report import COLORS, draw_band
+from experiments.curves import COLORS, draw_band
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
 

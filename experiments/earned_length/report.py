@@ -11,8 +11,8 @@ import numpy as np
 
 from experiments.earned_length.figure import HABITS, LONGEST_PAGES, WORDS, draw, of_habit, of_level
 from experiments.earned_length.levels import by_level, evaluations, habits_of
+from experiments.measures import cons_at_most, mean_cell
 from experiments.page import as_markdown, write_into
-from experiments.report import cons_at_most, mean_cell
 from r1lit import jsonl
 from r1lit.evaluation.compare import shares_right
 from r1lit.jsonl import Record

@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.curves import COLORS, MARKERS
 from experiments.earned_length.levels import evaluations
 from experiments.paper.tables import Cell, Table, Tables
 from experiments.r1.stages import EVALUATED, Group, read_groups
 from experiments.r1.table import TITLES
-from experiments.report import COLORS, MARKERS
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.evaluation.records import by_problem

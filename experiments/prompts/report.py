@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.curves import COLORS
+from experiments.measures import group_by, mean_cell
 from experiments.page import END, START, as_markdown, write_into
 from experiments.paired import difference_cells, over_problems
 from experiments.points import shares_of
 from experiments.prompts.suite import Suite
-from experiments.report import COLORS, group_by, mean_cell
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import holm

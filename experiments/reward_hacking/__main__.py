@@ -16,10 +16,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import run_study
+from experiments.curves import COLORS, MARKERS
 from experiments.earned_length.levels import evaluations
+from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.points import Sweep
-from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.sweep import Launch, in_subprocess
 from r1lit import jsonl
 from r1lit.callbacks.figures import tidy

@@ -10,10 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.curves import COLORS
+from experiments.measures import group_by
 from experiments.page import as_markdown, write_into
-from experiments.report import COLORS, group_by, mean_and_error
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
+from r1lit.metrics import mean_and_error
 
 HEADINGS = (
     "model", "n seeds", "held out", "measure", "value", "s.e. seeds", "s.e. examples",

@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.curves import COLORS
+from experiments.measures import mean_cell
 from experiments.page import as_markdown, write_into
-from experiments.report import COLORS, mean_cell
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record

@@ -18,8 +18,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import run_study
+from experiments.curves import COLORS, MARKERS
+from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
-from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.scaling.fit import extrapolate, fit_sigmoid
 from experiments.sweep import Launch, in_subprocess
 from r1lit.callbacks.figures import tidy

@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.curves import COLORS, MARKERS
+from experiments.measures import group_by
 from experiments.page import as_markdown, write_into
-from experiments.report import COLORS, MARKERS, group_by
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record

@@ -13,9 +13,9 @@ import re
 import sys
 from collections.abc import Sequence
 
+from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.points import Sweep
-from experiments.report import group_by, mean_cell
 from experiments.second_table import command
 from r1lit import jsonl
 from r1lit.jsonl import Record

@@ -12,11 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.curves import COLORS, MARKERS, draw_band
 from experiments.earned_length.levels import attempts_of_right, found_at_k
+from experiments.measures import group_by, mean_cell, plain
 from experiments.page import as_markdown, write_into
 from experiments.paired import all_pairs
 from experiments.points import read_sweep
-from experiments.report import COLORS, MARKERS, as_table, draw_band, group_by, mean_cell, plain
+from experiments.report import as_table
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record

@@ -11,8 +11,9 @@ from tiny_sweep import ROOT
 
 from experiments import page
 from experiments.compose import merge
+from experiments.curves import draw
 from experiments.points import read_sweep
-from experiments.report import as_table, draw
+from experiments.report import as_table
 from experiments.sweep import run_sweep
 from r1lit import cli
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.curves import COLORS
+from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown, write_into
-from experiments.report import COLORS, group_by, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
 

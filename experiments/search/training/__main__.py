@@ -17,8 +17,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import at_tokens, read_curves, run_study
+from experiments.curves import COLORS, MARKERS
+from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
-from experiments.report import COLORS, MARKERS, group_by, mean_cell
 from experiments.search.training.module import SEARCH_TOKENS
 from experiments.sweep import Launch, in_subprocess
 from r1lit.callbacks.figures import tidy

@@ -1,0 +1,96 @@
+"""Draws a sweep's curves: a panel a measure, a line a variant, the standard error as a band."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from experiments.measures import PANELS, group_by, is_measured
+from experiments.points import Sweep
+from r1lit.callbacks.figures import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    add_caption,
+    seeds_of,
+    tidy,
+)
+from r1lit.jsonl import Record
+from r1lit.metrics import mean_and_error
+
+COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+MARKERS = "os^Dv*P"
+
+
+def draw(results: Sequence[Record], model: str = "") -> Figure:
+    """Return the figure: a panel for each of ``PANELS`` that a run measured.
+
+    A line is a variant's mean over seeds, the band its standard error; ``model`` is for the
+    caption, which says so.
+    """
+    panels = [panel for panel in PANELS if is_measured(results, panel[2])]
+    figure = Figure(figsize=(14 * max(2, len(panels)) / 3, 4.6), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, label, value) in zip(all_axes, panels, strict=True):
+        for index, (variant, group) in enumerate(group_by("variant", results).items()):
+            again, place = divmod(index, len(COLORS))  # the next seven are dashed
+            style = f"{MARKERS[place]}{'--' if again else '-'}"
+            draw_band(axes, group, value, variant, COLORS[place], style)
+        tidy(axes, title, xlabel="iteration", ylabel=label)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=min(len(labels), 6), frameon=False
+    )
+    add_caption(figure, caption(results, model, "lines: means over seeds, bands: ± 1 s.e. of them"))
+    return figure
+
+
+def draw_band(
+    axes: Axes,
+    group: Sequence[Record],
+    value: Callable[[Record], float | None],
+    label: str,
+    color: str,
+    style: str,
+) -> None:
+    """Draw a value along training: the mean over the runs of ``group``, and its standard error."""
+    values: dict[int, list[float]] = {}
+    for result in group:
+        for evaluation in result["evaluations"]:
+            found = value(evaluation)
+            if found is not None:
+                values.setdefault(evaluation["iteration"], []).append(found)
+    x = sorted(values)
+    points = [mean_and_error(values[iteration]) for iteration in x]
+    mean = [m for m, _ in points]
+    axes.plot(x, mean, style, color=color, markersize=4.5, linewidth=1.8, label=label)
+    low = [m - (error or 0.0) for m, error in points]
+    high = [m + (error or 0.0) for m, error in points]
+    axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
+
+
+def caption(results: Sequence[Record], model: str, *notes: str) -> str:
+    """Return a figure's caption: model, seeds, held-out problems, and what lines and bands are."""
+    last = results[0].get("final") or {}
+    sizes = [last.get("num_problems"), last.get("num_samples")]
+    held_out = f"{sizes[0]} held-out problems × {sizes[1]} responses" if all(sizes) else ""
+    parts = [model, seeds_of(result["seed"] for result in results), held_out, *notes]
+    return "; ".join(part for part in parts if part)
+
+
+def models_of(sweep: Sweep) -> str:
+    """Return the policies that the points of a sweep begin with, for a caption."""
+    points = [sweep.point(variant, sweep.seeds[0]) for variant in sweep.variants]
+    models = [point.config.get("model") or {} for point in points]
+    names = [(model.get("init_args") or {}).get("policy") for model in models]
+    return ", ".join(dict.fromkeys(str(name) for name in names if name))

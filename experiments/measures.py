@@ -1,0 +1,86 @@
+"""What a sweep's table and figure show of an evaluation, and how runs become cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from r1lit.callbacks.keys import CONS_AT
+from r1lit.jsonl import Record
+from r1lit.metrics import mean_and_error
+
+
+def cons_at_most(evaluation: Record) -> float | None:
+    """Return cons@k for the largest k of an evaluation."""
+    ks = [int(key.removeprefix(CONS_AT)) for key in evaluation if key.startswith(CONS_AT)]
+    return evaluation[f"{CONS_AT}{max(ks)}"] if ks else None
+
+
+def language_consistency(evaluation: Record) -> float | None:
+    """Return the mean language consistency, of runs that measure it, if only at weight 0."""
+    return (evaluation.get("rewards") or {}).get("language_consistency")
+
+
+def reward_model(name: str) -> Callable[[Record], float | None]:
+    """Return what reads a number of a reward model's report."""
+    return lambda evaluation: (evaluation.get("reward_model") or {}).get(name)
+
+
+def rewarded(name: str) -> Callable[[Record], float | None]:
+    """Return what reads the mean of a reward function, other than accuracy and format."""
+    return lambda evaluation: (evaluation.get("rewards") or {}).get(name)
+
+
+def plain(name: str) -> Callable[[Record], float | None]:
+    """Return what reads a number of an evaluation."""
+    return lambda evaluation: evaluation.get(name)
+
+
+COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
+    ("pass@1", plain("pass_at_1"), ".3f"),
+    ("cons@k", cons_at_most, ".3f"),
+    ("AUROC", reward_model("auroc"), ".3f"),
+    ("accuracy", reward_model("accuracy"), ".3f"),
+    ("validation loss", plain("loss"), ".4f"),
+    ("tokens per response", plain("response_length_tokens"), ".0f"),
+    ("reflection words per response", plain("reflection_words_per_response"), ".2f"),
+    ("well-formed", plain("format"), ".3f"),
+    ("process score", rewarded("process"), ".3f"),
+    ("language consistency", language_consistency, ".3f"),
+)
+"""What the table says of the first and of the last evaluation: heading, value, format."""
+
+PANELS: tuple[tuple[str, str, Callable[[Record], float | None]], ...] = (
+    ("Language consistency", "words in the question's language", language_consistency),
+    ("Accuracy on held-out problems", "pass@1", plain("pass_at_1")),
+    ("Response length", "tokens per response", plain("response_length_tokens")),
+    ("Reflection words", "words per response", plain("reflection_words_per_response")),
+    ("Score of the process model", "mean over responses", rewarded("process")),
+    ("Held-out prompts", "AUROC", reward_model("auroc")),
+    ("Held-out pairs", "accuracy", reward_model("accuracy")),
+    ("Held-out documents", "loss", plain("loss")),
+)
+"""What the figure shows along training: title, label, value."""
+
+
+def is_measured(results: Sequence[Record], value: Callable[[Record], float | None]) -> bool:
+    """Return whether any evaluation of a run has a value."""
+    return any(value(e) is not None for r in results for e in r["evaluations"])
+
+
+def group_by(key: str, results: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the results by variant, arm or the like, in the order of their first appearance."""
+    groups: dict[str, list[Record]] = {}
+    for result in results:
+        groups.setdefault(result[key], []).append(result)
+    return groups
+
+
+def mean_cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:
+    """Return mean ± standard error as a table shows it; values that are None do not count."""
+    present = [value for value in values if value is not None]
+    if not present:
+        return "–"
+    mean, deviation = mean_and_error(present)
+    if deviation is None or not error:
+        return f"{mean:{form}}"
+    return f"{mean:{form}} ± {deviation:{form}}"
