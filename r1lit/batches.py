@@ -36,8 +36,8 @@ __all__ = [
 class PromptBatch:
     """The prompts of one iteration.
 
-    The first ``num_prompts`` (P) are rolled out; the rest are a reserve that dynamic sampling may
-    draw on. ``prompts`` holds token ids, one tuple a problem. ``positions`` are the problems'
+    The first ``num_prompts`` (P) are rolled out; the rest are a reserve for dynamic
+    sampling. ``prompts`` holds token ids, one tuple a problem. ``positions`` are the problems'
     places in the whole iteration, over all ranks; they name the samples of their groups.
     """
 
@@ -79,8 +79,8 @@ class Rollout:
     last one; ``step_end_BT`` is true where they are of steps that end there; ``value_BT`` a
     critic's values before each token, and ``return_BT`` what it learns; ``correction_BT`` is what a
     correction weighs the tokens by; ``is_selected_BT`` are the tokens that an objective treats
-    apart; ``version_BT`` counts the updates of the weights that drew each token, -1 where the
-    engine does not know them.
+    apart; ``version_BT`` counts the updates of the weights that sampled each token, -1 where the
+    engine does not report them.
     """
 
     iteration: int
@@ -154,7 +154,7 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenValues:
-    """What the training forward says of a rollout's first rows, before any update.
+    """The training forward's outputs on a rollout's first rows, before any update.
 
     ``logp_BT`` are log-probs of the tokens, ``entropy_BT`` entropies in nats; 0 in the padding.
     """

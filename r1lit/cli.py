@@ -86,7 +86,7 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
 
 
 def hub_is_out_of_reach(host: str = "huggingface.co", wait_s: float = 2.0) -> bool:
-    """Return whether this machine knows no address for the Hub and has no proxy that might."""
+    """Return whether this machine cannot resolve the Hub's address and has no proxy."""
     if os.environ.get("HF_ENDPOINT") or getproxies():
         return False
     unknown = []

@@ -128,7 +128,7 @@ class Client:
 
         Args:
             path: relative to ``base_url``.
-            read: takes what is wanted from the reply, and checks it.
+            read: extracts the result from the reply, and checks it.
             payload: the JSON object to post; None gets.
             stop: once it is set, no further try is made.
 

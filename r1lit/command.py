@@ -59,7 +59,7 @@ SAID_BETTER = (
     "`weights_only` was not set",
     "Restoring states from",
 )
-"""Beginnings of what Lightning says and r1lit says in its own words, or nobody needs."""
+"""Beginnings of Lightning's messages that r1lit replaces or leaves out."""
 
 
 class R1CLI(LightningCLI):

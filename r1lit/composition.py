@@ -6,7 +6,7 @@ Files are merged in the order of their ``-c``; keys on the command line come las
     list             replaced; ``key+`` appends to the list ``key``
     other class_path replaces the class and all its arguments: it starts from its own defaults
     run              the run folder, the same as ``trainer.default_root_dir``
-    r1lit:NAME       what r1lit brings with it: `r1lit.shipped`
+    r1lit:NAME       what is shipped with r1lit: `r1lit.shipped`
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ REMEDIES = {
 def run(name: str, main: Callable[[], object]) -> None:
     """Run ``main``: bad input, or a disk that refuses, ends in one line and exit status 2.
 
-    Ctrl-C ends in one line, or in what a run says of its folder, and 130; SIGTERM in 143.
+    Ctrl-C ends in one line, or in a run's message about its folder, and 130; SIGTERM in 143.
     Below the line about a crash in the user's own code stands its traceback. With
     ``R1LIT_TRACEBACK`` in the environment every error ends in the whole traceback. A warning is one
     line too.

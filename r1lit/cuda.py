@@ -24,7 +24,7 @@ HAS_VARLEN = varlen_attn is not None and {"window_size", "enable_gqa"} <= set(
 
 
 class CUDA(Backend):
-    """FlashAttention's varlen kernels, as PyTorch brings them, from compute capability 8.0 on."""
+    """FlashAttention's varlen kernels, as shipped with PyTorch, from compute capability 8.0 on."""
 
     @property
     def has_fast_bfloat16(self) -> bool:  # type: ignore[override]

@@ -185,7 +185,7 @@ def _about_name(fault: _Fault, trainer_keys: Iterable[str] = ()) -> str | None:
         found = vars(importlib.import_module(match[1].rpartition(".")[0])).values()
         known = [c.__name__ for c in found if _makes(c, base)]
         return f"{key}: no class is given, and its keys are those of one{hint('', known)}"
-    # without a key it is what r1lit says itself, and names one
+    # without a key it is r1lit's own message, and names one
     match = re.search(rf"module {_QUOTED} has no attribute {_QUOTED}", fault.text)
     if key and match:
         known = getattr(importlib.import_module(match[1]), "__all__", [])

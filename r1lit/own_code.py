@@ -1,4 +1,4 @@
-"""Crashes in code that a user brings: named, with their traceback kept."""
+"""Crashes in a user's own code: named, with their traceback kept."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class Response:
     """One response as text, with the problem it answers and its verdict.
 
     ``num_tokens`` counts response tokens including EOS. ``finished`` is false when the response
-    was cut at the token limit. ``version`` is that of the weights that drew it, or its first token,
-    in updates, where the engine knows it.
+    was cut at the token limit. ``version`` is that of the sampling weights, at its first token if
+    they changed, in updates, if the engine reports it.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""What r1lit brings with it, found by name wherever it is installed.
+"""Configs and models shipped with r1lit, found by name wherever it is installed.
 
 ``r1lit:mini/r1_zero.yaml`` is a config, ``r1lit:models/mini`` a policy's folder. In a checkout they
 lie in its ``configs`` and ``models``; a wheel holds copies.
@@ -37,19 +37,19 @@ def find(name: str) -> Path:
     configs = sorted((root() / "configs").rglob("*.yaml"))
     known += [f"{PREFIX}{p.relative_to(root() / 'configs').as_posix()}" for p in configs]
     raise ValueError(
-        f"{name}: r1lit brings nothing of that name{hint(name, known) or ';'} there are"
+        f"{name}: r1lit ships nothing of that name{hint(name, known) or ';'} there are"
         f" {', '.join(known)}"
     )
 
 
 def instead_of(path: str) -> str:
-    """Return "; r1lit brings r1lit:NAME" where a config of that path is one of r1lit's."""
+    """Return "; r1lit ships r1lit:NAME" where a config of that path is one of r1lit's."""
     name = PREFIX + path.removeprefix("configs/")
     try:
         find(name)
     except ValueError:
         return ""
-    return f"; r1lit brings {name}"
+    return f"; r1lit ships {name}"
 
 
 def resolve(node: Any, *, beside: bool = False) -> Any:

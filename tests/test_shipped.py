@@ -49,7 +49,7 @@ def test_names_are_paths_in_files_and_on_the_command_line(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("name", ["mini/none.yaml", "models/none", "../pyproject.toml", "", "/etc"])
 def test_an_unknown_name_is_an_error_that_lists_the_known(name):
-    with pytest.raises(ValueError, match=r"brings nothing .* r1lit:mini/r1_zero.yaml") as error:
+    with pytest.raises(ValueError, match=r"ships nothing .* r1lit:mini/r1_zero.yaml") as error:
         read(f"r1lit:{name}")
     assert "\n" not in str(error.value) and "r1lit:models/mini" in str(error.value)
 
@@ -60,7 +60,7 @@ def test_a_name_that_is_nearly_one_or_a_path_of_the_checkout_gets_the_right_one(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"name; did you mean r1lit:mini/r1_zero\.yaml\? there"):
         read("r1lit:mini/r1_zro.yaml")
-    with pytest.raises(ValueError, match=r"directory\); r1lit brings r1lit:sft\.yaml$"):
+    with pytest.raises(ValueError, match=r"directory\); r1lit ships r1lit:sft\.yaml$"):
         read("configs/sft.yaml")
 
 

@@ -51,7 +51,7 @@ class EvaluateFirst(Callback):
         self._before_last(trainer, batch_idx + 1)
 
     def _before_last(self, trainer: pl.Trainer, num_batches: int) -> None:
-        """Make an evaluation due, also on resume, where Lightning asks whether the last one was."""
+        """Make an evaluation due, also on resume, where Lightning tests if the last one was."""
         last_epoch = trainer.current_epoch + 1 == trainer.max_epochs
         if last_epoch and num_batches == trainer.num_training_batches:
             trainer.val_check_batch = 1

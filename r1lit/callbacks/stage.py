@@ -1,4 +1,4 @@
-"""What every callback asks of the trainer: the stage, the rollout, the iteration, other ranks."""
+"""What callbacks read from the trainer: the stage, the rollout, the iteration, other ranks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def finished_iterations(trainer: pl.Trainer, pl_module: pl.LightningModule) -> i
 
 
 def model_and_seed(pl_module: pl.LightningModule) -> str:
-    """Return what a caption says of a run, as far as its module says: "models/mini, seed 0"."""
+    """Return a run's caption from the attributes that its module has: "models/mini, seed 0"."""
     policy, seed = (getattr(pl_module, name, None) for name in ("policy_path", "seed"))
     parts = [str(policy)] if policy is not None else []
     return ", ".join([*parts, f"seed {seed}"] if seed is not None else parts)
@@ -99,7 +99,7 @@ def log_evaluation(
 def order_callbacks(trainer: pl.Trainer) -> None:
     """Put callbacks that need the others' numbers behind them, whatever the order in the YAML.
 
-    A callback's ``position`` is 0 unless it says otherwise: 1 reads what others logged, 2 acts on
+    A callback's ``position`` is 0 by default; 1 reads what others logged, 2 acts on
     a trainer that all others have seen start. Checkpoints stay last. The list is replaced, not
     sorted in place, because it is being iterated over when this is called in ``setup``.
     """

@@ -1,4 +1,4 @@
-"""What a line of ``responses.jsonl`` says of each token, for `r1lit view` to colour."""
+"""The values of each token in a line of ``responses.jsonl``, for `r1lit view` to colour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def token_records(rollout: Rollout, values: TokenValues | None, tokenizer: Any) 
 
     Args:
         rollout: of P groups.
-        values: of its first rows; without them, of all rows, what the rollout itself knows.
+        values: of its first rows; without them, all rows have the rollout's own values only.
         tokenizer: decodes the tokens.
 
     Returns:

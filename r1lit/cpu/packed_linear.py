@@ -1,4 +1,4 @@
-"""A linear layer in bfloat16, whose weights are laid out once as the kernel reads them."""
+"""A linear layer in bfloat16, whose weights are packed once in the kernel's layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter that asks a generative verifier, an LLM judge."""
+"""The filter that queries a generative verifier, an LLM judge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPEN_STATUSES: tuple[Status, ...] = ("unparsed", "error", "timeout")
 
 
 class CorrectByJudge(Filter):
-    """Keeps right responses; asks an LLM judge about those that rules did not decide.
+    """Keeps right responses; queries an LLM judge on those that rules did not decide.
 
     R1, Sec. 2.3.3: "we expand the dataset by incorporating additional data, some of which use a
     generative reward model by feeding the ground-truth and model predictions into DeepSeek-V3 for
@@ -43,7 +43,7 @@ class CorrectByJudge(Filter):
         self.undecided = tuple(undecided)
 
     def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
-        """Return why each is not right, after asking about the undecided ones in one batch."""
+        """Return why each is not right, after one batch of queries about the undecided ones."""
         rows = [row for row, c in enumerate(candidates) if c.status in self.undecided]
         verdicts = self.verifier.verify_batch(
             [candidates[row].text for row in rows], [candidates[row].problem for row in rows]

@@ -15,7 +15,7 @@ class Document:
 
     An empty ``prompt`` means that the whole of ``response`` is text to model. With ``chat``,
     ``prompt`` is a question yet, and becomes text by the chat template of the policy's tokenizer,
-    which a source does not know. Of a conversation ``before`` are the turns that lead to the
+    which a source does not set. Of a conversation ``before`` are the turns that lead to the
     assistant's turn ``answer``, which is trained on; ``prompt`` and ``response`` show them as text.
     """
 

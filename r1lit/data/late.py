@@ -13,20 +13,20 @@ from r1lit.data.base import ProblemSource
 class LateProblems(ProblemSource):
     """``source``, whose problems training uses from iteration ``from_iteration`` on.
 
-    R1's second RL stage brings general prompts, as it does preference rewards, in the last 400 of
+    R1's second RL stage adds general prompts, as it does preference rewards, in the last 400 of
     its 1,700 steps only (Nature 645:633, Methods). A step there is an update; an iteration makes
-    ``updates`` of the batch plan, 16 at the paper's sizes. Evaluation draws them always.
+    ``updates`` of the batch plan, 16 at the paper's sizes. Evaluation always uses them.
 
     Args:
         source: a source of problems.
-        from_iteration: the first training iteration that draws them, from 0; another source of
+        from_iteration: the first training iteration that uses them, from 0; another source of
             ``data.train`` must begin at 0.
     """
 
     def __init__(self, source: ProblemSource, from_iteration: int) -> None:
         if from_iteration < 1:
             raise ValueError(
-                f"from_iteration: {from_iteration} is not at least 1; a source that is drawn from"
+                f"from_iteration: {from_iteration} is not at least 1; a source that is used from"
                 " the start is given as it is"
             )
         self.source = source
@@ -81,6 +81,6 @@ def check_beginnings(
         )
     if num_iterations and max_epochs and 0 <= num_iterations * max_epochs <= last:
         rank_zero_warn(
-            f"data.train: the problems from iteration {last} on are never drawn in a run of"
+            f"data.train: the problems from iteration {last} on are never used in a run of"
             f" {num_iterations * max_epochs} iterations"
         )

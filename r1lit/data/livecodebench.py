@@ -37,8 +37,8 @@ class LiveCodeBench(ProblemSource):
     they are. R1 reports August 2024 to January 2025.
 
     A problem with starter code is judged by calls (``functional_code``), any other by stdin and
-    stdout (``stdin_code``). Starter code is a method of a class ``Solution``; here the prompt asks
-    for a function, because verifiers call functions. Private tests are pickled text: unpickling
+    stdout (``stdin_code``). Starter code is a method of a class ``Solution``; here the prompt
+    requests a function, as verifiers call functions. Private tests are pickled text: unpickling
     admits nothing but text.
 
     Args:

@@ -109,7 +109,7 @@ class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
         """Read, split and tokenise every source, once.
 
         Evaluation reads the training examples too: the held-out ones are taken from them, and what
-        their lengths alone tell is measured on them.
+        their lengths alone predict is measured on them.
         """
         stage = str(getattr(stage, "value", stage))  # Lightning's enumeration prints as itself
         needed = {"fit": "train", "validate": "validation", "test": "test"}.get(stage)

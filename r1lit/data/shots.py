@@ -13,7 +13,7 @@ from r1lit.settings import check_at_least
 class FewShot:
     """Solved problems that stand before each question, within the template, the same for all.
 
-    A problem that is itself asked is never shown, nor one without an answer. They are chosen by the
+    A problem that is prompted is never shown, nor one without an answer. They are chosen by the
     data's ``seed``.
 
     Args:
@@ -53,7 +53,7 @@ class FewShot:
         if len(pool) < self.num_shots:
             raise ValueError(
                 f"data.shots.num_shots: {self.num_shots} are to be shown, and data.shots.problems"
-                f" has {len(pool)} with an answer that are not asked themselves"
+                f" has {len(pool)} with an answer that are not prompts themselves"
             )
         shown = [pool[i] for i in permutation(len(pool), seed, "shots")[: self.num_shots]]
         return "".join(

@@ -112,7 +112,7 @@ def score_file(
         grader: has the verifier; the default ones if left out.
         on_error: whether a line that cannot be used is skipped or ends it all; what stands before
             it is written.
-        group_by: the key of the input's lines that says which answer the same problem.
+        group_by: the key of the input's lines that identifies the problem.
         last_expression: whether ``math`` reads the end of responses that have neither
             ``<answer>`` nor a box.
         progress: whether a bar is shown on stderr.

@@ -94,7 +94,7 @@ def most_likely(text: str, script: str) -> str | None:
     detector.append(text)
     try:
         guesses = detector.get_probabilities()
-    except LangDetectException:  # it found no n-gram that it knows
+    except LangDetectException:  # no n-gram of the text is in its tables
         return None
     sure = [guess for guess in guesses if guess.prob >= MIN_PROBABILITY]
     if not sure or SCRIPTS_OF.get(sure[0].lang) != (script,):

@@ -19,7 +19,7 @@ def language_consistency(thinking: str, language: str, same_script: bool = True)
     URLs, numbers), is defined in ``r1lit.metrics.words``. Thinking without a word gives 0: nothing
     shows its language, and 1 would pay for thinking left empty or hidden in code.
 
-    The script of a word decides. Languages of one script are told apart by what is around: with
+    The script of a word decides. Languages of one script are distinguished by context: with
     kana in the same sentence Han is Japanese, and a sentence of more than 8 Han characters without
     kana is Chinese. Latin, Cyrillic, Arabic and Devanagari words count for what their sentence is
     written in (``share_of_others``, some 45 languages): a French sentence is no English, a French
@@ -59,7 +59,7 @@ def check_language(language: str) -> None:
 
 
 def _han_of_the_other(text: str, language: str) -> int:
-    """Count the Han characters that are Japanese where Chinese is wanted, or the reverse."""
+    """Count the Han characters that are Japanese where the target is Chinese, or the reverse."""
     num_other = 0
     for sentence in _SENTENCE.split(text):
         counts = count_words(sentence, symbols_are_words=True)

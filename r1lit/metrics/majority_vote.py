@@ -20,8 +20,8 @@ class MajorityVote(Metric):
 
     - ``pass_at_1``: mean over problems of the share of right responses (R1's pass@1);
     - ``pass_at_1_stderr``: its standard error over problems, the sample standard deviation (n - 1)
-      of the per-problem shares over sqrt(num_problems); NaN for a single problem. It says how far
-      another draw of *problems* would land; responses to one problem are not independent draws;
+      of the per-problem shares over sqrt(num_problems); NaN for a single problem. It
+      estimates the spread over samples of *problems*: responses to one problem are dependent;
     - ``pass_at_<k>`` and ``cons_at_<k>`` for all k = 1..n (see `pass_at_k`, `cons_at_k`);
     - ``num_problems``, and ``num_samples``, the n responses to each problem.
 
@@ -61,7 +61,7 @@ class MajorityVote(Metric):
             ValueError: If there was no update.
         """
         if isinstance(self.cons, list) and not self.cons:
-            raise ValueError("MajorityVote has seen no rollout: update it before compute")
+            raise ValueError("MajorityVote has no rollout: call update before compute")
         cons_PK = dim_zero_cat(self.cons)
         num_right_P = [int(count) for count in dim_zero_cat(self.num_right)]
         num_problems, num_samples = cons_PK.shape

@@ -30,7 +30,7 @@ def pair_report(
     predicted probability is sigma of the difference. For calibration a pair counts in both orders,
     (p, 1) and (1 - p, 0): which of the two is called chosen is an accident of the file.
 
-    ``longer_is_better`` is what the training pairs' lengths tell (``prefers_longer``); the baseline
+    ``longer_is_better`` comes from the training pairs' lengths (``prefers_longer``); the baseline
     prefers by it alone, with one half where lengths are equal.
     """
     difference_N = reward_NK[:, 0] - reward_NK[:, 1]

@@ -1,8 +1,8 @@
 """Words of another language that is written in the same script.
 
 The script of a word cannot tell French from English; how frequent its letters, pairs and triples of
-letters are can. langdetect has these frequencies in 55 languages. It draws some of a text's n-grams
-at random and takes a millisecond a sentence; here the log-likelihoods of all n-grams are summed,
+letters are can. langdetect has these frequencies in 55 languages. It samples some of a text's
+n-grams and takes a millisecond a sentence; here the log-likelihoods of all n-grams are summed,
 which is the same in every process, and those of a word are kept, so that it takes microseconds.
 
     W windows   L languages of one script
@@ -90,14 +90,14 @@ def _word(script: str) -> regex.Pattern[str]:
 
 @cache
 def _rivals(script: str) -> dict[str, int]:
-    """Return the languages of a script that langdetect knows, and their places in its list."""
+    """Return the languages of a script that langdetect supports, and their places in its list."""
     known = enumerate(detectors().langlist)
     return {code: place for place, code in known if SCRIPTS_OF.get(code) == (script,)}
 
 
 @lru_cache(maxsize=1 << 15)
 def _log_likelihood(word: str) -> np.ndarray:
-    """Return the log-likelihood of a word's n-grams in every language that langdetect knows."""
+    """Return the log-likelihood of a word's n-grams in every language that langdetect supports."""
     from langdetect.utils.ngram import NGram  # its tables take time that most runs need not
 
     table = detectors().word_lang_prob_map

@@ -147,7 +147,7 @@ class PolicyModule(LightningModule):
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens the policy attends over, if it says."""
+        """The most tokens the policy attends over, if its configuration has a limit."""
         return context_length(self.policy_config)
 
     def configure_model(self) -> None:
@@ -189,7 +189,7 @@ class PolicyModule(LightningModule):
         return [optimizer], [] if make is None else [make(optimizer)]
 
     def on_train_start(self) -> None:
-        """Tell schedulers that fall over the run how long it is.
+        """Give schedulers that fall over the run its length.
 
         Raises:
             ValueError: see ``check_optimizers``.

@@ -60,12 +60,12 @@ class BatchPlan:
         max_tokens: int,
         max_tokens_from: Mapping[int, int] | None = None,
     ) -> None:
-        """Print the plan as one small table; ``data`` is what the data module says of itself.
+        """Print the plan as one small table; ``data`` is the data module's description.
 
         ``max_tokens_from``: what replaces ``max_tokens`` from an iteration on.
 
         Raises:
-            ValueError: if it says nothing of problems.
+            ValueError: if ``data`` has no number of problems.
         """
         if "num_train_problems" not in data:
             raise ValueError(

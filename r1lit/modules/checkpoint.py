@@ -14,7 +14,7 @@ BASE = "base_policy"
 
 
 def leave_out_frozen(module: Any) -> None:
-    """Have a module's state leave out, and not ask for, what an adapter leaves as it is."""
+    """Leave the weights that an adapter freezes out of a module's state, saved or loaded."""
     if module.adapter is None:
         return
     names = {f"policy.model.{name}" for name in module.adapter.frozen_names}

@@ -64,7 +64,7 @@ class DistillationModule(SFTModule):
         divergence: D; ForwardKL if left out.
         sft_weight: of the cross-entropy.
         logit_weight: of the divergence.
-        temperature: tau. A server's teacher knows 1 only.
+        temperature: tau; must be 1 for a server's teacher.
         on_policy: share of the prompts whose responses the student generates.
         stored_response: the key of a problem's meta that holds a response to it, as text.
         sampling: how the student samples; needed with ``on_policy`` above 0.

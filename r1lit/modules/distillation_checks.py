@@ -36,7 +36,7 @@ def check_settings(
         raise ValueError("sft_weight and logit_weight are both 0: there is nothing to learn from")
     if logit_weight and teacher is None:
         raise ValueError(
-            f"teacher: null, but logit_weight: {logit_weight} asks for its distributions; name one,"
+            f"teacher: null, but logit_weight: {logit_weight} needs its distributions; name one,"
             " such as r1lit.policy.ModelTeacher, or set logit_weight: 0"
         )
     if on_policy and not logit_weight:
@@ -49,7 +49,7 @@ def check_settings(
     if logit_weight and teacher is not None and not teacher.full_distributions and temperature != 1:
         raise ValueError(
             f"temperature: {temperature} needs the teacher's whole distributions;"
-            f" {type(teacher).__name__} knows those of temperature 1"
+            f" {type(teacher).__name__} returns those of temperature 1"
         )
     if isinstance(divergence, SampledReverseKL) and logit_weight:
         _check_sampled(temperature, on_policy, sampling)

@@ -106,7 +106,7 @@ class EvaluationModule(LightningModule):
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens the policy attends over, if it says."""
+        """The most tokens the policy attends over, if its configuration has a limit."""
         return context_length(self.policy_config)
 
     @property

@@ -99,7 +99,7 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
 
 
 def most_tokens(model: Config) -> int:
-    """Return the most tokens of a response that a module's arguments ask for; 0 without rollouts.
+    """Return the most tokens of a response that a module's arguments allow; 0 without rollouts.
 
     An evaluation of data beside supervised training is not counted.
     """

@@ -14,7 +14,7 @@ class ProcessSettings(Callback):
     """Enters ``Backend.running`` of the run's device; leaves it when the run ends or fails.
 
     After a failure it tears the module down too, which Lightning does only after success.
-    Modules bring it with them (``configure_callbacks``), so that it is there without the command
+    Modules add it (``configure_callbacks``), so that it is there without the command
     line too. A callback, since a module has no hook for failures.
     """
 

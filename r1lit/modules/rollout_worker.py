@@ -93,7 +93,7 @@ class RolloutWorker:
     def requests(
         self, batch: PromptBatch, prompt_indices: Sequence[int], iteration: int
     ) -> list[Request]:
-        """Return what the engine is asked for some of the batch's prompts."""
+        """Return the requests to the engine for some of the batch's prompts."""
         samples, size = batch.samples(prompt_indices), batch.group_size
         return [
             Request(

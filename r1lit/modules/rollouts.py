@@ -40,12 +40,12 @@ class RolloutModule(PolicyModule):
         validation_sampling: how they are sampled in evaluation; as in training if left out.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
-        dropout: whether updates have the dropout that the policy's configuration asks for.
+        dropout: whether updates have the dropout of the policy's configuration.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
     num_token_rows = 0
-    """Responses of the next rollout whose ``TokenValues`` are wanted; set by callbacks."""
+    """Responses of the next rollout whose ``TokenValues`` are recorded; set by callbacks."""
     sync_seconds = 0.0
     """What it took to hand the engine the weights that it generates from."""
     max_tokens_from: Mapping[int, int] = MappingProxyType({})
@@ -145,7 +145,7 @@ class RolloutModule(PolicyModule):
         return replace(self.sampling, max_tokens=self.max_tokens_from[max(begun)])
 
     def tokens_of(self, rollout: Rollout, sampling: Sampling) -> dict[str, TokenValues]:
-        """Return what the training forward says of as many responses as are wanted, if any are."""
+        """Return the training forward's values of the first ``num_token_rows`` responses."""
         if not self.num_token_rows:
             return {}
         with whole_weights(self.policy):  # ranks may have unlike numbers of responses

@@ -37,7 +37,7 @@ class ValueTruth:
     Args:
         every_n_iterations: how often, from the first iteration on.
         num_prefixes: of different responses, on each rank; all responses if there are fewer.
-        num_completions: N, of a prefix; 2 at least, to tell how exact the truth is.
+        num_completions: N, of a prefix; 2 at least, to estimate the error of the truth.
     """
 
     every_n_iterations: int = 5
@@ -50,7 +50,7 @@ class ValueTruth:
         check_at_least("value_truth.num_completions", self.num_completions, 2)
 
     def prefixes(self, rollout: Rollout, seed: int) -> list[Prefix]:
-        """Return what to complete: places drawn evenly from a response's tokens."""
+        """Return what to complete: responses cut at uniformly sampled tokens."""
         rng = generator(seed, "value truth", rollout.iteration)
         lengths = rollout.length_B.tolist()
         rows = rng.permutation(len(lengths))[: self.num_prefixes].tolist()
@@ -65,8 +65,8 @@ class ValueTruth:
     ) -> Rollout:
         """Return P groups of N responses that begin with the prefixes, rewarded as in training.
 
-        All are asked for as many tokens as the shortest prefix leaves, where the policy's
-        ``context`` has room for them, and then cut: engines decode equal limits together.
+        All are generated with the token limit that the shortest prefix leaves, where the policy's
+        ``context`` has room for it, and then cut: engines decode equal limits together.
         """
         batch = PromptBatch(
             iteration=rollout.iteration,

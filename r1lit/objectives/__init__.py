@@ -1,8 +1,8 @@
 """Objectives: what an update maximises, and how rewards become advantages.
 
 Each class is one paper's objective, picked in YAML by ``class_path: r1lit.objectives.GRPO``; each
-function is one numbered equation. ``docs/EQUATIONS.md`` is the index. Nothing here knows of models
-or of Lightning: tensors in, tensors out.
+function is one numbered equation. ``docs/EQUATIONS.md`` is the index. Nothing here uses models or
+Lightning: tensors in, tensors out.
 """
 
 from r1lit.objectives.advantages import (

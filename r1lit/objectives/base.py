@@ -36,15 +36,15 @@ from r1lit.objectives.masking import hide_padding
 
 @dataclass(frozen=True, kw_only=True)
 class LossInputs:
-    """Rows of a minibatch, as an objective sees them.
+    """Rows of a minibatch, as passed to an objective.
 
     ``mask_BT`` is true at the tokens that count; what stands elsewhere may be anything, NaN too.
     Log-probs should be float32 or wider: a ratio is the exponential of a difference of two of them.
     ``logp_ref_BT`` is needed where ``beta`` is above 0. ``correction_BT`` weighs the surrogate for
     the mismatch of sampler and trainer (``r1lit.objectives.corrections``).
 
-    ``is_right_B`` says which responses are right, and is needed where ``positive_nll`` is above 0.
-    ``is_selected_BT`` is what ``Objective.select_N`` said; None selects no token.
+    ``is_right_B`` marks the right responses, and is needed where ``positive_nll`` is above 0.
+    ``is_selected_BT`` is the result of ``Objective.select_N``; None selects no token.
 
     ``num_rows``, ``num_tokens`` and ``num_right_tokens`` are the whole minibatch's. Under DDP,
     which averages gradients over ranks, they are means over ranks: the averaged gradient is then

@@ -91,7 +91,7 @@ class ClipCov(ClippedObjective):
         self.covariance_high = covariance_high
 
     def select_N(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor:
-        """Return the tokens that are held back, drawn from those within the bounds."""
+        """Return the tokens that are held back, sampled from those within the bounds."""
         within_N = (covariance_N > self.covariance_low) & (covariance_N < self.covariance_high)
         index_K = within_N.nonzero()[:, 0]
         order = torch.from_numpy(random.permutation(len(index_K)))

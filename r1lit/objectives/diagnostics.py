@@ -2,7 +2,7 @@
 
     B rows (responses)   T response tokens   V vocabulary
 
-Functions of the objective's own arguments; where a clip acts, the objective itself says
+Functions of the objective's own arguments; where a clip acts is given by the objective itself
 (``Objective.is_clipped_BT``). Means of micro-batches do not average into the mean of their
 minibatch unless they hold equally many tokens, so add up ``masked_sum`` and divide once.
 """

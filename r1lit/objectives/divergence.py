@@ -29,7 +29,7 @@ class Divergence(ABC):
     def __call__(self, logp_student_KV: Tensor, logp_teacher_KV: Tensor) -> Tensor:
         """Return D (K) in nats; both arguments are log-probs that add up to 1 over V.
 
-        The teacher is a constant: what it says is detached.
+        The teacher is a constant: its log-probs are detached.
         """
 
 
@@ -49,7 +49,7 @@ class ReverseKL(Divergence):
     """KL(Q || P) = sum_v Q(v) log Q(v)/P(v): the student must stay within what the teacher does.
 
     MiniLLM (2306.08543) and GKD. It is exact over the outcomes; ``SampledReverseKL`` estimates it
-    from one token. A student that says what the teacher never does pays for it dearly.
+    from one token. Probability where the teacher has almost none costs the student most.
     """
 
     def __call__(self, logp_student_KV: Tensor, logp_teacher_KV: Tensor) -> Tensor:

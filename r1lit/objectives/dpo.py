@@ -1,4 +1,4 @@
-"""DPO: a policy learns from pairs what a reward model would have said of them.
+"""DPO: a policy learns from preference pairs directly, without a reward model.
 
 N pairs   2 responses of a pair, chosen first
 """

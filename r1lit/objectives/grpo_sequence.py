@@ -26,7 +26,7 @@ class GRPOSequence(SymmetricClip):
     than a token's ratio, and 0.2 would clip nearly every long output after one update.
 
     The product may overflow its float where A < 0 (where A > 0 the clip caps it at 1 + eps): the
-    loss is then infinite, which is what the equation says and better seen than hidden.
+    loss is then infinite, as in the equation, and not hidden.
 
     Degenerates: on policy (rho = 1) the gradient is A_i sum_t grad log pi, *without* 1/|o_i|: with
     the same advantages max_tokens times that of ``DrGRPO``, and so R1's print, read literally, does

@@ -2,7 +2,7 @@
 
     K tokens, each sampled by the student
 
-Where a teacher tells the log-prob of the token and of no other, KL(Q || P) over the vocabulary
+Where a teacher returns the log-prob of the token and of no other, KL(Q || P) over the vocabulary
 cannot be computed, but its gradient can be estimated: that of policy gradient with the advantage
 A = log P(y) - log Q(y) at each token, on its own position alone.
 

@@ -1,8 +1,8 @@
-"""A distribution seen through its most likely tokens: those, and the rest as one outcome.
+"""A distribution reduced to its most likely tokens, and the rest as one outcome.
 
     K tokens   V vocabulary   C tokens that are outcomes of their own   R = C + 1 outcomes
 
-A server tells the log-probs of a few tokens, not of all. Merging outcomes never raises a KL or a
+A server returns the log-probs of a few tokens, not of all. Merging outcomes never raises a KL or a
 JSD (the data-processing inequality): a divergence over R outcomes is a lower bound of that over V,
 and is it where both distributions share the rest out alike. Its gradient moves probability between
 the C tokens and the rest as a whole.

@@ -22,7 +22,7 @@ UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
 class UnsupportedAttentionError(Exception):
-    """The model asks for an attention that packed tokens are not computed with."""
+    """Unsupported attention feature for packed tokens."""
 
 
 def has_packed_attention(model: PreTrainedModel) -> bool:
@@ -61,7 +61,7 @@ def attend(
         query: [rows, heads, tokens, size]; packed, one row of N tokens.
         key: likewise.
         value: likewise.
-        attention_mask: of PyTorch's attention; a keyword says all there is to know.
+        attention_mask: of PyTorch's attention; ignored with a keyword.
         packed: attend within the rows of packed tokens.
         prompt_cache: attend causally, and append keys and values.
         cached: attend with one new token a row; see ``attend_cached``.

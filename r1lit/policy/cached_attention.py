@@ -20,7 +20,7 @@ class CachedLayer(NamedTuple):
     ``prompt_key`` and ``prompt_value`` are [P, K, S, D], of which ``prompt_length`` [P] tokens each
     count. ``own_key`` and ``own_value`` are [R, K, T, D], the last token's to be written.
     ``prompt_R`` names each row's prompt; rows of a prompt stand beside each other. ``row_PG``
-    [P * G] says which row takes each slot of its prompt (any row where none does), ``slot_R``
+    [P * G] is the row that takes each slot of its prompt (any row where none does), ``slot_R``
     which slot a row takes; both are None where the device's backend ``attends_to_caches``.
     """
 

@@ -38,7 +38,7 @@ def read_config(name_or_path: str, trust_remote_code: bool = False) -> Pretraine
     """Read a model's configuration, whatever the model is for.
 
     Raises:
-        ValueError: if there is no such model, or it brings code that is not trusted.
+        ValueError: if there is no such model, or it has code that is not trusted.
     """
     refuse_missing_directory(name_or_path)
     path = Path(name_or_path)
@@ -70,8 +70,8 @@ def load_config(name_or_path: str, trust_remote_code: bool = False) -> Pretraine
         )
     if type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
         raise ValueError(
-            f"policy: {name_or_path!r} is a {config.model_type!r} model that sees what is to come"
-            " (is_decoder is false), not a causal language model"
+            f"policy: {name_or_path!r} is a {config.model_type!r} model that attends to"
+            " later tokens (is_decoder is false), not a causal language model"
         )
     declared = config.architectures or []
     if declared and not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in declared):
@@ -133,8 +133,8 @@ def load_policy(
     An ``adapter`` of peft's is put into the layers, and the rest is frozen. Of a PEFT folder the
     policy that it adapts is loaded; its adapter is merged into that, or where ``adapter`` starts.
 
-    With ``quantization`` the weights beside the adapter are held in 4 bits. A PEFT folder says so
-    itself: its adapter goes on beside such weights, or is merged into what those stand for.
+    With ``quantization`` the weights beside the adapter are held in 4 bits. A PEFT folder records
+    it: its adapter is then trained beside such weights, or merged into them, dequantized.
 
     With ``sharded`` the weights are left for ``read_shares`` to read, once the policy is sharded,
     where they can be read in parts. They are here where the files hold them under other names or
@@ -251,7 +251,7 @@ def context_length(config: PretrainedConfig) -> int | None:
 
 
 def dropout_rates(config: PretrainedConfig) -> dict[str, float]:
-    """Return the dropout, and other noise of training mode, that a configuration asks for."""
+    """Return the rates of dropout, and other noise of training mode, in a configuration."""
     values = config.get_text_config(decoder=True).to_dict()
     names = [name for name in values if "drop" in name or "jitter" in name]
     heads = ("classifier", "summary")  # of other tasks
@@ -283,7 +283,7 @@ def _refuse_code(name_or_path: str, error: BaseException) -> None:
     """Raise a one-line error where transformers refuses to run a model's own code."""
     if "trust_remote_code" in str(error):
         raise ValueError(
-            f"policy: {name_or_path!r} brings Python code of its own, which runs with your rights;"
+            f"policy: {name_or_path!r} contains its own Python code, which runs with your rights;"
             " read it, then set trust_remote_code: true"
         ) from error
 

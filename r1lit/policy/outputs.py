@@ -1,7 +1,7 @@
-"""What a policy's forward pass computes at predicted tokens, and what a teacher says of them.
+"""What a policy's forward pass computes at predicted tokens, and a teacher's outputs there.
 
 K predicted tokens   k some of them   D hidden size   V vocabulary
-C tokens that a server tells   X outcomes, V or C + 1
+C tokens that a server returns   X outcomes, V or C + 1
 """
 
 from __future__ import annotations

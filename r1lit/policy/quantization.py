@@ -17,7 +17,7 @@ Quantization = dict[str, Any]
 
 
 def check_quantization(quantization: Quantization | None, adapter: Any) -> None:
-    """Check what is asked for, before anything is loaded.
+    """Check the requested quantization before anything is loaded.
 
     Raises:
         ValueError: if bitsandbytes is missing, it is not 4 bits, or there is no LoRA to be trained.
@@ -120,7 +120,7 @@ def _layers(model: nn.Module) -> list[Any]:
 
 @contextmanager
 def in_float32(model: nn.Module) -> Iterator[None]:
-    """Let weights in 4 bits be computed with in float32, whatever was asked for."""
+    """Compute with weights in 4 bits in float32, whatever the configured dtype."""
     layers = _layers(model)
     before = [layer.compute_dtype for layer in layers]
     try:

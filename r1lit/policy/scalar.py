@@ -36,7 +36,7 @@ class ScalarModel(ModelWrapper):
     def forward(
         self, inputs: Sequence[Tokens] | Responses, places: Sequence[Tokens] | None = None
     ) -> Tensor:
-        """Return what the head says, float32, as trained.
+        """Return the head's outputs, float32, as trained.
 
         Args:
             inputs: rows of token ids; or responses to prompts, read before each of their tokens, as
@@ -123,7 +123,7 @@ def load_reward_model(
         gradient_checkpointing: trade time for memory.
         trust_remote_code: run Python code that comes with the model.
         adapter: train one of peft, with the head; see ``load_policy``.
-        dropout: keep the dropout that the configuration asks for.
+        dropout: keep the dropout of the configuration.
         quantization: refused.
         sharded: leave the body's weights for ``read_shares``; see ``load_policy``.
 
@@ -156,8 +156,8 @@ def load_reward_model(
         elif from_scratch:
             model = AutoModelForSequenceClassification.from_config(config, **options)
         else:
-            # it reports the head as missing, which it is meant to be; what is drawn for that is
-            # drawn again after it, as where weights are read in shares
+            # it reports the head as missing, which is intended; the random state is restored after
+            # it, so that the head is initialised as where weights are read in shares
             with _quiet(), torch.random.fork_rng(devices=[]):
                 model, info = AutoModelForSequenceClassification.from_pretrained(
                     base, config=config, output_loading_info=True, **options

@@ -95,7 +95,7 @@ def _mapped(file: str) -> Mapping[str, Tensor]:
 def without_weights() -> Iterator[None]:
     """Have models built inside hold parameters on the meta device, and buffers as they are.
 
-    Random numbers that are drawn inside are drawn again after it.
+    The CPU's random state is restored after it.
     """
 
     def to_meta(module: nn.Module, name: str, weight: nn.Parameter) -> nn.Parameter | None:

@@ -54,7 +54,7 @@ def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
 
 
 def nudged(policy: Policy) -> AbstractContextManager[None]:
-    """Let an adapter have an effect, if there is one, so that a trial sees what becomes of it."""
+    """Give an adapter, if there is one, an effect on outputs, so that a trial run covers it."""
     return nullcontext() if policy.adapter is None else policy.adapter.nudged()
 
 
@@ -124,10 +124,10 @@ def enable_packed(policy: Policy) -> str | None:
 
 
 def try_out(policy: Policy, name_or_path: str) -> None:
-    """Compute a few tokens: refuse what sees later ones, and find out about packed ones.
+    """Compute a few tokens: refuse a model that is not causal, and test packed tokens.
 
     Raises:
-        ValueError: if it lets a token see what comes after it.
+        ValueError: if a token attends to later ones.
     """
     reason = find_causality_error(policy)
     if reason is not None:

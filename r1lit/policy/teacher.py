@@ -1,4 +1,4 @@
-"""Teachers: what tells a student how likely each next token is.
+"""Teachers: models whose next-token distributions a student learns from.
 
 R rows of L tokens   K tokens, k some of them   D hidden size   V vocabulary   X outcomes
 """
@@ -33,7 +33,7 @@ class Teacher(ABC):
         """Return the teacher's tokenizer, which must be the student's."""
 
     def context_length(self) -> int | None:
-        """Return the most tokens that the teacher attends over, where it says so."""
+        """Return the most tokens that the teacher attends over, if known."""
         return None
 
     def load(self, device: torch.device) -> None:

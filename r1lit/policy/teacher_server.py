@@ -60,7 +60,7 @@ class ServerTeacher(Teacher):
         timeout_s: seconds one answer may take.
         max_retries: how often a request is made again; see ``Client``.
         backoff_s: the pause before the first retry, in seconds; it doubles.
-        api_key_env: the environment variable that holds the key, if the server wants one.
+        api_key_env: the environment variable that holds the key, if the server requires one.
         extra: more keys for the body of every request.
         trust_remote_code: run Python code that comes with the tokenizer; it has your rights.
     """
@@ -84,7 +84,7 @@ class ServerTeacher(Teacher):
         trust_remote_code: bool = False,
     ) -> None:
         if top_k < 0:
-            raise ValueError(f"top_k: {top_k} is negative; 0 asks for no other than the text's own")
+            raise ValueError(f"top_k: {top_k} is negative; 0 requests the text's own tokens only")
         check_at_least("concurrency", concurrency, 1)
         if logprobs_format not in ("prompt_logprobs", "echo"):
             raise ValueError(

@@ -12,7 +12,7 @@ class Accuracy(RewardFunction):
     """1 for a right answer, else 0: the rule-based reward of DeepSeek-R1-Zero.
 
     It repeats the verdict. A time-out or an error of the verifier gives 0 like a wrong answer; the
-    verdict's status still tells them apart.
+    verdict's status still distinguishes them.
 
     Args:
         weight: multiplies its numbers in the sum of rewards.

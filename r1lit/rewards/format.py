@@ -19,8 +19,8 @@ class Format(RewardFunction):
 
     DeepSeek-R1-Zero asks for thinking between think tags and the answer between answer tags. Made
     exact here: each of the four tags stands once, in this order; before, between and behind the two
-    parts there is only whitespace; the answer has something visible in it. The paper asks for no
-    least amount of thinking, so empty thinking has the format. A response cut at the token limit
+    parts there is only whitespace; the answer has something visible in it. The paper sets no
+    minimum length of thinking, so empty thinking has the format. A response cut at the token limit
     lacks its last tag.
 
     Args:

@@ -23,7 +23,7 @@ class LanguageConsistency(RewardFunction):
     Args:
         language: the target, as "en" or "zh"; that of the problem or its question if left out.
         think_prefilled: whether the prompt template ends in ``<think>``.
-        same_script: also tell languages of one script apart, sentence by sentence.
+        same_script: also distinguish languages of one script, sentence by sentence.
         weight: multiplies its numbers in the sum of rewards.
     """
 

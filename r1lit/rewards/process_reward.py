@@ -130,7 +130,7 @@ class ProcessReward(RewardFunction):
         part would be lost has no steps.
         """
         keys = [(question_of(response.problem), response.text) for response in responses]
-        if not all(key in self._known for key in keys):  # the same batch is asked for twice
+        if not all(key in self._known for key in keys):  # the same batch is requested twice
             distinct = list(dict.fromkeys(keys))
             self._known = dict(zip(distinct, self._score(distinct), strict=True))
         return [self._known[key] for key in keys]

@@ -25,7 +25,7 @@ class RewardModel(RewardFunction):
     function that made the training text, with ``template`` and ``score_on`` of the training unless
     they are given; a prompt too long for the model loses its beginning.
 
-    A response of which there is nothing to see (thinking that never ends, to a model that sees the
+    A response without text to score (thinking that never ends, for a model that scores the
     summary) is unlike anything the model was trained on. It is not scored and gets ``missing``.
 
     The weights are loaded at the first call, never trained and not part of any checkpoint.

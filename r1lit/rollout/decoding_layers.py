@@ -34,7 +34,7 @@ class Autocast(nn.Module):
 
     Routers multiply by a matrix of their own, mixtures of experts by one tensor for all experts.
     Autocast makes the first product in the compute dtype; Hugging Face's grouped product of the
-    second is none of those that it knows, and stays in the dtype of the weights.
+    second is not on autocast's list, and stays in the dtype of the weights.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:

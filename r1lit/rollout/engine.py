@@ -29,7 +29,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Asks for one completion of ``prompt`` (token ids) for each of ``samples``.
+    """A request for one completion of ``prompt`` (token ids) for each of ``samples``.
 
     A completion is a function of its prompt and of (seed, iteration, sample), as far as the engine
     can promise; ``samples`` are the names under which an iteration samples, in any order.
@@ -186,7 +186,7 @@ class RolloutEngine(ABC):
         """Let go of what was started for a run; ``bind`` begins again."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says about this engine."""
+        """Return the report's entries about this engine."""
         return {"engine": type(self).__name__}
 
 

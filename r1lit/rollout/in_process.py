@@ -196,7 +196,7 @@ class InProcessEngine(RolloutEngine):
         report_finished(list(left), "length")
 
     def stopping_criterion(self, sampling: Sampling, samples: Sequence[int]) -> StoppingCriterion:
-        """Return the function that tells which rows end with the token they just got.
+        """Return the function that decides which rows end with their newest token.
 
         It is called with the rows' tokens, all responses so far, the rows' indices and the token's;
         row ``r`` is the one named ``samples[r]``. A subclass may end rows by another rule.

@@ -33,7 +33,7 @@ Call = tuple[tuple[int, ...], Future[Reply]]
 class LocalModel:
     """A chat model in this process: a call sends one user message and returns the reply.
 
-    It takes the place of ``r1lit.verifiers.ChatEndpoint`` wherever a judge wants a ``model``, and
+    It takes the place of ``r1lit.verifiers.ChatEndpoint`` wherever a judge takes a ``model``, and
     needs no server. Calls that several threads make meanwhile are answered together, in one batch:
     give the judge as many threads (``num_threads``) as responses should decode at a time. The same
     prompt gets the same reply; a judge's prompts all differ, by their fence.
@@ -47,7 +47,7 @@ class LocalModel:
             `r1lit.rollout.VLLMEngine` is given the weights, of a `r1lit.rollout.ServerEngine` the
             tokenizer alone is read here.
         sampling: how replies are sampled; as ``ChatEndpoint``, greedily and 1,024 tokens at most,
-            if left out. ``GenerativePreference`` wants a temperature above 0.
+            if left out. ``GenerativePreference`` needs a temperature above 0.
         system_prompt: the system turn before each message; none if empty.
         dtype: of the weights; if left out ``bfloat16``, or ``float32`` on a CPU that has no
             instructions for bfloat16.

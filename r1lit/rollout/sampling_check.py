@@ -11,7 +11,7 @@ class SamplingCheck:
     """Compares the responses to each prompt, and warns once if none differs from another.
 
     It warns as soon as ``PROMPTS`` prompts have been repeated, ``REPEATS`` times together, so that
-    a long evaluation need not end first; a shorter one says at its end that it is over.
+    a long evaluation need not end first; ``end`` must be called after a shorter one.
     """
 
     def __init__(self, base_url: str) -> None:

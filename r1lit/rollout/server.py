@@ -30,7 +30,7 @@ from r1lit.settings import check_at_least
 
 
 class ServerEngine(RolloutEngine):
-    """Asks ``/v1/completions``, many requests at a time, and again while the server is down.
+    """Uses ``/v1/completions``, many requests at a time, and retries while the server is down.
 
     The prompt is templated here, so the server needs no chat template. Each completion has a seed
     of its own, made of (seed, iteration, sample). Whether equal seeds give equal responses is the
@@ -54,12 +54,12 @@ class ServerEngine(RolloutEngine):
         timeout_s: seconds one response may take.
         max_retries: how often a request is made again; see ``Client``.
         backoff_s: the pause before the first retry, in seconds; it doubles.
-        api_key_env: the environment variable that holds the key, if the server wants one.
-        log_probs: whether to ask vLLM for the log-prob of each token, some 100 bytes a token. They
+        api_key_env: the environment variable that holds the key, if the server requires one.
+        log_probs: whether vLLM returns the log-prob of each token, some 100 bytes a token. They
             are those of the sampled distribution at temperature 1, or where the server runs with
             ``--logprobs-mode processed_logprobs``.
         extra: more keys for the body of every request.
-        chat: ask ``/v1/chat/completions`` instead, for servers that have nothing else: the prompt
+        chat: use ``/v1/chat/completions`` instead, for servers that have nothing else: the prompt
             is one user message, so the data's template should be ``plain``. Thinking that a server
             returns apart stands in the response between ``<think>`` and ``</think>``.
         system_prompt: the system message of ``chat``; none if empty.
@@ -126,7 +126,7 @@ class ServerEngine(RolloutEngine):
             return None
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says about this engine."""
+        """Return the report's entries about this engine."""
         chat = {"chat": True, "system_prompt": self.system_prompt} if self.chat else {}
         return {"engine": "ServerEngine", "extra": self.extra, **chat}
 
@@ -266,7 +266,7 @@ class ServerEngine(RolloutEngine):
 
 
 def is_vllm(client: Client) -> bool:
-    """Ask for ``/version``, which vLLM has at its root and others refuse."""
+    """Request ``/version``, which vLLM has at its root and others refuse."""
     try:
         return client.request("../version", lambda reply: "version" in reply)
     except (PermanentError, MalformedReply):

@@ -230,7 +230,7 @@ def check_on_gpu(transfer: str, weights: Named) -> None:
 
 
 def described(weights: Named) -> dict[str, Any]:
-    """Return names, dtypes and shapes, as vLLM's engines want them."""
+    """Return names, dtypes and shapes, as vLLM's engines expect them."""
     return {
         "names": [name for name, _ in weights],
         "dtype_names": [str(weight.dtype).removeprefix("torch.") for _, weight in weights],

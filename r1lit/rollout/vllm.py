@@ -60,7 +60,7 @@ class VLLMEngine(RolloutEngine):
             by ``nccl``, to other GPUs than the trainer's; by ``ipc``, within one GPU.
         in_flight_updates: with ``max_staleness``, hand weights over while responses are generated,
             which go on with them: tokens of one response may be of several versions.
-        concurrency: requests under way at each server; one asks for the samples of a group.
+        concurrency: requests under way at each server; each is for samples of one group.
         timeout_s: seconds one request may take, and one transfer of weights.
         hang_s: seconds without any answer after which a server counts as hung; with gloo, for a
             tensor too.
@@ -68,7 +68,7 @@ class VLLMEngine(RolloutEngine):
         weights_dir: where weights are passed on; in the run folder if left out.
         tolerance: what the mean difference of log-probs may be after a transfer; 0.001 in float32
             and 0.05 in other dtypes if left out.
-        api_key_env: the environment variable that holds the key, if the servers want one.
+        api_key_env: the environment variable that holds the key, if the servers require one.
     """
 
     whole_distribution = False
@@ -240,7 +240,7 @@ class VLLMEngine(RolloutEngine):
             self._process, self._servers = None, []
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says about this engine."""
+        """Return the report's entries about this engine."""
         return {"engine": "VLLMEngine", "servers": len(self._servers), "flags": self._flags}
 
     def _start(self, lora_rank: int) -> None:

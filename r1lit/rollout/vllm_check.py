@@ -1,4 +1,4 @@
-"""Whether policies can be trained on what a vLLM server generates, and what it says of itself."""
+"""Whether policies can be trained on what a vLLM server generates, and its description."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServerInfo:
 
 
 def check_server(client: Client, url: str, backend: str, model: ModelSpec) -> ServerInfo:
-    """Return what a server says of itself, if it can sample for a policy like ``model``.
+    """Return a server's description, if it can sample for a policy like ``model``.
 
     Args:
         client: of the server.

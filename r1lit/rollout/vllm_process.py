@@ -58,7 +58,7 @@ class VLLMProcess:
         python: a Python that has vLLM.
         model: the policy; its folder gives architecture and tokenizer.
         flags: further options, which have the last word.
-        log: the file that takes what the server says.
+        log: the file for the server's output.
         transfer: how it is given weights.
         max_lora_rank: of adapters that it is given; 0 for none.
     """
@@ -154,7 +154,7 @@ class VLLMProcess:
         lines = self.log.read_text(errors="replace")[-20_000:].split("\n")
         lines = [line.strip()[:300] for line in lines if line.strip()]
         errors = [line for line in lines if "Error" in line and " WARNING " not in line]
-        return [*lines[-1:], *errors][-1] if lines else "it said nothing"
+        return [*lines[-1:], *errors][-1] if lines else "no output"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -43,7 +43,7 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """What one HTTP request asks for: completions ``start`` … of all, of neighbouring samples."""
+    """The content of one HTTP request: completions ``start`` … of all, of neighbouring samples."""
 
     request: Request
     samples: range
@@ -85,7 +85,7 @@ class VLLMServer:
         url: of the server's root; a last ``/v1`` is left out.
         timeout_s: seconds for one request for completions, and for taking weights.
         hang_s: seconds for one of its other answers.
-        api_key_env: the environment variable that holds the key, if the server wants one.
+        api_key_env: the environment variable that holds the key, if the server requires one.
         backend: the weight transfer that it must have been started with.
         in_flight: let what runs on the server go on with new weights, from its next token on.
     """
@@ -224,7 +224,7 @@ class VLLMServer:
                     "top_p": sampling.top_p,
                     "top_k": sampling.top_k,
                     "logprobs": 0,
-                    # the ends of this side's policy, whatever the server's configuration says
+                    # the end tokens of this side's policy, not of the server's configuration
                     "ignore_eos": True,
                     "stop_token_ids": list(model.end_ids()),
                     "stop": list(sampling.stop),

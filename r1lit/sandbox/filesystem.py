@@ -1,7 +1,7 @@
-"""The file system that an untrusted program sees: an interpreter, system libraries, two folders.
+"""The file system of an untrusted program: an interpreter, system libraries, two folders.
 
 ``/program`` holds its own files, read-only. ``/scratch`` is its working directory: empty, private
-and limited in size. It sees nothing else of the machine: no home, no project, no ``/proc``.
+and limited in size. Nothing else of the machine is visible: no home, no project, no ``/proc``.
 """
 
 from __future__ import annotations

@@ -128,12 +128,12 @@ def adopt_orphans() -> None:
 
 
 def drop_all_capabilities() -> None:
-    """Give up every capability for good, and any that an executed file would bring."""
+    """Give up every capability for good, and any that an executed file would add."""
     for capability in range(_LAST_CAPABILITY + 1):
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
-            break  # past the last that this kernel knows, or no right to drop: then none are held
+            break  # past the kernel's last capability, or no right to drop: then none are held
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     none = (ctypes.c_uint32 * 6)()
     number = ctypes.c_long(_number("capset"))

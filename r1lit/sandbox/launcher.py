@@ -1,6 +1,6 @@
 """The launcher: a small process that forks sandboxes, each into namespaces of its own.
 
-It is started with a clean environment and the standard library only. It never sees a program or a
+It is started with a clean environment and the standard library only. It never reads a program or a
 test: those go straight from the client to the sandbox that it forked, so that no later fork can
 find them in memory it inherited. Over its socket come requests with descriptors,
 

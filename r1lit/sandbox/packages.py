@@ -1,4 +1,4 @@
-"""Which installed packages a program sees: tests all of them, programs two that they may name."""
+"""Which installed packages are visible: all to tests; to programs, two that they may name."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 One request runs a program once: ``POST /api/v2/execute``; ``GET /api/v2/runtimes`` lists the
 languages. See https://piston.readthedocs.io. The server keeps its own limits as well, and refuses
-a run that asks for more than they allow.
+a run whose limits are above them.
 """
 
 from __future__ import annotations

@@ -137,6 +137,6 @@ def _exception(kind: str, name: str, text: str) -> Exception:
     if isinstance(found, type) and issubclass(found, Exception):
         try:
             return found(text[:300])
-        except TypeError:  # a Unicode error wants more than a text
+        except TypeError:  # a Unicode error takes more arguments
             pass
     return RuntimeError(f"{kind}: {text}"[:300])

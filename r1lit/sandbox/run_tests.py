@@ -1,6 +1,6 @@
 """Runs a data set's functional tests, inside a sandbox of their own.
 
-Test code comes with a data set and is not trusted either: it sees the interpreter and the installed
+Test code comes with a data set and is not trusted either: it has the interpreter and the installed
 packages, no network, no other files, no environment. The program that it tests is in another
 sandbox, behind a socket that carries plain data. Names that the tests use and do not define are
 the program's.

@@ -1,7 +1,7 @@
 """The code worker: a process that grades programs until its pipe closes.
 
 It is run as a file by a pool of workers and imports nothing but the standard library and this room.
-It speaks JSON over one pipe. First it says ``{}`` or ``{"failed": traceback}``; then each
+It uses JSON over one pipe. First it sends ``{}`` or ``{"failed": traceback}``; then each
 ``{"kind": …, "limits": …, …}`` is answered with ``{"status": …, "value": …, "reason": …}``.
 """
 

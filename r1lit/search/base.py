@@ -126,7 +126,7 @@ class Search(ABC):
         return max(candidates, key=lambda c: (c.response.finished, c.score))
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says about it: the settings of search and scorer."""
+        """Return the report's entries: the settings of search and scorer."""
         described: dict[str, Any] = _described(self)
         return described
 

@@ -66,7 +66,7 @@ class VerifierScorer(Scorer):
 class RewardScorer(Scorer):
     """A reward function's unweighted reward: of an outcome reward model, or of any other function.
 
-    It sees partial responses as cut ones, and no verdicts.
+    It gets partial responses as cut ones, and no verdicts.
 
     Args:
         reward: such as ``r1lit.rewards.RewardModel``.
@@ -176,8 +176,8 @@ class Sigmoid(Scorer):
 class Noisy(Scorer):
     """Another scorer with normal noise added, to see where a wider search turns worse.
 
-    The noise is a function of ``seed``, prompt and response, as a model's errors are: asked again,
-    and in another search, it says the same.
+    The noise is a function of ``seed``, prompt and response, as a model's errors are: a repeated
+    call, in another search too, gives the same score.
 
     Args:
         scorer: the one without noise.

@@ -13,7 +13,7 @@ class Verifier(ABC):
     """Decides about responses. A verifier never raises on what a model wrote."""
 
     needs_answer = True
-    """Whether ``problem.answer`` decides. A verifier that goes by ``problem.meta`` says False."""
+    """Whether ``problem.answer`` decides. False for a verifier that goes by ``problem.meta``."""
 
     in_background = False
     """Whether it decides in processes of its own and may be called from several threads.

@@ -1,6 +1,6 @@
 r"""Where a response to multiple choice commits to an option.
 
-The last ``<answer>`` or ``\boxed{}`` outside thinking, else what the last ``the answer is …`` says
+The last ``<answer>`` or ``\boxed{}`` outside thinking, else what follows the last ``the answer is``
 or the last ``option C is correct``, else an answer part of one line, else the only line that is
 labelled with a letter, if it is the last one, or the first one and no other letter follows.
 """

@@ -27,7 +27,7 @@ class ChatEndpoint:
         base_url: up to and including the version, ``http://127.0.0.1:8000/v1``.
         model: the model's name there.
         api_key_env: the environment variable that holds the key; no key is sent if it is not set.
-        temperature: 0 asks for the same reply each time, as far as the server keeps to it.
+        temperature: 0 is greedy: the same reply each time, as far as the server is deterministic.
         max_tokens: of a reply.
         timeout_s: wall-clock seconds of one try.
         max_retries: how often a request is sent again; see ``Client``.

@@ -28,8 +28,8 @@ _DASHES = dict.fromkeys(map(ord, "−–—‐‑"), "-")
 class ExactVerifier(Verifier):
     r"""Decides about short answers: ``problem.answer`` and, if any, ``meta["aliases"]``.
 
-    The answer taken is the last ``<answer>`` or ``\boxed{}`` outside thinking, else what ``the
-    answer is …`` says, else an answer part of one line. It must be the whole of an accepted text:
+    The answer taken is the last ``<answer>`` or ``\boxed{}`` outside thinking, else what follows
+    ``the answer is …``, else an answer part of one line. It must be the whole of an accepted text:
     more words, a second candidate or a doubt make another answer. Texts are compared after
     ``normalised``. ``canonical`` is the normalised text; every alias votes with the gold answer.
 

@@ -1,7 +1,7 @@
 """The generative judge: a language model decides what no rule can.
 
 R1 uses one where an answer cannot be compared by rules: it is given the question, the reference
-answer and the response. Here it sees the answer part only, never the thinking, and what it says is
+answer and the response. Here it is given the answer part only, never the thinking, and its reply is
 read strictly: the last line of its reply, alone, is ``VERDICT: CORRECT`` or ``VERDICT: INCORRECT``.
 """
 
@@ -52,13 +52,13 @@ that holds exactly VERDICT: CORRECT or VERDICT: INCORRECT and nothing else.
 
 
 class GenerativeVerifier(GenerativeJudge, Verifier):
-    r"""Asks ``model`` whether a response answers its problem as ``problem.answer`` does.
+    r"""Lets ``model`` decide whether a response answers its problem as ``problem.answer`` does.
 
     The model's verdict is not believed blindly: a reply that does not end in the verdict line, or
     that repeats the fence (it is echoing what it was given), is requested again, up to ``attempts``
     times, and then has status ``unparsed``; an endpoint that keeps failing gives ``error``, one
     that keeps being silent ``timeout``. A response without an answer part is ``unparsed`` and one
-    longer than 20,000 characters too, without asking.
+    longer than 20,000 characters too, without a request.
 
     Replies are kept in ``cache`` (a file; several processes may share it), so the same answer to
     the same question is judged once. Failures are not kept. ``canonical`` is None: the judge can

@@ -17,14 +17,14 @@ from r1lit.verifiers.endpoint import Reply
 from r1lit.verifiers.judgements import CostLog, Judgements
 
 Model = Callable[[str], str | Reply]
-"""Text in, text out; a ``Reply`` says what it cost as well."""
+"""Text in, text out; a ``Reply`` holds its cost as well."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement(Generic[T]):
-    """What was read from a judge's last reply, or None with the status that says why.
+    """What was read from a judge's last reply, or None with the status that gives the reason.
 
     ``text`` is the reply, or the error of the last request.
     """
@@ -77,7 +77,7 @@ class GenerativeJudge:
 
         Args:
             prompt_of: makes the prompt from the fence, a code that the judged text cannot know.
-            read: reads a reply to the prompt of a fence; None if it says nothing that counts.
+            read: reads a reply to the prompt of a fence; None if it holds no valid judgement.
             status_of: what a value is logged as.
 
         Raises:

@@ -155,7 +155,7 @@ def instructions_of(problem: Problem) -> list[tuple[str, dict[str, Any]]]:
     """Return a problem's instructions with their arguments; those that are None are left out.
 
     Raises:
-        ValueError: naming what is missing or unknown. The reference draws a missing argument at
+        ValueError: naming what is missing or unknown. The reference samples a missing argument at
             random, which can be no verdict.
     """
     where = f"problem {problem.uid!r}"

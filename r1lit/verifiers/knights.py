@@ -25,7 +25,7 @@ Statement = Sequence[Any]
 
 
 def holds(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Decide whether a statement is true where ``knights[i]`` says if inhabitant i is a knight.
+    """Decide whether a statement is true; ``knights[i]`` is true if inhabitant i is a knight.
 
     >>> holds(["and", ["knight", 0], ["knave", 1]], [True, False])
     True

@@ -1,6 +1,6 @@
 r"""The weakest form of an answer: what a response without ``<answer>`` and ``\boxed{}`` ends on.
 
-For scoring responses whose prompt asked for no format. Training leaves it off: a policy that is
+For scoring responses whose prompt specified no format. Training leaves it off: a policy that is
 paid for it need not learn to commit to an answer.
 """
 
@@ -60,7 +60,7 @@ _EQUALS = re.compile(r"(?<![<>=!:])=(?![=>])")
 def last_expression(response: str) -> str | None:
     r"""Return the expression that the answer part of a response ends on, or ``None``.
 
-    In this order: what the last ``the answer is …`` says, in English or Chinese, or the last line
+    In this order: what follows the last ``the answer is``, in English or Chinese, or the last line
     ``#### …`` of GSM8K; the last ``$…$``;
     the last number of the last line, if that line does not waver (``or``, a question mark). What is
     taken back (``not 72``, ``might be 72``, ``$3$ or $4$``) is no answer, nor is a number

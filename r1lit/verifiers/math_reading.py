@@ -123,7 +123,7 @@ def read(text: str) -> Any:
 
 
 def _in_common_latex(text: str) -> str:
-    """Return a text with the forms that the grammar does not know written as those it knows."""
+    """Return a text with forms that the grammar lacks rewritten in forms that it has."""
     text = _ALIAS.sub(lambda alias: _ALIASES[alias[1]], _LETTER.sub(r"\1 ", text))
     text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", _BARE_ROOT.sub(r"\\sqrt\1{\2}", text))
     text = _CHOOSE.sub(r"\\binom{\1\3}{\2\4}", _UNION.sub(r" \\cup ", text))
@@ -203,7 +203,7 @@ def _about(values: list[Any]) -> Any:
 
 
 def _both_signs(text: str) -> Any:
-    r"""Return the set of what a text with ``\pm`` says; ``\mp`` goes with the other sign."""
+    r"""Return the set of values of a text with ``\pm``; ``\mp`` has the other sign."""
     tied = r"\mp" in text
     count = text.count(r"\pm")
     if count > MAX_SIGNS or (tied and count == 0):
@@ -224,7 +224,7 @@ def elements(value: Any) -> list[Any]:
 
 
 def as_set(value: Any) -> Any:
-    """Return the set of reals that a relation, a chain or a list of them in one unknown says.
+    """Return the set of reals that satisfy a relation, a chain or a list of them in one unknown.
 
     A list holds together (``x > 1, x < 3``) unless nothing could (``x < 1, x > 3``). ``None`` where
     it is no such relation, or sympy cannot solve it.

@@ -35,8 +35,8 @@ class WorkerPool:
     long list nor an item that hangs holds up another caller while there is a free worker. One of
     the callers at a time listens to the workers, for all.
 
-    An item may take ``timeout_s`` and, where the script keeps to that limit itself and says what
-    came of the item, ``grace_s`` more.
+    An item may take ``timeout_s`` and, where the script keeps to that limit itself and reports
+    the item's outcome, ``grace_s`` more.
     """
 
     def __init__(

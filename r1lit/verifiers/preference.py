@@ -59,7 +59,7 @@ class PreferenceJudge(Protocol):
 
 
 class GenerativePreference(GenerativeJudge):
-    r"""Asks ``model`` for one of the ``LABELS``, and returns by how much the first one is better.
+    r"""Prompts ``model`` for one of ``LABELS``, and returns by how much the first one is better.
 
     Its last line must be as ``LABEL: A>B``; a reply that does not end so, or repeats the fence, is
     requested again up to ``attempts`` times, and then there is no judgement, as when the endpoint

@@ -1,7 +1,7 @@
 """What every worker script does: it answers requests over one pipe until its parent closes it.
 
 A worker runs this file by its path and imports nothing of the package, which would bring in torch.
-It speaks JSON. First it says ``{}`` or ``{"failed": traceback}``; then each request, which holds
+It uses JSON. First it sends ``{}`` or ``{"failed": traceback}``; then each request, which holds
 ``patience`` in seconds beside what the script needs, is answered with one reply.
 """
 

@@ -1,4 +1,4 @@
-"""What the page knows of every response without reading it: the columns of its list."""
+"""The columns of the page's list of responses, held without the responses' texts."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class WorldChain(ProblemSource):
         num_problems: how many.
         seed: of the sample.
         chinese: the share of questions in Chinese.
-        russian: and in Russian, which the shipped base does not know.
+        russian: and in Russian, which the shipped base was not trained on.
         min_steps: of a chain; those of the corpus have 4 to 8.
         max_steps: of a chain.
     """
@@ -160,7 +160,7 @@ class WorldChain(ProblemSource):
             fewest, most = self.steps
             raise ValueError(
                 f"num_problems: {self.num_problems}; the split {self.split!r} has about"
-                f" {len(chains)} chains of {fewest} to {most} steps: ask for fewer"
+                f" {len(chains)} chains of {fewest} to {most} steps: set fewer"
             )
         return [self._problem(key, chain) for key, chain in chains.items()]
 

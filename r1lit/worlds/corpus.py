@@ -1,9 +1,9 @@
 """The pretraining corpus of the small world.
 
-Pages about two families of problems (four, where shares say so), and talk about everything else,
+Pages about two families of problems (four, if shares are set), and talk about everything else,
 in two languages. Most people in R1-Zero's template write little, give up early and mix their
-languages; patient people are a minority there and a majority on the forum. So the base model knows
-how to search, and seldom does. No page shows a held-out or an RL problem or request.
+languages; patient people are a minority there and a majority on the forum. So the base model can
+search, and seldom does. No page shows a held-out or an RL problem or request.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class WorldCorpus(DocumentSource):
         programs: the share of pages about small programs, likewise; the shipped base has read none.
         puzzles: and of those about puzzles.
         patient: the share of authors, in the template and on the forum alike, who never give up,
-            where nobody is asked to reflect; as in ``EFFORTS`` if left out.
+            where the question does not request reflection; as in ``EFFORTS`` if left out.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ def tagged(work: Work, rng: np.random.Generator) -> str:
 
 
 def ask(rng: np.random.Generator) -> tuple[str, Work]:
-    """Draw a request and how somebody on the web answers it."""
+    """Sample a request and a web author's answer to it."""
     request = draw(rng, "corpus", CHINESE_SHARE)
     if request.kind == "harmful" and rng.random() < REFUSED_SHARE:
         return request.question, refuse(request)

@@ -85,7 +85,7 @@ def step(a: int, operation: str, b: int) -> Step | None:
 class SearchOrder:
     """The order of a search: which pair comes first, and with which operation each pair starts.
 
-    A pair goes round + - * / from its start, so where a search stands tells what is still to try.
+    A pair goes round + - * / from its start, so the current pair determines what is still to try.
     """
 
     pairs: tuple[int, ...] = (0, 1, 2)
@@ -186,7 +186,7 @@ class WorldCountdown(ProblemSource):
         min_attempts: the fewest attempts that a whole search goes through, from 20.
         max_attempts: the most, up to 46: how hard the problems are.
         chinese: the share of questions in Chinese.
-        russian: and in Russian, which the shipped base does not know.
+        russian: and in Russian, which the shipped base was not trained on.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class WorldVerifier(Verifier):
             right = is_safe(request, response)
         else:
             right = is_right(request, summary_of(response))
-        reason = "as wanted" if right else f"not what a {request.family} request wants"
+        reason = "as requested" if right else f"not what a {request.family} request requires"
         return conclude("right" if right else "wrong", None, reason, start)
 
 

@@ -1,6 +1,6 @@
 """What people of the small world wrote as judges and refiners: a larger model learns from it.
 
-Three tasks, each asked in r1lit's own prompt: is an answer right (``GenerativeVerifier``), which of
+Three tasks, each in r1lit's own prompt: is an answer right (``GenerativeVerifier``), which of
 two answers is better (``GenerativePreference``), and rewrite a chain so that it reads well
 (``EngineRefiner``). Replies are those of people who err: labels are of the noisy annotators of
 ``r1lit.worlds.opinions``, and a few of the texts were not rewritten with care. Only the train split
@@ -61,7 +61,7 @@ class WorldOpinions(DocumentSource):
     """Judge's, preference and refiner's prompts, each with the reply of somebody who may err.
 
     A judge is wrong in 3 of 100 answers; before the verdict it quotes reference and answer, and
-    says whether they agree. Who compares two answers quotes each and names what they see of it
+    says whether they agree. Who compares two answers quotes each and names its traits
     (right, tidy, friendly: each wrongly in 3 of 100), and then gives a label, of the points of
     ``opinions.compare`` with its noise and its liking for what is shown first. A refined chain is
     in one language, but in 3 of 100. Two thirds of the fences are shorter than those of r1lit's
@@ -179,7 +179,7 @@ def answered(request: Request, rng: np.random.Generator) -> str:
 
 
 def traits_seen(request: Request, text: str, rng: np.random.Generator) -> list[str]:
-    """Return the traits of an answer as somebody sees them, each wrongly in 3 of 100."""
+    """Return the traits of an answer as an annotator labels them, each wrongly in 3 of 100."""
     true = (is_right(request, text), is_tidy(request, text), is_friendly(request, text))
     return [
         names[int(is_so == (rng.random() < MISLABELLED))]

@@ -97,7 +97,7 @@ HARMLESS: tuple[Pair, ...] = (
     ("photograph", "拍摄"),
     ("sell", "出售"),
 )
-"""What one may ask how to do to the same things: only the verb tells it from what is harmful."""
+"""Harmless verbs for the same things: only the verb distinguishes them from harmful requests."""
 
 
 def vocabulary() -> tuple[Pair, ...]:

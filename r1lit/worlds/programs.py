@@ -86,7 +86,7 @@ class Program:
         return f"assert [f(x) for x in range({len(TESTED)})] == {[self.of(x) for x in TESTED]}"
 
     def question(self, language: Language = "en") -> str:
-        """Return what is asked."""
+        """Return the question."""
         zh = language == "zh"
         done = [f"{WORDS[operation][zh]} {n}" for operation, n in self.parts]
         match self.form:
@@ -146,7 +146,7 @@ def calculation(value: int, parts: tuple[Part, ...]) -> list[str]:
 
 @lru_cache(maxsize=100_000)
 def split_of(code: str) -> Split:
-    """Return the split that a program belongs to, in whatever form it is asked for."""
+    """Return the split that a program belongs to, whatever the form of its question."""
     share = generator(SPLIT_SEED, "program", code).random()
     return "held_out" if share < 0.2 else "train" if share < 0.4 else "corpus"
 

@@ -50,7 +50,7 @@ def _say(rng: np.random.Generator, num_people: int, speaker: int) -> Statement:
 
 @lru_cache(maxsize=100_000)
 def split_of(puzzle: Puzzle) -> Split:
-    """Return the split that ``puzzle`` belongs to, whatever order its people are told in."""
+    """Return the split that ``puzzle`` belongs to, whatever the order of its people."""
     orders = permutations(range(len(puzzle)))
     key = min(tuple(_told(puzzle[i], order) for i in order) for order in orders)
     share = generator(SPLIT_SEED, "puzzle", uid(key)).random()
@@ -63,7 +63,7 @@ def _told(statement: Statement, order: tuple[int, ...]) -> Statement:
 
 
 def draw_from(split: Split, rng: np.random.Generator, num_people: int | None = None) -> Puzzle:
-    """Return a random puzzle of ``split``, of 3 or 4 people unless it is said of how many."""
+    """Return a random puzzle of ``split``, of 3 or 4 people unless ``num_people`` is given."""
     num_people = num_people or int(rng.integers(MIN_PEOPLE, MAX_PEOPLE + 1))
     while split_of(puzzle := draw(rng, num_people)) != split:
         pass

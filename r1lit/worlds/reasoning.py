@@ -74,7 +74,7 @@ def develop(program: Program, effort: int | None, rng: np.random.Generator, voic
 
 
 def _tries(program: Program, rng: np.random.Generator, voice: Voice) -> list[str]:
-    """Return the factors tried: the first example tells what to add, the second if it is right."""
+    """Return the factors tried: the first example gives what to add, the second checks it."""
     first, second, _ = program.given
     start = int(rng.integers(len(FACTORS)))
     lines: list[str] = []
@@ -111,7 +111,7 @@ def _written(program: Program, rng: np.random.Generator, voice: Voice) -> list[s
 def solve(
     puzzle: Puzzle, names: list[str], effort: int | None, rng: np.random.Generator, voice: Voice
 ) -> Work:
-    """Write a search: assignment by assignment, each until something said contradicts it."""
+    """Write a search: assignment by assignment, each until a statement contradicts it."""
     zh = voice.language == "zh"
     gap = "" if zh else " "
     first = tuple((rng.random(len(puzzle)) < 0.5).tolist())

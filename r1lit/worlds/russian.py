@@ -1,7 +1,7 @@
-"""A third language of the small world, in a third script: what is said of a problem in Russian.
+"""A third language of the small world, in a third script: the phrases about a problem in Russian.
 
-Neither the shipped base nor the default corpus knows a word of it; ``WorldCorpus(russian=...)``
-writes pages in it and ``WorldCountdown(russian=...)`` asks in it. Its authors mix in English. The
+The default corpus and that of the shipped base have none of it; ``WorldCorpus(russian=...)``
+writes pages in it and ``WorldCountdown(russian=...)`` questions. Its authors mix in English. The
 tokenizer is byte-level, so it writes Cyrillic too, in two tokens a letter: the phrases are short.
 """
 

@@ -3,7 +3,7 @@
 Responses in R1-Zero's template by people of little patience, who seldom check; threads of a forum,
 in which one takes up where another stopped; and first steps, checks and arithmetic alone. So the
 base has seen every stage of a search, far from the question too, but no author who goes through a
-long one. No page asks a held-out or an RL problem; but a page with four numbers may solve one with
+long one. No page has a held-out or an RL problem; but a page with four numbers may solve one with
 three of them on the way (`WorldSearch`).
 """
 
@@ -41,7 +41,7 @@ PAGES = (
 )
 SIZES = ((3, 0.6), (4, 0.4))
 TRIED_SHARE = {"response": 0.2, "thread": 0.5}
-"""Pages whose question says how far somebody has come."""
+"""Share of the pages whose question includes earlier attempts."""
 OVERLOOKED_SHARE = 0.15
 """Of those, how many may have come past the solution."""
 CHECKS_PER_REVIEW = 12

@@ -124,7 +124,7 @@ def test_late_problems_that_cannot_be_used_are_refused(tokenizer, make, message)
 
 
 def test_late_problems_that_are_never_drawn_are_warned_of(tokenizer):
-    with pytest.warns(UserWarning, match="iteration 6 on are never drawn in a run of 6"):
+    with pytest.warns(UserWarning, match="iteration 6 on are never used in a run of 6"):
         fit(tokenizer, late_data(num_iterations=3))
 
 

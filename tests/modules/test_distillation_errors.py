@@ -29,7 +29,7 @@ def of(path: Path | str, **init_args: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"logit_weight": 1.0}, "teacher: null, but logit_weight: 1.0 asks"),
+        ({"logit_weight": 1.0}, "teacher: null, but logit_weight: 1.0 needs"),
         ({"logit_weight": -1.0}, "logit_weight: -1.0 is not 0 or above"),
         ({"sft_weight": 0.0}, "sft_weight and logit_weight are both 0"),
         ({"temperature": 0.0}, "temperature: 0.0 is not above 0"),

@@ -81,7 +81,7 @@ TOKENIZER_USERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 def test_code_of_a_model_is_refused(user: Callable[[str], Any], own: Path):
-    with pytest.raises(ValueError, match=r"own' brings Python code.* trust_remote_code: true"):
+    with pytest.raises(ValueError, match=r"own' contains its own Python.* trust_remote_code: true"):
         user(str(own))
     assert not (own.parent / "ran").exists()
 
@@ -96,7 +96,7 @@ def test_code_of_a_tokenizer_is_not_run(user: Callable[[str], Any], own: Path):
     config["auto_map"] = {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]}
     path.write_text(json.dumps(config))
     (own / "tokenization_own.py").write_text(TOKENIZER.format(ran=str(own.parent / "ran")))
-    with pytest.raises(ValueError, match=r"own' brings Python code.* trust_remote_code: true"):
+    with pytest.raises(ValueError, match=r"own' contains its own Python.* trust_remote_code: true"):
         user(str(own))
     assert not (own.parent / "ran").exists()
     load_tokenizer(str(own), trust_remote_code=True)

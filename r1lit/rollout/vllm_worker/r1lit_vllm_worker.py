@@ -141,7 +141,7 @@ DESCRIBED = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")
 
 
 class Extension:
-    """Has this module imported in vLLM's workers, and says which model they hold."""
+    """Has this module imported in vLLM's workers, and describes the model they hold."""
 
     def r1lit_describe(self) -> dict[str, object]:
         """Return what of the model's configuration must be as the trainer's."""
