@@ -66,8 +66,7 @@ class Client:
     Tried again are refused and torn connections, time-outs, statuses 408, 409, 425, 429 and 5xx,
     and, ``MALFORMED_RETRIES`` times at most, replies that cannot be read. Pauses double from
     ``backoff_s`` up to a minute, times a random factor from 1/2 to 3/2; a ``Retry-After`` in
-    seconds takes their place. After the second failure of a request a warning says that it waits.
-    Any other status is an error immediately.
+    seconds takes their place. A second failure is warned of; any other status is an error.
 
     One object may be used from many threads, pickled, and used on after a fork.
 
@@ -139,7 +138,7 @@ class Client:
             MalformedReply: if the last reply could not be read.
             RequestError: if there was none.
         """
-        stop = stop or threading.Event()
+        stop, fault = stop or threading.Event(), f"base_url: {self._url(path)} gave no answer"
         for attempt in range(self.max_retries + 1):
             try:
                 result = self.finish(path, self.begin(path, payload), read)
@@ -152,13 +151,10 @@ class Client:
             malformed = isinstance(last, MalformedReply)
             retries = min(self.max_retries, MALFORMED_RETRIES) if malformed else self.max_retries
             if attempt == 1 and retries > 1 and not malformed:
-                left = f"up to {retries - 1} more tries" if retries > 2 else "one more try"
-                message = f"base_url: {self._url(path)} gave no answer twice, {last}; {left}"
-                warnings.warn(message, stacklevel=2)
+                warnings.warn(f"{fault} twice, {last}; tries left: {retries - 1}", stacklevel=2)
             if attempt >= retries or stop.wait(self._pause_s(attempt, last.wait_s)):
                 break
-        tries = f"{attempt + 1} tries; the last time, {last}"
-        message = f"base_url: {self._url(path)} gave no answer in {tries}"
+        message = f"{fault} in {attempt + 1} tries; the last time, {last}"
         self._num_malformed += malformed
         if malformed and not self._num_read and self._num_malformed >= MALFORMED_LIMIT:
             raise SetupError(f"{message}; no reply of this server could be read so far") from last

@@ -122,7 +122,7 @@ def test_a_wait_is_warned_of_once(serve: Serve, num_failures: int, num_warnings:
         assert ask(client_of(server, max_retries=5)) == "fine"
     said = [str(warning.message) for warning in caught]
     assert len(said) == num_warnings
-    assert all("gave no answer twice, status 503: busy; up to 4 more tries" in s for s in said)
+    assert all("gave no answer twice, status 503: busy; tries left: 4" in s for s in said)
 
 
 def test_a_failure_that_stays_is_told(serve: Serve):
