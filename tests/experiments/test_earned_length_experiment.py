@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -32,10 +31,8 @@ from experiments.earned_length.report import (
     levels_table,
     shape,
 )
-from experiments.points import read_sweep
 from r1lit import jsonl
 from r1lit.cli import main as cli
-from r1lit.modules.rollouts import RolloutModule
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling, texts_of
 from r1lit.seeding import generator
@@ -75,18 +72,6 @@ def test_a_config_is_read(capsys, own):
         config["data"]["init_args"]["num_iterations"]
         == merged["data"]["init_args"]["num_iterations"]
     )
-
-
-def test_a_limit_of_tokens_grows_once_and_late():
-    sweep = read_sweep(ROOT / LONG / "sweep.yaml")
-    for variant, wanted in (("grows", [512] * 100 + [1280] * 30), ("stays", [512] * 130)):
-        options = sweep.point(variant, 0).config["model"]["init_args"]
-        module = SimpleNamespace(
-            sampling=Sampling(**options["sampling"]),
-            max_tokens_from=options["max_tokens_from"] or {},
-        )
-        limits = [RolloutModule.sampling_at(module, i).max_tokens for i in range(130)]
-        assert limits == wanted
 
 
 def responses(habits: Habits, num_problems: int = 240) -> list[dict]:

@@ -1,0 +1,1 @@
+"""A limit of tokens that grows late."""

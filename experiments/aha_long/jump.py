@@ -1,0 +1,99 @@
+"""Before and after the limit grows, beside runs whose limit stays: a table for the README.
+
+    python -m experiments.aha_long.jump [experiments/aha_long/sweep.yaml]
+
+Of the evaluations in the sweep's finished runs. The table goes into the README beside the sweep
+file, between two marks of its own, and its numbers are written beside it, jump.jsonl.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from experiments.measures import cons_at_most, group_by, mean_cell, plain
+from experiments.page import as_markdown
+from experiments.paired import difference_cells
+from experiments.points import Sweep
+from experiments.second_table import command
+from r1lit.jsonl import Record
+from r1lit.metrics import holm, mean, paired_shift
+
+MARKS = ("<!-- jump -->", "<!-- /jump -->")
+RAW = "jump.jsonl"
+GROWS, STAYS = "grows", "stays"
+
+
+def count(sweep: Sweep) -> list[Record]:
+    """Return a record for each finished run and measure.
+
+    ``start`` is its first evaluation; ``before`` the last one before the limit of ``grows`` grows;
+    ``after`` the mean over all evaluations after that.
+
+    Raises:
+        ValueError: if no point is finished.
+    """
+    results = sweep.results()
+    if not results:
+        raise ValueError(f"{sweep.output}: no point is finished yet")
+    grows_at = max(sweep.point(GROWS, 0).config["model"]["init_args"]["max_tokens_from"])
+    levels = sorted(results[0]["final"]["pass_at_1_by_kind"], key=_lowest)
+    measures: dict[str, Callable[[Record], float | None]] = {
+        "pass@1": plain("pass_at_1"),
+        **{f"pass@1, {level}": _at(level) for level in levels},
+        "cons@k": cons_at_most,
+        "tokens per response": plain("response_length_tokens"),
+        "reflection words per response": plain("reflection_words_per_response"),
+    }
+    records: list[Record] = []
+    for result in results:
+        evaluations = result["evaluations"]
+        before = [e for e in evaluations if e["iteration"] <= grows_at]
+        for name, value in measures.items():
+            after = [value(e) for e in evaluations if e["iteration"] > grows_at]
+            records.append({
+                "variant": result["variant"], "seed": result["seed"], "measure": name,
+                "start": value(before[0]), "before": value(before[-1]),
+                "after": mean([v for v in after if v is not None]),
+            })  # fmt: skip
+    return records
+
+
+def as_table(records: Sequence[Record]) -> str:
+    """Return the Markdown table: a row a measure, and what the growth of the limit adds to it.
+
+    The difference is paired by seed, with its 95 % interval over seeds by Student's t and Holm's
+    correction for all rows.
+    """
+    rows, shifts = [], []
+    for name, own in group_by("measure", records).items():
+        form = ".3f" if "@" in name else ".1f" if "words" in name else ".0f"
+        grows, stays = ({r["seed"]: r for r in own if r["variant"] == v} for v in (GROWS, STAYS))
+        seeds = sorted(grows.keys() & stays.keys())
+        cells = [[grows[s][when] for s in grows] for when in ("start", "before", "after")]
+        cells.append([stays[s]["after"] for s in stays])
+        rows.append([name, *(mean_cell(values, form) for values in cells)])
+        shifts.append(paired_shift([grows[s]["after"] - stays[s]["after"] for s in seeds]))
+    corrected = holm([shift.p_value for shift in shifts])
+    for row, shift, p_value in zip(rows, shifts, corrected, strict=True):
+        row += difference_cells(shift, p_value)
+    names = ["", "the base", "before", "after, grows", "after, stays"]
+    return as_markdown([*names, "difference, 95 % interval", "p", "p, Holm"], rows)
+
+
+def _at(level: str) -> Callable[[Record], float | None]:
+    return lambda evaluation: evaluation["pass_at_1_by_kind"].get(level)
+
+
+def _lowest(level: str) -> int:
+    """Return the fewest attempts of a level, ``attempts 12-23``."""
+    return int(level.split()[-1].split("-")[0])
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status, 2 for bad input."""
+    return command(args, file=__file__, read=count, as_table=as_table, marks=MARKS, raw_name=RAW)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
