@@ -159,7 +159,10 @@ def run_sweep(
     failed, others = [], []
     started = time.monotonic()
     with tqdm(
-        total=len(points), initial=num_finished, unit="point", disable=not sys.stdout.isatty()
+        total=len(points),
+        initial=num_finished,
+        bar_format="{desc}: {n_fmt}/{total_fmt}{postfix}",  # room for a run's status line
+        disable=not sys.stdout.isatty(),
     ) as bar:
         for index, point in enumerate(todo):
             bar.set_description(f"{point.variant} seed {point.seed}")
