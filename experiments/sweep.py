@@ -161,7 +161,7 @@ def run_sweep(
     with tqdm(
         total=len(points),
         initial=num_finished,
-        bar_format="{desc}: {n_fmt}/{total_fmt}{postfix}",  # room for a run's status line
+        bar_format="{desc}{n_fmt}/{total_fmt}{postfix}",  # room for a run's status line
         disable=not sys.stdout.isatty(),
     ) as bar:
         for index, point in enumerate(todo):
