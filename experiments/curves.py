@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.measures import PANELS, group_by, is_measured
+from experiments.measures import PANELS, Measure, group_by, is_measured
 from experiments.points import Sweep
 from r1lit.callbacks.figures import (
     BLACK,
@@ -58,7 +58,7 @@ def draw(results: Sequence[Record], model: str = "") -> Figure:
 def draw_band(
     axes: Axes,
     group: Sequence[Record],
-    value: Callable[[Record], float | None],
+    value: Measure,
     label: str,
     color: str,
     style: str,

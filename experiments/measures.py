@@ -8,6 +8,9 @@ from r1lit.callbacks.keys import CONS_AT
 from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
 
+Measure = Callable[[Record], float | None]
+"""A number of an evaluation, None where it was not measured."""
+
 
 def cons_at_most(evaluation: Record) -> float | None:
     """Return cons@k for the largest k of an evaluation."""
@@ -15,54 +18,54 @@ def cons_at_most(evaluation: Record) -> float | None:
     return evaluation[f"{CONS_AT}{max(ks)}"] if ks else None
 
 
-def language_consistency(evaluation: Record) -> float | None:
-    """Return the mean language consistency, of runs that measure it, if only at weight 0."""
-    return (evaluation.get("rewards") or {}).get("language_consistency")
+def number(*keys: str) -> Measure:
+    """Return what reads a number of an evaluation; of nested ones, the outermost key comes first.
+
+    >>> number("rewards", "process")({"rewards": {"process": 0.5}}), number("loss")({})
+    (0.5, None)
+    """
+
+    def read(evaluation: Record) -> float | None:
+        found = evaluation
+        for key in keys:
+            found = (found or {}).get(key)
+        return found
+
+    return read
 
 
-def reward_model(name: str) -> Callable[[Record], float | None]:
-    """Return what reads a number of a reward model's report."""
-    return lambda evaluation: (evaluation.get("reward_model") or {}).get(name)
-
-
-def rewarded(name: str) -> Callable[[Record], float | None]:
-    """Return what reads the mean of a reward function, other than accuracy and format."""
-    return lambda evaluation: (evaluation.get("rewards") or {}).get(name)
-
-
-def plain(name: str) -> Callable[[Record], float | None]:
-    """Return what reads a number of an evaluation."""
-    return lambda evaluation: evaluation.get(name)
-
-
-COLUMNS: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
-    ("pass@1", plain("pass_at_1"), ".3f"),
+COLUMNS: tuple[tuple[str, Measure, str], ...] = (
+    ("pass@1", number("pass_at_1"), ".3f"),
     ("cons@k", cons_at_most, ".3f"),
-    ("AUROC", reward_model("auroc"), ".3f"),
-    ("accuracy", reward_model("accuracy"), ".3f"),
-    ("validation loss", plain("loss"), ".4f"),
-    ("tokens per response", plain("response_length_tokens"), ".0f"),
-    ("reflection words per response", plain("reflection_words_per_response"), ".2f"),
-    ("well-formed", plain("format"), ".3f"),
-    ("process score", rewarded("process"), ".3f"),
-    ("language consistency", language_consistency, ".3f"),
+    ("AUROC", number("reward_model", "auroc"), ".3f"),
+    ("accuracy", number("reward_model", "accuracy"), ".3f"),
+    ("validation loss", number("loss"), ".4f"),
+    ("tokens per response", number("response_length_tokens"), ".0f"),
+    ("reflection words per response", number("reflection_words_per_response"), ".2f"),
+    ("well-formed", number("format"), ".3f"),
+    ("process score", number("rewards", "process"), ".3f"),
+    ("language consistency", number("rewards", "language_consistency"), ".3f"),
 )
 """What the table says of the first and of the last evaluation: heading, value, format."""
 
-PANELS: tuple[tuple[str, str, Callable[[Record], float | None]], ...] = (
-    ("Language consistency", "words in the question's language", language_consistency),
-    ("Accuracy on held-out problems", "pass@1", plain("pass_at_1")),
-    ("Response length", "tokens per response", plain("response_length_tokens")),
-    ("Reflection words", "words per response", plain("reflection_words_per_response")),
-    ("Score of the process model", "mean over responses", rewarded("process")),
-    ("Held-out prompts", "AUROC", reward_model("auroc")),
-    ("Held-out pairs", "accuracy", reward_model("accuracy")),
-    ("Held-out documents", "loss", plain("loss")),
+PANELS: tuple[tuple[str, str, Measure], ...] = (
+    (
+        "Language consistency",
+        "words in the question's language",
+        number("rewards", "language_consistency"),
+    ),
+    ("Accuracy on held-out problems", "pass@1", number("pass_at_1")),
+    ("Response length", "tokens per response", number("response_length_tokens")),
+    ("Reflection words", "words per response", number("reflection_words_per_response")),
+    ("Score of the process model", "mean over responses", number("rewards", "process")),
+    ("Held-out prompts", "AUROC", number("reward_model", "auroc")),
+    ("Held-out pairs", "accuracy", number("reward_model", "accuracy")),
+    ("Held-out documents", "loss", number("loss")),
 )
 """What the figure shows along training: title, label, value."""
 
 
-def is_measured(results: Sequence[Record], value: Callable[[Record], float | None]) -> bool:
+def is_measured(results: Sequence[Record], value: Measure) -> bool:
     """Return whether any evaluation of a run has a value."""
     return any(value(e) is not None for r in results for e in r["evaluations"])
 

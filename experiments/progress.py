@@ -45,12 +45,7 @@ def progress_of(log: Path, start: int = 0) -> tuple[float, str] | None:
 
     It knows the lines of `R1ProgressBar` and tqdm's bars; None before the first of them.
     """
-    if not log.is_file():
-        return None
-    with log.open("rb") as file:
-        end = file.seek(0, 2)
-        file.seek(max(start, end - TAIL))
-        tail = file.read()
+    tail = _tail(log, start)
     lines = [(m.start(), m) for m in (*_ITERATION.finditer(tail), *_BAR.finditer(tail))]
     if not lines:
         return None
@@ -62,10 +57,15 @@ def progress_of(log: Path, start: int = 0) -> tuple[float, str] | None:
 
 def last_lines(log: Path, count: int = 20) -> list[str]:
     """Return the last lines of a log, each as a terminal would leave it."""
-    if not log.is_file():
-        return []
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - TAIL))
-        tail = file.read().decode(errors="replace")
+    tail = _tail(log).decode(errors="replace")
     lines = [line.split("\r")[-1].rstrip() for line in tail.replace("\r\n", "\n").split("\n")]
     return [line for line in lines if line][-count:]
+
+
+def _tail(log: Path, start: int = 0) -> bytes:
+    """Return the last `TAIL` bytes of a log, of those from ``start`` on; none without a log."""
+    if not log.is_file():
+        return b""
+    with log.open("rb") as file:
+        file.seek(max(start, file.seek(0, 2) - TAIL))
+        return file.read()

@@ -65,7 +65,7 @@ _NOISE = re.compile(
     r"|class_path: .*(?:cannot be imported: No module|init_args do not fit)"
 )
 _LITERAL = re.compile(r"typing\.Literal\[(.*?)\]")
-LISTS = ("list", "Sequence", "Iterable")
+_KINDS = {"NoneType": "null", **dict.fromkeys(("list", "Sequence", "Iterable"), "a list")}
 
 
 class _Fault(NamedTuple):
@@ -241,8 +241,7 @@ def _wanted(texts: Iterable[str]) -> str:
             kinds += [part.strip().strip("'") for part in literal[1].split(",")]
         elif match := re.search(r"Expected a <class '(?:[\w.]*\.)?(\w+)'>", text):
             name = match[1]
-            kinds.append({"NoneType": "null", **dict.fromkeys(LISTS, "a list")}.get(
-                name, f"an {name}" if name[0] in "aeiou" else f"a {name}"))  # fmt: skip
+            kinds.append(_KINDS.get(name, f"an {name}" if name[0] in "aeiou" else f"a {name}"))
     kinds = list(dict.fromkeys(kinds))
     return " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
 

@@ -9,15 +9,16 @@ file, between two marks of its own, and its numbers are written beside it, jump.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from experiments.measures import cons_at_most, group_by, mean_cell, plain
+from experiments.measures import Measure, cons_at_most, group_by, mean_cell, number
 from experiments.page import as_markdown
 from experiments.paired import difference_cells
 from experiments.points import Sweep
 from experiments.second_table import command
 from r1lit.jsonl import Record
 from r1lit.metrics import holm, mean, paired_shift
+from r1lit.worlds.long_search import LEVELS, level_of
 
 MARKS = ("<!-- jump -->", "<!-- /jump -->")
 RAW = "jump.jsonl"
@@ -37,13 +38,14 @@ def count(sweep: Sweep) -> list[Record]:
     if not results:
         raise ValueError(f"{sweep.output}: no point is finished yet")
     grows_at = max(sweep.point(GROWS, 0).config["model"]["init_args"]["max_tokens_from"])
-    levels = sorted(results[0]["final"]["pass_at_1_by_kind"], key=_lowest)
-    measures: dict[str, Callable[[Record], float | None]] = {
-        "pass@1": plain("pass_at_1"),
-        **{f"pass@1, {level}": _at(level) for level in levels},
+    asked = results[0]["final"]["pass_at_1_by_kind"]
+    levels = [level for low, _ in LEVELS if (level := level_of(low)) in asked]
+    measures: dict[str, Measure] = {
+        "pass@1": number("pass_at_1"),
+        **{f"pass@1, {level}": number("pass_at_1_by_kind", level) for level in levels},
         "cons@k": cons_at_most,
-        "tokens per response": plain("response_length_tokens"),
-        "reflection words per response": plain("reflection_words_per_response"),
+        "tokens per response": number("response_length_tokens"),
+        "reflection words per response": number("reflection_words_per_response"),
     }
     records: list[Record] = []
     for result in results:
@@ -79,15 +81,6 @@ def as_table(records: Sequence[Record]) -> str:
         row += difference_cells(shift, p_value)
     names = ["", "the base", "before", "after, grows", "after, stays"]
     return as_markdown([*names, "difference, 95 % interval", "p", "p, Holm"], rows)
-
-
-def _at(level: str) -> Callable[[Record], float | None]:
-    return lambda evaluation: evaluation["pass_at_1_by_kind"].get(level)
-
-
-def _lowest(level: str) -> int:
-    """Return the fewest attempts of a level, ``attempts 12-23``."""
-    return int(level.split()[-1].split("-")[0])
 
 
 def main(args: Sequence[str] | None = None) -> int:

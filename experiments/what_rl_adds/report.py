@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS, MARKERS, draw_band
 from experiments.earned_length.levels import attempts_of_right, found_at_k
-from experiments.measures import group_by, mean_cell, plain
+from experiments.measures import group_by, mean_cell, number
 from experiments.page import as_markdown, write_into
 from experiments.paired import all_pairs
 from experiments.points import read_sweep
@@ -159,8 +159,8 @@ def draw(results: dict[str, Any]) -> Figure:
     (accuracy, length, entropy), (samples, dose, dose_length) = figure.subplots(2, 3)
     for index, (variant, group) in enumerate(group_by("variant", results["controls"]).items()):
         color, style = COLORS[index], f"{MARKERS[index]}-"
-        draw_band(accuracy, group, plain("pass_at_1"), variant, color, style)
-        draw_band(length, group, plain("response_length_tokens"), variant, color, style)
+        draw_band(accuracy, group, number("pass_at_1"), variant, color, style)
+        draw_band(length, group, number("response_length_tokens"), variant, color, style)
         entropies = zip(*(result["entropies"] for result in group), strict=False)
         entropy.plot([mean(own) for own in entropies], color=color, label=variant)
     for index, (name, own) in enumerate(group_by("policy", results["samples"]).items()):

@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import TQDMProgressBar
-from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm, convert_inf
 
 from r1lit.callbacks import keys
 from r1lit.callbacks.stage import order_callbacks
@@ -77,8 +77,7 @@ class R1ProgressBar(TQDMProgressBar):
     def on_train_epoch_start(self, trainer: pl.Trainer, *arguments: Any) -> None:
         """Let the bar go on where the epoch before ended."""
         super().on_train_epoch_start(trainer, *arguments)
-        total = _num_iterations(trainer)
-        self.train_progress_bar.total = None if math.isinf(total) else int(total)
+        self.train_progress_bar.total = convert_inf(_num_iterations(trainer))
 
     def on_train_batch_end(
         self,

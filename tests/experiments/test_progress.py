@@ -3,16 +3,10 @@
 import time
 
 import pytest
+from waiting import wait_until
 
 from experiments import sweep as sweep_module
 from experiments.progress import followed, last_lines, progress_of
-
-
-def until(true, limit_s=20):
-    deadline = time.monotonic() + limit_s
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert true()
 
 
 def test_a_status_is_shown_once_and_only_what_is_written_after_the_start(tmp_path):
@@ -23,11 +17,11 @@ def test_a_status_is_shown_once_and_only_what_is_written_after_the_start(tmp_pat
         assert seen == []
         with log.open("a") as file:
             file.write("iteration 2/4  acc 0.20\n")
-        until(lambda: seen)
+        assert wait_until(lambda: seen, 20)
         time.sleep(0.1)
         with log.open("a") as file:
             file.write("a warning\nevaluation: 25%|##  | 3/4 [00:01<00:03]\r")
-        until(lambda: len(seen) == 2)
+        assert wait_until(lambda: len(seen) == 2, 20)
     with log.open("a") as file:
         file.write("iteration 4/4  acc 0.40\n")
     time.sleep(0.1)
@@ -62,10 +56,14 @@ def test_a_sweep_prints_where_a_point_is(sweep_file, monkeypatch, capsys):
     monkeypatch.setattr(sweep_module, "LINE_S", 0.01)
     printed = []
 
+    def is_printed():
+        printed.append(capsys.readouterr().out)
+        return "50%" in "".join(printed)
+
     def launch(arguments, log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("iteration 1/2  acc 0.50\n")
-        until(lambda: printed.append(capsys.readouterr().out) or "50%" in "".join(printed))
+        assert wait_until(is_printed, 20)
         return 1
 
     sweep = sweep_module.read_sweep(sweep_file(seeds=[0]))

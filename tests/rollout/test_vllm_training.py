@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from lightning.pytorch import Callback
 from real_vllm import MINI, SMALL, VLLM, RealServer, needs_vllm
 from tiny import ROOT, grpo_config, save_policy
+from waiting import wait_until
 
 from r1lit.cli import main
 from r1lit.modules.token_values import token_values
@@ -177,15 +177,6 @@ def test_killed_it_goes_on_with_what_was_drawn(tmp_path):
         assert len(drawn["version"]) == len(drawn["token_ids"]) == sum(drawn["num_tokens"])
         trained = [r["num_tokens"] for r in table if r["iteration"] == iteration]
         assert trained == drawn["num_tokens"].tolist()
-
-
-def wait_until(condition: Any, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.3)
-    return False
 
 
 def test_a_served_vllm_dies_with_a_trainer_that_is_killed(tmp_path):
