@@ -64,11 +64,11 @@ _NO_WORD = {
     ".": re.compile(r"(?<!\w)(?:https?://|www\.)\S++"),
     "@": re.compile(r"(?<![\w.+-])[\w.+-]{1,64}+@[\w.-]++"),
     "": re.compile(r"(?<![A-Za-z0-9_])[A-Za-z]*+[0-9][A-Za-z0-9]*+"),
-    "_": re.compile(r"(?<![A-Za-z0-9_])[A-Za-z]++(?:_[A-Za-z0-9]++)++"),
+    "_": re.compile(r"(?<![A-Za-z0-9_])[A-Za-z]++(?>(?:_[A-Za-z0-9]++)+)"),
 }
 """Patterns of text in no language, by a character that they must contain; in this order."""
 
-_ASCII_WORD = re.compile(r"[A-Za-z]++(?:'[A-Za-z]++)*+")
+_ASCII_WORD = re.compile(r"[A-Za-z]++(?>(?:'[A-Za-z]++)*)")
 _NOT_LATIN = regex.compile(r"[\p{L}--\p{Script=Latin}]", regex.V1)
 _PATTERNS = {s: rf"[\p{{Script={s}}}--\p{{M}}][\p{{Script={s}}}\p{{M}}'’]*+" for s in SPACED}
 _PATTERNS |= {s: rf"[\p{{Script={s}}}--\p{{M}}]\p{{M}}*+" for s in UNSPACED}

@@ -38,7 +38,7 @@ MAX_CHARACTERS = 400
 """What is longer stays as it is: no answer is, and some patterns here are quadratic."""
 
 _TEX_UNIT = re.compile(
-    r"(?<![\s~])(?:\\[ ,;:!]|\\q?quad|[\s~])*+"
+    r"(?<![\s~])(?>(?:\\[ ,;:!]|\\q?quad|[\s~])*)"
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|[mh]box|math(?:rm|bf|it|sf)|operatorname|rm)\s*\{([^{}]*)\}(?:\^(?:\d|\{\d\}))?[.]?"
     r"(?=\s*(?:$|[,;)\]]|\\\}|\\?%|and\b|or\b))"
 )

@@ -33,8 +33,8 @@ _MATH = re.compile(  # a dollar sign before a digit or behind a space closes not
 )
 _END = re.compile(r"\n|[.。!！?？;；](?=\s|\*|$)|。")
 _NUMBER = re.compile(  # with the unit that is glued to it, and never a part of a number
-    r"(?<![\w.:])[-−]?[$€£¥]?(?:\d+ (?=\d+/\d))?\d[\d,]*+(?:\.\d+)?+(?:/\d+)?+"
-    r"(?:%|[A-Za-z]{1,4}(?:/[a-z]{1,2})?)?+(?![\w^]|[.:]\d)",
+    r"(?<![\w.:])[-−]?[$€£¥]?(?:\d+ (?=\d+/\d))?\d[\d,]*+(?>(?:\.\d+)?)(?>(?:/\d+)?)"
+    r"(?>(?:%|[A-Za-z]{1,4}(?:/[a-z]{1,2})?)?)(?![\w^]|[.:]\d)",
     re.ASCII,
 )
 _LISTS = re.compile(r"\s*(?:,\s*(?:and\b\s*)?|\band\b\s*|[、和])")
