@@ -13,9 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.by_source import evaluations
 from r1lit.evaluation.records import by_problem
 from r1lit.jsonl import JSONLFile, Record
 from r1lit.metrics import mean
@@ -124,15 +125,6 @@ def _asked(response: Record) -> tuple[int, int]:
     if match is None:
         raise ValueError(f"uid: {response['uid']!r} is no problem of WorldSearch")
     return int(match[1]), int(match[2])
-
-
-def evaluations(records: Iterable[Record]) -> dict[int, list[Record]]:
-    """Return the evaluated responses by the iterations that were finished."""
-    found: dict[int, list[Record]] = {}
-    for record in records:
-        if record["split"] == "val":
-            found.setdefault(record["iteration"], []).append(record)
-    return dict(sorted(found.items()))
 
 
 def main(args: Sequence[str] | None = None) -> None:

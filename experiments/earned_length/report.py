@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.by_source import evaluations
 from experiments.earned_length.figure import HABITS, LONGEST_PAGES, WORDS, draw, of_habit, of_level
-from experiments.earned_length.levels import by_level, evaluations, habits_of
+from experiments.earned_length.levels import by_level, habits_of
 from experiments.measures import cons_at_most, mean_cell
 from experiments.page import as_markdown, write_into
 from r1lit import jsonl

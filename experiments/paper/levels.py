@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.by_source import evaluations
 from experiments.curves import COLORS, MARKERS
-from experiments.earned_length.levels import evaluations
 from experiments.paper.tables import Cell, Table, Tables
 from experiments.r1.stages import EVALUATED, Group, read_groups
 from experiments.r1.table import TITLES

@@ -12,12 +12,14 @@ from tiny_sweep import ROOT
 from experiments import page
 from experiments.compose import merge
 from experiments.curves import draw
+from experiments.language_reward.code import __main__ as code
 from experiments.points import read_sweep
 from experiments.report import as_table
 from experiments.sweep import run_sweep
 from r1lit import cli
 
 SWEEPS = [Path(f"experiments/{name}/sweep.yaml") for name in ("language_reward", "third_language")]
+ALL = [*SWEEPS, Path("experiments/language_reward/code/sweep.yaml")]
 
 
 def tiny(policy: Path) -> dict:
@@ -56,7 +58,7 @@ def sweep(request, tmp_path, policy, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.parent.name)
 def test_variants_differ_in_the_weight_alone(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     shipped = read_sweep(path)
@@ -67,6 +69,27 @@ def test_variants_differ_in_the_weight_alone(path, monkeypatch):
     assert without == [1.0, 0.0, 1.0] and rewards[0] == rewards[1]
     texts = [json.dumps(config).replace("without", "with") for config in both]
     assert texts[0] == texts[1]
+
+
+def test_the_panels_part_mathematics_code_and_logic():
+    def response(source: str, value: float, consistency: float) -> dict:
+        rewards = {"accuracy": value, "language_consistency": consistency}
+        return {"source": source, "value": value, "rewards": rewards}
+
+    asked = [("countdown", 1.0, 0.9), ("chain", 0.0, 0.7), ("programs", 1.0, 0.5)]
+    asked.append(("puzzles", 0.0, 0.25))
+    found = {
+        name: [value(r) for r in (response(*one) for one in asked) if is_of(r["source"])]
+        for name, (is_of, value) in code.MEASURES.items()
+    }
+    assert found == {
+        "language consistency, mathematics": [0.9, 0.7],
+        "language consistency, code": [0.5],
+        "language consistency, logic": [0.25],
+        "pass@1, mathematics": [1.0, 0.0],
+        "pass@1, code": [1.0],
+        "pass@1, logic": [0.0],
+    }
 
 
 @pytest.mark.slow
@@ -97,7 +120,7 @@ def test_both_variants_measure_consistency_and_one_is_paid_for_it(sweep):
     assert len(axes) == 4 and len(axes[0].lines) == 2
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.parent.name)
 def test_its_readme_has_a_place_for_the_report(path):
     text = (ROOT / path.parent / "README.md").read_text()
     assert "filled" in page.fill_in(text, "filled")

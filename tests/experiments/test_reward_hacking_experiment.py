@@ -10,7 +10,7 @@ import pytest
 from tiny import ROOT
 from tiny_reward import save_critic
 
-from experiments import page
+from experiments import by_source, page
 from experiments.compose import merge, move_paths
 from experiments.points import read_sweep
 from experiments.reward_hacking import __main__ as study
@@ -66,17 +66,17 @@ def test_the_report_by_hand(tmp_path, monkeypatch):
     (folder / "responses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     result = {"variant": "early", "seed": 0, "seconds": 60.0}
     monkeypatch.setattr(type(sweep), "results", lambda self: [result])
-    results = study.read(sweep)
+    results = by_source.read(sweep, study.MEASURES)
     assert results[0]["curves"]["helpful RM"] == [(0, 0.0), (1, 2.0), (2, 1.0)]
-    row = study.as_table(results).splitlines()[-1]
+    row = by_source.as_table(results, "schedule").splitlines()[-1]
     assert row == (
         "| early | 1 | 0.00 → 2.00 → 1.00 | 0.50 → 0.50 → 0.20 | 0.00 → 2.00 → 1.00 |"
         " 0.00 → 1.00 → 1.00 | 0.00 → 1.00 → 1.00 | 0.50 → 0.50 → 0.50 | 60 |"
     )
-    assert len(study.draw(results).axes) == 6
+    assert len(by_source.draw(results).axes) == 6
     monkeypatch.setattr(type(sweep), "results", lambda self: [])
     with pytest.raises(ValueError, match="no point is finished"):
-        study.read(sweep)
+        by_source.read(sweep, study.MEASURES)
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_every_schedule_runs_and_is_reported(tmp_path, monkeypatch):
         return 0
 
     assert run_sweep(sweep, launch=launch) == []
-    results = study.read(sweep)
+    results = by_source.read(sweep, study.MEASURES)
     assert [result["variant"] for result in results] == ["late", "early", "early-free"]
     for result in results:
         assert [i for i, _ in result["curves"]["helpful RM"]] == [0, 1, 2]

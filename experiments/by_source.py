@@ -1,0 +1,144 @@
+"""Curves of held-out responses by the source of their problems, of the finished points of a sweep.
+
+Which sources are asked and which number of a response is taken, the study says: see `Measures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.curves import COLORS, MARKERS
+from experiments.measures import group_by, mean_cell
+from experiments.page import as_markdown
+from experiments.paired import difference_cells
+from experiments.points import Sweep
+from r1lit import jsonl
+from r1lit.callbacks.figures import tidy
+from r1lit.jsonl import Record
+from r1lit.metrics import holm, mean, mean_and_error, welch_shift
+
+Value = Callable[[Record], float]
+Measures = Mapping[str, tuple[Callable[[str], bool], Value]]
+"""By title: whether a source of problems belongs to it, and the number of a response."""
+
+
+def reward(name: str) -> Value:
+    """Return what reads a reward of a response, weighted or not."""
+    return lambda response: response["rewards"][name]
+
+
+def is_right(response: Record) -> float:
+    """Return 1 for a right response, 0 for a wrong one."""
+    return float(response["value"])
+
+
+def evaluations(records: Iterable[Record]) -> dict[int, list[Record]]:
+    """Return the evaluated responses by the iterations that were finished."""
+    found: dict[int, list[Record]] = {}
+    for record in records:
+        if record["split"] == "val":
+            found.setdefault(record["iteration"], []).append(record)
+    return dict(sorted(found.items()))
+
+
+def read(sweep: Sweep, measures: Measures) -> list[Record]:
+    """Return each finished point with its ``curves``: by measure, a value an evaluation.
+
+    Raises:
+        ValueError: if no point is finished.
+    """
+    found = []
+    for result in sweep.results():
+        folder = sweep.point(result["variant"], result["seed"]).folder
+        evaluated = evaluations(jsonl.read(folder / "responses.jsonl"))
+        curves = {
+            name: [
+                (iteration, mean([value(r) for r in responses if is_of(r["source"])]))
+                for iteration, responses in evaluated.items()
+            ]
+            for name, (is_of, value) in measures.items()
+        }
+        kept = {key: result[key] for key in ("variant", "seed", "seconds")}
+        found.append({**kept, "curves": curves})
+    if not found:
+        raise ValueError(f"{sweep.output}: no point is finished yet")
+    return found
+
+
+def as_table(results: Sequence[Record], axis: str) -> str:
+    """Return the Markdown table: before → highest → after, mean ± standard error over seeds.
+
+    Args:
+        results: as `read` returns them.
+        axis: what variants differ in, the heading of the first column.
+    """
+    measures = list(results[0]["curves"])
+    rows = []
+    for variant, group in group_by("variant", results).items():
+        cells = [variant, str(len(group))]
+        for name in measures:
+            curves = [[value for _, value in result["curves"][name]] for result in group]
+            parts = ([c[0] for c in curves], [max(c) for c in curves], [c[-1] for c in curves])
+            cells.append(" → ".join(mean_cell(values, ".2f") for values in parts))
+        rows.append([*cells, mean_cell([result["seconds"] for result in group], ".0f")])
+    return as_markdown([axis, "n seeds", *measures, "seconds"], rows)
+
+
+def draw(results: Sequence[Record]) -> Figure:
+    """Return the figure: a panel a measure, a line a variant, two standard errors over seeds."""
+    measures = list(results[0]["curves"])
+    figure = Figure(figsize=(13, 7), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, -(-len(measures) // 2), squeeze=False).flat
+    for axes, name in zip(panels, measures, strict=False):
+        for index, (variant, group) in enumerate(group_by("variant", results).items()):
+            x = [iteration for iteration, _ in group[0]["curves"][name]]
+            own = [[value for _, value in result["curves"][name]] for result in group]
+            y = [mean_and_error(values) for values in zip(*own, strict=True)]
+            bars = [2 * (error or 0.0) for _, error in y]
+            axes.errorbar(x, [m for m, _ in y], bars, color=COLORS[index], marker=MARKERS[index],
+                          markersize=4, capsize=2, label=variant)  # fmt: skip
+        tidy(axes, name, xlabel="iteration")
+    for axes in figure.axes[len(measures) :]:
+        axes.remove()
+    figure.axes[0].legend(frameon=False)
+    return figure
+
+
+def differences(results: Sequence[Record]) -> str:
+    """Return what each variant ends at less the first variant, by measure, as Markdown.
+
+    By Welch's t over seeds, p after Holm's correction for all rows; nothing where fewer than two
+    variants have two seeds.
+    """
+    ends = {
+        variant: {name: [r["curves"][name][-1][1] for r in group] for name in group[0]["curves"]}
+        for variant, group in group_by("variant", results).items()
+        if len(group) > 1
+    }
+    first = next(iter(ends), "")
+    found = [
+        (variant, name, welch_shift(ends[first][name], values))
+        for variant, of_variant in ends.items()
+        if variant != first
+        for name, values in of_variant.items()
+    ]
+    corrected = holm([shift.p_value for *_, shift in found])
+    rows = [
+        [variant, name, *difference_cells(shift, p_value)]
+        for (variant, name, shift), p_value in zip(found, corrected, strict=True)
+    ]
+    headings = [f"less {first}", "measure", "difference, 95 % interval", "p", "p, Holm"]
+    return as_markdown(headings, rows, num_text=2) if rows else ""
+
+
+def report(results: Sequence[Record], axis: str) -> tuple[str, Figure]:
+    """Return the Markdown and the figure of a study whose variants differ in ``axis``."""
+    said = (
+        "Held out, before → highest → after the last iteration; mean ± standard error over seeds."
+    )
+    parts = (said, as_table(results, axis), differences(results))
+    return "\n\n".join(part for part in parts if part), draw(results)

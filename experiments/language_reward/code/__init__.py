@@ -1,0 +1,1 @@
+"""The language reward on mathematics, programs and puzzles."""
