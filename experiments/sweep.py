@@ -187,10 +187,13 @@ def run_sweep(
                 f" {point.seed}  {outcome}" + (f"  {as_clock(left)} left" if done else "")
             )
             sys.stdout.flush()
-    for point in others if wait else ():
-        with claimed(point, wait_s=math.inf):  # made here where the other process failed
-            if point.result() is None and run_point(point, launch) is None:
-                failed.append(point)
+        for point in others if wait else ():
+            tqdm.write(f"waiting for another process to make {point.variant} seed {point.seed}")
+            sys.stdout.flush()
+            with claimed(point, wait_s=math.inf):  # made here where the other process failed
+                shown = _shown(launch, bar, point)
+                if point.result() is None and run_point(point, shown) is None:
+                    failed.append(point)
     gather(sweep)
     return failed
 

@@ -197,7 +197,7 @@ def test_two_processes_share_the_points(sweep_file):
 
 
 @pytest.mark.slow
-def test_a_sweep_waits_for_another_process_and_makes_what_that_left_unfinished(sweep_file):
+def test_a_sweep_waits_for_another_process_and_makes_what_that_left_unfinished(sweep_file, capsys):
     sweep = read_sweep(sweep_file(seeds=[0]))
     launch = InProcess()
     holds = threading.Event()
@@ -212,6 +212,7 @@ def test_a_sweep_waits_for_another_process_and_makes_what_that_left_unfinished(s
     holds.wait()
     assert run_sweep(sweep, launch=launch, wait=True) == []
     thread.join()
+    assert "waiting for another process to make grpo seed 0" in capsys.readouterr().out
     assert launch.folders() == ["dr/seed-0", "grpo/seed-0"]
     assert len(sweep.results()) == 2
 
