@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from experiments.command import reported
 from experiments.curves import caption, models_of
 from experiments.page import write_into
 from experiments.points import Sweep, parse_seeds, read_sweep
@@ -30,15 +30,12 @@ def read_curves(sweep: Sweep, keys: Sequence[str] = ("train/num_tokens",)) -> li
         ValueError: if no point is finished.
     """
     found = []
-    for result in sweep.results():
-        folder = sweep.point(result["variant"], result["seed"]).folder
+    for result, folder in sweep.finished():
         lines = jsonl.read(folder / "metrics.jsonl")
         num_tokens = (next(line[key] for key in keys if key in line) for line in lines)
         spent = [0.0, *accumulate(num_tokens)]
         curve = [(spent[e["iteration"]], e["pass_at_1"]) for e in result["evaluations"]]
         found.append({**result, "curve": curve, "lines": lines})
-    if not found:
-        raise ValueError(f"{sweep.output}: no point is finished yet")
     return found
 
 
@@ -86,7 +83,9 @@ def run_study(
     parser.add_argument("--readme", type=Path, default=folder, help="the folder of README.md")
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
     options = parser.parse_args(args)
-    try:
+
+    @reported(folder.name)
+    def make() -> int:
         sweep = read_sweep(options.sweep)
         seeds = None if options.seeds is None else parse_seeds(options.seeds)
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
@@ -97,6 +96,5 @@ def run_study(
         write_into(options.readme / "README.md", table, figure, image, kept)
         print(table)
         return 1 if failed else 0
-    except ValueError as error:
-        print(f"{folder.name}: error: {error}", file=sys.stderr)
-        return 2
+
+    return make()

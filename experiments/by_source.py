@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.curves import COLORS, MARKERS
+from experiments.curves import style_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.paired import difference_cells
@@ -48,23 +48,21 @@ def read(sweep: Sweep, measures: Measures) -> list[Record]:
     """Return each finished point with its ``curves``: by measure, a value an evaluation.
 
     Raises:
-        ValueError: if no point is finished.
+        ValueError: if no point is finished, or an evaluation asked nothing that a measure is of.
     """
     found = []
-    for result in sweep.results():
-        folder = sweep.point(result["variant"], result["seed"]).folder
+    for result, folder in sweep.finished():
         evaluated = evaluations(jsonl.read(folder / "responses.jsonl"))
-        curves = {
-            name: [
-                (iteration, mean([value(r) for r in responses if is_of(r["source"])]))
-                for iteration, responses in evaluated.items()
-            ]
-            for name, (is_of, value) in measures.items()
-        }
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for name, (is_of, value) in measures.items():
+            curves[name] = []
+            for iteration, responses in evaluated.items():
+                values = [value(r) for r in responses if is_of(r["source"])]
+                if not values:
+                    raise ValueError(f"{folder}: iteration {iteration} asked nothing for {name!r}")
+                curves[name].append((iteration, mean(values)))
         kept = {key: result[key] for key in ("variant", "seed", "seconds")}
         found.append({**kept, "curves": curves})
-    if not found:
-        raise ValueError(f"{sweep.output}: no point is finished yet")
     return found
 
 
@@ -99,7 +97,8 @@ def draw(results: Sequence[Record]) -> Figure:
             own = [[value for _, value in result["curves"][name]] for result in group]
             y = [mean_and_error(values) for values in zip(*own, strict=True)]
             bars = [2 * (error or 0.0) for _, error in y]
-            axes.errorbar(x, [m for m, _ in y], bars, color=COLORS[index], marker=MARKERS[index],
+            color, marker, line = style_of(index)
+            axes.errorbar(x, [m for m, _ in y], bars, color=color, marker=marker, linestyle=line,
                           markersize=4, capsize=2, label=variant)  # fmt: skip
         tidy(axes, name, xlabel="iteration")
     for axes in figure.axes[len(measures) :]:

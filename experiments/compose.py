@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from r1lit.composition import Config, merge
+from r1lit.composition import Config, merge, read
 
-__all__ = ["Config", "merge", "move_paths", "move_run", "run_of"]
+__all__ = ["Config", "merge", "merged", "move_paths", "move_run", "run_of"]
+
+
+def merged(files: Iterable[object], where: str) -> Config:
+    """Return YAML files merged in order, as by repeated ``-c``.
+
+    Raises:
+        ValueError: naming ``where``, and the file that cannot be read or is no YAML.
+    """
+    none: Config = {}
+    try:
+        return reduce(merge, map(read, map(str, files)), none)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}; paths are from {Path.cwd()}") from error
 
 
 def run_of(config: Config) -> str | None:

@@ -30,6 +30,12 @@ COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = "os^Dv*P"
 
 
+def style_of(index: int) -> tuple[str, str, str]:
+    """Return colour, marker and line of the i-th line of a figure; from the eighth on dashed."""
+    again, place = divmod(index, len(COLORS))
+    return COLORS[place], MARKERS[place], "--" if again else "-"
+
+
 def draw(results: Sequence[Record], model: str = "") -> Figure:
     """Return the figure: a panel for each of ``PANELS`` that a run measured.
 
@@ -42,9 +48,8 @@ def draw(results: Sequence[Record], model: str = "") -> Figure:
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (title, label, value) in zip(all_axes, panels, strict=True):
         for index, (variant, group) in enumerate(group_by("variant", results).items()):
-            again, place = divmod(index, len(COLORS))  # the next seven are dashed
-            style = f"{MARKERS[place]}{'--' if again else '-'}"
-            draw_band(axes, group, value, variant, COLORS[place], style)
+            color, marker, line = style_of(index)
+            draw_band(axes, group, value, variant, color, marker + line)
         tidy(axes, title, xlabel="iteration", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = all_axes[0].get_legend_handles_labels()

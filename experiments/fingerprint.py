@@ -83,11 +83,16 @@ def _inputs(node: Any, folder: Path) -> Iterator[str]:
     elif isinstance(node, list):
         for child in node:
             yield from _inputs(child, folder)
-    elif isinstance(node, str) and "/" in node and os.path.exists(node):
+    elif isinstance(node, str) and _is_path(node):
         path, own = Path(node).resolve(), folder.resolve()
         holds = own.is_relative_to(path) or Path.cwd().is_relative_to(path)
         if not holds and not path.is_relative_to(own):
             yield node
+
+
+def _is_path(text: str) -> bool:
+    """Return whether a text names what is there: with a folder, or a file of this one."""
+    return os.path.exists(text) if "/" in text else os.path.isfile(text)
 
 
 def _of_file(path: Path) -> str:

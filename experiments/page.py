@@ -25,10 +25,10 @@ def fill_in(readme: str, block: str, marks: tuple[str, str] = (START, END)) -> s
     first, last = marks
     before, start, rest = readme.partition(first)
     _, end, after = rest.partition(last)
-    if not (start and end):
+    if not (start and end) or any(readme.count(mark) > 1 for mark in marks):
         raise ValueError(
-            f"README.md has no {first} … {last} to fill in; put these two lines where the tables"
-            " belong"
+            f"README.md has not one {first} … {last} to fill in; put these two lines once where the"
+            " tables belong"
         )
     return f"{before}{first}\n{block}\n{last}{after}"
 

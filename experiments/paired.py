@@ -84,20 +84,21 @@ def all_pairs(results: Sequence[Record]) -> str:
 
     Each has its 95 % interval by Welch's t over seeds, and its p-value alone and after Holm's
     correction for all of them. Variants of one seed are left out, and pairs that were evaluated on
-    different problems; nothing if no pair remains.
+    different problems or by different scores; nothing if no pair remains.
     """
     finals: dict[str, list[float]] = {}
-    uids: dict[str, set[str]] = {}
+    measured: dict[str, set[str]] = {}  # the score's name, and problems
     for result in results:
         score = score_of(result["final"])
         if score is not None:
             finals.setdefault(result["variant"], []).append(score[1])
-            uids.setdefault(result["variant"], set()).update(result.get("shares") or ())
+            asked = measured.setdefault(result["variant"], set())
+            asked.update((score[0], *(result.get("shares") or ())))
     several = [variant for variant, values in finals.items() if len(values) > 1]
     pairs = [
         (a, b, welch_shift(finals[a], finals[b]))
         for a, b in combinations(several, 2)
-        if uids[a] == uids[b]
+        if measured[a] == measured[b]
     ]
     if not pairs:
         return ""

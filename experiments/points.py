@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.compose import Config, merge, move_run
+from experiments.compose import Config, merge, merged, move_run
 from experiments.fingerprint import is_of
 from r1lit import composition, jsonl, shipped
 from r1lit.evaluation.compare import shares_right
@@ -67,12 +67,16 @@ class Sweep:
     seeds: list[int]
     output: Path
 
+    def folder(self, variant: str, seed: int) -> Path:
+        """Return the run folder of a variant and a seed."""
+        return self.output / variant / f"seed-{seed}"
+
     def point(self, variant: str, seed: int) -> Point:
         """Return the point of a variant and a seed."""
         config = self.base
         for fragment in self.variants[variant]:
             config = merge(config, fragment)
-        folder = self.output / variant / f"seed-{seed}"
+        folder = self.folder(variant, seed)
         config = move_run({**config, "seed_everything": seed}, folder)
         return Point(variant=variant, seed=seed, folder=folder, config=config)
 
@@ -85,15 +89,30 @@ class Sweep:
         """Return the points that have a folder, of the file's seeds and others, by variant."""
         points = []
         for variant in self.variants:
-            names = (folder.name for folder in (self.output / variant).glob("seed-*"))
-            seeds = sorted(int(n[5:]) for n in names if re.fullmatch(r"seed-\d+", n))
-            points += [self.point(variant, seed) for seed in seeds]
+            points += [self.point(variant, seed) for seed in seeds_in(self.output / variant)]
         return points
 
     def results(self) -> list[jsonl.Record]:
         """Return the results of all points finished under this sweep file, variant by variant."""
         found = (point.result() for point in self.made())
         return [result for result in found if result is not None]
+
+    def finished(self) -> list[tuple[jsonl.Record, Path]]:
+        """Return the same, each with its run folder.
+
+        Raises:
+            ValueError: if no point is finished.
+        """
+        results = self.results()
+        if not results:
+            raise ValueError(f"{self.output}: no point is finished yet")
+        return [(result, self.folder(result["variant"], result["seed"])) for result in results]
+
+
+def seeds_in(folder: Path) -> list[int]:
+    """Return the seeds that have a folder ``seed-<seed>`` here, in order."""
+    names = (own.name for own in folder.glob("seed-*"))
+    return sorted(int(name[5:]) for name in names if re.fullmatch(r"seed-\d+", name))
 
 
 def shares_of(run: Path) -> dict[str, float] | None:
@@ -122,6 +141,18 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
+def checked_seeds(path: Path, seeds: object) -> list[int]:
+    """Return the seeds that a file names.
+
+    Raises:
+        ValueError: if they are not a list of integers from 0, each once.
+    """
+    is_list = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not (is_list and seeds and len(set(seeds)) == len(seeds)):
+        raise ValueError(f"{path}: seeds: {seeds!r} is not a list of integers from 0, each once")
+    return seeds
+
+
 def read_sweep(path: Path) -> Sweep:
     """Read a sweep file.
 
@@ -139,15 +170,8 @@ def read_sweep(path: Path) -> Sweep:
         if not isinstance(content[key], kind):
             wanted = {list: "a list", dict: "a mapping", str: "the path of a folder"}[kind]
             raise ValueError(f"{path}: {key}: {content[key]!r} is not {wanted}")
-    base: Config = {}
-    for name in content["base"]:
-        try:
-            base = merge(base, composition.read(str(name)))
-        except ValueError as error:
-            raise ValueError(f"{path}: base: {error}; paths are from {Path.cwd()}") from error
-    seeds = content["seeds"]
-    if not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
-        raise ValueError(f"{path}: seeds: {seeds} are not all integers from 0")
+    base = merged(content["base"], f"{path}: base")
+    seeds = checked_seeds(path, content["seeds"])
     sweep = Sweep(
         base=base,
         variants=_multiply(path, shipped.resolve(content["grid"])),

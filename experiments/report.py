@@ -22,6 +22,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.command import reported
 from experiments.curves import draw, models_of
 from experiments.launch import held
 from experiments.measures import COLUMNS, group_by, is_measured, mean_cell
@@ -110,7 +111,8 @@ def write_report(
         results = sweep.results()
         if not results and folder != sweep.output:
             results = jsonl.read(folder / RAW)
-        blocks = [f"{len(results)} of {len(sweep.points())} runs finished."]
+        wanted = {point.folder for point in (*sweep.points(), *sweep.made())}
+        blocks = [f"{len(results)} of {len(wanted)} runs finished."]
         if results:
             last = max(result["final"]["iteration"] for result in results)
             errors = "mean ± standard error over seeds"
@@ -135,6 +137,7 @@ def new_readme(path: Path) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+@reported("report")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.report", description=__doc__)
@@ -143,16 +146,12 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--readme", action="store_true", help=README_HELP)
     parser.add_argument("--against", help="the variant to compare the others with; else the first")
     options = parser.parse_args(args)
-    try:
-        sweep = read_sweep(options.sweep)
-        folder = options.sweep.parent if options.readme else sweep.output
-        kept = options.readme and (folder / RAW).exists()
-        if not kept and not any(point.result() or point.error() for point in sweep.made()):
-            raise ValueError(f"no point is finished: python -m experiments.sweep {options.sweep}")
-        print(write_report(options.sweep, sweep, options.against, folder))
-    except ValueError as error:
-        print(f"report: error: {error}", file=sys.stderr)
-        return 2
+    sweep = read_sweep(options.sweep)
+    folder = options.sweep.parent if options.readme else sweep.output
+    kept = options.readme and (folder / RAW).exists()
+    if not kept and not any(point.result() or point.error() for point in sweep.made()):
+        raise ValueError(f"no point is finished: python -m experiments.sweep {options.sweep}")
+    print(write_report(options.sweep, sweep, options.against, folder))
     return 0
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from experiments.command import reported
 from experiments.page import write_into
 from experiments.points import Sweep, read_sweep
 from r1lit.jsonl import Record
@@ -35,13 +35,13 @@ def command(
     parser = argparse.ArgumentParser(prog=f"python -m experiments.{own.parent.name}.{own.stem}")
     parser.add_argument("sweep", nargs="?", type=Path, default=own.with_name("sweep.yaml"))
     path: Path = parser.parse_args(args).sweep
-    try:
+
+    @reported(own.stem)
+    def make() -> int:
         records = read(read_sweep(path))
         table = as_table(records)
-        readme = path.with_name("README.md")
-        write_into(readme, table, raw=records, marks=marks, raw_name=raw_name)
+        write_into(path.with_name("README.md"), table, raw=records, marks=marks, raw_name=raw_name)
         print(table)
-    except ValueError as error:
-        print(f"{own.stem}: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return 0
+
+    return make()

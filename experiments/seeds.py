@@ -7,10 +7,10 @@ A seed's run lies in ``<output>/seed-<seed>``; see `experiments.r1.pipeline` and
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from experiments.command import reported
 from experiments.points import parse_seeds
 from experiments.r1.pipeline import read_pipeline
 from experiments.r1.runner import run_pipeline
@@ -36,7 +36,9 @@ def command(args: Sequence[str] | None, *, here: Path, doc: str | None, report: 
     parser.add_argument("--readme", type=Path, default=here, help="the folder of README.md")
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
     options = parser.parse_args(args)
-    try:
+
+    @reported(here.name)
+    def make() -> int:
         seeds = parse_seeds(options.seeds)
         runs = [options.output / f"seed-{seed}" for seed in seeds]
         for seed, run in zip(seeds, [] if options.report else runs, strict=False):
@@ -44,10 +46,6 @@ def command(args: Sequence[str] | None, *, here: Path, doc: str | None, report: 
             if status:
                 return status
         print(report(runs, options.readme))
-    except ValueError as error:
-        print(f"{here.name}: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"{here.name}: stopped; the same command goes on from here", file=sys.stderr)
-        return 130
-    return 0
+        return 0
+
+    return make()

@@ -46,6 +46,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from experiments.command import reported
 from experiments.dry_run import list_points
 from experiments.fingerprint import begin, is_of
 from experiments.launch import held, start
@@ -225,6 +226,7 @@ def gather(sweep: Sweep) -> None:
     jsonl.write(sweep.output / "results.jsonl", sweep.results())
 
 
+@reported("sweep")
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a point failed, 2 for a bad sweep file."""
     parser = argparse.ArgumentParser(prog="python -m experiments.sweep", description=__doc__)
@@ -244,29 +246,25 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
         "--job", nargs="+", default=[], metavar="KEY=VALUE", help="submitit's parameters of a task"
     )
     options = parser.parse_args(args)
+    if options.launcher == "local" and (options.cluster or options.job):
+        raise ValueError("--cluster and --job are for --launcher submitit, and it is local")
+    sweep = read_sweep(options.sweep)
+    seeds = None if options.seeds is None else parse_seeds(options.seeds)
+    if options.dry_run:
+        list_points(sweep, seeds)
+        return 0
     try:
-        if options.launcher == "local" and (options.cluster or options.job):
-            raise ValueError("--cluster and --job are for --launcher submitit, and it is local")
-        sweep = read_sweep(options.sweep)
-        seeds = None if options.seeds is None else parse_seeds(options.seeds)
-        if options.dry_run:
-            list_points(sweep, seeds)
-            return 0
-        try:
-            if options.launcher == "submitit":
-                from experiments.submit import submit_sweep
+        if options.launcher == "submitit":
+            from experiments.submit import submit_sweep
 
-                failed = submit_sweep(sweep, seeds, options.cluster, options.job)
-            else:
-                failed = run_sweep(sweep, seeds, launch, options.wait)
-        finally:  # what is there is drawn after Ctrl-C too
-            if any(sweep.made()):
-                folder = options.sweep.parent if options.readme else sweep.output
-                print(write_report(options.sweep, sweep, folder=folder))
-        return 1 if failed else 0
-    except ValueError as error:
-        print(f"sweep: error: {error}", file=sys.stderr)
-        return 2
+            failed = submit_sweep(sweep, seeds, options.cluster, options.job)
+        else:
+            failed = run_sweep(sweep, seeds, launch, options.wait)
+    finally:  # what is there is drawn after Ctrl-C too
+        if any(sweep.made()):
+            folder = options.sweep.parent if options.readme else sweep.output
+            print(write_report(options.sweep, sweep, folder=folder))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -34,9 +34,7 @@ def count(sweep: Sweep) -> list[Record]:
     Raises:
         ValueError: if no point is finished.
     """
-    results = sweep.results()
-    if not results:
-        raise ValueError(f"{sweep.output}: no point is finished yet")
+    results = [result for result, _ in sweep.finished()]
     grows_at = max(sweep.point(GROWS, 0).config["model"]["init_args"]["max_tokens_from"])
     asked = results[0]["final"]["pass_at_1_by_kind"]
     levels = [level for low, _ in LEVELS if (level := level_of(low)) in asked]

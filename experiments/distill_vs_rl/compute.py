@@ -80,8 +80,8 @@ class ComputeCount(pl.Callback):
             self.num_tokens += int(rollout.mask_BT.sum())
         self._stop(trainer)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the count."""
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the count: the run is finished then, its policy exported."""
         content = {**self.state_dict(), "iterations": int(pl_module.iteration)}
         content |= {"updates": trainer.global_step, "limit": self.limit}
         replace_file(self.path, (json.dumps(content) + "\n").encode())

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.command import reported
 from experiments.curves import COLORS
 from experiments.distill_vs_rl.run import read_experiment
 from experiments.measures import group_by, mean_cell
@@ -81,26 +82,23 @@ def _label(axes: Axes, places: Sequence[int], arms: Sequence[str]) -> None:
     axes.set_xticks(places, arms)
 
 
+@reported("report")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.distill_vs_rl.report")
     parser.add_argument("experiment", type=Path, help="the experiment file")
     path = parser.parse_args(args).experiment
-    try:
-        experiment = read_experiment(path)
-        results = experiment.results()
-        if not results:
-            raise ValueError(f"no run is finished: python -m experiments.distill_vs_rl.run {path}")
-        num_runs = (len(experiment.arms) + 1) * len(experiment.seeds)
-        note = f"Mean ± standard error over seeds; {len(results)} of {num_runs} runs finished."
-        block = f"{note}\n\n{as_table(results)}"
-        figure = draw(results)
-        seeds = seeds_of(result["seed"] for result in results)
-        add_caption(figure, f"{experiment.student}, {seeds}; bars: mean ± 1 s.e. over seeds")
-        write_into(path.with_name("README.md"), block, figure, "arms.png", results)
-    except ValueError as error:
-        print(f"report: error: {error}", file=sys.stderr)
-        return 2
+    experiment = read_experiment(path)
+    results = experiment.results()
+    if not results:
+        raise ValueError(f"no run is finished: python -m experiments.distill_vs_rl.run {path}")
+    num_runs = (len(experiment.arms) + 1) * len(experiment.seeds)
+    note = f"Mean ± standard error over seeds; {len(results)} of {num_runs} runs finished."
+    block = f"{note}\n\n{as_table(results)}"
+    figure = draw(results)
+    seeds = seeds_of(result["seed"] for result in results)
+    add_caption(figure, f"{experiment.student}, {seeds}; bars: mean ± 1 s.e. over seeds")
+    write_into(path.with_name("README.md"), block, figure, "arms.png", results)
     print(as_table(results))
     return 0
 

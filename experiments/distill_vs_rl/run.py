@@ -24,22 +24,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from experiments.command import reported
+from experiments.compose import Config, merge, merged, move_run
+from experiments.fingerprint import begin, is_of
+from experiments.points import checked_seeds, parse_seeds, seeds_in
+from experiments.sweep import Launch, in_subprocess
+from r1lit import composition
 
-from experiments.compose import Config, merge, move_run
-from experiments.fingerprint import begin
-from experiments.points import parse_seeds
-from experiments.sweep import in_subprocess
-
-Launch = Callable[[list[str], Path], int]
 KEYS = ("student", "documents", "output", "seeds", "evaluation", "arms")
 ARM_KEYS = ("base", "compute_of", "evaluation")
 BASE = "base"
+COMPUTE, REPORT = "compute.json", "report.json"
+TRAINING, TEST = "training.yaml", "evaluation.yaml"
 COUNT = "experiments.distill_vs_rl.compute.ComputeCount"
 
 
@@ -67,9 +68,9 @@ class Experiment:
         """
         folder = self.folder(arm, seed)
         config = move_run({**self.arms[arm], "seed_everything": seed}, folder)
-        count: Config = {"path": str(folder / "compute.json")}
+        count: Config = {"path": str(folder / COMPUTE)}
         if arm in self.compute_of:
-            path = self.folder(self.compute_of[arm], seed) / "compute.json"
+            path = self.folder(self.compute_of[arm], seed) / COMPUTE
             if not path.exists():
                 raise ValueError(f"compute_of: {path} is not there: that run is not finished")
             count["limit"] = json.loads(path.read_text())["flops"]
@@ -85,17 +86,25 @@ class Experiment:
         return merge(config, {"seed_everything": seed, "model": {"init_args": where}})
 
     def results(self) -> list[dict[str, Any]]:
-        """Return the results of all finished runs, arm by arm."""
+        """Return the results of all runs finished under this very file, arm by arm."""
         found = []
         for arm in (BASE, *self.arms):
-            for seed in self.seeds:
+            for seed in seeds_in(self.output / arm):
                 folder = self.folder(arm, seed)
-                report, compute = folder / "evaluation" / "report.json", folder / "compute.json"
-                if report.exists() and (arm == BASE or compute.exists()):
-                    spent = json.loads(compute.read_text()) if arm != BASE else None
-                    said = json.loads(report.read_text())
-                    found.append({"arm": arm, "seed": seed, "compute": spent, "report": said})
+                tested = folder / "evaluation"
+                if not (arm == BASE or self._is_trained(arm, seed)):
+                    continue
+                if (tested / REPORT).exists() and is_of(tested, TEST, self.test(arm, seed)):
+                    spent = json.loads((folder / COMPUTE).read_text()) if arm != BASE else None
+                    report = json.loads((tested / REPORT).read_text())
+                    found.append({"arm": arm, "seed": seed, "compute": spent, "report": report})
         return found
+
+    def _is_trained(self, arm: str, seed: int) -> bool:
+        needed = [self.folder(a, seed) / COMPUTE for a in (arm, self.compute_of.get(arm, arm))]
+        return all(path.exists() for path in needed) and is_of(
+            self.folder(arm, seed), TRAINING, self.training(arm, seed)
+        )
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -104,20 +113,23 @@ def read_experiment(path: Path) -> Experiment:
     Raises:
         ValueError: naming the key that is unknown, missing or names what is not there.
     """
-    content = yaml.safe_load(path.read_text())
-    if not isinstance(content, dict) or sorted(content) != sorted(KEYS):
-        given = sorted(content) if isinstance(content, dict) else type(content).__name__
-        raise ValueError(f"{path}: an experiment file has {', '.join(KEYS)}; this has {given}")
+    content = composition.parse(str(path))
+    if sorted(content) != sorted(KEYS):
+        raise ValueError(
+            f"{path}: an experiment file has {', '.join(KEYS)}; this has {', '.join(content)}"
+        )
     values = {key: str(content[key]) for key in ("student", "documents")}
     arms, changes, compute_of = {}, {}, {}
     for name, arm in content["arms"].items():
+        if not isinstance(arm, dict) or not isinstance(arm.get("base"), list):
+            raise ValueError(f"{path}: arms.{name}: {arm!r} has no list of configs as its base")
         unknown = sorted(set(arm) - set(ARM_KEYS))
         if unknown or name == BASE:
             raise ValueError(
                 f"{path}: arms.{name}: {', '.join(unknown) or 'the name'} cannot be used; an arm"
                 f" has {', '.join(ARM_KEYS)}, and {BASE!r} is the student untrained"
             )
-        arms[name] = fill_in(_merged(path, arm["base"]), values)
+        arms[name] = fill_in(merged(arm["base"], f"{path}: arms.{name}.base"), values)
         changes[name] = arm.get("evaluation") or {}
         if arm.get("compute_of"):
             if arm["compute_of"] not in arms:
@@ -128,8 +140,8 @@ def read_experiment(path: Path) -> Experiment:
     return Experiment(
         student=values["student"],
         output=Path(content["output"]),
-        seeds=list(content["seeds"]),
-        evaluation=fill_in(_merged(path, content["evaluation"]), values),
+        seeds=checked_seeds(path, content["seeds"]),
+        evaluation=fill_in(merged(content["evaluation"], f"{path}: evaluation"), values),
         arms=arms,
         compute_of=compute_of,
         changes=changes,
@@ -151,15 +163,6 @@ def fill_in(node: Any, values: dict[str, str]) -> Any:
     return node
 
 
-def _merged(path: Path, names: Sequence[str]) -> Config:
-    config: Config = {}
-    for name in names:
-        if not Path(name).is_file():
-            raise ValueError(f"{path}: there is no config {name!r} (from {Path.cwd()})")
-        config = merge(config, yaml.safe_load(Path(name).read_text()))
-    return config
-
-
 def run(experiment: Experiment, seeds: Sequence[int], launch: Launch = in_subprocess) -> list[str]:
     """Make what is missing; return the runs that failed."""
     failed = []
@@ -168,7 +171,7 @@ def run(experiment: Experiment, seeds: Sequence[int], launch: Launch = in_subpro
             folder = experiment.folder(arm, seed)
             trained = arm == BASE or _train(experiment, arm, seed, launch)
             if trained and _test(experiment, arm, seed, launch):
-                report = json.loads((folder / "evaluation" / "report.json").read_text())
+                report = json.loads((folder / "evaluation" / REPORT).read_text())
                 print(f"{arm} seed {seed}  pass@1 {report['pass_at_1']['value']:.3f}", flush=True)
             else:
                 failed.append(f"{arm} seed {seed}")
@@ -179,20 +182,21 @@ def run(experiment: Experiment, seeds: Sequence[int], launch: Launch = in_subpro
 
 def _train(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:
     folder = experiment.folder(arm, seed)
-    config = begin(folder, "training.yaml", experiment.training(arm, seed))
-    if (folder / "compute.json").exists():
+    config = begin(folder, TRAINING, experiment.training(arm, seed))
+    if (folder / COMPUTE).exists():
         return True
     return launch(["fit", "-c", str(config), "--ckpt_path", "last"], folder / "log.txt") == 0
 
 
 def _test(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:
     folder = experiment.folder(arm, seed) / "evaluation"
-    config = begin(folder, "evaluation.yaml", experiment.test(arm, seed))
-    if (folder / "report.json").exists():
+    config = begin(folder, TEST, experiment.test(arm, seed))
+    if (folder / REPORT).exists():
         return True
     return launch(["test", "-c", str(config)], folder.with_name("log.txt")) == 0
 
 
+@reported("distill_vs_rl")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if a run failed, 2 for a bad experiment file."""
     parser = argparse.ArgumentParser(
@@ -202,13 +206,9 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("experiment", type=Path, help="the experiment file")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     options = parser.parse_args(args)
-    try:
-        experiment = read_experiment(options.experiment)
-        seeds = parse_seeds(options.seeds) if options.seeds else experiment.seeds
-        return 1 if run(experiment, seeds) else 0
-    except ValueError as error:
-        print(f"distill_vs_rl: error: {error}", file=sys.stderr)
-        return 2
+    experiment = read_experiment(options.experiment)
+    seeds = parse_seeds(options.seeds) if options.seeds else experiment.seeds
+    return 1 if run(experiment, seeds) else 0
 
 
 if __name__ == "__main__":

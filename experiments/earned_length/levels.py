@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.by_source import evaluations
+from experiments.command import reported
 from r1lit.evaluation.records import by_problem
 from r1lit.jsonl import JSONLFile, Record
 from r1lit.metrics import mean
@@ -127,8 +129,9 @@ def _asked(response: Record) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Print one JSON line for each evaluation of a run."""
+@reported("levels")
+def main(args: Sequence[str] | None = None) -> int:
+    """Print one JSON line for each evaluation of a run; return the exit status."""
     parser = argparse.ArgumentParser(description="Accuracy, tokens and habits by level.")
     parser.add_argument("run", type=Path, help="a run folder")
     options = parser.parse_args(args)
@@ -136,7 +139,8 @@ def main(args: Sequence[str] | None = None) -> None:
     for iteration, responses in evaluations(records).items():
         line = {"iteration": iteration, **habits_of(responses), "levels": by_level(responses)}
         print(json.dumps(line))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

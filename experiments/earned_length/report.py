@@ -14,10 +14,11 @@ from experiments.earned_length.figure import HABITS, LONGEST_PAGES, WORDS, draw,
 from experiments.earned_length.levels import by_level, habits_of
 from experiments.measures import cons_at_most, mean_cell
 from experiments.page import as_markdown, write_into
+from experiments.paired import difference_cells, over_problems
 from r1lit import jsonl
 from r1lit.evaluation.compare import shares_right
 from r1lit.jsonl import Record
-from r1lit.metrics import mean, paired_difference, paired_shift
+from r1lit.metrics import holm, mean, paired_shift
 
 BANS = {
     "free": ("nothing", ()),
@@ -175,7 +176,14 @@ def bans_table(seeds: Sequence[Record]) -> str:
     done = [seed["bans"] for seed in seeds if seed["bans"].keys() == BANS.keys()]
     if not done:
         return ""
-    headings = ["banned at decoding", "times a response, not banned", "tokens", "pass@1"]
+    free = [bans["free"]["shares"] for bans in done]
+    costs = {
+        name: cost
+        for name in BANS
+        if name != "free"
+        and (cost := over_problems([bans[name]["shares"] for bans in done], free)) is not None
+    }
+    corrected = dict(zip(costs, holm([cost.p_value for cost in costs.values()]), strict=True))
     rows = []
     for name, (said, words) in BANS.items():
         accuracies = [mean(list(bans[name]["shares"].values())) for bans in done]
@@ -183,18 +191,13 @@ def bans_table(seeds: Sequence[Record]) -> str:
         cells = [f"{said}: {listed}" if words else said]
         cells.append(mean_cell([bans["free"]["uses"][name] for bans in done], ".2f"))
         cells.append(mean_cell([bans[name]["tokens"] for bans in done], ".0f"))
-        cells += [mean_cell(accuracies, ".3f"), "", ""]
-        if name != "free":
-            uids = list(done[0]["free"]["shares"])
-            a, b = ([mean([bans[n]["shares"][u] for bans in done]) for u in uids]
-                    for n in (name, "free"))  # fmt: skip
-            found = paired_difference(a, b)
-            cells[-2:] = [
-                f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})",
-                f"{found.p_value:.2g}",
-            ]
+        cells.append(mean_cell(accuracies, ".3f"))
+        known = name in costs
+        cells += difference_cells(costs[name], corrected[name]) if known else [""] * 3
         rows.append(cells)
-    return as_markdown([*headings, "less no ban, 95 % interval over problems", "p"], rows)
+    headings = ["banned at decoding", "times a response, not banned", "tokens", "pass@1"]
+    headings += ["less no ban, 95 % interval over problems", "p", "p, Holm"]
+    return as_markdown(headings, rows)
 
 
 def write_report(runs: Sequence[Path], folder: Path) -> str:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.command import reported
 from r1lit import jsonl
 from r1lit.atomic import replace_json
 from r1lit.batches import Problem
@@ -222,8 +224,9 @@ def is_readable(text: str, problem: Problem) -> bool:
     return all(rule.reason(candidate) is None for rule in rules)
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Measure one run and write ``agreement.json``."""
+@reported("agreement")
+def main(args: Sequence[str] | None = None) -> int:
+    """Measure one run and write ``agreement.json``; return the exit status."""
     parser = argparse.ArgumentParser(description="Agreement of the larger model with the oracles.")
     parser.add_argument("run", type=Path, help="the run folder of one seed")
     parser.add_argument("--seed", type=int, default=0, help="of refined chains")
@@ -231,7 +234,8 @@ def main(args: Sequence[str] | None = None) -> None:
     numbers = agreement(options.run, options.seed)
     replace_json(options.run / "agreement.json", numbers)
     print(numbers)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import torch
 from torch import nn
 from transformers import AddedToken, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from experiments.command import reported
 from r1lit.curation import engine_refiner
 from r1lit.policy import load_tokenizer
 from r1lit.verifiers import generative, preference
@@ -105,8 +107,9 @@ def _copy(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
     large.model.norm.load_state_dict(small.model.norm.state_dict())
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Grow a base model and write it to a directory."""
+@reported("grow")
+def main(args: Sequence[str] | None = None) -> int:
+    """Grow a base model and write it to a directory; return the exit status."""
     parser = argparse.ArgumentParser(description="A base model with more layers and tokens.")
     parser.add_argument("base", help="such as models/mini")
     parser.add_argument("directory", type=Path, help="where to write")
@@ -115,7 +118,8 @@ def main(args: Sequence[str] | None = None) -> None:
     options = parser.parse_args(args)
     num = grow(options.base, options.directory, SIZES[options.size], options.seed)
     print(f"{num:,} parameters: {options.directory}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,11 +16,12 @@ from experiments.measures import mean_cell
 from experiments.page import as_markdown, write_into
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
-from r1lit.metrics import mean_and_error
+from r1lit.metrics import mean, mean_and_error
 
 KINDS = {"requests": "requests", "chain": "chains", "countdown": "Countdown"}
 ARMS = {"oracle": "oracles", "model": "the larger model", "none": "neither"}
 WORDS = ((0.8, "close to the oracle"), (0.6, "a fair judge"), (0.4, "a weak judge"))
+POOR = "a poor judge"
 SCORES = (
     ("pass_at_1", "reasoning pass@1"),
     ("format", "format"),
@@ -76,8 +77,8 @@ def verdict(seeds: Sequence[Record]) -> str:
     }
     said = []
     for title, values in kappas.items():
-        mean = sum(value or 0.0 for value in values) / len(values)
-        word = next((word for least, word in WORDS if mean >= least), "a poor judge")
+        known = [value for value in values if value is not None]
+        word = next((word for least, word in WORDS if known and mean(known) >= least), POOR)
         said.append(f"of {title} it is {word} (Cohen's kappa {mean_cell(values, '.2f')})")
     compared = [seed["agreement"]["preference"] for seed in seeds]
     same = {

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from experiments.command import reported
 from experiments.model_in_the_loop.agreement import problem_in, read, true_helpfulness
 from r1lit.atomic import replace_json
 from r1lit.batches import Response
@@ -47,7 +49,7 @@ def truth(run: Path) -> dict[str, Any]:
             **pair_accuracy(records, rewards, helpful),
             "training_pairs": card["pairs"],
             "compared": card["pairs_compared"],
-            "training_right": share_right(read(run / f"pairs_{name}" / "pairs.jsonl")),
+            "training_right": share_of_right_pairs(read(run / f"pairs_{name}" / "pairs.jsonl")),
         }
     return numbers
 
@@ -79,7 +81,7 @@ def pair_accuracy(
     }
 
 
-def share_right(pairs: Sequence[Record]) -> float | None:
+def share_of_right_pairs(pairs: Sequence[Record]) -> float | None:
     """Return the share of training pairs whose chosen response is truly the more helpful."""
     differences = [
         true_helpfulness({"question": pair["prompt"], "response": pair["chosen"]})
@@ -89,15 +91,17 @@ def share_right(pairs: Sequence[Record]) -> float | None:
     return sum(d > 0 for d in differences) / len(differences) if differences else None
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Score one run's reward models and write ``truth.json``."""
+@reported("truth")
+def main(args: Sequence[str] | None = None) -> int:
+    """Score one run's reward models and write ``truth.json``; return the exit status."""
     parser = argparse.ArgumentParser(description="Reward models against the true preference.")
     parser.add_argument("run", type=Path, help="the run folder of one seed")
     options = parser.parse_args(args)
     numbers = truth(options.run)
     replace_json(options.run / "truth.json", numbers)
     print(numbers)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

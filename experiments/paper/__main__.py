@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.command import reported
 from experiments.page import write_into
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.tables import Tables, as_markdown, combine
@@ -37,6 +38,7 @@ def measure(run: Path, tokenizer: str) -> Tables:
     return tables
 
 
+@reported("paper")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.paper", description=__doc__)
@@ -47,21 +49,17 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokenizer", default="models/mini", help="that counts thinking tokens")
     parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
     options = parser.parse_args(args)
-    try:
-        found = []
-        for run in options.runs:
-            if run.is_file():
-                found.append(json.loads(run.read_text()))
-            else:
-                found.append(measure(run, options.tokenizer))
-                replace_json(run / "paper.json", found[-1])
-        tables = combine(found)
-        over = "problems; 1 seed" if len(found) == 1 else f"{len(found)} seeds"
-        text = f"Mean ± standard error over {over}. In brackets: problems.\n\n{as_markdown(tables)}"
-        write_into(options.readme / "README.md", text, levels.draw(tables, over), "levels.png")
-    except (ValueError, OSError) as error:
-        print(f"paper: error: {error}", file=sys.stderr)
-        return 2
+    found = []
+    for run in options.runs:
+        if run.is_file():
+            found.append(json.loads(run.read_text()))
+        else:
+            found.append(measure(run, options.tokenizer))
+            replace_json(run / "paper.json", found[-1])
+    tables = combine(found)
+    over = "problems; 1 seed" if len(found) == 1 else f"{len(found)} seeds"
+    text = f"Mean ± standard error over {over}. In brackets: problems.\n\n{as_markdown(tables)}"
+    write_into(options.readme / "README.md", text, levels.draw(tables, over), "levels.png")
     print(text)
     return 0
 

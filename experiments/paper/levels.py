@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.by_source import evaluations
-from experiments.curves import COLORS, MARKERS
+from experiments.curves import style_of
 from experiments.paper.tables import Cell, Table, Tables
 from experiments.r1.stages import EVALUATED, Group, read_groups
 from experiments.r1.table import TITLES
@@ -133,10 +133,10 @@ def _panel(axes: Axes, table: Table, title: str) -> None:
     for index, (row, cells) in enumerate(table.items()):
         own = {c: cell for c, cell in cells.items() if c.startswith("Countdown ")}
         x = [column.split()[1] for column in own]
+        color, marker, line = style_of(index)
         axes.errorbar(
             x, [v for v, _ in own.values()], [2 * (e or 0.0) for _, e in own.values()],
-            label=row, color=COLORS[index % len(COLORS)], marker=MARKERS[index % len(MARKERS)],
-            capsize=2, linestyle="--" if index >= len(COLORS) else "-",
+            label=row, color=color, marker=marker, capsize=2, linestyle=line,
         )  # fmt: skip
     label = "pass@1" if title.startswith(RIGHT) else "tokens"
     tidy(axes, title, xlabel="attempts of a whole search", ylabel=label)

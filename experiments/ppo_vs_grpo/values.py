@@ -38,13 +38,10 @@ def critics(sweep: Sweep) -> list[Record]:
     Raises:
         ValueError: if no point is finished.
     """
-    results = sweep.results()
-    if not results:
-        raise ValueError(f"{sweep.output}: no point is finished yet")
     records = []
-    for result in results:
+    for result, folder in sweep.finished():
         variant, seed = result["variant"], result["seed"]
-        lines = jsonl.read(sweep.point(variant, seed).folder / "metrics.jsonl")
+        lines = jsonl.read(folder / "metrics.jsonl")
         if not any("train/value_loss" in line for line in lines):
             continue
         trained = [line for line in lines if "train/loss" in line]

@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
+import torch
 
+from experiments.command import reported
 from experiments.compose import Config
 from experiments.fingerprint import fingerprint
 from experiments.points import Sweep, parse_seeds
@@ -46,6 +47,7 @@ from experiments.process_rewards.solutions import (
     write_tables,
 )
 from experiments.sweep import Launch, in_subprocess, run_sweep
+from r1lit import composition
 from r1lit.atomic import replace_json
 from r1lit.batches import Problem, Response
 from r1lit.jsonl import Record
@@ -141,9 +143,9 @@ def measure_labels(engine: RolloutEngine, size: Size, output: Path) -> tuple[lis
 def models(tables: dict[str, Path], size: Size, policy: str, seeds: Sequence[int], output: Path
            ) -> Sweep:  # fmt: skip
     """Return the sweep of process models and the outcome model."""
-    fragments = {name: _read(HERE / f"{name}.yaml") for name in ("prm", "orm")}
-    process = [_read(CONFIGS / "process.yaml"), fragments["prm"]]
-    outcome = [_read(CONFIGS / "safety.yaml"), fragments["orm"]]
+    fragments = {name: composition.read(str(HERE / f"{name}.yaml")) for name in ("prm", "orm")}
+    process = [composition.read(str(CONFIGS / "process.yaml")), fragments["prm"]]
+    outcome = [composition.read(str(CONFIGS / "safety.yaml")), fragments["orm"]]
     change: Config = {"model": {"init_args": {"policy": policy}}}
     if size is SHORT:
         change["data"] = {"init_args": {"num_iterations": 2, "train_batch_size": 8}}
@@ -193,7 +195,10 @@ def _choices(
 
     outcome = by_problem(RewardModel(folder("orm"))(responses))
     made[OUTCOME] = [best(own) for own in outcome]
-    made[f"{OUTCOME}, vote"] = [vote(a, own) for a, own in zip(answers, outcome, strict=True)]
+    made[f"{OUTCOME}, vote"] = [
+        vote(own_answers, torch.tensor(own).sigmoid().tolist())  # a vote is not below 0
+        for own_answers, own in zip(answers, outcome, strict=True)
+    ]
     for variant in ("prm-soft", "prm-hard", "prm-exact"):
         steps = [found.rewards for found in ProcessReward(folder(variant)).steps(responses)]
         for name, combine in AGGREGATES.items():
@@ -219,11 +224,7 @@ def _response(sampled: Sampled) -> Response:
     )
 
 
-def _read(path: Path) -> Config:
-    config: Config = yaml.safe_load(path.read_text())
-    return config
-
-
+@reported("process_rewards")
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a training failed, 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m experiments.process_rewards")
@@ -235,24 +236,20 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--report", type=Path, default=HERE, help="where README.md lies")
     parser.add_argument("--short", action="store_true", help="a few minutes: does it run?")
     options = parser.parse_args(args)
-    try:
-        seeds = parse_seeds(options.seeds)
-        size, output = (SHORT if options.short else Size()), options.output
-        keep_settings(output, options.policy, size)
-        engine = bound_engine(options.policy)
-        errors, num_steps = measure_labels(engine, size, output)
-        tables = training_tables(engine, size, output)
-        sweep = models(tables, size, options.policy, seeds, output / "models")
-        if run_sweep(sweep, launch=launch):
-            return 1
-        rows = rerank(engine, sweep, size, output)
-        truth, results = size.truth_completions, sweep.results()
-        where, policy = options.report, options.policy
-        print(write_report(errors, num_steps, truth, results, rows, where, policy))
-        return 0
-    except ValueError as error:
-        print(f"process_rewards: error: {error}", file=sys.stderr)
-        return 2
+    seeds = parse_seeds(options.seeds)
+    size, output = (SHORT if options.short else Size()), options.output
+    keep_settings(output, options.policy, size)
+    engine = bound_engine(options.policy)
+    errors, num_steps = measure_labels(engine, size, output)
+    tables = training_tables(engine, size, output)
+    sweep = models(tables, size, options.policy, seeds, output / "models")
+    if run_sweep(sweep, launch=launch, wait=True):
+        return 1
+    rows = rerank(engine, sweep, size, output)
+    truth, results = size.truth_completions, [r for r in sweep.results() if r["seed"] in seeds]
+    where, policy = options.report, options.policy
+    print(write_report(errors, num_steps, truth, results, rows, where, policy))
+    return 0
 
 
 if __name__ == "__main__":

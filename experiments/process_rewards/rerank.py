@@ -31,7 +31,12 @@ def vote(answers: Sequence[str | None], weights: Sequence[float]) -> Choice:
     """Choose the answer with the largest sum of weights, in its response of the largest one.
 
     A response without an answer casts no vote; the first is chosen if none casts any.
+
+    Raises:
+        ValueError: if a weight is below 0: more votes would lower an answer.
     """
+    if any(weight < 0 for weight in weights):
+        raise ValueError(f"weights: {min(weights)} is below 0; vote with probabilities")
 
     def choose(indices: Sequence[int]) -> int:
         sums: dict[str, float] = defaultdict(float)

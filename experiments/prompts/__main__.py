@@ -21,16 +21,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.command import reported
 from experiments.fingerprint import begin
 from experiments.points import parse_seeds
 from experiments.prompts.report import write
-from experiments.prompts.suite import Suite, read_suite
-from experiments.sweep import error_in, in_subprocess
-
-Launch = Callable[[list[str], Path], int]
+from experiments.prompts.suite import CONFIG, Suite, read_suite
+from experiments.sweep import Launch, error_in, in_subprocess
 
 
 def run(suite: Suite, seeds: Sequence[int], launch: Launch = in_subprocess) -> list[str]:
@@ -40,7 +39,7 @@ def run(suite: Suite, seeds: Sequence[int], launch: Launch = in_subprocess) -> l
         for prompt in suite.prompts_of(policy):
             for seed in seeds:
                 folder = suite.folder(policy, prompt, seed)
-                config = begin(folder, "evaluation.yaml", suite.config(policy, prompt, seed))
+                config = begin(folder, CONFIG, suite.config(policy, prompt, seed))
                 report, log = folder / "report.json", folder.parent / f"seed-{seed}.txt"
                 name = f"{policy} {prompt} seed {seed}"
                 status = 0 if report.exists() else launch(["test", "-c", str(config)], log)
@@ -54,6 +53,7 @@ def run(suite: Suite, seeds: Sequence[int], launch: Launch = in_subprocess) -> l
     return failed
 
 
+@reported("prompts")
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if an evaluation failed, 2 for a bad file."""
     parser = argparse.ArgumentParser(prog="python -m experiments.prompts", description=__doc__)
@@ -61,13 +61,9 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("suite", type=Path, help="the suite file")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     options = parser.parse_args(args)
-    try:
-        suite = read_suite(options.suite)
-        seeds = parse_seeds(options.seeds) if options.seeds else suite.seeds
-        return 1 if run(suite, seeds, launch) else 0
-    except ValueError as error:
-        print(f"prompts: error: {error}", file=sys.stderr)
-        return 2
+    suite = read_suite(options.suite)
+    seeds = parse_seeds(options.seeds) if options.seeds else suite.seeds
+    return 1 if run(suite, seeds, launch) else 0
 
 
 if __name__ == "__main__":

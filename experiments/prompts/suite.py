@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.compose import Config, merge
+from experiments.compose import Config, merge, merged
+from experiments.fingerprint import is_of
+from experiments.points import checked_seeds, seeds_in
 from r1lit import composition
 
 KEYS = ("evaluation", "output", "report", "seeds", "policies", "prompts")
 ONLY = "policies"
+CONFIG = "evaluation.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +45,14 @@ class Suite:
         return [name for name, own in self.prompts.items() if policy in own.get(ONLY, [policy])]
 
     def reports(self, policy: str, prompt: str) -> dict[int, dict[str, Any]]:
-        """Return what is finished, by seed."""
-        paths = {seed: self.folder(policy, prompt, seed) / "report.json" for seed in self.seeds}
-        return {seed: json.loads(p.read_text()) for seed, p in paths.items() if p.exists()}
+        """Return what is finished under this very suite file, of its seeds and others, by seed."""
+        found = {}
+        for seed in seeds_in(self.output / policy / prompt):
+            folder = self.folder(policy, prompt, seed)
+            report = folder / "report.json"
+            if report.exists() and is_of(folder, CONFIG, self.config(policy, prompt, seed)):
+                found[seed] = json.loads(report.read_text())
+        return found
 
 
 def read_suite(path: Path) -> Suite:
@@ -57,14 +65,11 @@ def read_suite(path: Path) -> Suite:
     if sorted(content) != sorted(KEYS):
         raise ValueError(f"{path}: a suite file has {', '.join(KEYS)}; this has {sorted(content)}")
     _check(path, content)
-    evaluation: Config = {}
-    for name in content["evaluation"]:
-        evaluation = merge(evaluation, composition.read(str(name)))
     return Suite(
-        evaluation=evaluation,
+        evaluation=merged(content["evaluation"], f"{path}: evaluation"),
         output=Path(content["output"]),
         report=Path(content["report"]),
-        seeds=list(content["seeds"]),
+        seeds=checked_seeds(path, content["seeds"]),
         policies=content["policies"],
         prompts={name: own or {} for name, own in content["prompts"].items()},
     )
@@ -72,12 +77,9 @@ def read_suite(path: Path) -> Suite:
 
 def _check(path: Path, content: Config) -> None:
     """Raise a ValueError where an entry of a suite file would do something else, or nothing."""
-    for key in ("evaluation", "seeds"):
-        if not isinstance(content[key], list) or not content[key]:
-            raise ValueError(f"{path}: {key}: {content[key]!r} is not a list with an entry")
-    seeds = content["seeds"]
-    if not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise ValueError(f"{path}: seeds: {seeds} are not all integers from 0")
+    files = content["evaluation"]
+    if not isinstance(files, list) or not files:
+        raise ValueError(f"{path}: evaluation: {files!r} is not a list with an entry")
     for key in ("policies", "prompts"):
         if not isinstance(content[key], dict) or not content[key]:
             raise ValueError(f"{path}: {key}: {content[key]!r} is not a mapping: fragments by name")

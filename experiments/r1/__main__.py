@@ -18,13 +18,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.command import reported
 from experiments.r1.pipeline import read_pipeline
-from experiments.r1.runner import plan_of, run_pipeline
+from experiments.r1.runner import run_pipeline, verdicts_of
 
 HERE = Path(__file__).parent
 PIPELINES = {"mini": HERE / "pipeline.yaml", "full": HERE / "full.yaml"}
 
 
+@reported("r1")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if a step failed, 2 for bad input, 130 stopped."""
     parser = argparse.ArgumentParser(prog="python -m experiments.r1", description=__doc__)
@@ -37,26 +39,19 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", type=Path, help="another run folder")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     options = parser.parse_args(args)
-    try:
-        path = options.pipeline or PIPELINES[options.scale]
-        pipeline = read_pipeline(path, options.seed, options.run)
-        if options.dry_run and options.scale == "full":
-            from experiments.r1.dry_run import dry_run  # takes seconds to import
+    path = options.pipeline or PIPELINES[options.scale]
+    pipeline = read_pipeline(path, options.seed, options.run)
+    if options.dry_run and options.scale == "full":
+        from experiments.r1.dry_run import dry_run  # takes seconds to import
 
-            for line in dry_run(pipeline, options.begin, options.only):
-                print(line)
-            return 0
-        if options.dry_run:
-            for step, verdict in plan_of(pipeline, options.begin, options.only):
-                print(f"{step.stage:<28} {step.name:<24} {verdict}")
-            return 0
-        return run_pipeline(pipeline, begin=options.begin, only=options.only)
-    except ValueError as error:
-        print(f"r1: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("r1: stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+        for line in dry_run(pipeline, options.begin, options.only):
+            print(line)
+        return 0
+    if options.dry_run:
+        for step, verdict in verdicts_of(pipeline, options.begin, options.only):
+            print(f"{step.stage:<28} {step.name:<24} {verdict}")
+        return 0
+    return run_pipeline(pipeline, begin=options.begin, only=options.only)
 
 
 def _stop(*_: object) -> None:

@@ -10,8 +10,7 @@ from experiments.compose import Config, merge
 from experiments.r1.cost import Gpu
 from experiments.r1.pipeline import Pipeline, Step
 from experiments.r1.plan import BASE, as_text, notes, plan_of
-from experiments.r1.runner import plan_of as verdicts_of
-from experiments.r1.runner import words_of
+from experiments.r1.runner import verdicts_of, words_of
 
 
 def dry_run(pipeline: Pipeline, begin: str | None, only: Sequence[str]) -> Iterator[str]:

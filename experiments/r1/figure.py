@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from experiments.r1.shape import COUNTERPARTS, PAPER
 from experiments.r1.stages import STAGES
 from r1lit.callbacks.figures import (
+    BLACK,
     BLUE,
     GREEN,
     ORANGE,
@@ -45,6 +46,7 @@ VERDICTS = {
     "disagrees": VERMILION,
     "leans away": ORANGE,
     "not shown to stay": PURPLE,
+    "no move": BLACK,
     "leans": SKY,
     "stays": GREEN,
     "agrees": BLUE,

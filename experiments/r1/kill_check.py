@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.command import reported
 from experiments.launch import start
 from experiments.r1.manifest import Manifest
 from experiments.r1.pipeline import Pipeline, read_pipeline
@@ -126,6 +127,7 @@ def _same_numbers(one: object, other: object) -> bool:
     return one == other
 
 
+@reported("kill_check")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if the last step wrote else, 2 for bad input."""
     parser = argparse.ArgumentParser(
@@ -136,19 +138,15 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("killed", type=Path, help="the folder of the run to make and kill")
     parser.add_argument("--draw", type=int, default=0, help="seed of the moments, default 0")
     options = parser.parse_args(args)
-    try:
-        path = options.alone / "manifest.json"
-        if not path.is_file():
-            raise ValueError(f"alone: there is no {path}; name the folder of a finished run")
-        content = _read_json(path)
-        alone, killed = (
-            read_pipeline(Path(content["pipeline"]), content["seed"], run)
-            for run in (options.alone, options.killed)
-        )
-        is_same = check(Manifest.load(alone), killed, random.Random(options.draw))
-    except ValueError as error:
-        print(f"kill_check: error: {error}", file=sys.stderr)
-        return 2
+    path = options.alone / "manifest.json"
+    if not path.is_file():
+        raise ValueError(f"alone: there is no {path}; name the folder of a finished run")
+    content = _read_json(path)
+    alone, killed = (
+        read_pipeline(Path(content["pipeline"]), content["seed"], run)
+        for run in (options.alone, options.killed)
+    )
+    is_same = check(Manifest.load(alone), killed, random.Random(options.draw))
     last = killed.steps[-1]
     print(f"{last.name}: {'the same' if is_same else 'NOT the same'} as in {options.alone}")
     return 0 if is_same else 1

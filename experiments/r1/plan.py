@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
 from transformers import AutoConfig, PretrainedConfig
 
 from benchmarks.flops import Shape
 from benchmarks.models import ARCHITECTURES, HUB, model_config
-from experiments.compose import Config, merge
+from experiments.command import reported
+from experiments.compose import Config, merge, merged
 from experiments.r1.cost import TIME, Gpu, rollout_seconds, update_seconds
 from experiments.r1.work import Work, work_of
 from r1lit.modules.memory_plan import (
@@ -68,14 +68,9 @@ def read_preset(text: str) -> Config:
     """Read a preset: a file, or several joined by "+".
 
     Raises:
-        ValueError: naming the file that is not there.
+        ValueError: naming the file that cannot be read.
     """
-    config: Config = {}
-    for name in text.split("+"):
-        if not Path(name).is_file():
-            raise ValueError(f"preset: there is no file {name!r} (from {Path.cwd()})")
-        config = merge(config, yaml.safe_load(Path(name).read_text()))
-    return config
+    return merged(text.split("+"), "preset")
 
 
 def config_of(name: str) -> PretrainedConfig:
@@ -210,6 +205,7 @@ def notes(gpu: Gpu) -> str:
     return "\n".join(lines)
 
 
+@reported("plan")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.r1.plan", description=__doc__)
@@ -224,21 +220,17 @@ def main(args: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{key.replace('_', '-')}", type=float, default=value)
     options = parser.parse_args(args)
     gpu = Gpu(**{key: getattr(options, key) for key in vars(Gpu())})
-    try:
-        for preset in options.presets:
-            plan = plan_of(
-                "+".join(Path(name).stem for name in preset.split("+")),
-                read_preset(preset),
-                gpu=gpu,
-                model=options.model,
-                prompt_tokens=options.prompt_tokens,
-                mean_tokens=options.mean_tokens,
-                iterations=options.iterations,
-            )
-            print(as_text(plan, gpu, options.gpus), end="\n\n")
-    except ValueError as error:
-        print(f"plan: error: {error}", file=sys.stderr)
-        return 2
+    for preset in options.presets:
+        plan = plan_of(
+            "+".join(Path(name).stem for name in preset.split("+")),
+            read_preset(preset),
+            gpu=gpu,
+            model=options.model,
+            prompt_tokens=options.prompt_tokens,
+            mean_tokens=options.mean_tokens,
+            iterations=options.iterations,
+        )
+        print(as_text(plan, gpu, options.gpus), end="\n\n")
     print(notes(gpu))
     return 0
 

@@ -53,8 +53,7 @@ def run_pipeline(
     Raises:
         ValueError: for an unknown step, a missing input, or another runner on the same folder.
     """
-    chosen = {s.name for s in (pipeline.chosen(only, "--only") if only else pipeline.steps)}
-    forced = _from(pipeline, begin) & chosen
+    chosen, forced = _chosen(pipeline, begin, only)
     display = display or Display(pipeline.steps)
     pipeline.run.mkdir(parents=True, exist_ok=True)
     with held(pipeline.run / ".runner.lock") as lock:
@@ -74,13 +73,12 @@ def run_pipeline(
     return 0
 
 
-def plan_of(
+def verdicts_of(
     pipeline: Pipeline, begin: str | None = None, only: Sequence[str] = ()
 ) -> list[tuple[Step, str]]:
     """Return what a run would do with each step, as far as the files tell now."""
     manifest = Manifest.load(pipeline)
-    chosen = {s.name for s in (pipeline.chosen(only, "--only") if only else pipeline.steps)}
-    forced = _from(pipeline, begin) & chosen
+    chosen, forced = _chosen(pipeline, begin, only)
     touched: set[str] = set()
     plan = []
     for step in pipeline.steps:
@@ -120,11 +118,16 @@ def _write_configs(step: Step, run: Path) -> None:
         replace_file(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
 
 
-def _from(pipeline: Pipeline, begin: str | None) -> set[str]:
+def _chosen(
+    pipeline: Pipeline, begin: str | None, only: Sequence[str]
+) -> tuple[set[str], set[str]]:
+    """Return the steps that are wanted, and those of them that are made anew."""
+    steps = pipeline.steps
+    chosen = {step.name for step in (pipeline.chosen(only, "--only") if only else steps)}
     if begin is None:
-        return set()
-    first = pipeline.chosen([begin], "--from")[0]
-    return {step.name for step in pipeline.steps[pipeline.steps.index(first) :]}
+        return chosen, set()
+    first = steps.index(pipeline.chosen([begin], "--from")[0])
+    return chosen, {step.name for step in steps[first:]} & chosen
 
 
 def _leave(manifest: Manifest, step: Step, display: Display) -> None:

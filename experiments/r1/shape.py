@@ -56,6 +56,7 @@ def check(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
 
     - agrees, disagrees: the 95 % interval lies on one side of 0;
     - leans: the mean has the paper's direction, the interval holds 0; leans away: the other one;
+      no move: the mean is 0;
     - stays: the paper moves by less than ``STAYS`` points, and ours is shown to be within
       ``MARGIN``; not shown to stay: it is not.
 
@@ -114,6 +115,8 @@ def _paper_move(column: str, before: str, after: str) -> float:
 def _verdict(shift: Shift, paper: float) -> str:
     if abs(paper) < STAYS:
         return "stays" if shift.is_within(MARGIN) else "not shown to stay"
+    if shift.mean == 0:
+        return "no move"
     same = shift.mean * paper > 0
     if shift.p_value < 0.05:
         return "agrees" if same else "disagrees"
@@ -124,7 +127,7 @@ def as_lines(results: Sequence[dict[str, Any]]) -> list[str]:
     """Return the verdicts counted, then a Markdown table with a row a move."""
     verdicts = [(r, column, v) for r in results for column, v in r["verdicts"].items()]
     counts = Counter(verdict for _, _, verdict in verdicts)
-    order = ("agrees", "stays", "leans", "not shown to stay", "leans away", "disagrees")
+    order = ("agrees", "stays", "leans", "not shown to stay", "no move", "leans away", "disagrees")
     counted = ", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict])
     against = [
         f"{r['step']}, {column} ({r['key']})"
@@ -173,6 +176,9 @@ def combine(summaries: Sequence[Summary]) -> Summary:
     """Return the mean over runs, with its standard error over runs; one run is left as it is.
 
     A stage is of the runs that have it; ``num_runs`` says of how many.
+
+    Raises:
+        ValueError: if runs were evaluated differently: other problems, responses or sampling.
     """
     if len(summaries) == 1:
         return summaries[0]
@@ -190,6 +196,15 @@ def combine(summaries: Sequence[Summary]) -> Summary:
 
 
 def _mean_stage(stages: Sequence[Summary]) -> Summary:
+    first = stages[0]
+    for other in stages[1:]:
+        for kind in first["settings"].keys() & other["settings"].keys():
+            one, two = ({**stage["settings"][kind], "seed": None} for stage in (first, other))
+            if one != two:
+                raise ValueError(
+                    f"runs: stage {first['name']}, {kind}: evaluated under {one} and {two}; their"
+                    " mean would be of neither"
+                )
     record: Summary = {"name": stages[0]["name"], "num_runs": len(stages)}
     for key in (column.key for column in COLUMNS):
         values = [stage[key] for stage in stages if stage.get(key) is not None]

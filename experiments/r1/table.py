@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.command import reported
 from experiments.page import as_markdown, write_into
 from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
@@ -27,6 +28,7 @@ from experiments.r1.stages import BASE, COLUMNS, STUDENTS, Column, read_stages
 from r1lit.atomic import replace_file, replace_json
 from r1lit.callbacks.figures import save_png_and_pdf, seeds_of
 
+MINI = "models/mini"
 TITLES = {
     BASE: "the base",
     "zero": "R1-Zero",
@@ -76,20 +78,20 @@ def settings_note(summary: dict[str, Any], num_runs: int) -> str:
     return f"Mean ± standard error {over}. {'; '.join(parts)}."
 
 
-def runs_note(summaries: Sequence[dict[str, Any]]) -> str:
-    """Return which model and seeds summaries are of, for a caption."""
+def runs_note(summaries: Sequence[dict[str, Any]], base: str = MINI) -> str:
+    """Return which base and seeds summaries are of, for a caption."""
     settings = [of for s in summaries for of in s["stages"][-1]["settings"].values()]
     known = {of["seed"] for of in settings if of.get("seed") is not None}
-    return "; ".join(["stages from models/mini", *([seeds_of(known)] if known else [])])
+    return "; ".join([f"stages from {base}", *([seeds_of(known)] if known else [])])
 
 
-def write_run(run: Path) -> dict[str, Any]:
+def write_run(run: Path, base: str = MINI) -> dict[str, Any]:
     """Write the summary, table and figure of one run; return the summary."""
     summary = read_stages(run)
     summary["shape"] = check([summary])
     replace_json(run / "summary.json", summary)
     replace_file(run / "stages.md", (block(summary, [summary]) + "\n").encode())
-    save_png_and_pdf(draw_stages(summary["stages"], runs_note([summary])), run / "stages.png")
+    save_png_and_pdf(draw_stages(summary["stages"], runs_note([summary], base)), run / "stages.png")
     return summary
 
 
@@ -115,6 +117,7 @@ def block(summary: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
     return f"{note}\n\n{as_table(summary)}\n\n{paper_table()}\n\n{claims}"
 
 
+@reported("table")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.r1.table", description=__doc__)
@@ -122,18 +125,17 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "runs", nargs="+", type=Path, help="run folders, or their summary.json, one a seed"
     )
+    parser.add_argument("--base", default=MINI, help="of the runs, for captions")
     parser.add_argument("--readme", type=Path, help="a README whose results are filled in")
     options = parser.parse_args(args)
-    try:
-        summaries = [read_summary(run) if run.is_file() else write_run(run) for run in options.runs]
-        combined = combine(summaries)
-        text = block(combined, summaries)
-        if options.readme is not None:
-            figure = draw_stages(combined["stages"], runs_note(summaries))
-            write_into(options.readme, text, figure, "stages.png")
-    except (ValueError, OSError) as error:
-        print(f"table: error: {error}", file=sys.stderr)
-        return 2
+    summaries = [
+        read_summary(run) if run.is_file() else write_run(run, options.base) for run in options.runs
+    ]
+    combined = combine(summaries)
+    text = block(combined, summaries)
+    if options.readme is not None:
+        figure = draw_stages(combined["stages"], runs_note(summaries, options.base))
+        write_into(options.readme, text, figure, "stages.png")
     print(text)
     return 0
 

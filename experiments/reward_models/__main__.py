@@ -15,13 +15,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
+from experiments.command import reported
 from experiments.compose import Config
 from experiments.points import Sweep, parse_seeds
 from experiments.reward_models.body import make_body, training_texts
 from experiments.reward_models.report import write_report
 from experiments.sweep import Launch, in_subprocess, run_sweep
+from r1lit import composition
 from r1lit.data import TableLabels, TablePairs
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def sweep_of(
     """
     variants: dict[str, list[Config]] = {}
     for name, path in tables.items():
-        config = _read(CONFIGS / f"{name}.yaml")
+        config = composition.read(str(CONFIGS / f"{name}.yaml"))
         source = config["data"]["init_args"]["train"][0]
         source = {**source, "init_args": {**source["init_args"], "path": path}}
         data = {"data": {"init_args": {"train": [source]}}}
@@ -55,17 +55,17 @@ def sweep_of(
     if policy is not None:
         other: Config = {"model": {"init_args": {"policy": policy}}}
         variants |= {
-            f"{name}-pretrained": [*variants[name], _read(HERE / "pretrained.yaml"), other]
+            f"{name}-pretrained": [
+                *variants[name],
+                composition.read(str(HERE / "pretrained.yaml")),
+                other,
+            ]
             for name in tables
         }
     return Sweep(base={}, variants=variants, seeds=list(seeds), output=output)
 
 
-def _read(path: Path) -> Config:
-    config: Config = yaml.safe_load(path.read_text())
-    return config
-
-
+@reported("reward_models")
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a run failed, 2 for a bad table."""
     parser = argparse.ArgumentParser(
@@ -81,16 +81,12 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--report", type=Path, help="folder of README.md; --output if left out")
     options = parser.parse_args(args)
     tables = {"helpful": options.pairs, "safety": options.labels}
-    try:
-        seeds = parse_seeds(options.seeds)
-        sweep = sweep_of(tables, options.output, seeds, options.policy)
-        failed = run_sweep(sweep, launch=launch)
-        if sweep.results():
-            print(write_report(sweep.results(), options.report or options.output))
-        return 1 if failed else 0
-    except ValueError as error:
-        print(f"reward_models: error: {error}", file=sys.stderr)
-        return 2
+    seeds = parse_seeds(options.seeds)
+    sweep = sweep_of(tables, options.output, seeds, options.policy)
+    failed = run_sweep(sweep, launch=launch)
+    if results := sweep.results():
+        print(write_report(results, options.report or options.output))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

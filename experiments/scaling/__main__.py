@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import run_study
-from experiments.curves import COLORS, MARKERS
+from experiments.curves import style_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.scaling.fit import extrapolate, fit_sigmoid
@@ -78,7 +78,8 @@ def draw(results: Sequence[Record]) -> Figure:
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
     for axes, (recipe, group) in zip(panels, groups.items(), strict=True):
-        for result, color, marker in zip(group, COLORS, MARKERS, strict=False):
+        for index, result in enumerate(group):
+            color, marker, _ = style_of(index)
             compute, reward = np.array(result["curve"]).T
             fitted, _ = extrapolate(result["curve"], SEEN)
             label = f"seed {result['seed']}"

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from experiments.command import reported
 from r1lit import jsonl
 from r1lit.modules.evaluation_responses import sample_name
 from r1lit.policy import load_policy, load_tokenizer
@@ -177,6 +178,7 @@ def measure(
     grader.close()
 
 
+@reported("measure")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status, 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m experiments.search.measure")
@@ -188,19 +190,15 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--widest", type=int, default=32, help="responses a problem, at most")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(args)
-    try:
-        measure(
-            options.policy,
-            options.value,
-            options.output,
-            name=options.name,
-            num_problems=options.num_problems,
-            widest=options.widest,
-            seed=options.seed,
-        )
-    except ValueError as error:
-        print(f"measure: error: {error}", file=sys.stderr)
-        return 2
+    measure(
+        options.policy,
+        options.value,
+        options.output,
+        name=options.name,
+        num_problems=options.num_problems,
+        widest=options.widest,
+        seed=options.seed,
+    )
     return 0
 
 

@@ -18,10 +18,11 @@ from typing import Any
 
 import yaml
 
-from experiments.compose import Config, merge, move_paths
+from experiments.command import reported
+from experiments.compose import Config, merge, merged, move_paths
 from experiments.page import as_markdown, write_into
 from experiments.paired import difference_cells
-from experiments.points import parse_seeds
+from experiments.points import checked_seeds, parse_seeds
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.runner import run_pipeline
 from experiments.r1.shape import Summary, combine
@@ -33,6 +34,7 @@ from r1lit.metrics import holm, paired_shift
 
 HERE = Path(__file__).parent
 FULL = "all stages"
+KEYS = ("pipeline", "output", "seeds", "variants")
 COMPARED = ("reasoning_pass_at_1", "instruction_following", "helpfulness_true", "safety")
 
 
@@ -56,13 +58,13 @@ def compose(pipeline: Path, changes: dict[str, Config | None], finished: Path) -
     made, kept = [], []
     for step in content["steps"]:
         if step["name"] not in changes:
-            kept += step["writes"]
+            kept += step.get("writes", [])
             continue
         step = merge(step, changes[step["name"]] or {})
-        config: Config = {}
-        for name in step.pop("config", ()):
-            config = merge(config, composition.read(name))
+        config = merged(step.pop("config", ()), f"{pipeline}: step {step['name']}")
         config.pop("seed_everything", None)  # the pipeline's
+        for old, new in content.get("moves", {}).items():
+            config = move_paths(config, Path(old), Path(new))
         made.append({**step, "set": merge(config, step.get("set", {}))} if config else step)
     for path in map(Path, kept):
         made = move_paths(made, path, finished.resolve() / path.relative_to(content["run"]))
@@ -123,6 +125,7 @@ def report(summaries: Sequence[Summary]) -> str:
     return "\n\n".join(part for part in (*parts, differences(summaries)) if part)
 
 
+@reported("stages_skipped")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if a step failed, 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m experiments.stages_skipped")
@@ -133,34 +136,33 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="instead of the file's")
     parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
     options = parser.parse_args(args)
-    try:
-        suite = composition.read(str(options.suite))
-        output = options.output or Path(suite["output"])
-        seeds = parse_seeds(options.seeds) if options.seeds else suite["seeds"]
-        wanted = options.only or list(suite["variants"])
+    suite = composition.read(str(options.suite))
+    if sorted(suite) != sorted(KEYS):
+        raise ValueError(f"{options.suite}: it has {', '.join(suite)}, and wants {', '.join(KEYS)}")
+    output = options.output or Path(suite["output"])
+    seeds = (
+        parse_seeds(options.seeds)
+        if options.seeds
+        else checked_seeds(options.suite, suite["seeds"])
+    )
+    wanted = options.only or list(suite["variants"])
+    for variant in wanted:
+        if variant not in suite["variants"]:
+            raise ValueError(f"--only: {variant!r} is none of {', '.join(suite['variants'])}")
+    for seed in seeds if not options.report else ():
         for variant in wanted:
-            if variant not in suite["variants"]:
-                raise ValueError(f"--only: {variant!r} is none of {', '.join(suite['variants'])}")
-        for seed in seeds if not options.report else ():
-            for variant in wanted:
-                status = run_pipeline(pipeline_of(suite, output, variant, seed))
-                if status:
-                    return status
-        found = {seed: summarise(suite, output, seed) for seed in seeds}
-        found = {seed: summary for seed, summary in found.items() if summary["stages"]}
-        if not found:
-            raise ValueError(f"{output}: no stage of a variant is evaluated yet")
-        for seed, summary in found.items():
-            replace_json(output / f"seed-{seed}.json", summary)
-        text = report(list(found.values()))
-        raw = [{"seed": seed, **row} for seed, own in found.items() for row in own["stages"]]
-        write_into(options.readme / "README.md", text, raw=raw)
-    except ValueError as error:
-        print(f"stages_skipped: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stages_skipped: stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+            status = run_pipeline(pipeline_of(suite, output, variant, seed))
+            if status:
+                return status
+    found = {seed: summarise(suite, output, seed) for seed in seeds}
+    found = {seed: summary for seed, summary in found.items() if summary["stages"]}
+    if not found:
+        raise ValueError(f"{output}: no stage of a variant is evaluated yet")
+    for seed, summary in found.items():
+        replace_json(output / f"seed-{seed}.json", summary)
+    text = report(list(found.values()))
+    raw = [{"seed": seed, **row} for seed, own in found.items() for row in own["stages"]]
+    write_into(options.readme / "README.md", text, raw=raw)
     print(text)
     return 0
 

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from experiments.by_source import evaluations
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.points import Sweep
@@ -43,12 +44,9 @@ def count(sweep: Sweep) -> list[Record]:
         ValueError: if no point is finished.
     """
     records: list[Record] = []
-    for result in sweep.results():
-        run = sweep.point(result["variant"], result["seed"]).folder
-        evaluated = [r for r in jsonl.read(run / "responses.jsonl") if r["split"] == "val"]
-        iterations = [response["iteration"] for response in evaluated]
-        for when, iteration in (("before", min(iterations)), ("after", max(iterations))):
-            own = [r for r in evaluated if r["iteration"] == iteration]
+    for result, folder in sweep.finished():
+        evaluated = list(evaluations(jsonl.read(folder / "responses.jsonl")).values())
+        for when, own in (("before", evaluated[0]), ("after", evaluated[-1])):
             for name in LANGUAGES:
                 asked = [r for r in own if language_of(r["question"]) == name]
                 consistency = [r["rewards"]["language_consistency"] for r in asked]
@@ -58,8 +56,6 @@ def count(sweep: Sweep) -> list[Record]:
                     "language_consistency": mean(consistency),
                     "pass_at_1": mean([float(r["value"]) for r in asked]),
                 })  # fmt: skip
-    if not records:
-        raise ValueError(f"{sweep.output}: no point is finished yet")
     return records
 
 

@@ -5,10 +5,9 @@
 Two runs of ``faults.yaml``: ``alone`` is not disturbed. Of ``disturbed`` a random process of the
 served vLLM is killed (``kill -9``), or the trainer, which takes its server with it and is started
 again with ``--ckpt_path last``, until there were enough kills and the run ends. It has passed if
-it made each iteration once, all log-probs of its samples were the policy's, and it drew as many
-responses. Iterations whose numbers equal those of ``alone`` are counted: a response that another
-server or batch draws is the same but for rounding, and the first that rounds to another token makes
-other updates from there on.
+it made each iteration once and all log-probs of its samples were the policy's. Iterations whose
+numbers equal those of ``alone`` are counted: a response that another server or batch draws is the
+same but for rounding, and the first that rounds to another token makes other updates from there on.
 
 Needs a Python with vLLM (``make vllm``, or R1LIT_VLLM_PYTHON), and Linux.
 """
@@ -26,6 +25,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.command import reported
 from experiments.launch import start
 from r1lit import jsonl
 
@@ -163,6 +163,7 @@ def _group_of(pid: int) -> int:
         return -1
 
 
+@reported("faults")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if kills have changed the run, 2 if it failed."""
     parser = argparse.ArgumentParser(prog="python -m experiments.vllm.faults", description=__doc__)
@@ -183,9 +184,6 @@ def main(args: Sequence[str] | None = None) -> int:
             alone.check()
         started, rng = time.monotonic(), random.Random(options.draw)
         killed = disturb(disturbed, options.kills, options.victims.split(","), rng)
-    except ValueError as error:
-        print(f"faults: error: {error}", file=sys.stderr)
-        return 2
     finally:
         for run in runs:
             if run.trainer is not None and run.trainer.poll() is None:

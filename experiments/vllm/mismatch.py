@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from experiments.command import reported
 from experiments.page import as_markdown
 from r1lit import jsonl
 
@@ -40,15 +41,12 @@ def row(run: Path) -> list[str]:
     return [str(run), str(len(lines)), *cells]
 
 
+@reported("mismatch")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status, 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m experiments.vllm.mismatch")
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
-    try:
-        rows = [row(run) for run in parser.parse_args(args).runs]
-    except ValueError as error:
-        print(f"mismatch: error: {error}", file=sys.stderr)
-        return 2
+    rows = [row(run) for run in parser.parse_args(args).runs]
     print(as_markdown(["run", "iterations", *(name for _, name in COLUMNS)], rows))
     return 0
 

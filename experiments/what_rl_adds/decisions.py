@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from experiments.command import reported
 from r1lit import jsonl
 from r1lit.atomic import replace_json
 from r1lit.jsonl import Record
@@ -125,8 +127,9 @@ def measure(policy: str, base: str, responses: Sequence[Record]) -> dict[str, di
     }
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Write the measured decisions as JSON."""
+@reported("decisions")
+def main(args: Sequence[str] | None = None) -> int:
+    """Write the measured decisions as JSON; return the exit status."""
     parser = argparse.ArgumentParser(description="Nats between a policy and its base, by decision.")
     parser.add_argument("policy")
     parser.add_argument("base")
@@ -135,7 +138,8 @@ def main(args: Sequence[str] | None = None) -> None:
     options = parser.parse_args(args)
     drawn = [r for r in jsonl.read(options.responses) if r["sample"] < NUM_SAMPLES]
     replace_json(options.output, measure(options.policy, options.base, drawn))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.curves import COLORS, MARKERS, draw_band
+from experiments.curves import COLORS, draw_band, style_of
 from experiments.earned_length.levels import attempts_of_right, found_at_k
 from experiments.measures import group_by, mean_cell, number
 from experiments.page import as_markdown, write_into
@@ -55,7 +55,7 @@ def read_results(runs: Sequence[Path], controls_file: Path, doses_file: Path) ->
     sweep = read_sweep(controls_file)
     controls = []
     for result in sweep.results():
-        lines = jsonl.read(sweep.point(result["variant"], result["seed"]).folder / "metrics.jsonl")
+        lines = jsonl.read(sweep.folder(result["variant"], result["seed"]) / "metrics.jsonl")
         controls.append({**result, "entropies": [line["train/entropy"] for line in lines]})
     doses = read_sweep(doses_file).results()
     samples, decisions = [], []
@@ -158,9 +158,9 @@ def draw(results: dict[str, Any]) -> Figure:
     FigureCanvasAgg(figure)
     (accuracy, length, entropy), (samples, dose, dose_length) = figure.subplots(2, 3)
     for index, (variant, group) in enumerate(group_by("variant", results["controls"]).items()):
-        color, style = COLORS[index], f"{MARKERS[index]}-"
-        draw_band(accuracy, group, number("pass_at_1"), variant, color, style)
-        draw_band(length, group, number("response_length_tokens"), variant, color, style)
+        color, marker, line = style_of(index)
+        draw_band(accuracy, group, number("pass_at_1"), variant, color, marker + line)
+        draw_band(length, group, number("response_length_tokens"), variant, color, marker + line)
         entropies = zip(*(result["entropies"] for result in group), strict=False)
         entropy.plot([mean(own) for own in entropies], color=color, label=variant)
     for index, (name, own) in enumerate(group_by("policy", results["samples"]).items()):

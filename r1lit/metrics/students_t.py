@@ -88,7 +88,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
+
+    Raises:
+        ValueError: if one is no number.
     """
+    if any(math.isnan(p_value) for p_value in p_values):
+        raise ValueError(f"p_values: {list(p_values)} are not all numbers")
     adjusted = [0.0] * len(p_values)
     least = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):

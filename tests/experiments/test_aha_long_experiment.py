@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -41,7 +42,7 @@ def evaluation(iteration: int, easy: float, hard: float) -> dict:
             "reflection_words_per_response": 2.0}  # fmt: skip
 
 
-def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_the_new_one():
+def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_the_new_one(tmp_path):
     sweep = read_sweep(FOLDER / "sweep.yaml")
     results = []
     for variant, gain in (("grows", 0.3), ("stays", 0.1)):
@@ -52,7 +53,9 @@ def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_th
                     evaluation(130, 0.9, low + gain + 0.1)]  # fmt: skip
             results.append({"variant": variant, "seed": seed, "evaluations": made,
                             "final": made[-1]})  # fmt: skip
-    rows = as_table(count(SimpleNamespace(results=lambda: results, point=sweep.point))).splitlines()
+    of = [(result, FOLDER) for result in results]
+    finished = SimpleNamespace(finished=lambda: of, point=sweep.point)
+    rows = as_table(count(finished)).splitlines()
     assert [row.split(" | ")[0] for row in rows[2:]] == [
         "| pass@1", "| pass@1, attempts 3-5", "| pass@1, attempts 12-23", "| cons@k",
         "| tokens per response", "| reflection words per response",
@@ -63,4 +66,4 @@ def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_th
     )
     assert rows[6].startswith("| tokens per response | 100 ± 0 | 200 ± 0 | 225 ± 0 | 225 ± 0 | +0")
     with pytest.raises(ValueError, match="no point is finished"):
-        count(SimpleNamespace(results=list, output=sweep.output))
+        count(replace(sweep, output=tmp_path))

@@ -162,7 +162,7 @@ def test_documents_are_counted_up_to_what_predicts_their_last_target(tmp_path, p
         ({"arms": {"base": {"base": []}}}, "'base' is the student untrained"),
         ({"arms": {"rl": {"base": [], "like": 1}}}, "like cannot be used"),
         ({"arms": {"rl": {"base": [], "compute_of": "no"}}}, "'no' is no arm before it"),
-        ({"arms": {"rl": {"base": ["no.yaml"]}}}, "there is no config 'no.yaml'"),
+        ({"arms": {"rl": {"base": ["no.yaml"]}}}, "arms.rl.base: config: no.yaml cannot be read"),
     ],
 )
 def test_a_bad_file_is_an_error_that_names_the_key(experiment, change, says):

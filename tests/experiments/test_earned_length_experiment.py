@@ -199,7 +199,7 @@ def test_tables_of_seeds_made_by_hand():
     assert levels_table(seeds).splitlines()[2].startswith("| 1-2 | 0.20 ± 0.00 → 0.70 ± 0.10 |")
     assert "| computes wrongly | 0.100 ± 0.000 | 0.350 ± 0.050 |" in habits_table(seeds)
     free, no_checks, no_switches = bans_table(seeds).splitlines()[2:]
-    assert free.endswith("| 0.700 ± 0.000 |  |  |")
+    assert free.endswith("| 0.700 ± 0.000 |  |  |  |")
     assert no_checks.startswith("| what begins a check: *wait*, *let*, *check* | 1.50 ± 0.00 | 90")
     assert "| 0.300 ± 0.000 | -0.400 (" in no_checks and "| +0.000 (" in no_switches
     assert bans_table([{**seed, "bans": {}} for seed in seeds]) == ""

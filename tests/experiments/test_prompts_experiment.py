@@ -40,7 +40,7 @@ def test_every_prompt_asks_the_same_problems_and_shows_none_of_them(monkeypatch)
     ("change", "message"),
     [
         ({"seeds": 0}, "seeds: 0 is not a list"),
-        ({"seeds": ["a"]}, "seeds: .'a'. are not all integers from 0"),
+        ({"seeds": ["a"]}, "seeds: .'a'. is not a list of integers from 0"),
         ({"prompts": {}}, "prompts: {} is not a mapping"),
         ({"prompts": ["a"]}, r"prompts: \['a'\] is not a mapping"),
         ({"prompts": {"a/b": {}}}, "prompts: 'a/b' cannot name a folder"),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from experiments.command import reported
 from experiments.compose import Config
 from experiments.points import Sweep, parse_seeds
 from experiments.process_rewards.process_bench.report import write_report
@@ -57,6 +58,7 @@ def of_policy(policy: str) -> Config:
     return {"model": {"init_args": {"policy": policy}}}
 
 
+@reported("process_bench")
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a run failed, 2 for a bad file."""
     parser = argparse.ArgumentParser(prog="python -m experiments.process_rewards.process_bench")
@@ -68,16 +70,12 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--output", type=Path, default=Path("runs/process_bench"))
     parser.add_argument("--report", type=Path, default=HERE, help="folder of README.md")
     options = parser.parse_args(args)
-    try:
-        seeds = parse_seeds(options.seeds)
-        sweep = sweep_of(options.path, options.output, seeds, options.policy)
-        failed = run_sweep(sweep, launch=launch)
-        if results := sweep.results():
-            print(write_report(results, options.report))
-        return 1 if failed else 0
-    except ValueError as error:
-        print(f"process_bench: error: {error}", file=sys.stderr)
-        return 2
+    seeds = parse_seeds(options.seeds)
+    sweep = sweep_of(options.path, options.output, seeds, options.policy)
+    failed = run_sweep(sweep, launch=launch)
+    if results := sweep.results():
+        print(write_report(results, options.report))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

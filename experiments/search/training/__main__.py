@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import at_tokens, read_curves, run_study
-from experiments.curves import COLORS, MARKERS
+from experiments.curves import style_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.search.training.module import SEARCH_TOKENS
@@ -72,7 +72,7 @@ def draw(results: Sequence[Record]) -> Figure:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for index, (variant, group) in enumerate(group_by("variant", results).items()):
-        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+        color, marker, _ = style_of(index)
         for result in group:
             x, y = zip(*result["curve"], strict=True)
             axes.plot([v / 1e6 for v in x], y, color=color, linewidth=0.6, alpha=0.5)

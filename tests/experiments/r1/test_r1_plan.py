@@ -156,7 +156,7 @@ def test_what_cannot_be_planned_is_an_error_that_says_why(tmp_path, capsys):
     assert plan.main([str(path), "--iterations", "2", "--model", str(tmp_path)]) == 2
     assert "no model whose config can be read" in capsys.readouterr().err
     assert plan.main([str(tmp_path / "none.yaml")]) == 2
-    assert "there is no file" in capsys.readouterr().err
+    assert "cannot be read" in capsys.readouterr().err
 
 
 def test_every_stage_at_full_scale_has_a_plan(capsys):

@@ -161,7 +161,7 @@ def test_verdicts_by_hand():
     verdicts = move(results, "RL-2", "reasoning_pass_at_1")["verdicts"]
     assert set(verdicts.values()) == {"leans"}
     assert move(results, "cold start", "helpfulness_true")["verdicts"]["AlpacaEval 2"] == (
-        "leans away"  # it did not move
+        "no move"
     )
     results = check([summary(r1=0.70)])
     assert set(move(results, "RL-2", "reasoning_pass_at_1")["verdicts"].values()) == {"disagrees"}
