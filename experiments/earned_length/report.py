@@ -15,6 +15,7 @@ from experiments.earned_length.levels import by_level, habits_of
 from experiments.measures import cons_at_most, mean_cell
 from experiments.page import as_markdown, write_into
 from experiments.paired import difference_cells, over_problems
+from experiments.r1.manifest import finished_steps
 from r1lit import jsonl
 from r1lit.evaluation.compare import shares_right
 from r1lit.jsonl import Record
@@ -42,7 +43,7 @@ def read(runs: Sequence[Path]) -> list[Record]:
     Raises:
         ValueError: if none is finished.
     """
-    found = [read_seed(run) for run in runs if (run / "rl" / "policy").exists()]
+    found = [read_seed(run) for run in runs if "rl" in finished_steps(run)]
     if not found:
         raise ValueError(f"{', '.join(map(str, runs))}: no run is finished there yet")
     return found

@@ -13,6 +13,7 @@ from experiments.fingerprint import fingerprint
 from experiments.r1.pipeline import Pipeline, Step
 from r1lit.atomic import replace_json
 
+NAME = "manifest.json"
 Entry = dict[str, Any]
 Verdict = Literal["finished", "resume", "new", "anew"]
 
@@ -43,14 +44,8 @@ class Manifest:
     @staticmethod
     def load(pipeline: Pipeline) -> Manifest:
         """Read the manifest of a pipeline's run folder, empty where there is none."""
-        path = pipeline.run / "manifest.json"
-        entries: dict[str, Entry] = {}
-        if path.is_file():
-            try:
-                entries = {entry["name"]: entry for entry in json.loads(path.read_text())["steps"]}
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}: not a manifest of this runner ({error!r})") from error
-        return Manifest(path, pipeline, entries)
+        path = pipeline.run / NAME
+        return Manifest(path, pipeline, _read(path))
 
     def save(self) -> None:
         """Write the file, the pipeline's steps first."""
@@ -96,6 +91,20 @@ class Manifest:
             name: _digest(self.entries[name]["writes"]) if name in self.entries else None
             for name in step.needs
         }
+
+
+def finished_steps(run: Path) -> set[str]:
+    """Return the names of the steps that a run folder's manifest says are finished."""
+    return {name for name, entry in _read(run / NAME).items() if entry["state"] == "finished"}
+
+
+def _read(path: Path) -> dict[str, Entry]:
+    if not path.is_file():
+        return {}
+    try:
+        return {entry["name"]: entry for entry in json.loads(path.read_text())["steps"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a manifest of this runner ({error!r})") from error
 
 
 def reads_of(step: Step) -> dict[str, str | None]:

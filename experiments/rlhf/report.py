@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from experiments.curves import COLORS
 from experiments.measures import mean_cell
 from experiments.page import as_markdown, write_into
+from experiments.r1.manifest import finished_steps
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
@@ -36,15 +37,13 @@ def read_arms(runs: Sequence[Path]) -> dict[str, list[tuple[list[Record], list[R
         ValueError: if no run has any.
     """
     arms: dict[str, list[tuple[list[Record], list[Record]]]] = {}
-    folders = [folder for run in runs for folder in run.glob(f"{ARM}*")]
+    folders = [run / name for run in runs for name in finished_steps(run) if name.startswith(ARM)]
     for folder in sorted(folders, key=lambda f: (float(f.name.removeprefix(ARM)), str(f))):
-        lines = jsonl.read(folder / "metrics.jsonl")
-        summary = folder / "summary.json"
-        if lines and summary.exists():
-            found = (lines, json.loads(summary.read_text()))
-            arms.setdefault(folder.name.removeprefix(ARM), []).append(found)
+        evaluated = json.loads((folder / "summary.json").read_text())
+        found = (jsonl.read(folder / "metrics.jsonl"), evaluated)
+        arms.setdefault(folder.name.removeprefix(ARM), []).append(found)
     if not arms:
-        raise ValueError(f"{', '.join(map(str, runs))}: no run of PPO is there yet")
+        raise ValueError(f"{', '.join(map(str, runs))}: no run of PPO is finished there yet")
     return arms
 
 
