@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,18 @@ def test_a_folder_is_of_its_config_and_of_what_that_names(tmp_path, weights):
     weights.unlink()
     weights.parent.rmdir()
     assert is_of(folder, "run.yaml", config)
+
+
+def test_a_file_of_the_working_folder_is_an_input_without_a_folder_in_its_name(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("table.csv").write_text("a")
+    config = {"data": {"path": "table.csv", "split": "train"}}
+    begin(Path("run"), "c.yaml", config)
+    assert is_of(Path("run"), "c.yaml", config)
+    Path("table.csv").write_text("b")
+    assert not is_of(Path("run"), "c.yaml", config)
 
 
 def test_what_a_run_writes_is_no_input(tmp_path, weights, monkeypatch):

@@ -58,6 +58,11 @@ def test_choosing_by_hand():
     assert 0 < found["first", 1] == found["last", 1] < 0.6
 
 
+def test_a_vote_is_not_negative():
+    with pytest.raises(ValueError, match=r"weights: -0.5 is below 0"):
+        vote(["3", "4"], [0.5, -0.5])
+
+
 def test_methods_are_paired_by_problem():
     rows = [{"method": name, "n": n, "accuracy": 0, "stderr": 0, "shares": shares}
             for n, name, shares in ((1, "a", [0.0] * 4), (4, "a", [1.0, 1, 1, 0]),

@@ -10,10 +10,11 @@ import yaml
 from tiny_sweep import ROOT
 
 from experiments.compose import merge
+from experiments.fingerprint import begin
 from experiments.page import fill_in
 from experiments.prompts.__main__ import main, run
 from experiments.prompts.report import as_table, compare
-from experiments.prompts.suite import read_suite
+from experiments.prompts.suite import CONFIG, read_suite
 from r1lit import cli, jsonl
 
 FOLDER = Path("experiments/prompts")
@@ -64,6 +65,19 @@ def test_seeds_that_are_none_are_named(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert main([str(FOLDER / "small_world.yaml"), "--seeds", "0,x"]) == 2
     assert "--seeds: '0,x' is not integers from 0" in capsys.readouterr().err
+
+
+def test_reports_are_of_this_very_suite_and_of_every_seed(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    suite = replace(read_suite(FOLDER / "small_world.yaml"), output=tmp_path, seeds=[0])
+    prompt = next(iter(suite.prompts))
+    for seed in (0, 5):
+        folder = suite.folder("base", prompt, seed)
+        begin(folder, CONFIG, suite.config("base", prompt, seed))
+        (folder / "report.json").write_text(f'{{"seed": {seed}}}')
+    assert suite.reports("base", prompt) == {0: {"seed": 0}, 5: {"seed": 5}}
+    changed = replace(suite, evaluation=merge(suite.evaluation, {"model": {"init_args": {"x": 1}}}))
+    assert changed.reports("base", prompt) == {}
 
 
 @pytest.mark.slow

@@ -115,6 +115,8 @@ def test_all_pairs_are_compared_over_seeds_and_corrected():
     assert all_pairs(RESULTS) == "", "one of them has a single seed"
     elsewhere = [result("d", seed, [0.1, 0.9], [5, 6]) | {"shares": {"q": 1.0}} for seed in (0, 1)]
     assert all_pairs([*results, *elsewhere]) == all_pairs(results), "d was asked other problems"
+    other = [{"variant": "e", "seed": seed, "final": {"loss": 0.5 + seed}} for seed in (0, 1)]
+    assert all_pairs([*results, *other]) == all_pairs(results), "a loss is no pass@1"
 
 
 def test_curves_are_means_over_seeds_with_their_error():

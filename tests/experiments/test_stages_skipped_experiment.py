@@ -59,6 +59,30 @@ def test_a_step_that_is_not_there_is_named():
         compose(ROOT / "experiments/r1/pipeline.yaml", {"dev9": None}, Path("runs/r1"))
 
 
+def test_what_a_pipeline_moves_is_moved_in_its_variants_too(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    pipeline = Path("experiments/r1/reasoning.yaml")
+    content = compose(pipeline, {"dev1": None, "dev2": None}, Path("runs/r1_reasoning-seed-1"))
+    dev1, dev2 = (step["set"]["model"]["init_args"]["policy"] for step in content["steps"])
+    assert dev1 == "runs/pretrain_reasoning/policy" and dev2 == "runs/r1_reasoning/dev1/policy"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"output": None}, "wants pipeline, output, seeds, variants"),
+        ({"seeds": [1, 1]}, "each once"),
+    ],
+)
+def test_a_suite_without_what_it_needs_is_refused(tmp_path, change, says, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    content = yaml.safe_load(SUITE.read_text()) | change
+    path = tmp_path / "suite.yaml"
+    path.write_text(yaml.safe_dump({k: v for k, v in content.items() if v is not None}))
+    assert main([str(path), "--report"]) == 2
+    assert says in capsys.readouterr().err
+
+
 def row(name: str, reasoning: float) -> dict:
     record = {"name": name, "cons_k": 16, "settings": {}}
     for column in COLUMNS:

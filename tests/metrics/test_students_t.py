@@ -66,3 +66,8 @@ def test_holm():
 def test_one_run_says_nothing_of_others(make):
     with pytest.raises(ValueError, match="run"):
         make()
+
+
+def test_what_is_no_number_is_not_corrected():
+    with pytest.raises(ValueError, match="are not all numbers"):
+        holm([0.01, math.nan])

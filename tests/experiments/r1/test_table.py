@@ -201,6 +201,11 @@ def test_several_runs_have_their_error_over_runs():
     assert kept["difference"] == pytest.approx(0.02)
     assert kept["difference_se"] == pytest.approx(0.1 / math.sqrt(3))
     assert combine(runs[:1]) == runs[0]
+    for run, (k, seed) in zip(runs, ((16, 0), (16, 1), (4, 2)), strict=True):
+        run["stages"][-1]["settings"] = {"reasoning": {"k": k, "seed": seed}}
+    assert combine(runs[:2])["stages"][-1]["num_runs"] == 2
+    with pytest.raises(ValueError, match=r"stage r1, reasoning: evaluated under .* neither"):
+        combine(runs)
 
 
 def test_the_base_has_a_row_above_the_stages_and_no_part_in_the_shape():
