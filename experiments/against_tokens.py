@@ -59,6 +59,7 @@ def run_study(
     image: str,
     *,
     read: Callable[[Sweep], list[Record]] = read_curves,
+    note: str = "",
     launch: Launch = in_subprocess,
 ) -> int:
     """Make the runs of ``folder``'s sweep.yaml; put table and figure into its README.
@@ -71,6 +72,7 @@ def run_study(
         report: makes the Markdown and the figure of the finished points, as read.
         image: the figure's file.
         read: returns the finished points and what the report is made of; ``lines`` are not kept.
+        note: for the figure's caption, what lines and bars are.
         launch: makes a run.
 
     Returns:
@@ -91,7 +93,7 @@ def run_study(
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
         results = read(sweep)
         table, figure = report(results)
-        add_caption(figure, caption(results, models_of(sweep)))
+        add_caption(figure, caption(results, models_of(sweep), note))
         kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]
         write_into(options.readme / "README.md", table, figure, image, kept)
         print(table)

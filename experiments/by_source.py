@@ -6,15 +6,19 @@ Which sources are asked and which number of a response is taken, the study says:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.against_tokens import run_study
 from experiments.curves import style_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.paired import difference_cells
 from experiments.points import Sweep
+from experiments.sweep import Launch
 from r1lit import jsonl
 from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
@@ -132,6 +136,27 @@ def differences(results: Sequence[Record]) -> str:
     ]
     headings = [f"less {first}", "measure", "difference, 95 % interval", "p", "p, Holm"]
     return as_markdown(headings, rows, num_text=2) if rows else ""
+
+
+def run(
+    args: Sequence[str] | None,
+    folder: Path,
+    measures: Measures,
+    *,
+    axis: str,
+    image: str,
+    launch: Launch,
+) -> int:
+    """Make the runs of ``folder``'s sweep and its page; return the exit status (`run_study`)."""
+    return run_study(
+        args,
+        folder,
+        partial(report, axis=axis),
+        image,
+        read=partial(read, measures=measures),
+        note="lines: means over seeds, bars: ± 2 s.e. of them",
+        launch=launch,
+    )
 
 
 def report(results: Sequence[Record], axis: str) -> tuple[str, Figure]:

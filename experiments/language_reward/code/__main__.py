@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-from experiments.against_tokens import run_study
-from experiments.by_source import Measures, is_right, read, report, reward
+from experiments.by_source import Measures, is_right, reward, run
 from experiments.sweep import Launch, in_subprocess
 
 KINDS = {"mathematics": ("countdown", "chain"), "code": ("programs",), "logic": ("puzzles",)}
@@ -30,14 +28,8 @@ MEASURES: Measures = {
 
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a point failed, 2 for bad input."""
-    return run_study(
-        args,
-        Path(__file__).parent,
-        partial(report, axis="language reward"),
-        "code.png",
-        read=partial(read, measures=MEASURES),
-        launch=launch,
-    )
+    folder = Path(__file__).parent
+    return run(args, folder, MEASURES, axis="language reward", image="code.png", launch=launch)
 
 
 if __name__ == "__main__":
