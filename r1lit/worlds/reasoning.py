@@ -13,7 +13,7 @@ import numpy as np
 
 from r1lit.verifiers.knights import holds
 from r1lit.worlds.programs import SHOWN, Program, calculation, draw_part, split_of
-from r1lit.worlds.puzzles import Puzzle, answer
+from r1lit.worlds.puzzles import Puzzle, Statement, answer
 from r1lit.worlds.voice import Voice
 from r1lit.worlds.writing import (
     CHECK_RATE,
@@ -113,7 +113,7 @@ def solve(
 ) -> Work:
     """Write a search: assignment by assignment, each until a statement contradicts it."""
     zh = voice.language == "zh"
-    gap = "" if zh else " "
+    gap, comma, colon = ("", "，", "：") if zh else (" ", ", ", ": ")
     first = tuple((rng.random(len(puzzle)) < 0.5).tolist())
     turns = product((False, True), repeat=len(puzzle))
     plan = [tuple(a != b for a, b in zip(first, turn, strict=True)) for turn in turns]
@@ -123,12 +123,16 @@ def solve(
     text = voice.say(pick(rng, OPENINGS), rng)
     for tried, knights in enumerate(plan, start=1):
         text += voice.say(weighted(rng, SWITCHES) if tried > 1 else pick(rng, ("", "try")), rng)
-        text += ", ".join(f"{n}{gap}{ASSUMED[zh][k]}" for n, k in zip(names, knights, strict=True))
+        assumed = [f"{n}{gap}{ASSUMED[zh][k]}" for n, k in zip(names, knights, strict=True)]
         truths = [holds(statement, knights) for statement in puzzle]
         wrong = [truth != knight for truth, knight in zip(truths, knights, strict=True)]
         seen = truths[: wrong.index(True) + 1] if any(wrong) else truths
-        checked = ", ".join(f"{n}{gap}{TRUTHS[zh][t]}" for n, t in zip(names, seen, strict=False))
-        text += f": {checked}"
+        words = [TRUTHS[zh][truth] for truth in seen]
+        checked = comma.join(
+            f"{person}{colon}{gap.join((*_compared(statement, names, knights, zh), word))}"
+            for person, statement, word in zip(assumed, puzzle, words, strict=False)
+        )
+        text += f"{comma.join(assumed)}{colon}{checked}"
         if not any(wrong):
             text += voice.say("yes", rng)
             if rng.random() < CHECK_RATE or voice.careful:
@@ -139,3 +143,20 @@ def solve(
             return Work(thinking=text + voice.say("give up", rng), answer=guess)
         text += ". "
     raise AssertionError(puzzle)
+
+
+def _compared(
+    statement: Statement, names: list[str], knights: tuple[bool, ...], zh: bool
+) -> tuple[str, ...]:
+    """Return what a statement claims, and what is assumed: side by side, one glance each.
+
+    Without them a small model learns the form of a search and not whether a statement is true.
+    """
+    kind, *places = statement
+    if kind == "number":
+        return (f"{places[0]} {sum(knights)}",)
+    assumed = [(names[i], ASSUMED[zh][knights[i]]) for i in places]
+    if kind == "same":
+        return (*assumed[0], *assumed[1])
+    (name, fact), claimed = assumed[0], ASSUMED[zh][kind == "knight"]
+    return name, claimed, fact
