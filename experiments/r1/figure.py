@@ -79,8 +79,7 @@ def draw_stages(stages: Sequence[dict[str, Any]], runs: str = "") -> Figure:
         axes.set(ylim=(0, 102), ylabel="points")
     below[3].remove()
     for axes in figure.axes:
-        place = "upper left" if axes is above[2] else "lower right"
-        axes.legend(frameon=False, fontsize=9, loc=place)
+        axes.legend(frameon=False, fontsize=9, loc="best")
     over = "seeds" if any(stage.get("num_runs", 1) > 1 for stage in stages) else "problems"
     note = f"bars: ± 2 s.e. over {over}; the paper: Table 2, which has no errors"
     add_caption(figure, "; ".join(filter(None, (runs, note))))
