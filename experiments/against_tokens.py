@@ -1,22 +1,13 @@
-"""Accuracy against tokens generated, of the finished points of a sweep; and studies made of it."""
+"""Accuracy against tokens generated, of the finished points of a sweep."""
 
 from __future__ import annotations
 
-import argparse
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from experiments.command import reported
-from experiments.curves import caption, models_of
-from experiments.page import write_into
-from experiments.points import Sweep, parse_seeds, read_sweep
-from experiments.sweep import Launch, in_subprocess, run_sweep
+from experiments.points import Sweep
 from r1lit import jsonl
-from r1lit.callbacks.figures import add_caption
 from r1lit.jsonl import Record
 
 
@@ -50,53 +41,3 @@ def at_tokens(curve: Sequence[tuple[float, float]], tokens: float) -> float:
         return curve[-1][1]
     (x0, y0), (x1, y1) = curve[place - 1], curve[place]
     return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
-
-
-def run_study(
-    args: Sequence[str] | None,
-    folder: Path,
-    report: Callable[[Sequence[Record]], tuple[str, Figure]],
-    image: str,
-    *,
-    read: Callable[[Sweep], list[Record]] = read_curves,
-    note: str = "",
-    launch: Launch = in_subprocess,
-) -> int:
-    """Make the runs of ``folder``'s sweep.yaml; put table and figure into its README.
-
-    Beside it ``results.jsonl`` gets what they are made of.
-
-    Args:
-        args: of the command line.
-        folder: of the study, ``experiments/<name>``.
-        report: makes the Markdown and the figure of the finished points, as read.
-        image: the figure's file.
-        read: returns the finished points and what the report is made of; ``lines`` are not kept.
-        note: for the figure's caption, what lines and bars are.
-        launch: makes a run.
-
-    Returns:
-        The exit status: 1 if a point failed, 2 for bad input.
-    """
-    name = ".".join(folder.relative_to(Path(__file__).parents[1]).parts)
-    parser = argparse.ArgumentParser(prog=f"python -m {name}")
-    parser.add_argument("sweep", nargs="?", type=Path, default=folder / "sweep.yaml")
-    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
-    parser.add_argument("--readme", type=Path, default=folder, help="the folder of README.md")
-    parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
-    options = parser.parse_args(args)
-
-    @reported(folder.name)
-    def make() -> int:
-        sweep = read_sweep(options.sweep)
-        seeds = None if options.seeds is None else parse_seeds(options.seeds)
-        failed = [] if options.report else run_sweep(sweep, seeds, launch)
-        results = read(sweep)
-        table, figure = report(results)
-        add_caption(figure, caption(results, models_of(sweep), note))
-        kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]
-        write_into(options.readme / "README.md", table, figure, image, kept)
-        print(table)
-        return 1 if failed else 0
-
-    return make()

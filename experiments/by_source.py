@@ -12,17 +12,17 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.against_tokens import run_study
 from experiments.curves import style_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
-from experiments.paired import difference_cells
+from experiments.paired import tested_cells
 from experiments.points import Sweep
+from experiments.study import run_study
 from experiments.sweep import Launch
 from r1lit import jsonl
 from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
-from r1lit.metrics import holm, mean, mean_and_error, welch_shift
+from r1lit.metrics import mean, mean_and_error, welch_shift
 
 Value = Callable[[Record], float]
 Measures = Mapping[str, tuple[Callable[[str], bool], Value]]
@@ -129,11 +129,8 @@ def differences(results: Sequence[Record]) -> str:
         if variant != first
         for name, values in of_variant.items()
     ]
-    corrected = holm([shift.p_value for *_, shift in found])
-    rows = [
-        [variant, name, *difference_cells(shift, p_value)]
-        for (variant, name, shift), p_value in zip(found, corrected, strict=True)
-    ]
+    cells = tested_cells([shift for *_, shift in found])
+    rows = [[variant, name, *own] for (variant, name, _), own in zip(found, cells, strict=True)]
     headings = [f"less {first}", "measure", "difference, 95 % interval", "p", "p, Holm"]
     return as_markdown(headings, rows, num_text=2) if rows else ""
 

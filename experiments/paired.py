@@ -117,6 +117,12 @@ def difference_cells(found: Difference | Shift, corrected: float) -> list[str]:
     return [interval, f"{found.p_value:.2g}", f"{corrected:.2g}"]
 
 
+def tested_cells(found: Sequence[Difference | Shift]) -> list[list[str]]:
+    """Return the cells of each difference, p after Holm's correction for all of them."""
+    corrected = holm([difference.p_value for difference in found])
+    return [difference_cells(one, p_value) for one, p_value in zip(found, corrected, strict=True)]
+
+
 def _cells(found: Difference | None) -> list[str]:
     if found is None:
         return ["–", "–", "–"]

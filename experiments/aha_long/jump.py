@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from experiments.measures import Measure, cons_at_most, group_by, mean_cell, number
 from experiments.page import as_markdown
-from experiments.paired import difference_cells
+from experiments.paired import tested_cells
 from experiments.points import Sweep
 from experiments.second_table import command
 from r1lit.jsonl import Record
-from r1lit.metrics import holm, mean, paired_shift
+from r1lit.metrics import mean, paired_shift
 from r1lit.worlds.long_search import LEVELS, level_of
 
 MARKS = ("<!-- jump -->", "<!-- /jump -->")
@@ -74,9 +74,8 @@ def as_table(records: Sequence[Record]) -> str:
         cells.append([stays[s]["after"] for s in stays])
         rows.append([name, *(mean_cell(values, form) for values in cells)])
         shifts.append(paired_shift([grows[s]["after"] - stays[s]["after"] for s in seeds]))
-    corrected = holm([shift.p_value for shift in shifts])
-    for row, shift, p_value in zip(rows, shifts, corrected, strict=True):
-        row += difference_cells(shift, p_value)
+    for row, cells in zip(rows, tested_cells(shifts), strict=True):
+        row += cells
     names = ["", "the base", "before", "after, grows", "after, stays"]
     return as_markdown([*names, "difference, 95 % interval", "p", "p, Holm"], rows)
 

@@ -14,12 +14,12 @@ from experiments.earned_length.figure import HABITS, LONGEST_PAGES, WORDS, draw,
 from experiments.earned_length.levels import by_level, habits_of
 from experiments.measures import cons_at_most, mean_cell
 from experiments.page import as_markdown, write_into
-from experiments.paired import difference_cells, over_problems
+from experiments.paired import over_problems, tested_cells
 from experiments.r1.manifest import finished_steps
 from r1lit import jsonl
 from r1lit.evaluation.compare import shares_right
 from r1lit.jsonl import Record
-from r1lit.metrics import holm, mean, paired_shift
+from r1lit.metrics import mean, paired_shift
 
 BANS = {
     "free": ("nothing", ()),
@@ -184,7 +184,7 @@ def bans_table(seeds: Sequence[Record]) -> str:
         if name != "free"
         and (cost := over_problems([bans[name]["shares"] for bans in done], free)) is not None
     }
-    corrected = dict(zip(costs, holm([cost.p_value for cost in costs.values()]), strict=True))
+    tested = dict(zip(costs, tested_cells(list(costs.values())), strict=True))
     rows = []
     for name, (said, words) in BANS.items():
         accuracies = [mean(list(bans[name]["shares"].values())) for bans in done]
@@ -193,9 +193,7 @@ def bans_table(seeds: Sequence[Record]) -> str:
         cells.append(mean_cell([bans["free"]["uses"][name] for bans in done], ".2f"))
         cells.append(mean_cell([bans[name]["tokens"] for bans in done], ".0f"))
         cells.append(mean_cell(accuracies, ".3f"))
-        known = name in costs
-        cells += difference_cells(costs[name], corrected[name]) if known else [""] * 3
-        rows.append(cells)
+        rows.append([*cells, *tested.get(name, [""] * 3)])
     headings = ["banned at decoding", "times a response, not banned", "tokens", "pass@1"]
     headings += ["less no ban, 95 % interval over problems", "p", "p, Holm"]
     return as_markdown(headings, rows)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from experiments.page import as_markdown
-from experiments.paired import difference_cells
+from experiments.paired import tested_cells
 from r1lit.jsonl import Record
-from r1lit.metrics import holm, paired_difference, standard_error
+from r1lit.metrics import paired_difference, standard_error
 from r1lit.seeding import generator
 
 NUM_SUBSETS = 32
@@ -117,8 +117,7 @@ def paired_table(rows: Sequence[Record], against: str) -> str:
     found = {
         m: paired_difference(own, shares[against]) for m, own in shares.items() if m != against
     }
-    corrected = holm([difference.p_value for difference in found.values()])
-    tested = zip(found.items(), corrected, strict=True)
-    cells = [[method, *difference_cells(own, p_value)] for (method, own), p_value in tested]
+    tested = zip(found, tested_cells(list(found.values())), strict=True)
+    cells = [[method, *own] for method, own in tested]
     headings = [f"less {against}, n = {n}", "difference, 95 % interval", "p", "p, Holm"]
     return as_markdown(headings, cells)

@@ -205,7 +205,7 @@ def _mean_stage(stages: Sequence[Summary]) -> Summary:
                     f"runs: stage {first['name']}, {kind}: evaluated under {one} and {two}; their"
                     " mean would be of neither"
                 )
-    record: Summary = {"name": stages[0]["name"], "num_runs": len(stages)}
+    record: Summary = {"name": first["name"], "num_runs": len(stages)}
     for key in (column.key for column in COLUMNS):
         values = [stage[key] for stage in stages if stage.get(key) is not None]
         if len(values) > 1:
@@ -213,4 +213,4 @@ def _mean_stage(stages: Sequence[Summary]) -> Summary:
         else:
             record[key] = values[0] if values else None
             record[f"{key}_se"] = None
-    return {**record, "cons_k": stages[0]["cons_k"], "settings": stages[0]["settings"]}
+    return {**record, "cons_k": first["cons_k"], "settings": first["settings"]}

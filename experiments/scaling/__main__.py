@@ -17,11 +17,12 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.against_tokens import run_study
+from experiments.against_tokens import read_curves
 from experiments.curves import style_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.scaling.fit import extrapolate, fit_sigmoid
+from experiments.study import run_study
 from experiments.sweep import Launch, in_subprocess
 from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
@@ -101,7 +102,7 @@ def report(results: Sequence[Record]) -> tuple[str, Figure]:
 
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a point failed, 2 for bad input."""
-    return run_study(args, HERE, report, "scaling.png", launch=launch)
+    return run_study(args, HERE, report, "scaling.png", read=read_curves, launch=launch)
 
 
 if __name__ == "__main__":

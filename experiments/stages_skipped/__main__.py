@@ -21,7 +21,7 @@ import yaml
 from experiments.command import reported
 from experiments.compose import Config, merge, merged, move_paths
 from experiments.page import as_markdown, write_into
-from experiments.paired import difference_cells
+from experiments.paired import tested_cells
 from experiments.points import checked_seeds, parse_seeds
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.runner import run_pipeline
@@ -30,7 +30,7 @@ from experiments.r1.stages import STAGES, read_stage
 from experiments.r1.table import as_table
 from r1lit import composition
 from r1lit.atomic import replace_file, replace_json
-from r1lit.metrics import holm, paired_shift
+from r1lit.metrics import paired_shift
 
 HERE = Path(__file__).parent
 FULL = "all stages"
@@ -111,8 +111,8 @@ def differences(summaries: Sequence[Summary]) -> str:
                 found.append((name, key, paired_shift(known)))
     if not found:
         return ""
-    tested = zip(found, holm([shift.p_value for *_, shift in found]), strict=True)
-    rows = [[name, key, *difference_cells(shift, p)] for (name, key, shift), p in tested]
+    cells = tested_cells([shift for *_, shift in found])
+    rows = [[name, key, *own] for (name, key, _), own in zip(found, cells, strict=True)]
     headings = [f"less {FULL}", "measure", "difference, 95 % interval", "p", "p, Holm"]
     return as_markdown(headings, rows, num_text=2)
 

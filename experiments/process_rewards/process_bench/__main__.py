@@ -14,14 +14,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from experiments.command import reported
 from experiments.compose import Config
 from experiments.points import Sweep, parse_seeds
 from experiments.process_rewards.process_bench.report import write_report
 from experiments.reward_models.body import make_body, training_texts
 from experiments.sweep import Launch, in_subprocess, run_sweep
+from r1lit import composition
 from r1lit.data import TableSteps
 
 HERE = Path(__file__).parent
@@ -40,7 +39,7 @@ def sweep_of(path: str, output: Path, seeds: Sequence[int], policy: str | None =
     Raises:
         ValueError: if the file cannot be read.
     """
-    preset, scratch = (yaml.safe_load(path.read_text()) for path in (CONFIG, HERE / "scratch.yaml"))
+    preset, scratch = (composition.read(str(path)) for path in (CONFIG, HERE / "scratch.yaml"))
     variants: dict[str, list[Config]] = {}
     for name, rows in ROWS.items():
         source = {"class_path": "r1lit.data.TableSteps", "init_args": {"path": path, **rows}}

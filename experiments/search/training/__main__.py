@@ -16,11 +16,12 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.against_tokens import at_tokens, read_curves, run_study
+from experiments.against_tokens import at_tokens, read_curves
 from experiments.curves import style_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.search.training.module import SEARCH_TOKENS
+from experiments.study import run_study
 from experiments.sweep import Launch, in_subprocess
 from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
