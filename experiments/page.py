@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -14,6 +15,7 @@ from r1lit.jsonl import Record
 
 START, END = "<!-- results -->", "<!-- /results -->"
 RAW = "results.jsonl"
+ALSO_HELP = f"a page's {RAW}: what it has of runs that are not here counts too"
 
 
 def fill_in(readme: str, block: str, marks: tuple[str, str] = (START, END)) -> str:
@@ -38,6 +40,35 @@ def as_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], num_text
     alignment = "---|" * num_text + "---:|" * (len(headings) - num_text)
     head = " | ".join(headings).lstrip()  # an empty first heading is one space wide
     return "\n".join([f"| {head} |", f"|{alignment}", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def with_others(
+    records: Sequence[Record], files: Sequence[Path], known_by: Sequence[str]
+) -> list[Record]:
+    """Return these records, and those that the files have of other runs.
+
+    Args:
+        records: of the runs that are here; they count where a file has the same run.
+        files: results.jsonl of runs that were made elsewhere.
+        known_by: the keys of a record that say of which run it is.
+
+    Raises:
+        ValueError: if a file is missing, or a record has none of these keys.
+    """
+    found: dict[tuple[Any, ...], Record] = {}
+    for path in files:
+        if not path.exists():
+            raise ValueError(f"--also: {path} is not there; it wants the {RAW} of a page")
+        for line, record in enumerate(jsonl.read(path), start=1):
+            if not any(key in record for key in known_by):
+                raise ValueError(f"{path}, line {line}: it has none of {', '.join(known_by)}")
+            found[_run(record, known_by)] = record
+    found |= {_run(record, known_by): record for record in records}
+    return list(found.values())
+
+
+def _run(record: Record, known_by: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(record.get(key) for key in known_by)
 
 
 def write_into(

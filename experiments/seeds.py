@@ -10,23 +10,43 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from experiments.command import reported
+from experiments.page import ALSO_HELP, with_others, write_into
 from experiments.points import parse_seeds
 from experiments.r1.pipeline import read_pipeline
 from experiments.r1.runner import run_pipeline
+from r1lit.jsonl import Record
 
-Report = Callable[[Sequence[Path], Path], str]
-"""Writes the report of run folders into the README.md of a folder, and returns its tables."""
+Read = Callable[[Sequence[Path]], list[Record]]
+"""Returns what finished run folders measured, as it is to be kept."""
+Report = Callable[[Sequence[Record]], tuple[str, Figure]]
+"""Makes the tables, as Markdown, and the figure of what was measured."""
 
 
-def command(args: Sequence[str] | None, *, here: Path, doc: str | None, report: Report) -> int:
+def command(
+    args: Sequence[str] | None,
+    *,
+    here: Path,
+    doc: str | None,
+    read: Read,
+    report: Report,
+    known_by: Sequence[str] = (),
+) -> int:
     """Run an experiment's command; return its exit status: 1 if a step failed, 2 for bad input.
+
+    What was measured lies beside the README.md, ``results.jsonl``.
 
     Args:
         args: of the command line.
         here: the experiment's folder, where ``pipeline.yaml`` and ``README.md`` lie.
         doc: what ``--help`` says.
-        report: made of the seeds that are finished, at the end or, with ``--report``, alone.
+        read: the seeds that are finished.
+        report: of them, at the end or, with ``--report``, alone. The figure is
+            ``<experiment>.png``.
+        known_by: the keys of a record that say of which run it is; without any there is no
+            ``--also``.
     """
     parser = argparse.ArgumentParser(prog=f"python -m experiments.{here.name}", description=doc)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -35,6 +55,10 @@ def command(args: Sequence[str] | None, *, here: Path, doc: str | None, report: 
     parser.add_argument("--output", type=Path, default=Path("runs") / here.name)
     parser.add_argument("--readme", type=Path, default=here, help="the folder of README.md")
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
+    if known_by:
+        parser.add_argument(
+            "--also", nargs="+", type=Path, default=[], metavar="FILE", help=ALSO_HELP
+        )
     options = parser.parse_args(args)
 
     @reported(here.name)
@@ -45,7 +69,14 @@ def command(args: Sequence[str] | None, *, here: Path, doc: str | None, report: 
             status = run_pipeline(read_pipeline(options.pipeline, seed, run))
             if status:
                 return status
-        print(report(runs, options.readme))
+        records = read(runs)
+        if known_by:
+            records = with_others(records, options.also, known_by)
+        if not records:
+            raise ValueError(f"{', '.join(map(str, runs))}: nothing is finished there yet")
+        tables, figure = report(records)
+        write_into(options.readme / "README.md", tables, figure, f"{here.name}.png", records)
+        print(tables)
         return 0
 
     return make()

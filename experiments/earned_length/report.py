@@ -8,12 +8,13 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.by_source import evaluations
 from experiments.earned_length.figure import HABITS, LONGEST_PAGES, WORDS, draw, of_habit, of_level
 from experiments.earned_length.levels import by_level, habits_of
 from experiments.measures import cons_at_most, mean_cell
-from experiments.page import as_markdown, write_into
+from experiments.page import as_markdown
 from experiments.paired import over_problems, tested_cells
 from experiments.r1.manifest import finished_steps
 from r1lit import jsonl
@@ -38,15 +39,8 @@ FOLDS = ("response_length_tokens", "reflection_words_per_response")
 
 
 def read(runs: Sequence[Path]) -> list[Record]:
-    """Return what each finished seed's run measured.
-
-    Raises:
-        ValueError: if none is finished.
-    """
-    found = [read_seed(run) for run in runs if "rl" in finished_steps(run)]
-    if not found:
-        raise ValueError(f"{', '.join(map(str, runs))}: no run is finished there yet")
-    return found
+    """Return what each finished seed's run measured."""
+    return [read_seed(run) for run in runs if "rl" in finished_steps(run)]
 
 
 def read_seed(run: Path) -> Record:
@@ -199,13 +193,8 @@ def bans_table(seeds: Sequence[Record]) -> str:
     return as_markdown(headings, rows)
 
 
-def write_report(runs: Sequence[Path], folder: Path) -> str:
-    """Fill the tables into ``folder``'s README.md and draw its figure; return the tables.
-
-    Raises:
-        ValueError: if no run is finished, or the README has no place for it.
-    """
-    seeds = read(runs)
+def report(seeds: Sequence[Record]) -> tuple[str, Figure]:
+    """Return the tables, as Markdown, and the figure."""
     num = len(seeds[0]["tokens"])
     parts = [
         f"Before → after {num} iterations; ± is the standard error over {len(seeds)} seeds.",
@@ -218,6 +207,4 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
     ]
     if bans := bans_table(seeds):
         parts += ["### With words banned", bans]
-    block = "\n\n".join(parts)
-    write_into(folder / "README.md", block, draw(seeds), "earned_length.png", seeds)
-    return block
+    return "\n\n".join(parts), draw(seeds)

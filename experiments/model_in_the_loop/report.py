@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
 from experiments.measures import mean_cell
-from experiments.page import as_markdown, write_into
+from experiments.page import as_markdown
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean, mean_and_error
@@ -35,6 +35,11 @@ COMPARED = ("same_sign", "ties", "first_preferred")
 REFINED = ("replied", "keeps_answer", "readable")
 PAIRS = ("training_pairs", "compared")
 RIGHT = ("training_right", "accuracy")
+
+
+def read(runs: Sequence[Path]) -> list[Record]:
+    """Return the numbers of each finished seed's run."""
+    return [read_seed(run) for run in runs if (run / "eval_none" / "report.json").exists()]
 
 
 def read_seed(run: Path) -> Record:
@@ -193,19 +198,9 @@ def _bars(
     axes.set_xticks(range(len(names)), names, fontsize=8)
 
 
-def write_report(runs: Sequence[Path], folder: Path) -> str:
-    """Fill the tables into ``folder``'s README.md, draw its figure; return the tables.
-
-    Seeds that are not finished are left out.
-
-    Raises:
-        ValueError: if none is, or the README has no place for the tables.
-    """
-    seeds = [read_seed(run) for run in runs if (run / "eval_none" / "report.json").exists()]
-    if not seeds:
-        raise ValueError(f"{', '.join(map(str, runs))}: no seed is finished yet")
+def report(seeds: Sequence[Record]) -> tuple[str, Figure]:
+    """Return the tables, as Markdown, and the figure."""
     said = "seed" if len(seeds) == 1 else "seeds ± standard error"
     head = f"Mean over {len(seeds)} {said}."
-    block = "\n\n".join((verdict(seeds), head, agreement_tables(seeds), cost_tables(seeds)))
-    write_into(folder / "README.md", block, draw(seeds), "model_in_the_loop.png", seeds)
-    return block
+    parts = (verdict(seeds), head, agreement_tables(seeds), cost_tables(seeds))
+    return "\n\n".join(parts), draw(seeds)

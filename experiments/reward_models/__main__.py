@@ -76,7 +76,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("pairs", help="a table of chosen and rejected conversations")
     parser.add_argument("labels", help="a table of prompts labelled safe or unsafe")
     parser.add_argument("--policy", help="a pretrained policy, for two models more")
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--output", type=Path, default=Path("runs/reward_models"))
     parser.add_argument("--report", type=Path, help="folder of README.md; --output if left out")
     options = parser.parse_args(args)

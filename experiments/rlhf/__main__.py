@@ -13,13 +13,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.rlhf.report import write_report
+from experiments.rlhf.report import read, report
 from experiments.seeds import command
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    return command(args, here=Path(__file__).parent, doc=__doc__, report=write_report)
+    here = Path(__file__).parent
+    return command(
+        args, here=here, doc=__doc__, read=read, report=report, known_by=("beta", "seed")
+    )
 
 
 if __name__ == "__main__":

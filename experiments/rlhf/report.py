@@ -17,11 +17,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
-from experiments.measures import mean_cell
-from experiments.page import as_markdown, write_into
+from experiments.measures import group_by, mean_cell
+from experiments.page import as_markdown
 from experiments.r1.manifest import finished_steps
 from r1lit import jsonl
-from r1lit.callbacks.figures import add_caption, tidy
+from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.jsonl import Record
 from r1lit.metrics import mean_and_error
 
@@ -30,52 +30,41 @@ ARM = "kl-"
 BINS = 8
 
 
-def read_arms(runs: Sequence[Path]) -> dict[str, list[tuple[list[Record], list[Record]]]]:
-    """Return for each coefficient, ascending, the iterations and evaluations of every seed.
-
-    Raises:
-        ValueError: if no run has any.
-    """
-    arms: dict[str, list[tuple[list[Record], list[Record]]]] = {}
+def read(runs: Sequence[Path]) -> list[Record]:
+    """Return for each coefficient, ascending, every seed's iterations and evaluations."""
     folders = [run / name for run in runs for name in finished_steps(run) if name.startswith(ARM)]
-    for folder in sorted(folders, key=lambda f: (float(f.name.removeprefix(ARM)), str(f))):
-        evaluated = json.loads((folder / "summary.json").read_text())
-        found = (jsonl.read(folder / "metrics.jsonl"), evaluated)
-        arms.setdefault(folder.name.removeprefix(ARM), []).append(found)
-    if not arms:
-        raise ValueError(f"{', '.join(map(str, runs))}: no run of PPO is finished there yet")
-    return arms
+    return [
+        {
+            "beta": folder.name.removeprefix(ARM),
+            "seed": int(folder.parent.name.removeprefix("seed-")),
+            "evaluations": json.loads((folder / "summary.json").read_text()),
+            "iterations": [_numbers(line) for line in jsonl.read(folder / "metrics.jsonl")],
+        }
+        for folder in sorted(folders, key=lambda f: (float(f.name.removeprefix(ARM)), str(f)))
+    ]
 
 
-def as_table(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> str:
+def as_table(records: Sequence[Record]) -> str:
     """Return the Markdown table: a row a coefficient, mean ± standard error over seeds."""
     names = ["beta", "n seeds", "KL at the end", "RM score, before → after"]
     names += ["true helpfulness, before → best → after", "best at KL", "tokens, after", "seconds"]
     rows = []
-    for beta, seeds in arms.items():
-        best = [max(e, key=lambda evaluation: _of(evaluation, TRUE)) for _, e in seeds]
+    for beta, own in group_by("beta", records).items():
+        evaluated = [record["evaluations"] for record in own]
+        best = [max(e, key=lambda evaluation: _of(evaluation, TRUE)) for e in evaluated]
+        first, last = [e[0] for e in evaluated], [e[-1] for e in evaluated]
+        at_best = [r["iterations"][: e["iteration"]] for r, e in zip(own, best, strict=True)]
         cells = [
             beta,
-            str(len(seeds)),
-            mean_cell([_last_kl(lines) for lines, _ in seeds], ".1f"),
-            " → ".join(mean_cell([_of(e[i], RM) for _, e in seeds], ".2f") for i in (0, -1)),
+            str(len(own)),
+            mean_cell([_last_kl(record["iterations"]) for record in own], ".1f"),
+            " → ".join(mean_cell([_of(e, RM) for e in when], ".2f") for when in (first, last)),
             " → ".join(
-                mean_cell(values, ".3f")
-                for values in (
-                    [_of(e[0], TRUE) for _, e in seeds],
-                    [_of(one, TRUE) for one in best],
-                    [_of(e[-1], TRUE) for _, e in seeds],
-                )
+                mean_cell([_of(e, TRUE) for e in when], ".3f") for when in (first, best, last)
             ),
-            mean_cell(
-                [
-                    _last_kl(lines[: one["iteration"]])
-                    for (lines, _), one in zip(seeds, best, strict=True)
-                ],
-                ".1f",
-            ),
-            mean_cell([e[-1]["response_length_tokens"] for _, e in seeds], ".0f"),
-            mean_cell([e[-1]["seconds"] for _, e in seeds], ".0f"),
+            mean_cell([_last_kl(lines) for lines in at_best], ".1f"),
+            mean_cell([e["response_length_tokens"] for e in last], ".0f"),
+            mean_cell([e["seconds"] for e in last], ".0f"),
         ]
         rows.append(cells)
     return as_markdown(names, rows, num_text=0)
@@ -91,7 +80,7 @@ def _last_kl(lines: Sequence[Record]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def draw(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> Figure:
+def draw(records: Sequence[Record]) -> Figure:
     """Return the figure: each iteration a dot, and the mean of equally filled bins of the root."""
     figure = Figure(figsize=(10, 4.4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
@@ -100,22 +89,22 @@ def draw(arms: dict[str, list[tuple[list[Record], list[Record]]]]) -> Figure:
         (left, RM, "reward model's score"),
         (right, TRUE, "true helpfulness, 0 to 1"),
     ):
-        for index, (beta, seeds) in enumerate(arms.items()):
+        for index, (beta, own) in enumerate(group_by("beta", records).items()):
             points = sorted(
                 (math.sqrt(max(0.0, line[KL])), line[f"train/reward/{name}"])
-                for lines, _ in seeds
-                for line in lines
+                for record in own
+                for line in record["iterations"]
             )
             _curve(axes, points, COLORS[index % len(COLORS)], f"beta {beta}")
         title = "What is maximised" if axes is left else "What was meant"
         tidy(axes, title, xlabel="√KL(policy ‖ SFT), nats a response", ylabel=label)
         axes.set_xlim(left=0)
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(arms), frameon=False)
-    num = max(len(seeds) for seeds in arms.values())
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    seeds = seeds_of(record["seed"] for record in records)
     add_caption(
         figure,
-        f"models/mini after SFT; {num} seeds; dots: an iteration's 64 training responses; lines:"
+        f"models/mini after SFT; {seeds}; dots: an iteration's 64 training responses; lines:"
         f" means of {BINS} equally filled bins, ± 1 s.e. over iterations",
     )
     return figure
@@ -136,21 +125,9 @@ def _curve(axes: Axes, points: Sequence[tuple[float, float]], color: str, label:
     axes.errorbar(x, [m for m, _ in y], yerr=errors, color=color, marker="o", label=label)
 
 
-def write_report(runs: Sequence[Path], folder: Path) -> str:
-    """Fill the table into ``folder``'s README.md, draw its rlhf.png; return the table.
-
-    Raises:
-        ValueError: if there is nothing to report, or the README has no place for it.
-    """
-    arms = read_arms(runs)
-    num = max(len(seeds) for seeds in arms.values())
-    prompts = next(iter(arms.values()))[0][1][-1]["num_problems"]
+def report(records: Sequence[Record]) -> tuple[str, Figure]:
+    """Return the table, as Markdown, and the figure."""
+    num = max(map(len, group_by("beta", records).values()))
+    prompts = records[0]["evaluations"][-1]["num_problems"]
     said = f"Mean ± standard error over {num} seeds; {prompts} held-out prompts."
-    table = f"{said}\n\n{as_table(arms)}"
-    raw = [
-        {"beta": beta, "evaluations": evaluations, "iterations": [_numbers(line) for line in lines]}
-        for beta, seeds in arms.items()
-        for lines, evaluations in seeds
-    ]
-    write_into(folder / "README.md", table, draw(arms), "rlhf.png", raw)
-    return table
+    return f"{said}\n\n{as_table(records)}", draw(records)

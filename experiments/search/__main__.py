@@ -13,13 +13,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.search.report import write_report
+from experiments.search.report import read_points, report
 from experiments.seeds import command
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    return command(args, here=Path(__file__).parent, doc=__doc__, report=write_report)
+    here = Path(__file__).parent
+    return command(args, here=here, doc=__doc__, read=read_points, report=report)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS, MARKERS
 from experiments.measures import group_by
-from experiments.page import as_markdown, write_into
+from experiments.page import as_markdown
 from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
@@ -26,18 +26,12 @@ ORDER = ("majority", "best-of-n", "weighted", "beam", "DVTS", "MCTS", "pass@n")
 
 
 def read_points(runs: Sequence[Path]) -> list[Record]:
-    """Return one record a policy, search, width and noise: value, low, high, tokens, num_seeds.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """Return one record a policy, search, width and noise: value, low, high, tokens, num_seeds."""
     lines = [line for run in runs for name in FILES for line in jsonl.read(run / name)]
     groups: dict[tuple[str, str, int, float], list[Record]] = {}
     for line in lines:
         key = (line["policy"], line["search"], line["width"], line["noise"])
         groups.setdefault(key, []).append(line)
-    if not groups:
-        raise ValueError(f"{', '.join(map(str, runs))}: nothing is measured there yet")
     points = []
     for (policy, search, width, noise), own in groups.items():
         problems = group_by("uid", own).values()
@@ -124,14 +118,8 @@ def _line(axes: Axes, points: Sequence[Record], x: str, index: int, style: str, 
     axes.fill_between(xs, low, high, color=color, alpha=0.08, linewidth=0)
 
 
-def write_report(runs: Sequence[Path], folder: Path) -> str:
-    """Fill the tables into ``folder``'s README.md, draw its search.png; return the tables.
-
-    Raises:
-        ValueError: if there is nothing to report, or the README has no place for it.
-    """
-    points = read_points(runs)
+def report(points: Sequence[Record]) -> tuple[str, Figure]:
+    """Return the tables, as Markdown, and the figure."""
     seeds, problems = (max(p[key] for p in points) for key in ("num_seeds", "num_problems"))
-    block = f"{problems} held-out problems, {seeds} seeds.\n\n{as_table(points)}"
-    write_into(folder / "README.md", block, draw(points), "search.png", points)
-    return block
+    tables = f"{problems} held-out problems, {seeds} seeds.\n\n{as_table(points)}"
+    return tables, draw(points)

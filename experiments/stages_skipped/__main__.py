@@ -20,7 +20,8 @@ import yaml
 
 from experiments.command import reported
 from experiments.compose import Config, merge, merged, move_paths
-from experiments.page import as_markdown, write_into
+from experiments.measures import group_by
+from experiments.page import ALSO_HELP, as_markdown, with_others, write_into
 from experiments.paired import tested_cells
 from experiments.points import checked_seeds, parse_seeds
 from experiments.r1.pipeline import Pipeline, read_pipeline
@@ -29,7 +30,7 @@ from experiments.r1.shape import Summary, combine
 from experiments.r1.stages import STAGES, read_stage
 from experiments.r1.table import as_table
 from r1lit import composition
-from r1lit.atomic import replace_file, replace_json
+from r1lit.atomic import replace_file
 from r1lit.metrics import paired_shift
 
 HERE = Path(__file__).parent
@@ -134,6 +135,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="VARIANT", help="make these alone")
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
     parser.add_argument("--output", type=Path, help="instead of the file's")
+    parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="FILE", help=ALSO_HELP)
     parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
     options = parser.parse_args(args)
     suite = composition.read(str(options.suite))
@@ -155,14 +157,12 @@ def main(args: Sequence[str] | None = None) -> int:
             if status:
                 return status
     found = {seed: summarise(suite, output, seed) for seed in seeds}
-    found = {seed: summary for seed, summary in found.items() if summary["stages"]}
-    if not found:
+    rows = [{"seed": seed, **row} for seed, own in found.items() for row in own["stages"]]
+    rows = with_others(rows, options.also, ("seed", "name"))
+    if not rows:
         raise ValueError(f"{output}: no stage of a variant is evaluated yet")
-    for seed, summary in found.items():
-        replace_json(output / f"seed-{seed}.json", summary)
-    text = report(list(found.values()))
-    raw = [{"seed": seed, **row} for seed, own in found.items() for row in own["stages"]]
-    write_into(options.readme / "README.md", text, raw=raw)
+    text = report([{"stages": own} for own in group_by("seed", rows).values()])
+    write_into(options.readme / "README.md", text, raw=rows)
     print(text)
     return 0
 

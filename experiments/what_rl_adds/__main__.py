@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.seeds import command
-from experiments.what_rl_adds.report import write_report
+from experiments.what_rl_adds.report import KNOWN_BY, read, report
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    return command(args, here=Path(__file__).parent, doc=__doc__, report=write_report)
+    here = Path(__file__).parent
+    return command(args, here=here, doc=__doc__, read=read, report=report, known_by=KNOWN_BY)
 
 
 if __name__ == "__main__":

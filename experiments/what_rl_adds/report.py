@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 from experiments.curves import COLORS, draw_band, style_of
 from experiments.earned_length.levels import attempts_of_right, found_at_k
 from experiments.measures import group_by, mean_cell, number
-from experiments.page import as_markdown, write_into
+from experiments.page import as_markdown
 from experiments.paired import all_pairs
 from experiments.points import read_sweep
 from experiments.report import as_table
@@ -25,6 +24,8 @@ from r1lit.jsonl import Record
 from r1lit.metrics import mean, mean_and_error
 
 HERE = Path(__file__).parent
+PARTS = ("controls", "samples", "decisions", "doses")
+KNOWN_BY = ("part", "variant", "policy", "seed", "run")
 SAMPLES = {"base": "base", "rl": "RL", "sft": "SFT on patient pages"}
 PATIENT = "patient-"
 KS = (1, 4, 16, 64, 256)
@@ -42,22 +43,19 @@ MEASURES = (
 )
 
 
-def read_results(runs: Sequence[Path], controls_file: Path, doses_file: Path) -> dict[str, Any]:
-    """Return what is finished: ``controls``, ``samples``, ``decisions`` and ``doses``, as records.
+def read(runs: Sequence[Path]) -> list[Record]:
+    """Return what is finished, each record with its ``part`` of the page.
 
     A control has its entropies beside its evaluations; a sample pass@k of a policy, and how its
     right responses came about; decisions are `decisions.measure`'s; a dose has the evaluations of
     RL from one of the bases of ``pages.yaml``.
-
-    Raises:
-        ValueError: if nothing is.
     """
-    sweep = read_sweep(controls_file)
+    sweep = read_sweep(HERE / "sweep.yaml")
     controls = []
     for result in sweep.results():
         lines = jsonl.read(sweep.folder(result["variant"], result["seed"]) / "metrics.jsonl")
         controls.append({**result, "entropies": [line["train/entropy"] for line in lines]})
-    doses = read_sweep(doses_file).results()
+    doses = read_sweep(HERE / "doses.yaml").results()
     samples, decisions = [], []
     for run in runs:
         if (measured := run / "samples" / "rl" / "decisions.json").exists():
@@ -72,9 +70,8 @@ def read_results(runs: Sequence[Path], controls_file: Path, doses_file: Path) ->
                 own = {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens}
                 own |= {"found_at_k": found_at_k(responses, KS), **attempts_of_right(responses)}
                 samples.append(own)
-    if not (controls or samples or doses):
-        raise ValueError(f"{', '.join(map(str, runs))}: nothing is finished there yet")
-    return {"controls": controls, "samples": samples, "decisions": decisions, "doses": doses}
+    parts = zip(PARTS, (controls, samples, decisions, doses), strict=True)
+    return [{"part": part, **record} for part, records in parts for record in records]
 
 
 def samples_table(samples: Sequence[Record]) -> str:
@@ -152,7 +149,7 @@ def doses_table(doses: Sequence[Record]) -> str:
     return as_markdown(["base", "n seeds", *(name for name, *_ in MEASURES)], rows)
 
 
-def draw(results: dict[str, Any]) -> Figure:
+def draw(results: dict[str, list[Record]]) -> Figure:
     """Return the figure: along training by control, over k by policy, over the dose."""
     figure = Figure(figsize=(14, 8.4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
@@ -214,13 +211,9 @@ def _line(
     axes.errorbar(list(values), heights, errors, None, form, color=color, label=label, markersize=4)
 
 
-def write_report(runs: Sequence[Path], folder: Path) -> str:
-    """Fill the tables into ``folder``'s README.md and draw its figure; return the tables.
-
-    Raises:
-        ValueError: if nothing is finished, or the README has no place for it.
-    """
-    results = read_results(runs, HERE / "sweep.yaml", HERE / "doses.yaml")
+def report(records: Sequence[Record]) -> tuple[str, Figure]:
+    """Return the tables of the parts that there are, as Markdown, and the figure."""
+    results = {part: [r for r in records if r["part"] == part] for part in PARTS}
     parts = ["Mean ± standard error over seeds, before → after where there are two."]
     if results["controls"]:
         parts += ["### Controls", as_table(results["controls"]), all_pairs(results["controls"])]
@@ -231,7 +224,4 @@ def write_report(runs: Sequence[Path], folder: Path) -> str:
         parts += ["### What RL changed", decisions_table(results["decisions"])]
     if results["doses"]:
         parts += ["### Patience in the base", doses_table(results["doses"])]
-    block = "\n\n".join(part for part in parts if part)
-    raw = [{"part": part, **record} for part, records in results.items() for record in records]
-    write_into(folder / "README.md", block, draw(results), "what_rl_adds.png", raw)
-    return block
+    return "\n\n".join(part for part in parts if part), draw(results)

@@ -22,7 +22,7 @@ from experiments.model_in_the_loop.agreement import (
     problem_in,
 )
 from experiments.model_in_the_loop.grow import PROMPTS, constant_parts, grow
-from experiments.model_in_the_loop.report import verdict, write_report
+from experiments.model_in_the_loop.report import verdict
 from experiments.model_in_the_loop.truth import pair_accuracy
 from r1lit import jsonl
 from r1lit.batches import Problem
@@ -163,13 +163,15 @@ def write_seed(folder: Path, kappa: float) -> None:
         (folder / name).write_text(json.dumps(content))
 
 
-def test_the_page_says_first_how_good_the_judge_is(tmp_path):
+def test_the_page_says_first_how_good_the_judge_is(tmp_path, capsys):
     (tmp_path / "README.md").write_text("<!-- results -->\n<!-- /results -->\n")
     runs = [tmp_path / f"seed-{n}" for n in range(3)]
     for path, kappa in zip(runs, (0.3, 0.1, None), strict=True):
         if kappa is not None:  # the last is not finished
             write_seed(path, kappa)
-    block = write_report(runs, tmp_path)
+    command = ["--report", f"--output={tmp_path}", f"--readme={tmp_path}"]
+    assert run(command) == 0
+    block = capsys.readouterr().out
     first = block.splitlines()[0]
     assert "requests it is a poor judge (Cohen's kappa 0.20 ± 0.10)" in first
     assert "| requests | 10 | 0.500 ± 0.000 |" in block and "Mean over 2 seeds" in block
@@ -181,8 +183,19 @@ def test_the_page_says_first_how_good_the_judge_is(tmp_path):
     assert "better one in 0.80 ± 0.00 of pairs" in first and "0.75 ± 0.00 keep" in first
     kept[0]["agreement"]["judge"]["kinds"]["requests"]["kappa"] = 0.85
     assert "of requests it is close to the oracle" in verdict(kept[:1])
-    with pytest.raises(ValueError, match="no seed is finished yet"):
-        write_report([tmp_path / "none"], tmp_path)
+    # another machine's third seed
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    jsonl.write(elsewhere, [{**kept[0], "seed": 2}, {**kept[1], "documents": {}}])
+    assert run([*command, "--also", str(elsewhere)]) == 0
+    assert "Mean over 3 seeds" in capsys.readouterr().out
+    joined = jsonl.read(tmp_path / "results.jsonl")
+    assert [record["seed"] for record in joined] == [2, 1, 0]
+    assert joined[1]["documents"], "the run that is here counts"
+    jsonl.write(elsewhere, [{"variant": "a"}])
+    assert run([*command, "--also", str(elsewhere)]) == 2
+    assert "elsewhere.jsonl, line 1: it has none of seed" in capsys.readouterr().err
+    assert run([*command[:1], f"--output={tmp_path / 'none'}"]) == 2
+    assert "nothing is finished there yet" in capsys.readouterr().err
 
 
 def source(name: str, **settings: object) -> dict:

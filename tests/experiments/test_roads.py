@@ -16,7 +16,7 @@ from experiments.against_tokens import at_tokens, read_curves
 from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.rlhf.__main__ import main as run_rlhf
-from experiments.rlhf.report import KL, read_arms
+from experiments.rlhf.report import KL, read
 from experiments.search.__main__ import main as run_search
 from experiments.search.report import as_table, read_points
 from experiments.search.training.__main__ import as_table as training_table
@@ -48,21 +48,23 @@ def test_rlhf_from_the_base_to_the_curve(tmp_path: Path, monkeypatch, capsys) ->
     arguments = shortened(tmp_path, rlhf, changes)
     assert run_rlhf(arguments) == 0, capsys.readouterr().out
     run = tmp_path / "runs" / "seed-0"
-    arms = read_arms([run])
-    assert list(arms) == ["0", "0.02", "0.1"]
-    for beta, [(lines, evaluations)] in arms.items():
+    arms = read([run])
+    assert [arm["beta"] for arm in arms] == ["0", "0.02", "0.1"]
+    for arm in arms:
+        beta, lines = arm["beta"], jsonl.read(run / f"kl-{arm['beta']}" / "metrics.jsonl")
+        evaluations = arm["evaluations"]
         assert len(lines) == 3 and abs(lines[0][KL]) < 0.05  # the policy is the reference yet
         penalty = lines[2].get("train/kl_in_reward", 0.0)
         assert abs(penalty) < 1e-4 if beta == "0" else penalty != 0
         assert set(evaluations[0]["rewards"]) == {"reward_model", "helpfulness_true"}
         # a reward of weight 0 is measured and not paid
         assert abs(lines[0]["train/reward"] - lines[0]["train/reward/reward_model"]) < 1e-5
-    finals = {json.dumps(evaluations[0]["rewards"]) for [(_, evaluations)] in arms.values()}
+    finals = {json.dumps(arm["evaluations"][0]["rewards"]) for arm in arms}
     assert len(finals) == 1, "all coefficients begin with the same policy"
     readme = (tmp_path / "README.md").read_text()
     assert "| 0.02 | 1 |" in readme and "![rlhf](rlhf.png)" in readme
     kept = jsonl.read(tmp_path / "results.jsonl")
-    assert [(r["beta"], len(r["iterations"])) for r in kept] == [(b, 3) for b in arms]
+    assert kept == arms and all(len(r["iterations"]) == 3 for r in kept)
     log = (run / "logs" / "kl-0.log").stat().st_mtime
     assert run_rlhf(arguments) == 0
     assert (run / "logs" / "kl-0.log").stat().st_mtime == log, "all is finished"
