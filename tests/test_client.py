@@ -362,7 +362,8 @@ def test_the_first_failure_stops_what_runs_beside_it():
 
     def work(item: int, stop: threading.Event) -> int:
         begun.append(item)
-        running.wait()
+        if item < 2:  # a third may begin before the failure is seen
+            running.wait()
         if item == 0:
             raise RuntimeError("full")
         assert stop.wait(10)
