@@ -90,7 +90,7 @@ def test_searches_from_the_value_model_to_the_tables(tmp_path: Path, monkeypatch
     run = tmp_path / "runs" / "seed-0"
     found = {(p["policy"], p["search"], p["width"], p["noise"]): p for p in read_points([run])}
     assert {key[1] for key in found} >= {"majority", "best-of-n", "beam", "DVTS", "MCTS", "pass@n"}
-    assert ("R1", "majority", 4, 0.0) in found and ("base", "beam", 4, 0.5) in found
+    assert ("R1-Zero", "majority", 4, 0.0) in found and ("base", "beam", 4, 0.5) in found
     for width in (1, 2, 4):  # nothing finds what was not drawn, and all draws cost the same
         ceiling = found["base", "pass@n", width, 0.0]
         for name in ("majority", "best-of-n", "weighted"):
