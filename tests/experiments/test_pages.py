@@ -29,6 +29,7 @@ EXPERIMENTS = ROOT / "experiments"
 TABLES: dict[str, Callable[[Sequence[Record]], object]] = {
     "distill_vs_rl": arms,
     "earned_length": earned_length,
+    "language_reward/code": lambda results: by_source.report(results, "language reward"),
     "model_in_the_loop": model_in_the_loop,
     "process_rewards/process_bench": process_bench,
     "reward_hacking": lambda results: by_source.report(results, "schedule"),
