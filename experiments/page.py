@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from r1lit.jsonl import Record
 
 START, END = "<!-- results -->", "<!-- /results -->"
 RAW = "results.jsonl"
-ALSO_HELP = f"a page's {RAW}: what it has of runs that are not here counts too"
 
 
 def fill_in(readme: str, block: str, marks: tuple[str, str] = (START, END)) -> str:
@@ -40,6 +40,12 @@ def as_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], num_text
     alignment = "---|" * num_text + "---:|" * (len(headings) - num_text)
     head = " | ".join(headings).lstrip()  # an empty first heading is one space wide
     return "\n".join([f"| {head} |", f"|{alignment}", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def add_also(parser: ArgumentParser) -> None:
+    """Give a command ``--also``, the files of `with_others`."""
+    said = f"a page's {RAW}: what it has of runs that are not here counts too"
+    parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="FILE", help=said)
 
 
 def with_others(

@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments.command import reported
-from experiments.page import ALSO_HELP, with_others, write_into
+from experiments.page import add_also, with_others, write_into
 from experiments.points import parse_seeds
 from experiments.r1.pipeline import read_pipeline
 from experiments.r1.runner import run_pipeline
@@ -56,9 +56,7 @@ def command(
     parser.add_argument("--readme", type=Path, default=here, help="the folder of README.md")
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
     if known_by:
-        parser.add_argument(
-            "--also", nargs="+", type=Path, default=[], metavar="FILE", help=ALSO_HELP
-        )
+        add_also(parser)
     options = parser.parse_args(args)
 
     @reported(here.name)

@@ -21,7 +21,7 @@ import yaml
 from experiments.command import reported
 from experiments.compose import Config, merge, merged, move_paths
 from experiments.measures import group_by
-from experiments.page import ALSO_HELP, as_markdown, with_others, write_into
+from experiments.page import add_also, as_markdown, with_others, write_into
 from experiments.paired import tested_cells
 from experiments.points import checked_seeds, parse_seeds
 from experiments.r1.pipeline import Pipeline, read_pipeline
@@ -135,7 +135,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="VARIANT", help="make these alone")
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
     parser.add_argument("--output", type=Path, help="instead of the file's")
-    parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="FILE", help=ALSO_HELP)
+    add_also(parser)
     parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
     options = parser.parse_args(args)
     suite = composition.read(str(options.suite))

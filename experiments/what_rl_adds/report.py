@@ -213,7 +213,7 @@ def _line(
 
 def report(records: Sequence[Record]) -> tuple[str, Figure]:
     """Return the tables of the parts that there are, as Markdown, and the figure."""
-    results = {part: [r for r in records if r["part"] == part] for part in PARTS}
+    results: dict[str, list[Record]] = {part: [] for part in PARTS} | group_by("part", records)
     parts = ["Mean ± standard error over seeds, before → after where there are two."]
     if results["controls"]:
         parts += ["### Controls", as_table(results["controls"]), all_pairs(results["controls"])]
