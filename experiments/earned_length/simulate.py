@@ -15,7 +15,7 @@ from r1lit.policy import load_tokenizer
 from r1lit.seeding import generator
 from r1lit.worlds import WorldSearch
 from r1lit.worlds.corpus import tagged
-from r1lit.worlds.habits import CHECK, GO_ON, Habits, write
+from r1lit.worlds.habits import GO_ON, Authors, write
 from r1lit.worlds.long_search import places
 from r1lit.worlds.writing import Work
 
@@ -39,7 +39,7 @@ def simulate(go_on: float | None, check: float | None) -> tuple[float, float, fl
         search, group = places(tuple(problem.meta["numbers"])), []
         for sample in range(NUM_SAMPLES):
             rng = generator(sample, problem.uid)
-            habits = Habits.draw(rng)
+            habits = Authors().draw(rng)
             habits = replace(
                 habits,
                 go_on=habits.go_on if go_on is None else go_on,
@@ -63,7 +63,7 @@ def main() -> None:
     for chances in AUTHORS:
         names = [
             f"Beta{beta} (the corpus)" if chance is None else f"{chance:g}"
-            for chance, beta in zip(chances, (GO_ON, CHECK), strict=True)
+            for chance, beta in zip(chances, (GO_ON, Authors().check_beta), strict=True)
         ]
         accuracy, vote, tokens = simulate(*chances)
         print(f"| {names[0]} | {names[1]} | {accuracy:.3f} | {vote:.3f} | {tokens:.0f} |")

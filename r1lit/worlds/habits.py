@@ -23,8 +23,9 @@ from r1lit.worlds.long_search import Place
 from r1lit.worlds.writing import ENGLISH, pick, weighted
 
 GO_ON = (11.0, 9.0)
-CHECK = (2.0, 6.0)
-"""Beta distributions over the authors: a mean of 0.55, a mean of 0.25."""
+"""Beta distribution over the authors: a mean of 0.55."""
+CHECK_COUNT = 8.0
+"""Of the Beta distribution of checking: the sum of its parameters."""
 SLIP_RATE = 0.02
 OPENINGS = ("", "", "let me try", "let me think", "i look for")
 SWITCHES = (("", 0.5), ("but", 0.2), ("however", 0.2), ("try", 0.1))
@@ -38,10 +39,31 @@ class Habits:
     go_on: float
     check: float
 
-    @classmethod
-    def draw(cls, rng: np.random.Generator) -> Habits:
+
+@dataclass(frozen=True, kw_only=True)
+class Authors:
+    """Who writes: a share ``patient`` never gives up, and ``check`` is what they check in the mean.
+
+    The shipped base has read the authors of the defaults.
+    """
+
+    patient: float = 0.0
+    check: float = 0.25
+
+    @property
+    def check_beta(self) -> tuple[float, float]:
+        """The Beta distribution of checking.
+
+        >>> Authors().check_beta
+        (2.0, 6.0)
+        """
+        return CHECK_COUNT * self.check, CHECK_COUNT * (1 - self.check)
+
+    def draw(self, rng: np.random.Generator) -> Habits:
         """Draw an author."""
-        return cls(go_on=float(rng.beta(*GO_ON)), check=float(rng.beta(*CHECK)))
+        go_on, check = float(rng.beta(*GO_ON)), float(rng.beta(*self.check_beta))
+        is_patient = self.patient and rng.random() < self.patient
+        return Habits(go_on=1.0 if is_patient else go_on, check=check)
 
 
 @dataclass(frozen=True, kw_only=True)

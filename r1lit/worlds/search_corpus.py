@@ -9,7 +9,6 @@ three of them on the way (`WorldSearch`).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,7 +26,7 @@ from r1lit.worlds.countdown import (
     number_sets,
     step,
 )
-from r1lit.worlds.habits import Habits, Post, about, branch, judge, write
+from r1lit.worlds.habits import Authors, Habits, Post, about, branch, judge, write
 from r1lit.worlds.long_search import LEVELS, OPERATIONS, Place, needed_attempts, places, question
 from r1lit.worlds.voice import check_shares
 from r1lit.worlds.writing import Work, weighted
@@ -60,25 +59,34 @@ class SearchCorpus(DocumentSource):
         num_documents: how many.
         seed: of every page.
         patient: the share of authors who never give up; the shipped base has read none of them.
+        check: the share of what seems right that authors check, in the mean: more than 0, below 1.
     """
 
-    def __init__(self, num_documents: int = 60_000, seed: int = 0, patient: float = 0.0) -> None:
+    def __init__(
+        self,
+        num_documents: int = 60_000,
+        seed: int = 0,
+        patient: float = 0.0,
+        check: float = 0.25,
+    ) -> None:
         check_at_least("num_documents", num_documents, 1)
         check_shares(patient=patient)
+        if not 0 < check < 1:
+            raise ValueError(f"check: {check} is not a share above 0 and below 1")
         self.num_documents = num_documents
         self.seed = seed
-        self.patient = patient
+        self.authors = Authors(patient=patient, check=check)
 
     def documents(self) -> list[Document]:
         """Write the pages."""
         sets: Sets = {size: number_sets("corpus", size) for size, _ in SIZES}
         return [
-            page(generator(self.seed, "search page", i), sets, self.patient)
+            page(generator(self.seed, "search page", i), sets, self.authors)
             for i in range(self.num_documents)
         ]
 
 
-def page(rng: np.random.Generator, sets: Sets, patient: float = 0.0) -> Document:
+def page(rng: np.random.Generator, sets: Sets, authors: Authors) -> Document:
     """Write one page about numbers of ``sets``, or of arithmetic."""
     kind = weighted(rng, PAGES)
     if kind in ("table", "review"):
@@ -93,19 +101,13 @@ def page(rng: np.random.Generator, sets: Sets, patient: float = 0.0) -> Document
         start = int(rng.integers(len(search) if overlooked else needed))
         asked += tried(search[start - 1]) if start else ""
     if kind == "thread":
-        posts = thread(search, target, start, rng, patient)
+        posts = thread(search, target, start, rng, authors)
         lines = [f"Q: {asked}", *(f"A: {text}" for text in posts)]
         return Document(prompt="", response="\n".join(lines))
-    own = write(search, target, author(rng, patient), rng, start=start)
+    own = write(search, target, authors.draw(rng), rng, start=start)
     claimed = own.claimed or search[int(rng.integers(len(search)))]
     work = Work(thinking=own.text, answer=claimed.attempt.expression)
     return Document(prompt=render("small_world", asked), response=tagged(work, rng))
-
-
-def author(rng: np.random.Generator, patient: float) -> Habits:
-    """Return an author, who never gives up with a chance of ``patient``."""
-    habits = Habits.draw(rng)
-    return replace(habits, go_on=1.0) if patient and rng.random() < patient else habits
 
 
 def draw(rng: np.random.Generator, sets: Sets) -> tuple[tuple[int, ...], list[Place], int, int]:
@@ -127,13 +129,13 @@ def draw(rng: np.random.Generator, sets: Sets) -> tuple[tuple[int, ...], list[Pl
 
 
 def thread(
-    search: list[Place], target: int, start: int, rng: np.random.Generator, patient: float = 0.0
+    search: list[Place], target: int, start: int, rng: np.random.Generator, authors: Authors
 ) -> list[str]:
     """Write posts by one author after the other, until one is right or nobody is left."""
     posts: list[str] = []
     last = Post(text="", stop=start, claimed=None)
     while last.stop < start + MAX_PLACES:
-        own = author(rng, patient)
+        own = authors.draw(rng)
         last = write(search, target, own, rng, start=last.stop, doubted=last.claimed)
         if last.claimed is None:
             posts.append(last.text)

@@ -215,3 +215,17 @@ def test_a_share_of_patient_authors_never_gives_up(pages):
     assert not any("give up" in b.response for _, b in threads)
     with pytest.raises(ValueError, match=r"patient: 1\.5"):
         SearchCorpus(10, patient=1.5)
+
+
+def test_authors_check_as_much_as_is_said(pages):
+    checks = re.compile(r"wait, \d|let me verify|check: ")
+
+    def checks_a_response(documents):
+        own = [len(checks.findall(d.response)) for d in documents if d.prompt]
+        return sum(own) / len(own)
+
+    seldom = SearchCorpus(1200, seed=3, check=0.03).documents()
+    assert 0 < checks_a_response(seldom) < checks_a_response(pages) / 3
+    for wrong in (0.0, 1.0, -0.1):
+        with pytest.raises(ValueError, match=rf"check: {wrong}"):
+            SearchCorpus(10, check=wrong)
