@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ def merged(files: Iterable[object], where: str) -> Config:
     Raises:
         ValueError: naming ``where``, and the file that cannot be read or is no YAML.
     """
-    none: Config = {}
     try:
-        return reduce(merge, map(read, map(str, files)), none)
+        return merge({}, *map(read, map(str, files)))
     except ValueError as error:
         raise ValueError(f"{where}: {error}; paths are from {Path.cwd()}") from error
 

@@ -73,11 +73,9 @@ class Sweep:
 
     def point(self, variant: str, seed: int) -> Point:
         """Return the point of a variant and a seed."""
-        config = self.base
-        for fragment in self.variants[variant]:
-            config = merge(config, fragment)
         folder = self.folder(variant, seed)
-        config = move_run({**config, "seed_everything": seed}, folder)
+        config = merge(self.base, *self.variants[variant], {"seed_everything": seed})
+        config = move_run(config, folder)
         return Point(variant=variant, seed=seed, folder=folder, config=config)
 
     def points(self, seeds: Sequence[int] | None = None) -> list[Point]:

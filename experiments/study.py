@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.command import reported
 from experiments.curves import caption, models_of
-from experiments.page import write_into
+from experiments.page import add_also, with_others, write_into
 from experiments.points import Sweep, parse_seeds, read_sweep
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit.callbacks.figures import add_caption
@@ -25,6 +25,7 @@ def run_study(
     *,
     read: Callable[[Sweep], list[Record]],
     note: str = "",
+    known_by: Sequence[str] = (),
     launch: Launch = in_subprocess,
 ) -> int:
     """Make the runs of ``folder``'s sweep.yaml; put table and figure into its README.
@@ -38,6 +39,8 @@ def run_study(
         image: the figure's file.
         read: returns the finished points and what the report is made of; ``lines`` are not kept.
         note: for the figure's caption, what lines and bars are.
+        known_by: the keys of a result that say of which run it is; without any there is no
+            ``--also``.
         launch: makes a run.
 
     Returns:
@@ -49,6 +52,8 @@ def run_study(
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     parser.add_argument("--readme", type=Path, default=folder, help="the folder of README.md")
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
+    if known_by:
+        add_also(parser)
     options = parser.parse_args(args)
 
     @reported(folder.name)
@@ -57,6 +62,8 @@ def run_study(
         seeds = None if options.seeds is None else parse_seeds(options.seeds)
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
         results = read(sweep)
+        if known_by:
+            results = with_others(results, options.also, known_by)
         table, figure = report(results)
         add_caption(figure, caption(results, models_of(sweep), note))
         kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]

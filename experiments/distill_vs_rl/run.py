@@ -81,9 +81,9 @@ class Experiment:
         """Return the config of an evaluation; its seed is the run's."""
         folder = self.folder(arm, seed)
         policy = self.student if arm == BASE else str(folder / "policy")
-        config = merge(self.evaluation, self.changes.get(arm, {}))
         where = {"policy": policy, "dirpath": str(folder / "evaluation")}
-        return merge(config, {"seed_everything": seed, "model": {"init_args": where}})
+        own = {"seed_everything": seed, "model": {"init_args": where}}
+        return merge(self.evaluation, self.changes.get(arm, {}), own)
 
     def results(self) -> list[dict[str, Any]]:
         """Return the results of all runs finished under this very file, arm by arm."""

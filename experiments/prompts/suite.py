@@ -35,10 +35,10 @@ class Suite:
 
     def config(self, policy: str, prompt: str, seed: int) -> Config:
         """Return the config of an evaluation."""
-        config = merge(self.evaluation, self.policies[policy] or {})
-        config = merge(config, {k: v for k, v in self.prompts[prompt].items() if k != ONLY})
+        prompts = {k: v for k, v in self.prompts[prompt].items() if k != ONLY}
         where = {"dirpath": str(self.folder(policy, prompt, seed)), "suite": f"{policy}/{prompt}"}
-        return merge(config, {"seed_everything": seed, "model": {"init_args": where}})
+        own = {"seed_everything": seed, "model": {"init_args": where}}
+        return merge(self.evaluation, self.policies[policy] or {}, prompts, own)
 
     def prompts_of(self, policy: str) -> list[str]:
         """Return the prompts that a policy gets."""

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from experiments.compose import Config, merge
+from experiments.compose import merge
 from experiments.r1.cost import Gpu
 from experiments.r1.pipeline import Pipeline, Step
 from experiments.r1.plan import BASE, as_text, notes, plan_of
@@ -35,9 +35,7 @@ def dry_run(pipeline: Pipeline, begin: str | None, only: Sequence[str]) -> Itera
 def _cost(step: Step, run: Path, gpu: Gpu) -> Iterator[str]:
     if step.command is None:
         return
-    config: Config = {}
-    for part in step.configs:
-        config = merge(config, part)
+    config = merge({}, *step.configs)
     arguments = config["model"]["init_args"]
     policy = Path(arguments["policy"])
     to_be_made = policy.is_relative_to(run) and not policy.is_dir()

@@ -187,10 +187,7 @@ def _step(path: Path, given: Any, place: _Place, earlier: Sequence[Step]) -> Ste
         configs.append(fragment)
     elif "config" in given or "set" in given:
         raise ValueError(f"{where}: config and set go with command; give the module arguments")
-    config: Config = {}
-    for part in configs:
-        config = merge(config, part)
-    folder = place(given["folder"]) if "folder" in given else _folder(command, config)
+    folder = place(given["folder"]) if "folder" in given else _folder(command, merge({}, *configs))
     writes = [Path(place(text)) for text in given.get("writes", [])]
     reads = [Path(place(text)) for text in given.get("reads", [])]
     _refuse_sharing(where, writes, earlier)
