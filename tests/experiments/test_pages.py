@@ -13,6 +13,7 @@ from tiny import ROOT
 from experiments import by_source, page
 from experiments.distill_vs_rl.report import as_table as arms
 from experiments.earned_length.report import report as earned_length
+from experiments.late_onset.report import report as late_onset
 from experiments.model_in_the_loop.report import report as model_in_the_loop
 from experiments.points import read_sweep
 from experiments.process_rewards.process_bench.report import as_table as process_bench
@@ -30,6 +31,7 @@ TABLES: dict[str, Callable[[Sequence[Record]], object]] = {
     "distill_vs_rl": arms,
     "earned_length": earned_length,
     "language_reward/code": lambda results: by_source.report(results, "language reward"),
+    "late_onset": late_onset,
     "model_in_the_loop": model_in_the_loop,
     "process_rewards/process_bench": process_bench,
     "reward_hacking": lambda results: by_source.report(results, "schedule"),

@@ -1,0 +1,1 @@
+"""When does a word set in, by how seldom the base uses it?"""
