@@ -31,6 +31,7 @@ from experiments.r1.stages import STAGES, read_stage
 from experiments.r1.table import as_table
 from r1lit import composition
 from r1lit.atomic import replace_file
+from r1lit.jsonl import Record
 from r1lit.metrics import paired_shift
 
 HERE = Path(__file__).parent
@@ -118,8 +119,12 @@ def differences(summaries: Sequence[Summary]) -> str:
     return as_markdown(headings, rows, num_text=2)
 
 
-def report(summaries: Sequence[Summary]) -> str:
-    """Return the Markdown: a row a variant and stage, and what they differ by."""
+def report(rows: Sequence[Record]) -> str:
+    """Return the Markdown of the rows of all seeds, with their ``seed``.
+
+    A row a variant and stage, and what they differ by.
+    """
+    summaries: list[Summary] = [{"stages": own} for own in group_by("seed", rows).values()]
     num = len(summaries)
     over = "problems; 1 seed" if num == 1 else f"{num} seeds"
     parts = [f"Mean ± standard error over {over}.", as_table(combine(summaries))]
@@ -161,7 +166,7 @@ def main(args: Sequence[str] | None = None) -> int:
     rows = with_others(rows, options.also, ("seed", "name"))
     if not rows:
         raise ValueError(f"{output}: no stage of a variant is evaluated yet")
-    text = report([{"stages": own} for own in group_by("seed", rows).values()])
+    text = report(rows)
     write_into(options.readme / "README.md", text, raw=rows)
     print(text)
     return 0

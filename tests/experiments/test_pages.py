@@ -22,6 +22,7 @@ from experiments.reward_models.report import as_table as reward_models
 from experiments.rlhf.report import report as rlhf
 from experiments.scaling.__main__ import report as scaling
 from experiments.search.report import report as search
+from experiments.stages_skipped.__main__ import report as stages_skipped
 from experiments.what_rl_adds.report import report as what_rl_adds
 from r1lit import jsonl
 from r1lit.jsonl import Record
@@ -39,6 +40,7 @@ TABLES: dict[str, Callable[[Sequence[Record]], object]] = {
     "rlhf": rlhf,
     "scaling": scaling,
     "search": search,
+    "stages_skipped": stages_skipped,
     "what_rl_adds": what_rl_adds,
 }
 SWEEPS = [
