@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from r1lit.composition import Config, merge, read
+from r1lit import composition
+from r1lit.composition import Config, read
 
 __all__ = ["Config", "merge", "merged", "move_paths", "move_run", "run_of"]
+
+
+def merge(base: Config, *fragments: Config) -> Config:
+    """Return the base with the values of each fragment over it, in order."""
+    return reduce(composition.merge, fragments, base)
 
 
 def merged(files: Iterable[object], where: str) -> Config:

@@ -15,7 +15,6 @@ import importlib
 import os
 import re
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +46,14 @@ for _kind in (Loader, Dumper):
     )
 
 
-def merge(base: Config, *fragments: Config) -> Config:
-    """Return the base with the values of each fragment over it, in order.
+def merge(base: Config, fragment: Config) -> Config:
+    """Return the base with the fragment's values over it.
 
     >>> merge({"a": {"x": 1, "y": 2}, "b": [1]}, {"a": {"y": 3}, "b+": [2]})
     {'a': {'x': 1, 'y': 3}, 'b': [1, 2]}
     >>> merge({"class_path": "GRPO", "init_args": {"epsilon": 1}}, {"class_path": "DAPO"})
     {'class_path': 'DAPO'}
     """
-    return reduce(_merged, fragments, base)
-
-
-def _merged(base: Config, fragment: Config) -> Config:
     if "class_path" in base:
         if not same_class(fragment.get("class_path", base["class_path"]), base["class_path"]):
             return fragment
