@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -82,6 +83,11 @@ def draw_band(
     low = [m - (error or 0.0) for m, error in points]
     high = [m + (error or 0.0) for m, error in points]
     axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
+
+
+def smooth(values: Sequence[float], window: int = 5) -> np.ndarray:
+    """Return the means of ``window`` values in a row."""
+    return np.convolve(values, np.ones(window) / window, mode="valid")
 
 
 def caption(results: Sequence[Record], model: str, *notes: str) -> str:

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from experiments.curves import COLORS, draw_band
+from experiments.curves import COLORS, draw_band, smooth
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.jsonl import Record
 
@@ -37,7 +37,7 @@ def draw(seeds: Sequence[Record]) -> Figure:
         length.plot(seed["tokens"], color=color, linewidth=1, label=_name(seed))
     length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest pages")
     for place, word in enumerate(WORDS):
-        curves = np.mean([_smooth(seed["words"][word]) for seed in seeds], axis=0)
+        curves = np.mean([smooth(seed["words"][word]) for seed in seeds], axis=0)
         words.plot(curves, color=COLORS[place], label=word)
     for place, level in enumerate(seeds[0]["evaluations"][0]["levels"]):
         name = level.removeprefix("attempts ")
@@ -82,7 +82,3 @@ def of_habit(key: str) -> Callable[[Record], float]:
 
 def _name(seed: Record) -> str:
     return str(seed["run"]).replace("-", " ")
-
-
-def _smooth(values: Sequence[float], window: int = 5) -> np.ndarray:
-    return np.convolve(values, np.ones(window) / window, mode="valid")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.by_source import evaluations
-from experiments.curves import draw_band, style_of
+from experiments.curves import draw_band, smooth, style_of
 from experiments.earned_length.levels import habits_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
@@ -18,7 +18,6 @@ from experiments.points import Sweep
 from r1lit import jsonl
 from r1lit.callbacks.figures import tidy
 from r1lit.jsonl import Record
-from r1lit.metrics import mean_and_error
 
 WORDS = ("wait", "verify", "check")
 """What begins a check; the first is the paper's (Fig. 9b), and the page's."""
@@ -50,18 +49,13 @@ def read(sweep: Sweep) -> list[Record]:
     return found
 
 
-def smooth(rates: Sequence[float]) -> np.ndarray:
-    """Return the means of ``WINDOW`` iterations."""
-    return np.convolve(rates, np.ones(WINDOW) / WINDOW, mode="valid")
-
-
 def reached(rates: Sequence[float], share: float) -> int:
     """Return the first iteration at which a word has a share of its rate at the end.
 
     >>> reached([0.0] * 10 + [1.0] * 10, 0.1), reached([1.0] * 20, 0.5)
     (8, 2)
     """
-    means = smooth(rates)
+    means = smooth(rates, WINDOW)
     return int(np.argmax(means >= share * means[-1])) + WINDOW // 2
 
 
@@ -74,7 +68,9 @@ def as_table(results: Sequence[Record]) -> str:
         cells = [str(variant), str(len(own))]
         for key, form in (("deceptive_checked", ".3f"), ("pass_at_1", ".3f"), ("tokens", ".0f")):
             cells.append(" → ".join(mean_cell([e[i][key] for e in ends], form) for i in (0, 1)))
-        cells.append(" → ".join(mean_cell([smooth(r)[i] for r in rates], ".3f") for i in (0, -1)))
+        cells.append(
+            " → ".join(mean_cell([smooth(r, WINDOW)[i] for r in rates], ".3f") for i in (0, -1))
+        )
         cells += [mean_cell([reached(r, share) for r in rates], ".0f") for share in (0.1, 0.5)]
         rows.append(cells)
     headings = ["base", "n seeds", "checks what only seems right", "pass@1", "tokens"]
@@ -89,9 +85,10 @@ def draw(results: Sequence[Record]) -> Figure:
     word, checks, accuracy = figure.subplots(1, 3)
     for index, (variant, own) in enumerate(group_by("variant", results).items()):
         color, marker, _ = style_of(index)
-        draw_word(word, own, str(variant), color)
+        rates = [by_iteration(run) for run in own]
+        draw_band(word, rates, itemgetter("rate"), str(variant), color, "-")
         for axes, key in ((checks, "deceptive_checked"), (accuracy, "pass_at_1")):
-            draw_band(axes, own, lambda e, key=key: e[key], str(variant), color, f"{marker}-")
+            draw_band(axes, own, itemgetter(key), str(variant), color, f"{marker}-")
     for axes, title, label in (
         (
             word,
@@ -106,15 +103,10 @@ def draw(results: Sequence[Record]) -> Figure:
     return figure
 
 
-def draw_word(axes: Axes, runs: Sequence[Record], label: str, color: str) -> None:
-    """Draw the mean rate of the word over runs, and its standard error."""
-    curves = np.array([smooth(run["words"][WORDS[0]]) for run in runs])
-    points = [mean_and_error(list(values)) for values in curves.T]
-    x = np.arange(len(points)) + WINDOW // 2
-    middle = np.array([value for value, _ in points])
-    error = np.array([own or 0.0 for _, own in points])
-    axes.plot(x, middle, color=color, linewidth=1.8, label=label)
-    axes.fill_between(x, middle - error, middle + error, color=color, alpha=0.13, linewidth=0)
+def by_iteration(run: Record) -> Record:
+    """Return the word's rates as `draw_band` wants them, each at the middle of its iterations."""
+    means = enumerate(smooth(run["words"][WORDS[0]], WINDOW), WINDOW // 2)
+    return {"evaluations": [{"iteration": i, "rate": float(rate)} for i, rate in means]}
 
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:
