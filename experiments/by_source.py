@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import style_of
@@ -40,9 +39,15 @@ def is_right(response: Record) -> float:
 
 
 def evaluations(records: Iterable[Record]) -> dict[int, list[Record]]:
-    """Return the evaluated responses by the iterations that were finished."""
+    """Return the evaluated responses by the iterations that were finished.
+
+    Raises:
+        ValueError: if they are not a training run's.
+    """
     found: dict[int, list[Record]] = {}
     for record in records:
+        if "split" not in record:
+            raise ValueError("run: its responses.jsonl is not of a training run")
         if record["split"] == "val":
             found.setdefault(record["iteration"], []).append(record)
     return dict(sorted(found.items()))
@@ -93,7 +98,6 @@ def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: a panel a measure, a line a variant, two standard errors over seeds."""
     measures = list(results[0]["curves"])
     figure = Figure(figsize=(13, 7), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(2, -(-len(measures) // 2), squeeze=False).flat
     for axes, name in zip(panels, measures, strict=False):
         for index, (variant, group) in enumerate(group_by("variant", results).items()):

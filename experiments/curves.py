@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -45,7 +44,6 @@ def draw(results: Sequence[Record], model: str = "") -> Figure:
     """
     panels = [panel for panel in PANELS if is_measured(results, panel[2])]
     figure = Figure(figsize=(14 * max(2, len(panels)) / 3, 4.6), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (title, label, value) in zip(all_axes, panels, strict=True):
         for index, (variant, group) in enumerate(group_by("variant", results).items()):
@@ -86,7 +84,8 @@ def draw_band(
 
 
 def smooth(values: Sequence[float], window: int = 5) -> np.ndarray:
-    """Return the means of ``window`` values in a row."""
+    """Return the means of ``window`` values in a row; of all of them where they are fewer."""
+    window = min(window, len(values))
     return np.convolve(values, np.ones(window) / window, mode="valid")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from r1lit.callbacks.keys import CONS_AT
@@ -79,8 +80,8 @@ def group_by(key: str, results: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def mean_cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:
-    """Return mean ± standard error as a table shows it; values that are None do not count."""
-    present = [value for value in values if value is not None]
+    """Return mean ± standard error as a table shows it; those that are None or NaN do not count."""
+    present = [value for value in values if value is not None and not math.isnan(value)]
     if not present:
         return "–"
     mean, deviation = mean_and_error(present)

@@ -61,9 +61,13 @@ def run_study(
         sweep = read_sweep(options.sweep)
         seeds = None if options.seeds is None else parse_seeds(options.seeds)
         failed = [] if options.report else run_sweep(sweep, seeds, launch)
+        if failed and not sweep.results():
+            return 1
         results = read(sweep)
         if known_by:
             results = with_others(results, options.also, known_by)
+        if not results:
+            raise ValueError(f"{sweep.output}: no point is finished yet")
         table, figure = report(results)
         add_caption(figure, caption(results, models_of(sweep), note))
         kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]

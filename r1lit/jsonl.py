@@ -50,6 +50,17 @@ def read(path: Path) -> list[Record]:
     return list(JSONLFile(path, "path").read())
 
 
+def read_existing(path: Path, key: str) -> list[Record]:
+    """Return the records of a file that an earlier step has made.
+
+    Raises:
+        ValueError: naming ``key``, if it is not there; or the line that is no record.
+    """
+    if not path.is_file():
+        raise ValueError(f"{key}: there is no file {path}; make it first")
+    return list(JSONLFile(path, key).read())
+
+
 def keep_only(path: Path, keep: Callable[[Record], bool]) -> list[Record]:
     """Drop the records that ``keep`` refuses, and a torn last line; return those kept."""
     records = [record for record in read(path) if keep(record)]

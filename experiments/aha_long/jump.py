@@ -63,7 +63,7 @@ def as_table(records: Sequence[Record]) -> str:
     """Return the Markdown table: a row a measure, and what the growth of the limit adds to it.
 
     The difference is paired by seed, with its 95 % interval over seeds by Student's t and Holm's
-    correction for all rows.
+    correction for all rows; a dash stands for it where fewer than two seeds have both.
     """
     rows, shifts = [], []
     for name, own in group_by("measure", records).items():
@@ -73,9 +73,11 @@ def as_table(records: Sequence[Record]) -> str:
         cells = [[grows[s][when] for s in grows] for when in ("start", "before", "after")]
         cells.append([stays[s]["after"] for s in stays])
         rows.append([name, *(mean_cell(values, form) for values in cells)])
-        shifts.append(paired_shift([grows[s]["after"] - stays[s]["after"] for s in seeds]))
-    for row, cells in zip(rows, tested_cells(shifts), strict=True):
-        row += cells
+        differences = [grows[s]["after"] - stays[s]["after"] for s in seeds]
+        shifts.append(paired_shift(differences) if len(seeds) > 1 else None)
+    tested = iter(tested_cells([shift for shift in shifts if shift]))
+    for row, shift in zip(rows, shifts, strict=True):
+        row += next(tested) if shift else ["–"] * 3
     names = ["", "the base", "before", "after, grows", "after, stays"]
     return as_markdown([*names, "difference, 95 % interval", "p", "p, Holm"], rows)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.command import reported
@@ -32,7 +31,7 @@ Results = Sequence[dict[str, Any]]
 
 def as_table(results: Results) -> str:
     """Return the Markdown table: a row an arm."""
-    most = str(max(int(k) for r in results for k in r["report"]["cons_at_k"]))
+    most = max(set.intersection(*(set(r["report"]["cons_at_k"]) for r in results)), key=int)
     names = ["arm", "n seeds", "pass@1", f"cons@{most}", "tokens per response"]
     names += ["training FLOPs", "updates", "tokens learnt from"]
     rows = []
@@ -55,7 +54,6 @@ def as_table(results: Results) -> str:
 def draw(results: Results) -> Figure:
     """Return the figure: pass@1 of every arm, a point a seed, beside the paper's."""
     figure = Figure(figsize=(9, 4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     ours, paper = figure.subplots(1, 2, width_ratios=(2, 1))
     for place, group in enumerate(group_by("arm", results).values()):
         values = [result["report"]["pass_at_1"]["value"] for result in group]

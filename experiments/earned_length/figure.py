@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -28,7 +27,6 @@ HABITS = {
 def draw(seeds: Sequence[Record]) -> Figure:
     """Return the figure: accuracy, length, words and checks along training, and by level."""
     figure = Figure(figsize=(14, 8.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     (accuracy, length, words), (by_accuracy, by_tokens, checks) = figure.subplots(2, 3)
     for place, (key, name) in enumerate((("pass_at_1", "pass@1"), ("cons", "majority vote"))):
         draw_band(accuracy, seeds, itemgetter(key), name, COLORS[place], "o-")
@@ -38,7 +36,7 @@ def draw(seeds: Sequence[Record]) -> Figure:
     length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest pages")
     for place, word in enumerate(WORDS):
         curves = np.mean([smooth(seed["words"][word]) for seed in seeds], axis=0)
-        words.plot(curves, color=COLORS[place], label=word)
+        words.plot(range(2, 2 + len(curves)), curves, color=COLORS[place], label=word)
     for place, level in enumerate(seeds[0]["evaluations"][0]["levels"]):
         name = level.removeprefix("attempts ")
         for axes, key in ((by_accuracy, "pass_at_1"), (by_tokens, "tokens")):

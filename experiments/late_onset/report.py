@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.by_source import evaluations
@@ -28,7 +27,8 @@ WINDOW = 5
 def read(sweep: Sweep) -> list[Record]:
     """Return each finished point: words of checks in training, and its evaluations with habits."""
     found = []
-    for result, folder in sweep.finished():
+    for result in sweep.results():
+        folder = sweep.folder(result["variant"], result["seed"])
         lines = jsonl.read(folder / "metrics.jsonl")
         evaluated = evaluations(jsonl.read(folder / "responses.jsonl"))
         found.append(
@@ -49,13 +49,15 @@ def read(sweep: Sweep) -> list[Record]:
     return found
 
 
-def reached(rates: Sequence[float], share: float) -> int:
-    """Return the first iteration at which a word has a share of its rate at the end.
+def reached(rates: Sequence[float], share: float) -> int | None:
+    """Return the first iteration at which a word has a share of its rate at the end, if it has one.
 
     >>> reached([0.0] * 10 + [1.0] * 10, 0.1), reached([1.0] * 20, 0.5)
     (8, 2)
     """
     means = smooth(rates, WINDOW)
+    if means[-1] == 0:
+        return None
     return int(np.argmax(means >= share * means[-1])) + WINDOW // 2
 
 
@@ -81,7 +83,6 @@ def as_table(results: Sequence[Record]) -> str:
 def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: the word, checks and accuracy along training, a line a base."""
     figure = Figure(figsize=(14, 4.4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     word, checks, accuracy = figure.subplots(1, 3)
     for index, (variant, own) in enumerate(group_by("variant", results).items()):
         color, marker, _ = style_of(index)

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.command import reported
-from r1lit import jsonl
 from r1lit.atomic import replace_json
 from r1lit.batches import Problem
 from r1lit.curation import Candidate, CodeBlocks, Context, EngineRefiner, LongParagraphs
-from r1lit.jsonl import Record
+from r1lit.jsonl import Record, read_existing
 from r1lit.metrics.language_consistency import language_consistency
 from r1lit.policy import load_tokenizer
 from r1lit.rollout import LocalModel, ModelSpec, Sampling
@@ -46,28 +45,19 @@ def agreement(run: Path, seed: int = 0) -> dict[str, Any]:
     Raises:
         ValueError: if a step before has not written its file.
     """
-    requests = read(run / "requests" / "responses.jsonl")
-    chains = read(run / "chains" / "responses.jsonl")
+    requests = read_existing(run / "requests" / "responses.jsonl", "run")
+    chains = read_existing(run / "chains" / "responses.jsonl", "run")
     model = str(run / "larger" / "policy")
     return {
         "judge": judged(run, model, [*requests, *chains]),
         "preference": {
-            name: compared(read(run / f"compared_{name}" / "judgements.jsonl"), requests)
+            name: compared(
+                read_existing(run / f"compared_{name}" / "judgements.jsonl", "run"), requests
+            )
             for name in ("model", "oracle")
         },
         "refiner": refined(run, model, chains, seed),
     }
-
-
-def read(path: Path) -> list[Record]:
-    """Return the lines of a file.
-
-    Raises:
-        ValueError: if it is not there.
-    """
-    if not path.is_file():
-        raise ValueError(f"run: there is no {path}; make the pipeline's earlier steps first")
-    return jsonl.read(path)
 
 
 def problem_in(record: Record) -> Problem:

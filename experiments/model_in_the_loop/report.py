@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
@@ -160,7 +159,6 @@ def cost_tables(seeds: Sequence[Record]) -> str:
 def draw(seeds: Sequence[Record]) -> Figure:
     """Return the figure: agreement by task, and the SFT stage by who judged and refined."""
     figure = Figure(figsize=(10, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     tasks: dict[str, list[float]] = {}
     for seed in seeds:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.command import reported
-from experiments.model_in_the_loop.agreement import problem_in, read, true_helpfulness
+from experiments.model_in_the_loop.agreement import problem_in, true_helpfulness
 from r1lit.atomic import replace_json
 from r1lit.batches import Response
-from r1lit.jsonl import Record
+from r1lit.jsonl import Record, read_existing
 from r1lit.rewards import RewardModel
 from r1lit.search.scorers import UNGRADED
 
@@ -32,7 +32,9 @@ def truth(run: Path) -> dict[str, Any]:
     Raises:
         ValueError: if a step before has not written its file.
     """
-    records = [r for r in read(run / "requests" / "responses.jsonl") if r["finished"]]
+    records = [
+        r for r in read_existing(run / "requests" / "responses.jsonl", "run") if r["finished"]
+    ]
     responses = [
         Response(
             text=r["response"], problem=problem_in(r), verdict=UNGRADED, num_tokens=r["num_tokens"],
@@ -49,7 +51,9 @@ def truth(run: Path) -> dict[str, Any]:
             **pair_accuracy(records, rewards, helpful),
             "training_pairs": card["pairs"],
             "compared": card["pairs_compared"],
-            "training_right": share_of_right_pairs(read(run / f"pairs_{name}" / "pairs.jsonl")),
+            "training_right": share_of_right_pairs(
+                read_existing(run / f"pairs_{name}" / "pairs.jsonl", "run")
+            ),
         }
     return numbers
 
@@ -67,7 +71,7 @@ def pair_accuracy(
     shares, num = [], 0
     for rows in rows_of.values():
         right = [
-            (rewards[i] > rewards[j]) == (helpful[i] > helpful[j])
+            (rewards[i] - rewards[j]) * (helpful[i] - helpful[j]) > 0
             for i, j in combinations(rows, 2)
             if helpful[i] != helpful[j]
         ]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.by_source import evaluations
@@ -116,7 +115,6 @@ def draw(tables: Tables, over: str) -> Figure:
     caption what the errors are over.
     """
     figure = Figure(figsize=(11, 8), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     for axes_pair, end in zip(figure.subplots(2, 2), ("", TRAINING), strict=True):
         for axes, title in zip(axes_pair, (RIGHT, THINKING), strict=True):
             _panel(axes, tables.get(title + end, {}), title + end)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
@@ -33,7 +32,6 @@ def models_table(results: Sequence[Record]) -> str:
 def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
     """Return the figure: error of labels against N, accuracy against n."""
     figure = Figure(figsize=(10, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     sizes = [row["n"] for row in errors]
     left.plot(sizes, [r["rmse"] for r in errors], marker="o", color=COLORS[0], label="measured")

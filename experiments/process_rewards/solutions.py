@@ -103,7 +103,7 @@ def count_right(
     first_sample: int = 0,
 ) -> list[list[int]]:
     """Return right completions of each step; an interrupted count goes on from ``path``."""
-    done = [row["right"] for row in jsonl.read(path)]
+    done = [row["right"] for row in jsonl.keep_only(path, lambda _: True)]
     while len(done) < len(solutions):
         chunk = solutions[len(done) : len(done) + AT_ONCE]
         counts = monte_carlo_labels(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
@@ -40,7 +39,7 @@ def compare(suite: Suite) -> list[Record]:
                 [shares_of(suite.folder(policy, p, s)) for s in both] for p in (prompt, first)
             )
             found = over_problems(*shares) if both else None
-            own = {"policy": policy, "prompt": prompt, "reports": reports}
+            own = {"policy": policy, "prompt": prompt, "first": first, "reports": reports}
             rows.append({**own, "found": found, "p_holm": None})
     compared = compared_in(rows)
     corrected = holm([row["found"].p_value for row in compared])
@@ -58,7 +57,7 @@ def as_table(rows: Sequence[Record]) -> str:
     """Return the Markdown table: a row a policy and prompt, compared with the first prompt."""
     if not rows:
         return "Not run yet."
-    headings = ["policy", "prompt", "n seeds", "pass@1", f"less {rows[0]['prompt']}, 95 % interval"]
+    headings = ["policy", "prompt", "n seeds", "pass@1", f"less {rows[0]['first']}, 95 % interval"]
     headings += ["p", "p, Holm", "tokens", "well-formed", "language consistency"]
     table = []
     for row in rows:
@@ -85,7 +84,6 @@ def draw(rows: Sequence[Record]) -> Figure:
     compared = group_by("policy", compared_in(rows))
     prompts = list(dict.fromkeys(row["prompt"] for own in compared.values() for row in own))
     figure = Figure(figsize=(3.6 * len(compared) + 1.5, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(compared), sharey=True, squeeze=False)[0]
     for axes, color, (policy, own) in zip(panels, itertools.cycle(COLORS), compared.items()):
         places = [prompts.index(row["prompt"]) for row in own]
@@ -94,7 +92,7 @@ def draw(rows: Sequence[Record]) -> Figure:
         axes.errorbar([d.mean for d in found], places, xerr=reach, fmt="o", capsize=4, color=color)
         axes.axvline(0, color="0.6", linewidth=1)
         axes.set_yticks(range(len(prompts)), prompts)
-        tidy(axes, policy, xlabel=f"pass@1 less {rows[0]['prompt']}")
+        tidy(axes, policy, xlabel=f"pass@1 less {rows[0]['first']}")
     panels[0].invert_yaxis()
     seeds = max(len(row["reports"]) for row in rows)
     problems = next(iter(rows[0]["reports"].values()))["num_problems"]

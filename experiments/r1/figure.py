@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.r1.shape import COUNTERPARTS, PAPER
@@ -61,7 +60,6 @@ def draw_stages(stages: Sequence[dict[str, Any]], runs: str = "") -> Figure:
     the caption which model and seeds are ours.
     """
     figure = Figure(figsize=(16, 7), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 4)
     by_name = {stage["name"]: stage for stage in stages}
     for axes, title, series in zip(above, TITLES, OURS, strict=True):
@@ -94,7 +92,6 @@ def draw_moves(moves: Sequence[dict[str, Any]], runs: str = "") -> Figure:
     """
     moves = [move for move in moves if move["paper"]]
     figure = Figure(figsize=(12, 0.9 + 0.4 * len(moves)), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     ours, paper = figure.subplots(1, 2, sharey=True)
     colors = dict(zip(COUNTERPARTS, (*COLORS, PURPLE, SKY), strict=True))
     drawn: set[str] = set()

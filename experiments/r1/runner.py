@@ -152,11 +152,11 @@ def _make(manifest: Manifest, step: Step, forced: bool, display: Display) -> Non
         row.seconds, row.score = entry["cost"]["seconds"], as_score(entry["scores"])
         display.change(step.name, "unchanged")
         return
-    entry = _begin(manifest, step, decision)
-    display.change(step.name, "running", why=_said(decision))
     with held(manifest.path.with_name(f".{step.name}.lock"), wait_s=ORPHAN_S) as lock:
         if lock is None:
             raise ValueError(f"step {step.name}: a process of an earlier start still works on it")
+        entry = _begin(manifest, step, decision)
+        display.change(step.name, "running", why=_said(decision))
         status = _run(manifest, step, lock, display)
     if status != 0:
         entry["state"] = "failed"

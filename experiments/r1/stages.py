@@ -109,6 +109,8 @@ def _read(folder: Path) -> tuple[dict[str, list[Group]], dict[str, Any]]:
     for path in sorted(folder.rglob("report.json")):
         report = json.loads(path.read_text())
         for kind, groups in _groups(path, report["num_samples"]).items():
+            if kind in settings:
+                raise ValueError(f"{path}: {kind} is in two evaluations of {folder}; remove one")
             by_kind[kind] += groups
             settings[kind] = _settings(report, len(groups))
     return by_kind, settings

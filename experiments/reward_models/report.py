@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
@@ -79,7 +78,6 @@ def _held_out(report: Record) -> str:
 def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: every model beside chance and length alone, and how sure it was."""
     figure = Figure(figsize=(10, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     _draw_measures(left, results)
     _draw_reliability(right, results)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
@@ -83,7 +82,6 @@ def _last_kl(lines: Sequence[Record]) -> float:
 def draw(records: Sequence[Record]) -> Figure:
     """Return the figure: each iteration a dot, and the mean of equally filled bins of the root."""
     figure = Figure(figsize=(10, 4.4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for axes, name, label in (
         (left, RM, "reward model's score"),

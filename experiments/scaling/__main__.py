@@ -14,7 +14,6 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import read_curves
@@ -76,7 +75,6 @@ def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: a panel a recipe, each run's evaluations with the fit of its beginning."""
     groups = group_by("variant", results)
     figure = Figure(figsize=(4.2 * len(groups), 3.8), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
     for axes, (recipe, group) in zip(panels, groups.items(), strict=True):
         for index, result in enumerate(group):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -116,8 +117,8 @@ def measure(
     Raises:
         ValueError: if ``output`` holds searches of other problems under this name.
     """
-    earlier = [record for record in jsonl.read(output) if record["policy"] == name]
-    done = {(r["search"], r["width"], r["noise"]) for r in earlier}
+    earlier = [r for r in jsonl.keep_only(output, lambda _: True) if r["policy"] == name]
+    sizes = Counter((r["search"], r["width"], r["noise"]) for r in earlier)
     tokenizer = load_tokenizer(policy_path)
     policy = load_policy(policy_path, dtype="bfloat16").eval()
     engine = InProcessEngine(max_rows=1024)
@@ -134,6 +135,11 @@ def measure(
         raise ValueError(
             f"{output}: holds searches of {name} on other problems than these {num_problems};"
             " take as many again, another name or another file"
+        )
+    done = {search for search, size in sizes.items() if size == len(problems)}
+    if len(done) < len(sizes):  # a kill cut the last one
+        jsonl.keep_only(
+            output, lambda r: r["policy"] != name or (r["search"], r["width"], r["noise"]) in done
         )
     texts = [prompt_text(tokenizer, "small_world", problem.question) for problem in problems]
     queries = [

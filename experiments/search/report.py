@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS, MARKERS
@@ -72,7 +71,6 @@ def as_table(points: Sequence[Record]) -> str:
 def draw(points: Sequence[Record]) -> Figure:
     """Return the figure: accuracy over tokens, and over width for each noise of three searches."""
     figure = Figure(figsize=(12, 4.8), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     clean = [point for point in points if point["noise"] == 0]
     for policy in sorted({point["policy"] for point in clean}, reverse=True):

@@ -136,7 +136,9 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("responses", type=Path, help="of the policy: an evaluation's .jsonl")
     parser.add_argument("output", type=Path)
     options = parser.parse_args(args)
-    drawn = [r for r in jsonl.read(options.responses) if r["sample"] < NUM_SAMPLES]
+    drawn = [
+        r for r in jsonl.read_existing(options.responses, "responses") if r["sample"] < NUM_SAMPLES
+    ]
     replace_json(options.output, measure(options.policy, options.base, drawn))
     return 0
 

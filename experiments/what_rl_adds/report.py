@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS, draw_band, style_of
@@ -152,7 +151,6 @@ def doses_table(doses: Sequence[Record]) -> str:
 def draw(results: dict[str, list[Record]]) -> Figure:
     """Return the figure: along training by control, over k by policy, over the dose."""
     figure = Figure(figsize=(14, 8.4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     (accuracy, length, entropy), (samples, dose, dose_length) = figure.subplots(2, 3)
     for index, (variant, group) in enumerate(group_by("variant", results["controls"]).items()):
         color, marker, line = style_of(index)

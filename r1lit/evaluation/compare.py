@@ -12,19 +12,21 @@ to each may differ.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-import math
 from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 from r1lit import console
-from r1lit.evaluation.records import read_evaluation
+from r1lit.atomic import replace_json
+from r1lit.evaluation.records import by_problem, read_evaluation
+from r1lit.jsonl import defined
 from r1lit.metrics import Difference, mean, paired_difference
 
 
 def shares_right(run: Path) -> dict[str, float]:
-    """Return the share of right responses by problem.
+    """Return the share of right responses by problem, of the samples that its report counts.
 
     Raises:
         ValueError: if there are none, or a line lacks ``uid`` or ``value``.
@@ -32,10 +34,15 @@ def shares_right(run: Path) -> dict[str, float]:
     path = run / "responses.jsonl" if run.is_dir() else run
     if not path.is_file():
         raise ValueError(f"run: there is no file {str(path)!r}; `r1lit test` writes one")
+    records = read_evaluation(path)
+    report = path.with_name("report.json")
+    if report.is_file():
+        num_samples = json.loads(report.read_text())["num_samples"]
+        records = list(chain.from_iterable(by_problem(records, num_samples).values()))
     right: dict[str, list[float]] = {}
-    for record in read_evaluation(path):
+    for record in records:
         for key in ("uid", "value"):
-            if key not in record:
+            if key not in record or record["uid"] is None:
                 raise ValueError(f"run: {path}: key {key!r} is missing in {str(record)[:80]}")
         if record["value"] is not None:  # a line that r1lit-score skipped
             right.setdefault(str(record["uid"]), []).append(float(record["value"]) == 1.0)
@@ -84,11 +91,7 @@ def main(args: Sequence[str] | None = None) -> Difference:
         f" better, {result.worse} worse"
     )
     if given.output is not None:
-        values = {
-            key: None if isinstance(value, float) and math.isnan(value) else value
-            for key, value in dataclasses.asdict(result).items()
-        }
-        given.output.write_text(json.dumps(values, indent=1) + "\n")
+        replace_json(given.output, defined(asdict(result)))
     return result
 
 

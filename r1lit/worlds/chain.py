@@ -17,15 +17,11 @@ from r1lit.worlds.countdown import (
     MAX_NUMBER,
     MAX_RESULT,
     OPERATIONS,
-    SPLIT_SEED,
-    Split,
-    check_split,
 )
+from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split
 from r1lit.worlds.voice import Language, check_shares, language_of
 
 MIN_STEPS, MAX_STEPS = 4, 8
-DRAWS_A_PROBLEM = 100
-"""Before it is said that there are no more."""
 WORDS = {
     "+": ("plus", "加"),
     "-": ("minus", "减"),
@@ -80,8 +76,7 @@ def draw(rng: np.random.Generator, fewest: int = MIN_STEPS, most: int = MAX_STEP
 
 def split_of(chain: Chain) -> Split:
     """Return the split that ``chain`` belongs to: a hash of its operations decides."""
-    share = generator(SPLIT_SEED, "chain", uid(chain)).random()
-    return "held_out" if share < 0.2 else "train" if share < 0.4 else "corpus"
+    return hashed_split("chain", uid(chain))
 
 
 def draw_from(
@@ -150,19 +145,14 @@ class WorldChain(ProblemSource):
             ValueError: if there are not so many of these lengths.
         """
         rng = generator(self.seed, "chain", self.split)
-        chains: dict[str, Chain] = {}
-        for _ in range(DRAWS_A_PROBLEM * self.num_problems):
-            if len(chains) == self.num_problems:
-                break
-            chain = draw_from(self.split, rng, *self.steps)
-            chains.setdefault(uid(chain), chain)
-        else:
-            fewest, most = self.steps
-            raise ValueError(
-                f"num_problems: {self.num_problems}; the split {self.split!r} has about"
-                f" {len(chains)} chains of {fewest} to {most} steps: set fewer"
-            )
-        return [self._problem(key, chain) for key, chain in chains.items()]
+        fewest, most = self.steps
+        chains = draw_distinct(
+            lambda: draw_from(self.split, rng, fewest, most),
+            uid,
+            self.num_problems,
+            f"split {self.split!r} with chains of {fewest} to {most} steps",
+        )
+        return [self._problem(uid(chain), chain) for chain in chains]
 
     def _problem(self, key: str, chain: Chain) -> Problem:
         language = language_of(key, self.chinese, self.russian)

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
-from typing import Literal, get_args
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
 from r1lit.seeding import generator, permutation
 from r1lit.worlds import russian as wording
+from r1lit.worlds.splits import Split, check_split, listed_split
 from r1lit.worlds.voice import Language, check_shares, language_of
 
 MAX_NUMBER = 12
@@ -24,10 +24,6 @@ MAX_RESULT = 99
 MIN_TARGET = 10
 MIN_ATTEMPTS, MAX_ATTEMPTS = 20, 46
 OPERATIONS = "+-*/"
-
-Split = Literal["corpus", "train", "held_out"]
-SPLIT_SEED = 20250120
-"""Decides the split of every world family (the day of DeepSeek-R1's release)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +129,6 @@ def targets(
     return sorted(t for t, n in counts.items() if n == 1 and t >= MIN_TARGET and t not in numbers)
 
 
-def check_split(split: str) -> None:
-    """Raise a ``ValueError`` that names ``split`` unless there is one of that name."""
-    if split not in get_args(Split):
-        raise ValueError(f"split: {split!r} is not one of {', '.join(get_args(Split))}")
-
-
 def number_sets(split: Split, size: int = 3) -> list[tuple[int, ...]]:
     """Return the sets of ``size`` numbers that belong to ``split``.
 
@@ -147,14 +137,7 @@ def number_sets(split: Split, size: int = 3) -> list[tuple[int, ...]]:
     """
     everything = list(combinations_with_replacement(range(1, MAX_NUMBER + 1), size))
     family = "countdown" if size == 3 else f"countdown-{size}"
-    order = permutation(len(everything), SPLIT_SEED, family)
-    fifth = len(everything) // 5
-    parts = {
-        "held_out": order[:fifth],
-        "train": order[fifth : 2 * fifth],
-        "corpus": order[2 * fifth :],
-    }
-    return [everything[i] for i in sorted(parts[split])]
+    return listed_split(everything, split, family)
 
 
 def question(numbers: tuple[int, ...], target: int, language: Language = "en") -> str:

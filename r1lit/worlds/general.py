@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from r1lit.batches import Problem
@@ -10,12 +11,11 @@ from r1lit.data.base import Document, DocumentSource, ProblemSource
 from r1lit.seeding import generator
 from r1lit.settings import check_at_least
 from r1lit.worlds.answers import REFUSAL, Quality, answer, content, refuse
-from r1lit.worlds.countdown import Split, check_split
 from r1lit.worlds.requests import SHARES, Request, draw
+from r1lit.worlds.splits import Split, check_split, draw_distinct
 from r1lit.worlds.voice import check_shares
 from r1lit.worlds.writing import weighted
 
-MOST_DRAWS = 50
 SUPPLIED: tuple[tuple[Quality, float], ...] = (
     ("good", 0.2),
     ("plain", 0.45),
@@ -73,19 +73,18 @@ class WorldRequests(ProblemSource):
         ]
 
     def requests(self) -> list[Request]:
-        """Return the requests, without repetition."""
+        """Return the requests, without repetition.
+
+        Raises:
+            ValueError: if the split holds too few.
+        """
         rng = generator(self.seed, "requests", self.split)
         shares = tuple((f, share) for f, share in SHARES if f in self.families)
-        found: dict[str, Request] = {}
-        for _ in range(MOST_DRAWS * self.num_problems):
-            request = draw(rng, self.split, self.chinese, shares)
-            found.setdefault(request.uid, request)
-            if len(found) == self.num_problems:
-                return list(found.values())
-        raise ValueError(
-            f"num_problems: {self.num_problems} is more than split {self.split!r} holds of"
-            f" {', '.join(self.families)}; {MOST_DRAWS * self.num_problems} draws found"
-            f" {len(found)}"
+        return draw_distinct(
+            lambda: draw(rng, self.split, self.chinese, shares),
+            attrgetter("uid"),
+            self.num_problems,
+            f"split {self.split!r} of {', '.join(self.families)}",
         )
 
 

@@ -18,12 +18,11 @@ from r1lit.settings import check_at_least
 from r1lit.worlds.countdown import (
     MIN_TARGET,
     Attempt,
-    Split,
     branches,
-    check_split,
     number_sets,
 )
 from r1lit.worlds.countdown import question as question_of_three
+from r1lit.worlds.splits import Split, check_split
 
 LEVELS = ((1, 2), (3, 5), (6, 11), (12, 23), (24, 47), (48, 95))
 """Levels of difficulty: the fewest and the most attempts that a problem needs."""

@@ -14,11 +14,11 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-from r1lit import jsonl
+from r1lit import console, jsonl
 from r1lit.seeding import generator
-from r1lit.worlds.countdown import Split
 from r1lit.worlds.preference import helpfulness, is_safe
 from r1lit.worlds.requests import SHARES, Request, pool
+from r1lit.worlds.splits import Split
 
 POINTS = 10.0
 NOISE = 1.5
@@ -92,11 +92,11 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("labels", type=Path, help="the file to write: prompt, response, label")
     parser.add_argument("--seed", type=int, default=0, help="of the labels that are wrong")
     options = parser.parse_args(args)
-    labelled = label(jsonl.read(options.responses), options.seed)
+    labelled = label(jsonl.read_existing(options.responses, "responses"), options.seed)
     jsonl.write(options.labels, labelled)
     num_safe = sum(record["label"] == "safe" for record in labelled)
     print(f"{len(labelled)} responses labelled, {num_safe} of them safe: {options.labels}")
 
 
 if __name__ == "__main__":
-    main()
+    console.run("opinions", main)

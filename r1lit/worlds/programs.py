@@ -18,7 +18,7 @@ from r1lit.data.base import ProblemSource
 from r1lit.seeding import generator
 from r1lit.settings import check_at_least
 from r1lit.worlds.chain import WORDS, apply
-from r1lit.worlds.countdown import SPLIT_SEED, Split, check_split
+from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split
 from r1lit.worlds.voice import Language, check_shares, language_of
 from r1lit.worlds.writing import pick, weighted
 
@@ -147,8 +147,7 @@ def calculation(value: int, parts: tuple[Part, ...]) -> list[str]:
 @lru_cache(maxsize=100_000)
 def split_of(code: str) -> Split:
     """Return the split that a program belongs to, whatever the form of its question."""
-    share = generator(SPLIT_SEED, "program", code).random()
-    return "held_out" if share < 0.2 else "train" if share < 0.4 else "corpus"
+    return hashed_split("program", code)
 
 
 def draw_from(split: Split, rng: np.random.Generator) -> Program:
@@ -180,13 +179,19 @@ class WorldPrograms(ProblemSource):
         self.chinese = chinese
 
     def problems(self) -> list[Problem]:
-        """Return the problems, without repetition."""
+        """Return the problems, without repetition.
+
+        Raises:
+            ValueError: if the split holds too few.
+        """
         rng = generator(self.seed, "programs", self.split)
-        found: dict[str, Program] = {}
-        while len(found) < self.num_problems:
-            program = draw_from(self.split, rng)
-            found.setdefault(program.question(), program)
-        return [self._problem(program) for program in found.values()]
+        found = draw_distinct(
+            lambda: draw_from(self.split, rng),
+            Program.question,
+            self.num_problems,
+            f"split {self.split!r}",
+        )
+        return [self._problem(program) for program in found]
 
     def _problem(self, program: Program) -> Problem:
         uid = f"program-{program.question()[len('Write ') : -1].replace(' ', '')}"

@@ -16,13 +16,12 @@ from r1lit.data.base import ProblemSource
 from r1lit.seeding import generator
 from r1lit.settings import check_at_least
 from r1lit.verifiers.knights import solutions
-from r1lit.worlds.countdown import SPLIT_SEED, Split, check_split
 from r1lit.worlds.lexicon import NAMES
+from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split
 from r1lit.worlds.voice import Language, check_shares, language_of
 from r1lit.worlds.writing import pick
 
 MIN_PEOPLE, MAX_PEOPLE = 3, 4
-MOST_DRAWS = 10
 PEOPLE = (tuple(name for name, _ in NAMES), tuple("甲乙丙丁戊己庚辛"))
 """Names, in English and in Chinese: one token each, since a search says them often."""
 KINDS = (("knave", "knight"), ("骗子", "骑士"))
@@ -53,8 +52,7 @@ def split_of(puzzle: Puzzle) -> Split:
     """Return the split that ``puzzle`` belongs to, whatever the order of its people."""
     orders = permutations(range(len(puzzle)))
     key = min(tuple(_told(puzzle[i], order) for i in order) for order in orders)
-    share = generator(SPLIT_SEED, "puzzle", uid(key)).random()
-    return "held_out" if share < 0.2 else "train" if share < 0.4 else "corpus"
+    return hashed_split("puzzle", uid(key))
 
 
 def _told(statement: Statement, order: tuple[int, ...]) -> Statement:
@@ -148,16 +146,13 @@ class WorldPuzzles(ProblemSource):
             ValueError: if the split holds too few.
         """
         rng = generator(self.seed, "puzzles", self.split)
-        found: dict[str, Puzzle] = {}
-        for _ in range(MOST_DRAWS * self.num_problems):
-            puzzle = draw_from(self.split, rng, self.num_people)
-            found.setdefault(uid(puzzle), puzzle)
-            if len(found) == self.num_problems:
-                return [self._problem(key, own) for key, own in found.items()]
-        raise ValueError(
-            f"num_problems: {self.num_problems} is more than split {self.split!r} holds; draws"
-            f" found {len(found)}"
+        found = draw_distinct(
+            lambda: draw_from(self.split, rng, self.num_people),
+            uid,
+            self.num_problems,
+            f"split {self.split!r}",
         )
+        return [self._problem(uid(puzzle), puzzle) for puzzle in found]
 
     def _problem(self, key: str, puzzle: Puzzle) -> Problem:
         language = language_of(key, self.chinese)

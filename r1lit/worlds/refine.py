@@ -26,6 +26,9 @@ def to_r1_template(problem: Problem, response: str) -> str | None:
 
     It takes R1-Zero's ``<think> … </think> <answer> … </answer>`` and the forum's
     ``… So <answer> … </answer>``. The summary of a request is its answer as it stands.
+
+    Raises:
+        ValueError: if the problem's language is neither English nor Chinese.
     """
     if extract_answer(response) is None:
         return None
@@ -34,6 +37,8 @@ def to_r1_template(problem: Problem, response: str) -> str | None:
     else:
         thinking = _POSTED.split(response)[0]
     language = problem.meta["language"]
+    if language not in SUMMARIES:
+        raise ValueError(f"language: {language!r} cannot be refined, only en and zh")
     summary = summary_of(response)
     if request_of(problem) is None:
         thinking = translate(thinking, language)

@@ -12,8 +12,6 @@ from itertools import product
 
 import numpy as np
 
-from r1lit.seeding import permutation
-from r1lit.worlds.countdown import SPLIT_SEED, Split
 from r1lit.worlds.lexicon import (
     ADJECTIVES,
     CAPITALS,
@@ -23,6 +21,7 @@ from r1lit.worlds.lexicon import (
     NOUNS,
     VERBS,
 )
+from r1lit.worlds.splits import Split, listed_split
 from r1lit.worlds.voice import Language
 from r1lit.worlds.writing import weighted
 
@@ -191,14 +190,7 @@ def pool(family: str, split: Split) -> tuple[tuple[int, tuple[int, ...]], ...]:
     slots = [s for s in product(*map(range, _SIZES[family])) if len(set(s)) > 1 or family != "word"]
     few = len(slots) <= len(NOUNS)
     keys = list(product(wordings, slots)) if few else [(0, s) for s in slots]
-    order = permutation(len(keys), SPLIT_SEED, "request", family)
-    fifth = len(keys) // 5
-    parts = {
-        "held_out": order[:fifth],
-        "train": order[fifth : 2 * fifth],
-        "corpus": order[2 * fifth :],
-    }
-    mine = [keys[i] for i in sorted(parts[split])]
+    mine = listed_split(keys, split, "request", family)
     return tuple(mine if few else [(w, s) for _, s in mine for w in wordings])
 
 

@@ -109,3 +109,15 @@ def test_uneven_groups_are_refused():
         summarise(groups(p="AA", q="A"), settings={})
     with pytest.raises(ValueError, match="0 problems"):
         summarise({}, settings={})
+
+
+def test_the_samples_that_the_report_counts_are_compared(tmp_path):
+    a = run(tmp_path / "a", p="Aaaa", q="aAaa")
+    b = run(tmp_path / "b", p="a", q="a")
+    (a / "report.json").write_text('{"num_samples": 1}')
+    output = tmp_path / "new" / "out.json"
+    assert compare.main([str(a), str(b), "--output", str(output)]).mean == 0.5
+    assert json.loads(output.read_text())["better"] == 1
+    (b / "responses.jsonl").write_text('{"uid": null, "value": 1.0}\n')
+    with pytest.raises(ValueError, match="key 'uid' is missing"):
+        compare.compare_runs(a, b)

@@ -65,5 +65,7 @@ def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_th
         " | +0.210 (+0.083 to +0.337) | 0.03 |"
     )
     assert rows[6].startswith("| tokens per response | 100 ± 0 | 200 ± 0 | 225 ± 0 | 225 ± 0 | +0")
+    one_seed = as_table([r for r in count(finished) if r["seed"] == 0]).splitlines()
+    assert all(row.endswith("| – | – | – |") for row in one_seed[2:])
     with pytest.raises(ValueError, match="no point is finished"):
         count(replace(sweep, output=tmp_path))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tiny_sweep import ROOT
 
+from experiments.curves import smooth
+from experiments.late_onset.__main__ import main
 from experiments.late_onset.report import as_table, draw, reached
 from experiments.points import read_sweep
 from r1lit.jsonl import Record
@@ -24,6 +27,8 @@ def test_when_words_stand_at_a_share_of_their_end() -> None:
     assert reached(late, 0.5) == 52
     steady = [i / 100 for i in range(101)]
     assert (reached(steady, 0.1), reached(steady, 0.5)) == (10, 49)
+    assert reached([1.0] * 10 + [0.0] * 10, 0.5) is None, "a word that is gone reaches nothing"
+    assert list(smooth([1.0, 1.0, 1.0], 5)) == pytest.approx([1.0])
 
 
 def test_table_and_figure_of_known_runs() -> None:
@@ -56,3 +61,16 @@ def test_the_runs_differ_in_their_bases_alone_and_those_in_how_much_is_checked()
         first, *others = [{k: v for k, v in p.config.items() if k != "run"} for p in points]
         same = [o for o in others if o["seed_everything"] == first["seed_everything"]]
         assert same and all(o == first for o in same)
+
+
+def test_a_page_is_made_of_other_machines_runs_where_none_is_here(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("configs", "experiments", "models"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    page = ROOT / "experiments/late_onset"
+    (tmp_path / "README.md").write_text((page / "README.md").read_text())
+    words = ["--report", "--readme", str(tmp_path)]
+    assert main(words) == 2
+    assert "no point is finished yet" in capsys.readouterr().err
+    assert main([*words, "--also", str(page / "results.jsonl")]) == 0
+    assert (tmp_path / "README.md").read_text() == (page / "README.md").read_text()

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
@@ -41,7 +40,6 @@ def as_table(results: Sequence[Record]) -> str:
 def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: F1 of each data set's models beside guessing."""
     figure = Figure(figsize=(6, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     groups = group_by("variant", results)
     for place, own in enumerate(groups.values()):

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.against_tokens import at_tokens, read_curves
@@ -70,7 +69,6 @@ def _share(line: Record, key: str) -> float | None:
 def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: held-out accuracy over tokens generated, the mean and each seed."""
     figure = Figure(figsize=(8, 4.6), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     for index, (variant, group) in enumerate(group_by("variant", results).items()):
         color, marker, _ = style_of(index)

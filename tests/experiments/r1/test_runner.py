@@ -9,6 +9,7 @@ import time
 import pytest
 from tiny_pipeline import copy, manifest, states, write
 
+from experiments.r1 import runner
 from experiments.r1.__main__ import main
 from experiments.r1.pipeline import read_pipeline
 from experiments.r1.runner import run_pipeline
@@ -106,6 +107,18 @@ def test_a_changed_configuration_makes_a_step_anew(chain, tmp_path, capsys):
     out = capsys.readouterr().out
     assert attempts(out) == ["d"] and "its configuration has changed" in out
     assert (tmp_path / "run/e.json").exists()
+
+
+def test_a_step_that_a_process_still_writes_is_left_as_it_is(chain, tmp_path, capsys, monkeypatch):
+    run(chain)
+    monkeypatch.setattr(runner, "ORPHAN_S", 0.0)
+    chain.write_text(chain.read_text().replace("{run}/d.json", "{run}/e.json"))
+    before = (tmp_path / "run/manifest.json").read_bytes()
+    with (tmp_path / "run/.d.lock").open("a") as orphan:
+        fcntl.flock(orphan, fcntl.LOCK_EX)
+        assert run(chain) == 2
+    assert "still works on it" in capsys.readouterr().err
+    assert (tmp_path / "run/manifest.json").read_bytes() == before
 
 
 def test_from_begins_anew_there_and_only_leaves_the_others(chain, tmp_path, capsys):

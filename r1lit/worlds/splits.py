@@ -1,0 +1,60 @@
+"""Which of the world's problems are read about, trained on and held out: 60, 20 and 20 %."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar, get_args
+
+from r1lit.seeding import generator, permutation
+
+T = TypeVar("T")
+Split = Literal["corpus", "train", "held_out"]
+SPLIT_SEED = 20250120
+"""Decides the split of every world family (the day of DeepSeek-R1's release)."""
+MOST_REPEATS = 20
+"""Repeated draws in a row for each problem found, before a pool is said to hold no more."""
+
+
+def check_split(split: str) -> None:
+    """Raise a ``ValueError`` that names ``split`` unless there is one of that name."""
+    if split not in get_args(Split):
+        raise ValueError(f"split: {split!r} is not one of {', '.join(get_args(Split))}")
+
+
+def hashed_split(family: str, key: str) -> Split:
+    """Return the split of one of more problems than can be listed: a hash of its key decides."""
+    share = generator(SPLIT_SEED, family, key).random()
+    return "held_out" if share < 0.2 else "train" if share < 0.4 else "corpus"
+
+
+def listed_split(everything: Sequence[T], split: Split, *family: str) -> list[T]:
+    """Return those of a family's whole list that belong to ``split``, in the list's order."""
+    order = permutation(len(everything), SPLIT_SEED, *family)
+    fifth = len(everything) // 5
+    parts = {
+        "held_out": order[:fifth],
+        "train": order[fifth : 2 * fifth],
+        "corpus": order[2 * fifth :],
+    }
+    return [everything[i] for i in sorted(parts[split])]
+
+
+def draw_distinct(
+    draw: Callable[[], T], key: Callable[[T], str], num_problems: int, pool: str
+) -> list[T]:
+    """Return ``num_problems`` of those that ``draw`` returns, each key once.
+
+    Raises:
+        ValueError: naming the ``pool``, if it holds too few.
+    """
+    found: dict[str, T] = {}
+    repeats = 0
+    while len(found) < num_problems:
+        drawn = draw()
+        repeats = repeats + 1 if key(drawn) in found else 0
+        found.setdefault(key(drawn), drawn)
+        if repeats > MOST_REPEATS * (len(found) + 10):
+            raise ValueError(
+                f"num_problems: {num_problems} is more than {pool} holds, some {len(found)}"
+            )
+    return list(found.values())
