@@ -164,7 +164,7 @@ def draw(results: dict[str, list[Record]]) -> Figure:
         _line(samples, of_k, SAMPLES[name], COLORS[index])
         found = [found_by_k(sample) for sample in own]
         of_k = {k: [values[k] for values in found] for k in found[0]}
-        _line(samples, of_k, f"{SAMPLES[name]}: found, not guessed", COLORS[index], "--")
+        _line(samples, of_k, f"{SAMPLES[name]}: not guessed", COLORS[index], "--")
     by_share = {
         int(base.removeprefix(PATIENT)): own
         for base, own in group_by("variant", results["doses"]).items()
@@ -186,7 +186,8 @@ def draw(results: dict[str, list[Record]]) -> Figure:
     ):
         tidy(axes, title, xlabel=x, ylabel=y)
         if axes.has_data():
-            axes.legend(frameon=False, fontsize=8, handlelength=3)
+            place = "lower right" if axes is samples else "best"
+            axes.legend(frameon=False, fontsize=8, handlelength=3, loc=place)
     controls, doses = (
         seeds_of(result["seed"] for result in results[part]) for part in ("controls", "doses")
     )
