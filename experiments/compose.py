@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,43 @@ from typing import Any
 from r1lit import composition
 from r1lit.composition import Config, read
 
-__all__ = ["Config", "merge", "merged", "move_paths", "move_run", "run_of"]
+__all__ = [
+    "Config", "as_mapping", "check_keys", "merge", "merged", "move_paths", "move_run", "run_of"
+]  # fmt: skip
+KINDS: dict[type, str] = {
+    dict: "a mapping with an entry",
+    list: "a list with an entry",
+    str: "a path",
+}
+
+
+def check_keys(
+    where: object, content: Config, kinds: Mapping[str, type], optional: Sequence[str] = ()
+) -> None:
+    """Check the keys of an experiment's file, or of a mapping in it.
+
+    Raises:
+        ValueError: for a key that is unknown, missing, empty or not of its kind.
+    """
+    known = [*kinds, *optional]
+    for key in content:
+        if key not in known:
+            raise ValueError(f"{where}: unknown key {key!r}; known are {', '.join(known)}")
+    for key, kind in kinds.items():
+        value = content.get(key)
+        if not value or not isinstance(value, kind):
+            raise ValueError(f"{where}: {key}: {value!r} is not {KINDS[kind]}")
+
+
+def as_mapping(where: str, value: Any) -> Config:
+    """Return a fragment; without keys where nothing is given.
+
+    Raises:
+        ValueError: naming ``where``, if it is something else.
+    """
+    if not isinstance(value, dict | None):
+        raise ValueError(f"{where}: {value!r} is not a mapping of keys to values")
+    return value or {}
 
 
 def merge(base: Config, *fragments: Config) -> Config:
@@ -18,12 +54,14 @@ def merge(base: Config, *fragments: Config) -> Config:
     return reduce(composition.merge, fragments, base)
 
 
-def merged(files: Iterable[object], where: str) -> Config:
+def merged(files: object, where: str) -> Config:
     """Return YAML files merged in order, as by repeated ``-c``.
 
     Raises:
         ValueError: naming ``where``, and the file that cannot be read or is no YAML.
     """
+    if not isinstance(files, list):
+        raise ValueError(f"{where}: {files!r} is not a list of files")
     try:
         return merge({}, *map(read, map(str, files)))
     except ValueError as error:
@@ -32,7 +70,7 @@ def merged(files: Iterable[object], where: str) -> Config:
 
 def run_of(config: Config) -> str | None:
     """Return the run folder that a config names, as ``run`` or ``trainer.default_root_dir``."""
-    return config.get("run") or config.get("trainer", {}).get("default_root_dir")
+    return config.get("run") or as_mapping("trainer", config.get("trainer")).get("default_root_dir")
 
 
 def move_run(config: Config, folder: Path) -> Config:
@@ -42,16 +80,22 @@ def move_run(config: Config, folder: Path) -> Config:
     that spells the old folder as ``save_dir`` and ``name`` is spelt anew.
 
     Raises:
-        ValueError: if the config names no run folder, or keeps no evaluations there.
+        ValueError: if the config names no run folder, or keeps no evaluations there, or a callback
+            has no class.
     """
-    old = Path(run_of(config) or "")
+    run = run_of(config)
+    old = Path(run if isinstance(run, str) else "")
     if not old.parts:
         raise ValueError("run: the base must name its run folder, as runs/aha")
     moved = move_paths(config, old, folder)
-    callbacks = moved.get("trainer", {}).get("callbacks") or []
+    callbacks = as_mapping("trainer", moved.get("trainer")).get("callbacks") or []
+    callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
+    for callback in callbacks:
+        if not isinstance(callback, dict) or not isinstance(callback.get("class_path"), str):
+            raise ValueError(f"trainer.callbacks: {callback!r} is not a mapping with a class_path")
     if not any(
         callback["class_path"].endswith("CurveWriter")
-        and Path(callback.get("init_args", {}).get("dirpath") or folder) == folder
+        and Path((callback.get("init_args") or {}).get("dirpath") or folder) == folder
         for callback in callbacks
     ):
         raise ValueError(

@@ -14,13 +14,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from experiments.compose import Config, merge, merged, move_run
+from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_run
 from experiments.fingerprint import is_of
 from r1lit import composition, jsonl, shipped
 from r1lit.evaluation.compare import shares_right
 
-KEYS = ("base", "grid", "seeds", "output")
+KEYS = {"base": list, "grid": dict, "seeds": list, "output": str}
 CONFIG = "point.yaml"
 RESULT = "result.json"
 ERROR = "error.txt"
@@ -151,6 +152,20 @@ def checked_seeds(path: Path, seeds: object) -> list[int]:
     return seeds
 
 
+def folder_name(where: str, name: object) -> str:
+    """Return the name of a variant, a step or the like, which names a folder too.
+
+    Raises:
+        ValueError: naming ``where``, if it cannot.
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or name in (".", ".."):
+        raise ValueError(
+            f"{where}: {name!r} cannot name a folder: wanted is a text of letters, digits, . - _"
+            " other than . and .."
+        )
+    return name
+
+
 def read_sweep(path: Path) -> Sweep:
     """Read a sweep file.
 
@@ -158,16 +173,7 @@ def read_sweep(path: Path) -> Sweep:
         ValueError: naming the key that is unknown, missing, empty or of the wrong kind.
     """
     content = composition.parse(str(path))  # a base by r1lit: name is read by it, below
-    for key in content:
-        if key not in KEYS:
-            raise ValueError(f"{path}: unknown key {key!r}; a sweep file has {', '.join(KEYS)}")
-    for key in KEYS:
-        if not content.get(key):
-            raise ValueError(f"{path}: {key} is empty or missing")
-    for key, kind in (("base", list), ("grid", dict), ("seeds", list), ("output", str)):
-        if not isinstance(content[key], kind):
-            wanted = {list: "a list", dict: "a mapping", str: "the path of a folder"}[kind]
-            raise ValueError(f"{path}: {key}: {content[key]!r} is not {wanted}")
+    check_keys(path, content, KEYS)
     base = merged(content["base"], f"{path}: base")
     seeds = checked_seeds(path, content["seeds"])
     sweep = Sweep(
@@ -177,8 +183,10 @@ def read_sweep(path: Path) -> Sweep:
         output=Path(content["output"]),
     )
     for variant in sweep.variants:
-        data = sweep.point(variant, seeds[0]).config.get("data") or {}
-        held_out = [(data.get("init_args") or {}).get(key) for key in VALIDATION]
+        where = f"{path}: {variant}: data"
+        data = as_mapping(where, sweep.point(variant, seeds[0]).config.get("data"))
+        arguments = as_mapping(f"{where}.init_args", data.get("init_args"))
+        held_out = [arguments.get(key) for key in VALIDATION]
         if str(data.get("class_path")).endswith("R1DataModule") and not any(held_out):
             raise ValueError(
                 f"{path}: {variant}: {' and '.join(f'data.{key}' for key in VALIDATION)} are empty,"
@@ -187,18 +195,21 @@ def read_sweep(path: Path) -> Sweep:
     return sweep
 
 
-def _multiply(path: Path, grid: dict[str, dict[str, Config | None]]) -> dict[str, list[Config]]:
+def _multiply(path: Path, grid: dict[str, dict[object, Any]]) -> dict[str, list[Config]]:
+    axes: list[dict[str, Config]] = []
     for axis, variants in grid.items():
+        where = f"{path}: grid.{axis}"
         if not variants or not isinstance(variants, dict):
-            raise ValueError(f"{path}: grid.{axis} is empty; it needs a variant: its keys by name")
-        for name in variants:
-            if not re.fullmatch(r"[\w.-]+", str(name)):
-                raise ValueError(
-                    f"{path}: grid.{axis}: {name!r} cannot name a folder: letters, digits, . - _"
-                )
+            raise ValueError(f"{where}: {variants!r} is not a mapping: variants by name")
+        axes.append({})
+        for name, fragment in variants.items():
+            text = folder_name(where, str(name))  # it may be a number
+            if text in axes[-1]:
+                raise ValueError(f"{where}: {name!r} is there as a number and as a text")
+            axes[-1][text] = as_mapping(f"{where}.{name}", fragment)
     return {
-        "+".join(str(name) for name, _ in choice): [fragment or {} for _, fragment in choice]
-        for choice in itertools.product(*(variants.items() for variants in grid.values()))
+        "+".join(name for name, _ in choice): [fragment for _, fragment in choice]
+        for choice in itertools.product(*(axis.items() for axis in axes))
     }
 
 

@@ -30,14 +30,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.command import reported
-from experiments.compose import Config, merge, merged, move_run
+from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_run
 from experiments.fingerprint import begin, is_of
-from experiments.points import checked_seeds, parse_seeds, seeds_in
+from experiments.points import checked_seeds, folder_name, parse_seeds, seeds_in
 from experiments.sweep import Launch, in_subprocess
 from r1lit import composition
 
-KEYS = ("student", "documents", "output", "seeds", "evaluation", "arms")
-ARM_KEYS = ("base", "compute_of", "evaluation")
+KEYS = {
+    "student": str, "documents": str, "output": str, "seeds": list, "evaluation": list,
+    "arms": dict,
+}  # fmt: skip
 BASE = "base"
 COMPUTE, REPORT = "compute.json", "report.json"
 TRAINING, TEST = "training.yaml", "evaluation.yaml"
@@ -114,29 +116,23 @@ def read_experiment(path: Path) -> Experiment:
         ValueError: naming the key that is unknown, missing or names what is not there.
     """
     content = composition.parse(str(path))
-    if sorted(content) != sorted(KEYS):
-        raise ValueError(
-            f"{path}: an experiment file has {', '.join(KEYS)}; this has {', '.join(content)}"
-        )
-    values = {key: str(content[key]) for key in ("student", "documents")}
-    arms, changes, compute_of = {}, {}, {}
-    for name, arm in content["arms"].items():
-        if not isinstance(arm, dict) or not isinstance(arm.get("base"), list):
-            raise ValueError(f"{path}: arms.{name}: {arm!r} has no list of configs as its base")
-        unknown = sorted(set(arm) - set(ARM_KEYS))
-        if unknown or name == BASE:
-            raise ValueError(
-                f"{path}: arms.{name}: {', '.join(unknown) or 'the name'} cannot be used; an arm"
-                f" has {', '.join(ARM_KEYS)}, and {BASE!r} is the student untrained"
-            )
-        arms[name] = fill_in(merged(arm["base"], f"{path}: arms.{name}.base"), values)
-        changes[name] = arm.get("evaluation") or {}
+    check_keys(path, content, KEYS)
+    values = {key: content[key] for key in ("student", "documents")}
+    arms: dict[str, Config] = {}
+    changes, compute_of = {}, {}
+    for name, given in content["arms"].items():
+        where = f"{path}: arms.{name}"
+        folder_name(f"{path}: arms", name)
+        if name == BASE:
+            raise ValueError(f"{where}: name it otherwise: {BASE!r} is the student untrained")
+        arm = as_mapping(where, given)
+        check_keys(where, arm, {"base": list}, ("compute_of", "evaluation"))
         if arm.get("compute_of"):
-            if arm["compute_of"] not in arms:
-                raise ValueError(
-                    f"{path}: arms.{name}.compute_of: {arm['compute_of']!r} is no arm before it"
-                )
+            if arm["compute_of"] not in [*arms]:
+                raise ValueError(f"{where}.compute_of: {arm['compute_of']!r} is no arm before it")
             compute_of[name] = arm["compute_of"]
+        arms[name] = fill_in(merged(arm["base"], f"{where}.base"), values)
+        changes[name] = as_mapping(f"{where}.evaluation", arm.get("evaluation"))
     return Experiment(
         student=values["student"],
         output=Path(content["output"]),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.compose import Config, merge, merged
+from experiments.compose import Config, as_mapping, check_keys, merge, merged
 from experiments.fingerprint import is_of
-from experiments.points import checked_seeds, seeds_in
+from experiments.points import checked_seeds, folder_name, seeds_in
 from r1lit import composition
 
-KEYS = ("evaluation", "output", "report", "seeds", "policies", "prompts")
+KEYS = {
+    "evaluation": list, "output": str, "report": str, "seeds": list, "policies": dict,
+    "prompts": dict,
+}  # fmt: skip
 ONLY = "policies"
 CONFIG = "evaluation.yaml"
 
@@ -38,7 +40,7 @@ class Suite:
         prompts = {k: v for k, v in self.prompts[prompt].items() if k != ONLY}
         where = {"dirpath": str(self.folder(policy, prompt, seed)), "suite": f"{policy}/{prompt}"}
         own = {"seed_everything": seed, "model": {"init_args": where}}
-        return merge(self.evaluation, self.policies[policy] or {}, prompts, own)
+        return merge(self.evaluation, self.policies[policy], prompts, own)
 
     def prompts_of(self, policy: str) -> list[str]:
         """Return the prompts that a policy gets."""
@@ -62,38 +64,27 @@ def read_suite(path: Path) -> Suite:
         ValueError: naming the key that is missing, unknown or of the wrong kind.
     """
     content = composition.read(str(path))
-    if sorted(content) != sorted(KEYS):
-        raise ValueError(f"{path}: a suite file has {', '.join(KEYS)}; this has {sorted(content)}")
-    _check(path, content)
+    check_keys(path, content, KEYS)
+    policies, prompts = (_fragments(path, content, key) for key in ("policies", "prompts"))
+    for name, own in prompts.items():
+        only, known = own.get(ONLY, []), [*policies]
+        if not isinstance(only, list) or not all(policy in known for policy in only):
+            raise ValueError(
+                f"{path}: prompts.{name}.{ONLY}: {only!r} is not a list of some of the suite's:"
+                f" {', '.join(known)}"
+            )
     return Suite(
         evaluation=merged(content["evaluation"], f"{path}: evaluation"),
         output=Path(content["output"]),
         report=Path(content["report"]),
         seeds=checked_seeds(path, content["seeds"]),
-        policies=content["policies"],
-        prompts={name: own or {} for name, own in content["prompts"].items()},
+        policies=policies,
+        prompts=prompts,
     )
 
 
-def _check(path: Path, content: Config) -> None:
-    """Raise a ValueError where an entry of a suite file would do something else, or nothing."""
-    files = content["evaluation"]
-    if not isinstance(files, list) or not files:
-        raise ValueError(f"{path}: evaluation: {files!r} is not a list with an entry")
-    for key in ("policies", "prompts"):
-        if not isinstance(content[key], dict) or not content[key]:
-            raise ValueError(f"{path}: {key}: {content[key]!r} is not a mapping: fragments by name")
-        for name, own in content[key].items():
-            if not re.fullmatch(r"[\w.-]+", str(name)):
-                raise ValueError(
-                    f"{path}: {key}: {name!r} cannot name a folder: letters, digits, . - _"
-                )
-            if not isinstance(own, dict | None):
-                raise ValueError(f"{path}: {key}.{name}: {own!r} is not a mapping of keys")
-    for name, own in content["prompts"].items():
-        only = (own or {}).get(ONLY)
-        if only is not None and not (isinstance(only, list) and {*only} <= {*content["policies"]}):
-            raise ValueError(
-                f"{path}: prompts.{name}.{ONLY}: {only!r} is not a list of some of the suite's:"
-                f" {', '.join(content['policies'])}"
-            )
+def _fragments(path: Path, content: Config, key: str) -> dict[str, Config]:
+    return {
+        folder_name(f"{path}: {key}", name): as_mapping(f"{path}: {key}.{name}", own)
+        for name, own in content[key].items()
+    }

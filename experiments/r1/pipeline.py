@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,14 +36,15 @@ from typing import Any
 
 import yaml
 
-from experiments.compose import Config, merge, move_paths, run_of
+from experiments.compose import Config, as_mapping, check_keys, merge, move_paths, run_of
+from experiments.points import folder_name
 
 COMMANDS = ("fit", "validate", "test", "predict")
-KEYS = ("run", "seed", "moves", "steps")
 STEP_KEYS = (
     "name", "stage", "command", "config", "set", "module", "arguments", "reads", "writes",
     "needs", "folder", "scores",
 )  # fmt: skip
+LIST_KEYS = ("config", "arguments", "reads", "writes", "needs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +99,14 @@ def read_pipeline(path: Path, seed: int | None = None, run: Path | None = None) 
     Raises:
         ValueError: naming the step and the key that is unknown, missing or wrong.
     """
-    if not path.is_file():
-        raise ValueError(f"pipeline: there is no file {str(path)!r} (from {Path.cwd()})")
-    content = yaml.safe_load(path.read_text())
-    if not isinstance(content, dict) or not content.get("run") or not content.get("steps"):
-        raise ValueError(f"{path}: a pipeline file is a mapping with run and steps")
-    _refuse_unknown(str(path), content, KEYS)
+    content = _read("pipeline", path)
+    check_keys(path, content, {"run": str, "steps": list}, ("seed", "moves"))
     own = content.get("seed", 0)
     seed = own if seed is None else seed
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"{path}: seed: {seed!r} is not an integer from 0")
-    moves = content.get("moves", {})
-    if not isinstance(moves, dict):
+    moves = as_mapping(f"{path}: moves", content.get("moves"))
+    if not all(isinstance(text, str) for text in (*moves, *moves.values())):
         raise ValueError(f"{path}: moves: {moves!r} is not a mapping from folder to folder")
     old = Path(content["run"])
     if run is None:
@@ -163,37 +159,41 @@ class _Place:
 
 
 def _step(path: Path, given: Any, place: _Place, earlier: Sequence[Step]) -> Step:
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise ValueError(f"{path}: steps: {given!r} is not a mapping with a name")
-    where = f"{path}: step {given['name']}"
-    _refuse_unknown(where, given, STEP_KEYS)
-    if not re.fullmatch(r"[\w.-]+", given["name"]):
-        raise ValueError(f"{where}: name: letters, digits, . - _ only")
-    if any(step.name == given["name"] for step in earlier):
+    given = as_mapping(f"{path}: steps", given)
+    name = folder_name(f"{path}: steps: name", given.get("name"))
+    where = f"{path}: step {name}"
+    check_keys(where, given, {}, STEP_KEYS)
+    for key in LIST_KEYS:
+        words, kind = given.get(key, []), str | int | float if key == "arguments" else str
+        if not isinstance(words, list) or not all(isinstance(word, kind) for word in words):
+            raise ValueError(f"{where}: {key}: {words!r} is not a list of texts")
+    if any(step.name == name for step in earlier):
         raise ValueError(f"{where}: name: an earlier step has it too")
     command, module = given.get("command"), given.get("module")
     if (command is None) == (module is None):
         raise ValueError(f"{where}: command ({', '.join(COMMANDS)}) or module, one of the two")
     if command is not None and command not in COMMANDS:
         raise ValueError(f"{where}: command: {command!r} is not one of {', '.join(COMMANDS)}")
-    for word in given.get("arguments", []):
-        if not isinstance(word, str | int | float):
-            raise ValueError(f"{where}: arguments: {word!r} is not a word of a command line")
+    if not isinstance(module, str | None):
+        raise ValueError(f"{where}: module: {module!r} is not the name of a module")
     configs: list[Config] = []
     if command is not None:
-        for name in given.get("config", []):
-            configs.append(place.config(_read_config(where, str(place(name)))))
-        fragment = merge({"seed_everything": place.seed}, place(given.get("set") or {}))
-        configs.append(fragment)
+        for file in given.get("config", []):
+            configs.append(place.config(_read(f"{where}: config", Path(place(file)))))
+        fragment = place(as_mapping(f"{where}: set", given.get("set")))
+        configs.append(merge({"seed_everything": place.seed}, fragment))
     elif "config" in given or "set" in given:
         raise ValueError(f"{where}: config and set go with command; give the module arguments")
     folder = place(given["folder"]) if "folder" in given else _folder(command, merge({}, *configs))
+    if not isinstance(folder, str | None):
+        raise ValueError(f"{where}: folder: {folder!r} is not a path")
+    scores = as_mapping(f"{where}: scores", given.get("scores"))
     writes = [Path(place(text)) for text in given.get("writes", [])]
     reads = [Path(place(text)) for text in given.get("reads", [])]
     _refuse_sharing(where, writes, earlier)
     return Step(
-        name=given["name"],
-        stage=str(given.get("stage", given["name"])),
+        name=name,
+        stage=str(given.get("stage", name)),
         command=command,
         module=module,
         configs=configs,
@@ -202,20 +202,19 @@ def _step(path: Path, given: Any, place: _Place, earlier: Sequence[Step]) -> Ste
         writes=writes,
         needs=_needs(where, given.get("needs", []), reads, place.run, earlier),
         folder=None if folder is None else Path(folder),
-        scores={str(k): place.score(str(v)) for k, v in (given.get("scores") or {}).items()},
+        scores={str(k): place.score(str(v)) for k, v in scores.items()},
     )
 
 
-def _refuse_unknown(where: str, given: dict[str, Any], known: Sequence[str]) -> None:
-    for key in given:
-        if key not in known:
-            raise ValueError(f"{where}: unknown key {key!r}; known are {', '.join(known)}")
-
-
-def _read_config(where: str, name: str) -> Config:
-    if not Path(name).is_file():
-        raise ValueError(f"{where}: config: there is no file {name!r} (from {Path.cwd()})")
-    return yaml.safe_load(Path(name).read_text()) or {}
+def _read(where: str, path: Path) -> Config:
+    if not path.is_file():
+        raise ValueError(f"{where}: there is no file {str(path)!r} (from {Path.cwd()})")
+    try:  # not r1lit's reader, by which 1e-4 is a number and every digest another
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        why = " ".join(str(error).split())
+        raise ValueError(f"{where}: {path} is not YAML: {why}") from error
+    return as_mapping(f"{where}: {path}", content)
 
 
 def _folder(command: str | None, config: Config) -> str | None:

@@ -19,11 +19,11 @@ from typing import Any
 import yaml
 
 from experiments.command import reported
-from experiments.compose import Config, merge, merged, move_paths
+from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_paths
 from experiments.measures import group_by
 from experiments.page import add_also, as_markdown, with_others, write_into
 from experiments.paired import tested_cells
-from experiments.points import checked_seeds, parse_seeds
+from experiments.points import checked_seeds, folder_name, parse_seeds
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.runner import run_pipeline
 from experiments.r1.shape import Summary, combine
@@ -36,7 +36,7 @@ from r1lit.metrics import paired_shift
 
 HERE = Path(__file__).parent
 FULL = "all stages"
-KEYS = ("pipeline", "output", "seeds", "variants")
+KEYS = {"pipeline": str, "output": str, "seeds": list, "variants": dict}
 COMPARED = ("reasoning_pass_at_1", "instruction_following", "helpfulness_true", "safety")
 
 
@@ -50,7 +50,7 @@ def compose(pipeline: Path, changes: dict[str, Config | None], finished: Path) -
             from.
 
     Raises:
-        ValueError: if there is no such step.
+        ValueError: if there is no such step, or a change is not a mapping.
     """
     content: dict[str, Any] = yaml.safe_load(pipeline.read_text())
     names = [step["name"] for step in content["steps"]]
@@ -62,12 +62,14 @@ def compose(pipeline: Path, changes: dict[str, Config | None], finished: Path) -
         if step["name"] not in changes:
             kept += step.get("writes", [])
             continue
-        step = merge(step, changes[step["name"]] or {})
-        config = merged(step.pop("config", ()), f"{pipeline}: step {step['name']}")
+        step = merge(step, as_mapping(f"variants: step {step['name']}", changes[step["name"]]))
+        where = f"{pipeline}: step {step['name']}"
+        config = merged(step.pop("config", []), f"{where}: config")
+        fragment = as_mapping(f"{where}: set", step.get("set"))
         config.pop("seed_everything", None)  # the pipeline's
-        for old, new in content.get("moves", {}).items():
+        for old, new in (content.get("moves") or {}).items():
             config = move_paths(config, Path(old), Path(new))
-        made.append({**step, "set": merge(config, step.get("set", {}))} if config else step)
+        made.append({**step, "set": merge(config, fragment)} if config else step)
     for path in map(Path, kept):
         made = move_paths(made, path, finished.resolve() / path.relative_to(content["run"]))
     return {"run": content["run"], "steps": made}
@@ -144,8 +146,11 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
     options = parser.parse_args(args)
     suite = composition.read(str(options.suite))
-    if sorted(suite) != sorted(KEYS):
-        raise ValueError(f"{options.suite}: it has {', '.join(suite)}, and wants {', '.join(KEYS)}")
+    check_keys(options.suite, suite, KEYS)
+    for name, own in suite["variants"].items():
+        where = f"{options.suite}: variants.{name}"
+        folder_name(f"{options.suite}: variants", name)
+        check_keys(where, as_mapping(where, own), {"steps": dict})
     output = options.output or Path(suite["output"])
     seeds = (
         parse_seeds(options.seeds)

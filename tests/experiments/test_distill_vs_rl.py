@@ -21,6 +21,7 @@ from r1lit.batches import PackedRows
 from r1lit.policy import load_config
 
 SHIPPED = Path("experiments/distill_vs_rl/experiment.yaml")
+RL = "experiments/distill_vs_rl/rl.yaml"
 WORLD = "r1lit.worlds.WorldCountdown"
 FAST: dict[str, Any] = {"trainer": {"precision": "32-true", "enable_model_summary": False}}
 SMALL: dict[str, dict[str, Any]] = {
@@ -158,10 +159,19 @@ def test_documents_are_counted_up_to_what_predicts_their_last_target(tmp_path, p
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"extra": 1}, "this has"),
-        ({"arms": {"base": {"base": []}}}, "'base' is the student untrained"),
-        ({"arms": {"rl": {"base": [], "like": 1}}}, "like cannot be used"),
-        ({"arms": {"rl": {"base": [], "compute_of": "no"}}}, "'no' is no arm before it"),
+        ({"extra": 1}, "unknown key 'extra'"),
+        ({"student": None}, "student: None is not a path"),
+        ({"output": None}, "output: None is not a path"),
+        ({"evaluation": "some.yaml"}, "evaluation: 'some.yaml' is not a list"),
+        ({"arms": None}, "arms: None is not a mapping"),
+        ({"arms": {1: {}}}, "arms: 1 cannot name a folder"),
+        ({"arms": {"..": {}}}, r"arms: '\.\.' cannot name a folder"),
+        ({"arms": {"rl": ["rl.yaml"]}}, "arms.rl: .'rl.yaml'. is not a mapping"),
+        ({"arms": {"rl": {"base": "rl.yaml"}}}, "arms.rl: base: 'rl.yaml' is not a list"),
+        ({"arms": {"base": {"base": [RL]}}}, "'base' is the student untrained"),
+        ({"arms": {"rl": {"base": [RL], "like": 1}}}, "arms.rl: unknown key 'like'"),
+        ({"arms": {"rl": {"base": [RL], "compute_of": "rl"}}}, "'rl' is no arm before it"),
+        ({"arms": {"rl": {"base": [RL], "evaluation": [RL]}}}, "arms.rl.evaluation: .* is not"),
         ({"arms": {"rl": {"base": ["no.yaml"]}}}, "arms.rl.base: config: no.yaml cannot be read"),
     ],
 )

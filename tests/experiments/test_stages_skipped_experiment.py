@@ -54,9 +54,19 @@ def test_variants_make_what_they_change_and_read_the_rest(pipelines, tmp_path):
     assert r1.configs[0]["model"]["init_args"]["policy"] == f"{finished}/dev2/policy"
 
 
-def test_a_step_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="has no step 'dev9'"):
-        compose(ROOT / "experiments/r1/pipeline.yaml", {"dev9": None}, Path("runs/r1"))
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"dev9": None}, "has no step 'dev9'"),
+        ({"dev1": ["a"]}, "variants: step dev1: .'a'. is not a mapping"),
+        ({"dev1": {"set": [1]}}, "step dev1: set: .1. is not a mapping"),
+        ({"dev1": {"config": "a.yaml"}}, "step dev1: config: 'a.yaml' is not a list"),
+    ],
+)
+def test_a_change_of_a_step_that_cannot_be_made_is_named(changes, says, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ValueError, match=says):
+        compose(Path("experiments/r1/pipeline.yaml"), changes, Path("runs/r1"))
 
 
 def test_what_a_pipeline_moves_is_moved_in_its_variants_too(monkeypatch):
@@ -70,7 +80,12 @@ def test_what_a_pipeline_moves_is_moved_in_its_variants_too(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"output": None}, "wants pipeline, output, seeds, variants"),
+        ({"output": None}, "output: None is not a path"),
+        ({"variants": ["a"]}, "variants: ['a'] is not a mapping"),
+        ({"variants": {"a": {}}}, "variants.a: steps: None is not a mapping"),
+        ({"variants": {"a": {"steps": ["dev1"]}}}, "variants.a: steps: ['dev1'] is not a mapping"),
+        ({"variants": {"a": ["dev1"]}}, "variants.a: ['dev1'] is not a mapping"),
+        ({"variants": {"..": {}}}, "variants: '..' cannot name a folder"),
         ({"seeds": [1, 1]}, "each once"),
     ],
 )

@@ -277,6 +277,7 @@ def test_axes_multiply(sweep_file):
     }
     sweep = read_sweep(sweep_file(grid=grid))
     assert list(sweep.variants) == ["grpo+tight", "grpo+loose", "dr+tight", "dr+loose"]
+    assert list(read_sweep(sweep_file(grid={"rank": {1: None, 16: {}}})).variants) == ["1", "16"]
     init_args = sweep.point("dr+tight", 1).config["model"]["init_args"]
     assert init_args["max_grad_norm"] == 0.1
     # another class_path brings its own arguments only
@@ -291,21 +292,30 @@ def test_axes_multiply(sweep_file):
     ("changes", "says"),
     [
         ({"sead": [0]}, "unknown key 'sead'"),
-        ({"grid": {}}, "grid is empty"),
-        ({"grid": {"objective": {}}}, "grid.objective is empty"),
+        ({"grid": {}}, "grid: {} is not a mapping"),
+        ({"grid": {"objective": {}}}, "grid.objective: {} is not a mapping"),
         ({"grid": {"objective": {"a/b": {}}}}, "'a/b' cannot name a folder"),
-        ({"seeds": []}, "seeds is empty"),
+        ({"seeds": []}, "seeds: [] is not a list"),
         ({"seeds": ["0"]}, "seeds: "),
         ({"base": ["no/such.yaml"]}, "base: config: no/such.yaml cannot be read"),
         ({"base": "configs/sft.yaml"}, "base: 'configs/sft.yaml' is not a list"),
         ({"grid": ["grpo"]}, r"grid: ['grpo'] is not a mapping"),
-        ({"grid": {"lr": [1, 2]}}, "grid.lr is empty"),
+        ({"grid": {"lr": [1, 2]}}, "grid.lr: [1, 2] is not a mapping"),
+        ({"grid": {"lr": {"low": "x"}}}, "grid.lr.low: 'x' is not a mapping"),
+        ({"grid": {"lr": {"low": [1]}}}, "grid.lr.low: [1] is not a mapping"),
+        ({"grid": {"lr": {"..": {}}}}, "grid.lr: '..' cannot name a folder"),
+        ({"grid": {"lr": {1: {}, "1": {}}}}, "grid.lr: '1' is there as a number and as a text"),
+        ({"grid": {"a": {"b": {"data": {"init_args": [1]}}}}}, "b: data.init_args: [1] is not"),
+        ({"grid": {"a": {"b": {"run": 3}}}}, "run: the base must name its run folder"),
+        ({"grid": {"a": {"b": {"trainer": 3}}}}, "trainer: 3 is not a mapping"),
+        ({"grid": {"a": {"b": {"trainer": {"callbacks": [{}]}}}}}, "trainer.callbacks: {} is not"),
+        ({"grid": {"a": {"b": {"trainer": {"callbacks": "X"}}}}}, "trainer.callbacks: 'X' is not"),
         ({"seeds": 3}, "seeds: 3 is not a list"),
         (
             {"grid": {"held out": {"nothing": {"data": {"init_args": {"validation": None}}}}}},
             "nothing: data.validation and data.validation_documents are empty",
         ),
-        ({"output": ["runs"]}, r"output: ['runs'] is not the path"),
+        ({"output": ["runs"]}, r"output: ['runs'] is not a path"),
     ],
 )
 def test_a_wrong_sweep_file_is_an_error_that_names_the_key(sweep_file, changes, says, capsys):

@@ -221,7 +221,18 @@ def test_a_run_that_is_stopped_ends_its_step_and_says_interrupted(tmp_path, monk
         ({"reads": ["{run}/nobody.json"]}, "no earlier step writes"),
         ({"config": ["no.yaml"]}, "go with command"),
         ({"command": "fit", "module": None, "config": ["no.yaml"]}, "there is no file 'no.yaml'"),
-        ({"arguments": [{"a": 1}]}, "arguments: {'a': 1} is not a word"),
+        ({"arguments": [{"a": 1}]}, "arguments: [{'a': 1}] is not a list of texts"),
+        ({"arguments": None}, "arguments: None is not a list of texts"),
+        ({"reads": None}, "reads: None is not a list of texts"),
+        ({"reads": [3]}, "reads: [3] is not a list of texts"),
+        ({"needs": "first"}, "needs: 'first' is not a list of texts"),
+        ({"writes": "runs/x/a"}, "writes: 'runs/x/a' is not a list of texts"),
+        ({"scores": ["a"]}, "scores: ['a'] is not a mapping"),
+        ({"folder": 3}, "folder: 3 is not a path"),
+        ({"module": 3}, "module: 3 is not the name of a module"),
+        ({"name": ".."}, "name: '..' cannot name a folder"),
+        ({"name": None}, "name: None cannot name a folder"),
+        ({"command": "fit", "module": None, "set": [1]}, "set: [1] is not a mapping"),
         ({"writes": ["{run}/first.json"]}, "is written by step first too"),
         ({"name": "first"}, "an earlier step has it too"),
     ],
@@ -235,6 +246,33 @@ def test_a_wrong_pipeline_file_is_an_error_that_names_the_step_and_key(
     path = write(tmp_path / "pipeline.yaml", [first, second])
     assert run(path) == 2
     assert says in capsys.readouterr().err
+
+
+STEP = "steps: [{name: a, command: fit, config: [config.yaml]}]"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "config", "says"),
+    [
+        ("run: [", "", "pipeline.yaml is not YAML"),
+        ("- run", "", r"pipeline.yaml: \['run'\] is not a mapping"),
+        ("", "", "run: None is not a path"),
+        (f"run: 3\n{STEP}", "", "run: 3 is not a path"),
+        ("run: runs/x\nsteps: {a: 1}", "", "steps: .* is not a list"),
+        ("run: runs/x\nsteps: [a]", "", "steps: 'a' is not a mapping"),
+        (f"run: runs/x\nmoves: {{a: 1}}\n{STEP}", "", "moves: .* is not a mapping from folder"),
+        (f"run: runs/x\n{STEP}", "- 1", r"step a: config: config.yaml: \[1\] is not a mapping"),
+        (f"run: runs/x\n{STEP}", "a: [", "step a: config: config.yaml is not YAML"),
+    ],
+)
+def test_a_file_of_another_shape_is_an_error_that_names_the_key(
+    tmp_path, monkeypatch, pipeline, config, says
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(config)
+    (tmp_path / "pipeline.yaml").write_text(pipeline)
+    with pytest.raises(ValueError, match=says):
+        read_pipeline(tmp_path / "pipeline.yaml")
 
 
 def test_configs_are_filled_in_moved_and_seeded(tmp_path):
