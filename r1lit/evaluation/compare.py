@@ -36,7 +36,7 @@ def shares_right(run: Path) -> dict[str, float]:
         raise ValueError(f"run: there is no file {str(path)!r}; `r1lit test` writes one")
     records = read_evaluation(path)
     report = path.with_name("report.json")
-    if report.is_file():
+    if path.name == "responses.jsonl" and report.is_file():
         num_samples = json.loads(report.read_text())["num_samples"]
         records = list(chain.from_iterable(by_problem(records, num_samples).values()))
     right: dict[str, list[float]] = {}
