@@ -178,7 +178,7 @@ def main() -> None:
     problems += WorldChain(num_problems=60).problems()
     verifiers = {"countdown": CountdownVerifier(), "math": MathVerifier()}
     for iteration in range(args.iterations):
-        batch = random.Random(args.seed + iteration).sample(problems, args.prompts)
+        batch = random.Random(f"{args.seed} {iteration}").sample(problems, args.prompts)
         prompts = [TEMPLATE.format(question=problem.question) for problem in batch]
         completions = generate(policy, tokenizer, prompts, args.responses, MAX_TOKENS)
         texts = tokenizer.batch_decode([ids for _, ids in completions], skip_special_tokens=True)
