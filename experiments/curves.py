@@ -83,10 +83,14 @@ def draw_band(
     axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
 
 
-def smooth(values: Sequence[float], window: int = 5) -> np.ndarray:
-    """Return the means of ``window`` values in a row; of all of them where they are fewer."""
+def smooth(values: Sequence[float], window: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Return the middle iterations and the means of ``window`` values in a row.
+
+    Where there are fewer values, it is one mean of them all.
+    """
     window = min(window, len(values))
-    return np.convolve(values, np.ones(window) / window, mode="valid")
+    means = np.convolve(values, np.ones(window) / window, mode="valid")
+    return np.arange(len(means)) + window // 2, means
 
 
 def caption(results: Sequence[Record], model: str, *notes: str) -> str:

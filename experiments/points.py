@@ -96,16 +96,20 @@ class Sweep:
         found = (point.result() for point in self.made())
         return [result for result in found if result is not None]
 
+    def runs(self) -> list[tuple[jsonl.Record, Path]]:
+        """Return the same, each with its run folder."""
+        return [(r, self.folder(r["variant"], r["seed"])) for r in self.results()]
+
     def finished(self) -> list[tuple[jsonl.Record, Path]]:
-        """Return the same, each with its run folder.
+        """Return the same.
 
         Raises:
             ValueError: if no point is finished.
         """
-        results = self.results()
-        if not results:
+        runs = self.runs()
+        if not runs:
             raise ValueError(f"{self.output}: no point is finished yet")
-        return [(result, self.folder(result["variant"], result["seed"])) for result in results]
+        return runs
 
 
 def seeds_in(folder: Path) -> list[int]:

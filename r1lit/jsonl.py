@@ -57,7 +57,7 @@ def read_existing(path: Path, key: str) -> list[Record]:
         ValueError: naming ``key``, if it is not there; or the line that is no record.
     """
     if not path.is_file():
-        raise ValueError(f"{key}: there is no file {path}; make it first")
+        raise ValueError(f"{key}: there is no file {str(path)!r}")
     return list(JSONLFile(path, key).read())
 
 

@@ -35,8 +35,8 @@ def draw(seeds: Sequence[Record]) -> Figure:
         length.plot(seed["tokens"], color=color, linewidth=1, label=_name(seed))
     length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest pages")
     for place, word in enumerate(WORDS):
-        curves = np.mean([smooth(seed["words"][word]) for seed in seeds], axis=0)
-        words.plot(range(2, 2 + len(curves)), curves, color=COLORS[place], label=word)
+        middles, means = np.mean([smooth(seed["words"][word]) for seed in seeds], axis=0)
+        words.plot(middles, means, color=COLORS[place], label=word)
     for place, level in enumerate(seeds[0]["evaluations"][0]["levels"]):
         name = level.removeprefix("attempts ")
         for axes, key in ((by_accuracy, "pass_at_1"), (by_tokens, "tokens")):

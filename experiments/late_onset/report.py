@@ -27,8 +27,7 @@ WINDOW = 5
 def read(sweep: Sweep) -> list[Record]:
     """Return each finished point: words of checks in training, and its evaluations with habits."""
     found = []
-    for result in sweep.results():
-        folder = sweep.folder(result["variant"], result["seed"])
+    for result, folder in sweep.runs():
         lines = jsonl.read(folder / "metrics.jsonl")
         evaluated = evaluations(jsonl.read(folder / "responses.jsonl"))
         found.append(
@@ -55,10 +54,10 @@ def reached(rates: Sequence[float], share: float) -> int | None:
     >>> reached([0.0] * 10 + [1.0] * 10, 0.1), reached([1.0] * 20, 0.5)
     (8, 2)
     """
-    means = smooth(rates, WINDOW)
+    iterations, means = smooth(rates, WINDOW)
     if means[-1] == 0:
         return None
-    return int(np.argmax(means >= share * means[-1])) + WINDOW // 2
+    return int(iterations[np.argmax(means >= share * means[-1])])
 
 
 def as_table(results: Sequence[Record]) -> str:
@@ -71,7 +70,7 @@ def as_table(results: Sequence[Record]) -> str:
         for key, form in (("deceptive_checked", ".3f"), ("pass_at_1", ".3f"), ("tokens", ".0f")):
             cells.append(" → ".join(mean_cell([e[i][key] for e in ends], form) for i in (0, 1)))
         cells.append(
-            " → ".join(mean_cell([smooth(r, WINDOW)[i] for r in rates], ".3f") for i in (0, -1))
+            " → ".join(mean_cell([smooth(r, WINDOW)[1][i] for r in rates], ".3f") for i in (0, -1))
         )
         cells += [mean_cell([reached(r, share) for r in rates], ".0f") for share in (0.1, 0.5)]
         rows.append(cells)
@@ -106,8 +105,8 @@ def draw(results: Sequence[Record]) -> Figure:
 
 def by_iteration(run: Record) -> Record:
     """Return the word's rates as `draw_band` wants them, each at the middle of its iterations."""
-    means = enumerate(smooth(run["words"][WORDS[0]], WINDOW), WINDOW // 2)
-    return {"evaluations": [{"iteration": i, "rate": float(rate)} for i, rate in means]}
+    means = zip(*smooth(run["words"][WORDS[0]], WINDOW), strict=True)
+    return {"evaluations": [{"iteration": int(i), "rate": float(rate)} for i, rate in means]}
 
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:

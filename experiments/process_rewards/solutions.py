@@ -9,6 +9,7 @@ from pathlib import Path
 from r1lit import jsonl
 from r1lit.batches import Problem
 from r1lit.curation.step_labels import Solution, cut_solution, labelled, monte_carlo_labels
+from r1lit.jsonl import JSONLFile
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling, texts_of
 from r1lit.text.prompts import encode_prompts, prompt_text
@@ -103,14 +104,16 @@ def count_right(
     first_sample: int = 0,
 ) -> list[list[int]]:
     """Return right completions of each step; an interrupted count goes on from ``path``."""
-    done = [row["right"] for row in jsonl.keep_only(path, lambda _: True)]
+    lines = JSONLFile(path, "path")
+    lines.cut_torn_line()
+    done = [row["right"] for row in lines.read()]
     while len(done) < len(solutions):
         chunk = solutions[len(done) : len(done) + AT_ONCE]
         counts = monte_carlo_labels(
             engine, chunk, separators=SEPARATORS, sampling=sampling, grader=Grader(),
             num_completions=num_completions, seed=len(done), first_sample=first_sample,
         )  # fmt: skip
-        jsonl.append(path, [{"right": own} for own in counts])
+        lines.append([{"right": own} for own in counts])
         done += counts
     return done
 

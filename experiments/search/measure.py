@@ -19,6 +19,7 @@ from pathlib import Path
 
 from experiments.command import reported
 from r1lit import jsonl
+from r1lit.jsonl import Record
 from r1lit.modules.evaluation_responses import sample_name
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Sampling
@@ -102,6 +103,10 @@ def nested(
         yield [best.response], tokens
 
 
+def _search_of(record: Record) -> tuple[str, int, float]:
+    return record["search"], record["width"], record["noise"]
+
+
 def measure(
     policy_path: str,
     value_path: str | None,
@@ -117,8 +122,7 @@ def measure(
     Raises:
         ValueError: if ``output`` holds searches of other problems under this name.
     """
-    earlier = [r for r in jsonl.keep_only(output, lambda _: True) if r["policy"] == name]
-    sizes = Counter((r["search"], r["width"], r["noise"]) for r in earlier)
+    earlier = [record for record in jsonl.read(output) if record["policy"] == name]
     tokenizer = load_tokenizer(policy_path)
     policy = load_policy(policy_path, dtype="bfloat16").eval()
     engine = InProcessEngine(max_rows=1024)
@@ -136,11 +140,9 @@ def measure(
             f"{output}: holds searches of {name} on other problems than these {num_problems};"
             " take as many again, another name or another file"
         )
+    sizes = Counter(map(_search_of, earlier))
     done = {search for search, size in sizes.items() if size == len(problems)}
-    if len(done) < len(sizes):  # a kill cut the last one
-        jsonl.keep_only(
-            output, lambda r: r["policy"] != name or (r["search"], r["width"], r["noise"]) in done
-        )
+    jsonl.keep_only(output, lambda r: r["policy"] != name or _search_of(r) in done)
     texts = [prompt_text(tokenizer, "small_world", problem.question) for problem in problems]
     queries = [
         Query(problem=problem, prompt=prompt, sample=sample_name(problem, 0))

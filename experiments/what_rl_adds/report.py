@@ -51,8 +51,8 @@ def read(runs: Sequence[Path]) -> list[Record]:
     """
     sweep = read_sweep(HERE / "sweep.yaml")
     controls = []
-    for result in sweep.results():
-        lines = jsonl.read(sweep.folder(result["variant"], result["seed"]) / "metrics.jsonl")
+    for result, folder in sweep.runs():
+        lines = jsonl.read(folder / "metrics.jsonl")
         controls.append({**result, "entropies": [line["train/entropy"] for line in lines]})
     doses = read_sweep(HERE / "doses.yaml").results()
     samples, decisions = [], []

@@ -41,7 +41,7 @@ from r1lit.curation.pairing import (
     response_pairs,
 )
 from r1lit.explain import explain
-from r1lit.jsonl import JSONLFile, Record
+from r1lit.jsonl import JSONLFile, Record, read_existing
 from r1lit.settings import check_at_least
 from r1lit.text.scored_text import ScoreOn
 
@@ -239,9 +239,7 @@ def _share_first(
 
 
 def _read(path: str) -> list[Record]:
-    if not Path(path).is_file():
-        raise ValueError(f"responses: there is no file {path!r}")
-    records = list(JSONLFile(Path(path), "responses").read())
+    records = read_existing(Path(path), "responses")
     for number, record in enumerate(records, start=1):
         missing = [k for k in ("uid", "sample", "question", "response") if k not in record]
         if missing:

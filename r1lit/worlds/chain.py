@@ -152,7 +152,7 @@ class WorldChain(ProblemSource):
             self.num_problems,
             f"split {self.split!r} with chains of {fewest} to {most} steps",
         )
-        return [self._problem(uid(chain), chain) for chain in chains]
+        return [self._problem(key, chain) for key, chain in chains.items()]
 
     def _problem(self, key: str, chain: Chain) -> Problem:
         language = language_of(key, self.chinese, self.russian)

@@ -80,12 +80,13 @@ class WorldRequests(ProblemSource):
         """
         rng = generator(self.seed, "requests", self.split)
         shares = tuple((f, share) for f, share in SHARES if f in self.families)
-        return draw_distinct(
+        found = draw_distinct(
             lambda: draw(rng, self.split, self.chinese, shares),
             attrgetter("uid"),
             self.num_problems,
             f"split {self.split!r} of {', '.join(self.families)}",
         )
+        return list(found.values())
 
 
 class WorldConversations(DocumentSource):

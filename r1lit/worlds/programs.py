@@ -191,7 +191,7 @@ class WorldPrograms(ProblemSource):
             self.num_problems,
             f"split {self.split!r}",
         )
-        return [self._problem(program) for program in found]
+        return [self._problem(program) for program in found.values()]
 
     def _problem(self, program: Program) -> Problem:
         uid = f"program-{program.question()[len('Write ') : -1].replace(' ', '')}"

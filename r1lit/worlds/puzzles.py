@@ -152,7 +152,7 @@ class WorldPuzzles(ProblemSource):
             self.num_problems,
             f"split {self.split!r}",
         )
-        return [self._problem(uid(puzzle), puzzle) for puzzle in found]
+        return [self._problem(key, puzzle) for key, puzzle in found.items()]
 
     def _problem(self, key: str, puzzle: Puzzle) -> Problem:
         language = language_of(key, self.chinese)

@@ -41,8 +41,8 @@ def listed_split(everything: Sequence[T], split: Split, *family: str) -> list[T]
 
 def draw_distinct(
     draw: Callable[[], T], key: Callable[[T], str], num_problems: int, pool: str
-) -> list[T]:
-    """Return ``num_problems`` of those that ``draw`` returns, each key once.
+) -> dict[str, T]:
+    """Return ``num_problems`` of those that ``draw`` returns by their keys, each key once.
 
     Raises:
         ValueError: naming the ``pool``, if it holds too few.
@@ -51,10 +51,11 @@ def draw_distinct(
     repeats = 0
     while len(found) < num_problems:
         drawn = draw()
-        repeats = repeats + 1 if key(drawn) in found else 0
-        found.setdefault(key(drawn), drawn)
+        name = key(drawn)
+        repeats = repeats + 1 if name in found else 0
+        found.setdefault(name, drawn)
         if repeats > MOST_REPEATS * (len(found) + 10):
             raise ValueError(
                 f"num_problems: {num_problems} is more than {pool} holds, some {len(found)}"
             )
-    return list(found.values())
+    return found

@@ -26,6 +26,6 @@ def test_distinct_draws_find_a_whole_pool_and_then_say_so():
     def draw() -> int:
         return int(rng.integers(50))
 
-    assert sorted(draw_distinct(draw, str, 50, "split 'train'")) == list(range(50))
+    assert sorted(draw_distinct(draw, str, 50, "split 'train'").values()) == list(range(50))
     with pytest.raises(ValueError, match="num_problems: 51 is more than split 'train' holds"):
         draw_distinct(draw, str, 51, "split 'train'")
