@@ -44,7 +44,8 @@ def submit_sweep(
             else a text.
 
     Raises:
-        ValueError: if submitit is not installed, or refuses ``cluster`` or ``settings``.
+        ValueError: if submitit is not installed, or refuses ``cluster`` or ``settings``, or if a
+            task that still runs makes a point as the sweep file was before.
     """
     folder = sweep.output.absolute() / ".submitit"
     executor = _executor(folder, cluster, settings)
@@ -109,14 +110,26 @@ def _marker(point: Point) -> Path:
 
 
 def _running(point: Point, executor: Any) -> Any:
-    """Return the job of an earlier start that still makes a point; None if there is none."""
+    """Return the job of an earlier start that still makes a point; None if there is none.
+
+    Raises:
+        ValueError: if it makes the point as the sweep file was before.
+    """
     marker = _marker(point)
     if executor.cluster != "slurm" or not marker.exists():
         return None
     import submitit
 
     job: Any = submitit.SlurmJob(folder=executor.folder, job_id=marker.read_text())
-    return None if job.done(force_check=True) else job
+    if job.done(force_check=True):
+        return None
+    [old] = job.submission().args
+    if old.config != point.config:
+        raise ValueError(
+            f"{point.variant} seed {point.seed}: job {job.job_id} still makes it as the sweep file"
+            f" was before; cancel it (scancel {job.job_id}), or start again once it has ended"
+        )
+    return job
 
 
 def _result(point: Point, job: Any) -> jsonl.Record | None:

@@ -113,9 +113,14 @@ def test_tasks_of_an_earlier_start_are_waited_for(sweep_file, tmp_path, capsys, 
 
     with monkeypatch.context() as patch:
         patch.setattr(submit.time, "sleep", stop)  # Ctrl-C, once all is submitted
-        with pytest.raises(KeyboardInterrupt):
-            sweep_module.main(arguments)
+        assert sweep_module.main(arguments) == 130
     assert "0 finished, 0 running, 2 to submit" in capsys.readouterr().out
+
+    sweep_file(seeds=[0], grid={"objective": {"grpo": variant("DAPO")}})
+    assert sweep_module.main(arguments) == 2
+    assert "job 77_0 still makes it as the sweep file was before" in capsys.readouterr().err
+
+    sweep_file(seeds=[0])
     assert sweep_module.main(arguments) == 0
     out = capsys.readouterr().out
     assert "0 finished, 2 running, 0 to submit" in out
