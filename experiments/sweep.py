@@ -201,13 +201,17 @@ def run_sweep(
 
 def _shown(launch: Launch, bar: tqdm, point: Point) -> Launch:
     """Return ``launch`` with the status of its run shown: behind a bar, else as lines."""
-    name = f"{point.variant} seed {point.seed}"
+    if bar.disable:
+        return printed(launch, f"{point.variant} seed {point.seed}")
+    return _followed(launch, bar.set_postfix_str, BAR_S)
 
-    def print_line(status: str) -> None:
-        print(f"{name}  {status}", flush=True)
 
-    show, every_s = (print_line, LINE_S) if bar.disable else (bar.set_postfix_str, BAR_S)
+def printed(launch: Launch, name: str) -> Launch:
+    """Return ``launch`` with the status of its run printed once a minute, behind its name."""
+    return _followed(launch, lambda status: print(f"{name}  {status}", flush=True), LINE_S)
 
+
+def _followed(launch: Launch, show: Callable[[str], None], every_s: float) -> Launch:
     def shown(arguments: list[str], log: Path) -> int:
         with followed(log, show, every_s):
             return launch(arguments, log)

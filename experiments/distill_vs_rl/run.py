@@ -16,7 +16,8 @@ An experiment file is data::
 The student as it is, untrained, is an arm of its own, ``base``. An arm may have an ``evaluation``
 fragment, merged over the evaluation's config. Interrupted, the same command goes on: a training
 from its last checkpoint, an evaluation with the responses that are missing. A run whose config has
-changed, or what the files that it names hold, is made afresh.
+changed, or what the files that it names hold, is made afresh. Started once more while it runs, the
+two share the seeds.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from typing import Any
 from experiments.command import reported
 from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_run
 from experiments.fingerprint import begin, is_of
+from experiments.launch import held
 from experiments.points import checked_seeds, folder_name, parse_seeds, seeds_in
-from experiments.sweep import Launch, in_subprocess
+from experiments.sweep import Launch, in_subprocess, printed
 from r1lit import composition
 
 KEYS = {
@@ -160,20 +162,29 @@ def fill_in(node: Any, values: dict[str, str]) -> Any:
 
 
 def run(experiment: Experiment, seeds: Sequence[int], launch: Launch = in_subprocess) -> list[str]:
-    """Make what is missing; return the runs that failed."""
+    """Make what is missing, but for seeds that another process makes; return what failed."""
     failed = []
     for seed in seeds:
-        for arm in (BASE, *experiment.arms):
-            folder = experiment.folder(arm, seed)
-            trained = arm == BASE or _train(experiment, arm, seed, launch)
-            if trained and _test(experiment, arm, seed, launch):
-                report = json.loads((folder / "evaluation" / REPORT).read_text())
-                print(f"{arm} seed {seed}  pass@1 {report['pass_at_1']['value']:.3f}", flush=True)
-            else:
+        with held(experiment.output / f".seed-{seed}.lock") as lock:
+            if lock is None:
+                print(f"seed {seed}  left to another process", flush=True)
+            elif (arm := _run_seed(experiment, seed, launch)) is not None:
                 failed.append(f"{arm} seed {seed}")
-                print(f"{arm} seed {seed}  FAILED, see {folder / 'log.txt'}", flush=True)
-                break  # the later arms may need its compute
     return failed
+
+
+def _run_seed(experiment: Experiment, seed: int, launch: Launch) -> str | None:
+    """Make a seed's arms; return the one that failed, since later ones may need its compute."""
+    for arm in (BASE, *experiment.arms):
+        name, folder = f"{arm} seed {seed}", experiment.folder(arm, seed)
+        shown = printed(launch, name)
+        trained = arm == BASE or _train(experiment, arm, seed, shown)
+        if not (trained and _test(experiment, arm, seed, shown)):
+            print(f"{name}  FAILED, see {folder / 'log.txt'}", flush=True)
+            return arm
+        report = json.loads((folder / "evaluation" / REPORT).read_text())
+        print(f"{name}  pass@1 {report['pass_at_1']['value']:.3f}", flush=True)
+    return None
 
 
 def _train(experiment: Experiment, arm: str, seed: int, launch: Launch) -> bool:

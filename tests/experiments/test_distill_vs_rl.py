@@ -15,6 +15,7 @@ from benchmarks.flops import Shape, training_flops
 from experiments.distill_vs_rl import report
 from experiments.distill_vs_rl.compute import ComputeCount, document_lengths
 from experiments.distill_vs_rl.run import Experiment, read_experiment, run
+from experiments.launch import held
 from experiments.page import END, START
 from r1lit import cli, jsonl
 from r1lit.batches import PackedRows
@@ -130,6 +131,10 @@ def test_rl_ends_when_it_has_computed_as_much_as_distillation(experiment, tmp_pa
     assert f"{limit:.2e}" in rows[2] and "3 of 3 runs finished" in readme
     assert report.as_table(jsonl.read(tmp_path / "results.jsonl")) in readme
     assert "![arms](arms.png)" in readme and (tmp_path / "arms.png").stat().st_size > 10_000
+
+    with held(tmp_path / "out/.seed-0.lock"):  # of another process, which makes the seed
+        assert made(read) == []
+    assert "seed 0  left to another process" in capsys.readouterr().out
 
     documents = tmp_path / "sft.jsonl"
     documents.write_text(documents.read_text().replace("+ 1?", "and 1?"))
