@@ -12,8 +12,9 @@ A suite file is data::
     prompts: {zero-shot: {}, ...}        # over that; the first is what others are compared with.
                                          # A key `policies` names the only ones that get it
 
-Interrupted, the same command goes on with the responses that are missing. At the end, and after
-each policy, the table is written into the report, between its two marks.
+Interrupted, the same command goes on with the responses that are missing; started once more while
+it runs, the two share the evaluations. At the end, and after each policy, the table is written into
+the report, between its two marks.
 """
 
 from __future__ import annotations
@@ -26,31 +27,44 @@ from pathlib import Path
 
 from experiments.command import reported
 from experiments.fingerprint import begin
+from experiments.launch import held
 from experiments.points import parse_seeds
 from experiments.prompts.report import write
-from experiments.prompts.suite import CONFIG, Suite, read_suite
-from experiments.sweep import Launch, error_in, in_subprocess
+from experiments.prompts.suite import CONFIG, REPORT, Suite, read_suite
+from experiments.sweep import Launch, error_in, in_subprocess, printed
 
 
 def run(suite: Suite, seeds: Sequence[int], launch: Launch = in_subprocess) -> list[str]:
-    """Make what is missing; return the evaluations that failed."""
+    """Make what is missing, but for what another process makes; return what failed."""
     failed = []
     for policy in suite.policies:
         for prompt in suite.prompts_of(policy):
             for seed in seeds:
-                folder = suite.folder(policy, prompt, seed)
-                config = begin(folder, CONFIG, suite.config(policy, prompt, seed))
-                report, log = folder / "report.json", folder.parent / f"seed-{seed}.txt"
                 name = f"{policy} {prompt} seed {seed}"
-                status = 0 if report.exists() else launch(["test", "-c", str(config)], log)
-                if status:
+                folder = suite.folder(policy, prompt, seed)
+                with held(folder.with_name(f".{folder.name}.lock")) as lock:
+                    if lock is None:
+                        print(f"{name}  left to another process", flush=True)
+                        continue
+                    config = begin(folder, CONFIG, suite.config(policy, prompt, seed))
+                    error = _evaluate(folder, config, printed(launch, name))
+                if error:
                     failed.append(name)
-                    print(f"{name}  FAILED: {error_in(log, status)}", flush=True)
+                    print(f"{name}  FAILED: {error}", flush=True)
                 else:
-                    value = json.loads(report.read_text())["pass_at_1"]["value"]
+                    value = json.loads((folder / REPORT).read_text())["pass_at_1"]["value"]
                     print(f"{name}  pass@1 {value:.3f}", flush=True)
         write(suite)
     return failed
+
+
+def _evaluate(folder: Path, config: Path, launch: Launch) -> str | None:
+    """Finish the evaluation of a folder; return how it failed, if it did."""
+    if (folder / REPORT).exists():
+        return None
+    log = folder.with_name(f"{folder.name}.txt")
+    status = launch(["test", "-c", str(config)], log)
+    return error_in(log, status) if status else None
 
 
 @reported("prompts")

@@ -17,7 +17,7 @@ KEYS = {
     "prompts": dict,
 }  # fmt: skip
 ONLY = "policies"
-CONFIG = "evaluation.yaml"
+CONFIG, REPORT = "evaluation.yaml", "report.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Suite:
         found = {}
         for seed in seeds_in(self.output / policy / prompt):
             folder = self.folder(policy, prompt, seed)
-            report = folder / "report.json"
+            report = folder / REPORT
             if report.exists() and is_of(folder, CONFIG, self.config(policy, prompt, seed)):
                 found[seed] = json.loads(report.read_text())
         return found

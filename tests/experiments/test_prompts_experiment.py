@@ -11,6 +11,7 @@ from tiny_sweep import ROOT
 
 from experiments.compose import merge
 from experiments.fingerprint import begin
+from experiments.launch import held
 from experiments.page import fill_in
 from experiments.prompts.__main__ import main, run
 from experiments.prompts.report import as_table, compare
@@ -90,7 +91,7 @@ def test_reports_are_of_this_very_suite_and_of_every_seed(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_it_runs_tells_and_goes_on(tmp_path, policy, monkeypatch):
+def test_it_runs_tells_and_goes_on(tmp_path, policy, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     shipped = read_suite(FOLDER / "small_world.yaml")
     world = {"class_path": "r1lit.worlds.WorldChain", "init_args": {"split": "held_out"}}
@@ -111,6 +112,9 @@ def test_it_runs_tells_and_goes_on(tmp_path, policy, monkeypatch):
         cli.main(arguments)
         return 0
 
+    with held(tmp_path / "out/tiny/1-shot/.seed-0.lock"):  # of another process, which makes it
+        assert run(suite, [0], launch) == [] and len(launched) == 2
+    assert "tiny 1-shot seed 0  left to another process" in capsys.readouterr().out
     assert run(suite, [0], launch) == [] and len(launched) == 3
     assert run(suite, [0, 1], launch) == [] and len(launched) == 6
     table = as_table(compare(suite))
