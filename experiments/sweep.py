@@ -96,9 +96,9 @@ def in_subprocess(arguments: list[str], log: Path) -> int:
 
 
 @contextmanager
-def claimed(point: Point, wait_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock on a point; False while another process holds it. A killed one lets go."""
-    with held(point.folder.with_name(f".{point.folder.name}.lock"), wait_s=wait_s) as file:
+def claimed(folder: Path, wait_s: float = 0.0) -> Iterator[bool]:
+    """Hold the lock on a folder; False while another process holds it. A killed one lets go."""
+    with held(folder.with_name(f".{folder.name}.lock"), wait_s=wait_s) as file:
         yield file is not None
 
 
@@ -167,7 +167,7 @@ def run_sweep(
     ) as bar:
         for index, point in enumerate(todo):
             bar.set_description(f"{point.variant} seed {point.seed}")
-            with claimed(point) as free:
+            with claimed(point.folder) as free:
                 result = point.result()
                 if free and result is None:
                     result = run_point(point, _shown(launch, bar, point))
@@ -191,7 +191,7 @@ def run_sweep(
         for point in others if wait else ():
             tqdm.write(f"waiting for another process to make {point.variant} seed {point.seed}")
             sys.stdout.flush()
-            with claimed(point, wait_s=math.inf):  # made here where the other process failed
+            with claimed(point.folder, wait_s=math.inf):  # made here where the other process failed
                 shown = _shown(launch, bar, point)
                 if point.result() is None and run_point(point, shown) is None:
                     failed.append(point)

@@ -33,9 +33,8 @@ from typing import Any
 from experiments.command import reported
 from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_run
 from experiments.fingerprint import begin, is_of
-from experiments.launch import held
 from experiments.points import checked_seeds, folder_name, parse_seeds, seeds_in
-from experiments.sweep import Launch, in_subprocess, printed
+from experiments.sweep import Launch, claimed, in_subprocess, printed
 from r1lit import composition
 
 KEYS = {
@@ -165,8 +164,8 @@ def run(experiment: Experiment, seeds: Sequence[int], launch: Launch = in_subpro
     """Make what is missing, but for seeds that another process makes; return what failed."""
     failed = []
     for seed in seeds:
-        with held(experiment.output / f".seed-{seed}.lock") as lock:
-            if lock is None:
+        with claimed(experiment.output / f"seed-{seed}") as free:
+            if not free:
                 print(f"seed {seed}  left to another process", flush=True)
             elif (arm := _run_seed(experiment, seed, launch)) is not None:
                 failed.append(f"{arm} seed {seed}")

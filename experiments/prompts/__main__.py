@@ -27,11 +27,10 @@ from pathlib import Path
 
 from experiments.command import reported
 from experiments.fingerprint import begin
-from experiments.launch import held
 from experiments.points import parse_seeds
 from experiments.prompts.report import write
 from experiments.prompts.suite import CONFIG, REPORT, Suite, read_suite
-from experiments.sweep import Launch, error_in, in_subprocess, printed
+from experiments.sweep import Launch, claimed, error_in, in_subprocess, printed
 
 
 def run(suite: Suite, seeds: Sequence[int], launch: Launch = in_subprocess) -> list[str]:
@@ -42,8 +41,8 @@ def run(suite: Suite, seeds: Sequence[int], launch: Launch = in_subprocess) -> l
             for seed in seeds:
                 name = f"{policy} {prompt} seed {seed}"
                 folder = suite.folder(policy, prompt, seed)
-                with held(folder.with_name(f".{folder.name}.lock")) as lock:
-                    if lock is None:
+                with claimed(folder) as free:
+                    if not free:
                         print(f"{name}  left to another process", flush=True)
                         continue
                     config = begin(folder, CONFIG, suite.config(policy, prompt, seed))

@@ -179,7 +179,7 @@ def test_other_folders_beside_the_points_are_left_alone(sweep_file):
 def test_two_processes_share_the_points(sweep_file):
     sweep = read_sweep(sweep_file(seeds=[0]))
     launch = InProcess()
-    with claimed(sweep.point("grpo", 0)) as free:  # as another process would
+    with claimed(sweep.point("grpo", 0).folder) as free:  # as another process would
         assert free
         assert run_sweep(sweep, launch=launch) == []
     assert launch.folders() == ["dr/seed-0"]
@@ -203,7 +203,7 @@ def test_a_sweep_waits_for_another_process_and_makes_what_that_left_unfinished(s
     holds = threading.Event()
 
     def other():
-        with claimed(sweep.point("grpo", 0)):
+        with claimed(sweep.point("grpo", 0).folder):
             holds.set()
             time.sleep(1.0)
 
