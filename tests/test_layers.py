@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1] / "r1lit"
 FILES = sorted(ROOT.rglob("*.py"))
+SOURCES = {path: path.read_text() for path in FILES}
 
 LAYERS = (
     {"cli"},
@@ -71,40 +70,40 @@ def test_every_file_has_a_room():
     assert {room(path) for path in FILES} - {"__init__"} == set(HEIGHT)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_downward(path):
-    names = imported(path.read_text())
-    here = room(path)
-    if here == "__init__":
-        assert not rooms_of(names)
-        return
-    upward = {there for there in rooms_of(names) if not may_import(here, there)}
-    assert not upward, f"{here} imports {upward}"
-    packages = {name.split(".")[0] for name in names}
-    if here not in WITH_LIGHTNING:
-        assert not packages & {"lightning", "pytorch_lightning"}
-    if here in WORDS_AND_EQUATIONS:
-        assert not packages & {"transformers", "tokenizers", "datasets", "rich", "matplotlib"}
+def test_imports_run_downward():
+    for path, source in SOURCES.items():
+        names = imported(source)
+        here = room(path)
+        if here == "__init__":
+            assert not rooms_of(names)
+            continue
+        upward = {there for there in rooms_of(names) if not may_import(here, there)}
+        assert not upward, f"{path} imports {upward}"
+        packages = {name.split(".")[0] for name in names}
+        if here not in WITH_LIGHTNING:
+            assert not packages & {"lightning", "pytorch_lightning"}, path
+        if here in WORDS_AND_EQUATIONS:
+            heavy = {"transformers", "tokenizers", "datasets", "rich", "matplotlib"}
+            assert not packages & heavy, path
 
 
 BODY_AND_HEAD = ("get_decoder", "get_output_embeddings", "get_input_embeddings", "lm_head",
                  "base_model", "last_hidden_state")  # fmt: skip
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_only_a_policy_reaches_into_a_body_or_a_head(path):
+def test_only_a_policy_reaches_into_a_body_or_a_head():
     """All else calls its forward pass, which DDP, FSDP2, LoRA and hooks can wrap."""
-    reached = [name for name in BODY_AND_HEAD if name in path.read_text()]
-    assert not reached or room(path) == "policy", reached
+    for path, source in SOURCES.items():
+        reached = [name for name in BODY_AND_HEAD if name in source]
+        assert not reached or room(path) == "policy", (path, reached)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_one_place_names_what_makes_a_device_fast(path):
+def test_one_place_names_what_makes_a_device_fast():
     """All else asks for a device's backend; by whatever way of importing, and by no operation."""
-    source = path.read_text()
-    named = rooms_of(imported(source)) & {"cpu", "cuda"}
-    named |= {"cpu"} if "torch.ops.r1lit" in source else set()
-    assert named <= {room(path)} or path == ROOT / "devices.py"
+    for path, source in SOURCES.items():
+        named = rooms_of(imported(source)) & {"cpu", "cuda"}
+        named |= {"cpu"} if "torch.ops.r1lit" in source else set()
+        assert named <= {room(path)} or path == ROOT / "devices.py", path
 
 
 def test_the_picture_can_be_violated():
@@ -118,7 +117,36 @@ def test_the_picture_can_be_violated():
         == {"cli", "data", "policy"}  # fmt: skip
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_are_short_and_have_a_home(path):
-    assert len(path.read_text().splitlines()) <= 300
-    assert not {part.removesuffix(".py") for part in path.relative_to(ROOT).parts} & HOMELESS
+def long_functions(source: str, most: int = 60) -> list[str]:
+    """The functions of more than ``most`` lines, their docstrings not counted."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            text = first if ast.get_docstring(node) is not None else None
+            lines = node.end_lineno - node.lineno + 1
+            lines -= text.end_lineno - text.lineno + 1 if text is not None else 0
+            found += [f"{node.name}: {lines} lines"] if lines > most else []
+    return found
+
+
+def test_a_long_function_is_found():
+    body = "\n".join(["    x = 1"] * 60)
+    assert long_functions(f"def f():\n{body}") == ["f: 61 lines"]
+    assert not long_functions(f'def f():\n    """One.\n\n    Two.\n    """\n{body[10:]}')
+
+
+STILL_LONG = {  # to be cut when their files are next rebuilt; none may join
+    "build_pairs", "_judge", "load_policy", "load_reward_model", "share", "encode_examples",
+    "_decode",
+}  # fmt: skip
+
+
+def test_files_are_one_subject_and_have_a_home():
+    """Functions of at most 60 lines, files of at most 700; no room for what has no name."""
+    assert not [path for path, text in SOURCES.items() if len(text.splitlines()) > 700]
+    long = {path: long_functions(text) for path, text in SOURCES.items()}
+    names = {line.split(":")[0] for lines in long.values() for line in lines}
+    assert names <= STILL_LONG, long
+    parts = {part.removesuffix(".py") for path in FILES for part in path.relative_to(ROOT).parts}
+    assert not parts & HOMELESS
