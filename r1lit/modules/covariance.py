@@ -14,7 +14,7 @@ from torch import Tensor
 
 from r1lit.batches import Rollout
 from r1lit.objectives import Objective
-from r1lit.objectives.covariance import covariance_N, num_selected
+from r1lit.objectives.terms import covariance_N, num_selected
 from r1lit.seeding import generator
 
 TOP = {"top_0.2_percent": 2e-3, "top_2_percent": 2e-2, "top_20_percent": 0.2}

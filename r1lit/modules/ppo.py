@@ -22,8 +22,7 @@ from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.modules.value_truth import TRUTH_METRICS, TRUTH_STREAM, Prefix, ValueTruth, compare
 from r1lit.objectives import GAE, Objective, ValueObjective
-from r1lit.objectives.advantages import with_kl_in_reward
-from r1lit.objectives.gae import monte_carlo_returns_BT
+from r1lit.objectives.advantages import monte_carlo_returns_BT, with_kl_in_reward
 from r1lit.policy import load_reward_config, load_reward_model
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling

@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from r1lit.objectives import LossInputs
-from r1lit.objectives.diagnostics import masked_sum, mismatch_sums
+from r1lit.objectives.terms import masked_sum, mismatch_sums
 
 LARGE_MISMATCH = 0.05  # nats; float32 has 1e-6, bfloat16 some 1e-3
 

@@ -1,4 +1,4 @@
-"""Objectives: what an update maximises, and how rewards become advantages.
+"""Objectives of an update, and advantages from rewards.
 
 Each class is one paper's objective, picked in YAML by ``class_path: r1lit.objectives.GRPO``; each
 function is one numbered equation. ``docs/EQUATIONS.md`` is the index. Nothing here uses models or
@@ -6,17 +6,17 @@ Lightning: tensors in, tensors out.
 """
 
 from r1lit.objectives.advantages import (
+    GAE,
     AdvantageEstimator,
     GroupCentered,
     GroupEstimator,
     GroupNormalized,
+    ImplicitProcess,
     Kept,
     LeaveOneOut,
     NoBaseline,
+    ProcessSupervision,
 )
-from r1lit.objectives.base import LossInputs, LossOutputs, Objective
-from r1lit.objectives.cispo import CISPO
-from r1lit.objectives.clipping import ClippedObjective, SymmetricClip
 from r1lit.objectives.corrections import (
     Correction,
     MaskedImportanceSampling,
@@ -24,27 +24,40 @@ from r1lit.objectives.corrections import (
     TruncatedImportanceSampling,
 )
 from r1lit.objectives.covariance import ClipCov, KLCov
-from r1lit.objectives.dapo import DAPO
-from r1lit.objectives.divergence import Divergence, ForwardKL, GeneralizedJSD, ReverseKL
-from r1lit.objectives.dpo import DPO
-from r1lit.objectives.dr_grpo import DrGRPO
-from r1lit.objectives.gae import GAE
-from r1lit.objectives.grpo import GRPO
-from r1lit.objectives.grpo_sequence import GRPOSequence
-from r1lit.objectives.gspo import GSPO
-from r1lit.objectives.kl import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
-from r1lit.objectives.policy_gradient import PolicyGradient
-from r1lit.objectives.ppo import PPO
+from r1lit.objectives.distillation import (
+    Divergence,
+    ForwardKL,
+    GeneralizedJSD,
+    ReverseKL,
+    SampledReverseKL,
+)
+from r1lit.objectives.objective import (
+    ClippedObjective,
+    LossInputs,
+    LossOutputs,
+    Objective,
+    SymmetricClip,
+)
+from r1lit.objectives.policy_gradient import (
+    CISPO,
+    DAPO,
+    GRPO,
+    GSPO,
+    PPO,
+    RLOO,
+    DrGRPO,
+    GRPOSequence,
+    PolicyGradient,
+    ValueObjective,
+)
 from r1lit.objectives.preference import (
+    DPO,
     BradleyTerry,
     RewardObjective,
     SafeUnsafe,
     StepCrossEntropy,
 )
-from r1lit.objectives.process import ImplicitProcess, ProcessSupervision
-from r1lit.objectives.rloo import RLOO
-from r1lit.objectives.sampled_divergence import SampledReverseKL
-from r1lit.objectives.value import ValueObjective
+from r1lit.objectives.terms import KL_ESTIMATORS, KLName, k1_BT, k2_BT, k3_BT
 
 __all__ = [
     "CISPO",

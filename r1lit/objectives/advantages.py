@@ -1,11 +1,21 @@
-"""Advantages from rewards, without a value model (``gae`` has one with it).
+"""Advantages from rewards: by groups, token by token with a critic, from rewards of steps.
 
-    P prompts   G responses per prompt   B = P*G rows   T response tokens
+    P prompts   G responses per prompt   B = P*G rows   T response tokens   |o| tokens of a response
 
-The baseline of a group estimator is what the response's own group earned. All of them agree on two
-things that the papers leave open: a group of equal rewards teaches nothing, so its advantages are
-exactly 0 (not the rounding error of r - mean(r), which a division by a tiny std would blow up to
-order one); and the mean is over the G responses of one prompt, never over the whole rollout.
+Groups. The baseline of a group estimator is what the response's own group earned. All of them agree
+on two things that the papers leave open: a group of equal rewards teaches nothing, so its
+advantages are exactly 0 (not the rounding error of r - mean(r), which a division by a tiny std
+would blow up to order one); and the mean is over the G responses of one prompt, never over the
+whole rollout.
+
+Generalised advantage estimation (GAE) gives credit token by token from a critic's values:
+
+    delta_t = r_t + gamma V_{t+1} - V_t        A_t = sum over l of (gamma lambda)^l delta_{t+l}
+
+(1506.02438, Eq. 12 and 16.) V_t is the value before token t; after the last token it is 0, also
+where a response was cut at the limit. The critic learns the returns A_t + V_t.
+
+Steps: ``rollout.reward_BT`` has the rewards of steps, at their last tokens, or of all tokens.
 """
 
 from __future__ import annotations
@@ -20,8 +30,7 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import Rollout
-from r1lit.objectives.kl import k1_BT
-from r1lit.objectives.masking import hide_padding, row_sum_B1
+from r1lit.objectives.terms import hide_padding, k1_BT, row_sum_B1
 
 
 class AdvantageEstimator(ABC):
@@ -219,3 +228,212 @@ def whitened(rollout: Rollout, mean_over_ranks: Callable[[Tensor], float]) -> Ro
     centred_BT = hide_padding(rollout.advantage_BT - mean, mask_BT)
     variance = mean_over_ranks(centred_BT.square().sum()) / num_tokens
     return replace(rollout, advantage_BT=centred_BT / (math.sqrt(variance) + 1e-8))
+
+
+# with a critic
+
+
+def token_rewards_BT(rollout: Rollout) -> Tensor:
+    """Return r_t: a response's reward at its last token, plus ``rollout.reward_BT`` if there is."""
+    place_T = torch.arange(rollout.response_BT.shape[1], device=rollout.length_B.device)
+    is_last_BT = place_T == rollout.length_B[:, None] - 1
+    reward_BT = torch.where(is_last_BT, rollout.reward_PG.reshape(-1, 1), 0.0)
+    return reward_BT if rollout.reward_BT is None else reward_BT + rollout.reward_BT
+
+
+def gae_BT(
+    reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, *, gamma: float, lambda_B: Tensor | float
+) -> Tensor:
+    """Return A_t, 0 in the padding.
+
+    Worked example, one response of two tokens, rewards (0, 1), values (0.5, 0.6), gamma 1: deltas
+    (0.1, 0.4); lambda 0.5 gives (0.3, 0.4), and lambda 1 the return less the value, (0.5, 0.4).
+
+    Args:
+        reward_BT: r_t.
+        value_BT: V_t; what stands in the padding is not read.
+        mask_BT: which tokens exist, from the first on.
+        gamma: discount a token.
+        lambda_B: one number, or one a response.
+    """
+    reward_BT, value_BT = hide_padding(reward_BT, mask_BT), hide_padding(value_BT, mask_BT)
+    next_BT = torch.nn.functional.pad(value_BT[:, 1:], (0, 1))
+    delta_BT = reward_BT + gamma * next_BT - value_BT
+    advantage_BT, later_B = torch.zeros_like(value_BT), torch.zeros_like(value_BT[:, 0])
+    for t in reversed(range(value_BT.shape[1])):
+        later_B = delta_BT[:, t] + gamma * lambda_B * later_B
+        advantage_BT[:, t] = later_B
+    return hide_padding(advantage_BT, mask_BT)
+
+
+def monte_carlo_returns_BT(rollout: Rollout, gamma: float) -> Tensor:
+    """Return the discounted rewards from each token to the end of its response."""
+    reward_BT = token_rewards_BT(rollout)
+    none_BT = torch.zeros_like(reward_BT)
+    return gae_BT(reward_BT, none_BT, rollout.mask_BT, gamma=gamma, lambda_B=1.0)
+
+
+class GAE(AdvantageEstimator):
+    """Advantages and returns from ``rollout.value_BT``, each with a lambda of its own.
+
+    The decoupled GAE of VC-PPO (2503.01491, §3.3): lambda 1 leaves the critic's targets unbiased
+    by its own errors, and the policy may take a smaller one for less variance. The classic PPO has
+    one lambda for both, 0.95. With ``alpha`` the policy's follows the length (VAPO, 2504.05118,
+    §4.2): 1 - 1 / (alpha |o|), at least 0; theirs is 0.05, for responses of thousands of tokens.
+
+    With both lambdas at 1, gamma 1 and a critic of 0 an advantage is the reward of the response.
+
+    Args:
+        gamma: discount a token.
+        lambda_policy: of the advantages.
+        lambda_critic: of the returns that the critic learns.
+        alpha: makes the policy's lambda one of each response's length, in place of
+            ``lambda_policy``.
+    """
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        lambda_policy: float = 0.95,
+        lambda_critic: float = 1.0,
+        alpha: float | None = None,
+    ) -> None:
+        numbers = {"gamma": gamma, "lambda_policy": lambda_policy, "lambda_critic": lambda_critic}
+        for key, value in numbers.items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"{key}={value}: must be between 0 and 1")
+        if alpha is not None and not alpha > 0:
+            raise ValueError(f"alpha={alpha}: must be above 0 (VAPO: 0.05), or null")
+        self.gamma = gamma
+        self.lambda_policy = lambda_policy
+        self.lambda_critic = lambda_critic
+        self.alpha = alpha
+
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return the policy's advantages."""
+        return self._gae(rollout, self.lambda_of(rollout.length_B))
+
+    def returns(self, rollout: Rollout) -> Tensor:
+        """Return ``return_BT``, the critic's targets."""
+        assert rollout.value_BT is not None
+        return self._gae(rollout, self.lambda_critic) + hide_padding(
+            rollout.value_BT, rollout.mask_BT
+        )
+
+    def lambda_of(self, length_B: Tensor) -> Tensor | float:
+        """Return the policy's lambda: one number, or one a response.
+
+        >>> GAE(alpha=0.05).lambda_of(torch.tensor([10, 40, 1000]))
+        tensor([0.0000, 0.5000, 0.9800])
+        """
+        if self.alpha is None:
+            return self.lambda_policy
+        return (1 - 1 / (self.alpha * length_B.clamp(min=1))).clamp(min=0)
+
+    def _gae(self, rollout: Rollout, lambda_B: Tensor | float) -> Tensor:
+        if rollout.value_BT is None:
+            raise ValueError(
+                "advantage: GAE needs a critic's values; take r1lit.modules.PPOModule, or an"
+                " estimator of groups such as r1lit.objectives.GroupNormalized"
+            )
+        reward_BT = token_rewards_BT(rollout)
+        return gae_BT(
+            reward_BT, rollout.value_BT, rollout.mask_BT, gamma=self.gamma, lambda_B=lambda_B
+        )
+
+
+# from rewards of steps or tokens
+
+
+class ProcessSupervision(AdvantageEstimator):
+    """GRPO with process supervision (DeepSeekMath 2402.03300, §4.1.3).
+
+    All rewards of steps in a group are normalised together, (r - mean) / (std + std_epsilon), and a
+    token's advantage is the sum of those of the steps that end at it or later. The std is the
+    population's, as in ``GroupNormalized``. A group of equal rewards has advantages of 0.
+
+    A step above the group's mean adds to every token before it, so that a response of many good
+    steps earns more than one of few.
+
+    Worked example, two responses of steps (1, 0) and (1): mean 2/3, std 0.4714, normalised
+    (0.7071, -1.4142) and (0.7071); the first one's tokens get -0.7071 in its first step and -1.4142
+    in its second, the other one's 0.7071.
+
+    Args:
+        outcome: adds the advantages that it makes of the responses' rewards; the paper adds none.
+        std_epsilon: added to the std.
+    """
+
+    min_group_size = 2
+
+    def __init__(self, outcome: GroupEstimator | None = None, std_epsilon: float = 1e-6) -> None:
+        if not std_epsilon >= 0:
+            raise ValueError(f"std_epsilon={std_epsilon}: must be 0 or above, 1e-6 say")
+        self.outcome = outcome
+        self.std_epsilon = std_epsilon
+
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return the sum of the normalised rewards of later steps."""
+        if rollout.reward_BT is None or rollout.step_end_BT is None:
+            raise ValueError(
+                "advantage: ProcessSupervision needs rewards of steps; give rewards a"
+                " r1lit.rewards.ProcessReward with per_step: true"
+            )
+        if hide_padding(rollout.reward_BT, rollout.mask_BT & ~rollout.step_end_BT).any():
+            raise ValueError(
+                "advantage: ProcessSupervision reads rewards of steps alone, and other tokens have"
+                " some; set kl_in_reward to 0, objective.beta puts the KL into the loss"
+            )
+        end_PN = rollout.step_end_BT.reshape(rollout.num_prompts, -1)
+        reward_PN = hide_padding(rollout.reward_BT.reshape(rollout.num_prompts, -1), end_PN)
+        num_P1 = end_PN.sum(1, keepdim=True).clamp(min=1)
+        centred_PN = hide_padding(reward_PN - reward_PN.sum(1, keepdim=True) / num_P1, end_PN)
+        std_P1 = (centred_PN.square().sum(1, keepdim=True) / num_P1).sqrt()
+        largest_P1 = reward_PN.masked_fill(~end_PN, -torch.inf).amax(1, keepdim=True)
+        smallest_P1 = reward_PN.masked_fill(~end_PN, torch.inf).amin(1, keepdim=True)
+        normal_PN = torch.where(
+            smallest_P1 < largest_P1, centred_PN / (std_P1 + self.std_epsilon), 0.0
+        )
+        normal_BT = normal_PN.reshape(rollout.reward_BT.shape)
+        advantage_BT = hide_padding(normal_BT.flip(-1).cumsum(-1).flip(-1), rollout.mask_BT)
+        outcomes = replace(rollout, reward_BT=None)
+        return advantage_BT + (self.outcome.estimate(outcomes) if self.outcome else 0.0)
+
+
+class ImplicitProcess(AdvantageEstimator):
+    """PRIME's advantages (2502.01456, Eq. 5): leave-one-out, of implicit and outcome rewards.
+
+    A_t = sum over s >= t of gamma^(s-t) (r_s - b) + r_o - b_o: the baseline b is the mean over the
+    group's other responses of their mean token reward, b_o that of their outcome rewards.
+
+    Worked example, two responses with token rewards (1, 3) and (1) and outcomes 1 and 0. The means
+    are 2 and 1: less b = 1 the first one has (0, 2), summed (2, 2), and with 1 - 0 for the outcome
+    (3, 3); the other one has 1 - 2 + 0 - 1 = -2.
+
+    Args:
+        gamma: discount a token.
+    """
+
+    min_group_size = 2
+
+    def __init__(self, gamma: float = 1.0) -> None:
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"gamma={gamma}: must be between 0 and 1")
+        self.gamma = gamma
+
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return the sum of both parts."""
+        if rollout.reward_BT is None:
+            raise ValueError(
+                "advantage: ImplicitProcess needs a reward of every token; take"
+                " r1lit.modules.PRIMEModule"
+            )
+        mask_BT = rollout.mask_BT
+        reward_BT = hide_padding(rollout.reward_BT, mask_BT)
+        mean_PG = (reward_BT.sum(-1) / rollout.length_B.clamp(min=1)).reshape_as(rollout.reward_PG)
+        others_PG = mean_PG.sum(1, keepdim=True) - mean_PG
+        baseline_B1 = (others_PG / (rollout.group_size - 1)).reshape(-1, 1)
+        centred_BT = hide_padding(reward_BT - baseline_B1, mask_BT)
+        none_BT = torch.zeros_like(centred_BT)
+        later_BT = gae_BT(centred_BT, none_BT, mask_BT, gamma=self.gamma, lambda_B=1.0)
+        return later_BT + LeaveOneOut().estimate(replace(rollout, reward_BT=None))

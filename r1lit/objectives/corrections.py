@@ -20,8 +20,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from r1lit.objectives.masking import hide_padding, row_sum_B1
-from r1lit.objectives.ratios import mean_log_ratio_BT, token_log_ratio_BT
+from r1lit.objectives.terms import (
+    hide_padding,
+    mean_log_ratio_BT,
+    row_sum_B1,
+    token_log_ratio_BT,
+)
 
 
 class Correction(ABC):

@@ -25,25 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from r1lit.objectives.aggregation import per_token_BT
-from r1lit.objectives.base import LossInputs, Objective
-from r1lit.objectives.clipping import ClippedObjective
-from r1lit.objectives.diagnostics import LARGEST_LOG_RHO
-from r1lit.objectives.masking import hide_padding
-from r1lit.objectives.ratios import token_log_ratio_BT
+from r1lit.objectives.objective import ClippedObjective, LossInputs, Objective
+from r1lit.objectives.terms import (
+    LARGEST_LOG_RHO,
+    hide_padding,
+    num_selected,
+    per_token_BT,
+    token_log_ratio_BT,
+)
 
 LEAST_MOVE = 1e-4
 """A log-ratio nearer to 0 is taken for rounding."""
-
-
-def covariance_N(logp_N: Tensor, advantage_N: Tensor) -> Tensor:
-    """Return each token's share of the covariance of log-prob and advantage (Eq. 10)."""
-    return (logp_N - logp_N.mean()) * (advantage_N - advantage_N.mean())
-
-
-def num_selected(share: float, num_tokens: int) -> int:
-    """Return how many tokens a share comes to: one at least, as in the authors' code."""
-    return min(num_tokens, max(1, int(share * num_tokens)))
 
 
 class ClipCov(ClippedObjective):

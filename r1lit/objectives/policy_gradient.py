@@ -1,17 +1,336 @@
-"""The plain policy gradient: no ratio, no clip.
+"""The policy-gradient family: an objective a class, each with its paper's equation.
 
-B rows (responses), T response tokens.
+B rows (responses)   T response tokens
+
+GRPO           the ratio per token, the mean over a response, then over rows
+GRPOSequence   one ratio per whole output, as DeepSeek-R1 prints it
+DrGRPO         without GRPO's two biases, of length and of difficulty
+DAPO           the clip higher above than below, every token of the minibatch counted alike
+GSPO           the ratio of a response is the geometric mean of its token ratios
+CISPO          the importance weight clipped, every token's gradient kept
+PPO            a critic's advantages, which ``ValueObjective`` trains
+PolicyGradient no ratio, no clip
+RLOO           REINFORCE on whole responses, with the mean of the others as its baseline
 """
 
 from __future__ import annotations
 
+import math
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from r1lit.objectives.aggregation import per_token_BT
-from r1lit.objectives.base import LossInputs, Objective
-from r1lit.objectives.masking import hide_padding
-from r1lit.objectives.ratios import token_log_ratio_BT
+from r1lit.objectives.advantages import GAE, AdvantageEstimator, GroupCentered, LeaveOneOut
+from r1lit.objectives.objective import (
+    ClippedObjective,
+    LossInputs,
+    LossOutputs,
+    Objective,
+    SymmetricClip,
+    check_clip,
+)
+from r1lit.objectives.terms import (
+    hide_padding,
+    mean_log_ratio_BT,
+    output_log_ratio_BT,
+    per_budget_BT,
+    per_response_BT,
+    per_token_BT,
+    token_log_ratio_BT,
+)
+
+
+class GRPO(SymmetricClip):
+    """Group Relative Policy Optimization (DeepSeekMath 2402.03300, Eq. 3).
+
+    J = 1/G sum_i 1/|o_i| sum_t [ min(rho_it A_i, clip(rho_it, 1 - eps, 1 + eps) A_i) - beta D_KL ],
+    rho_it = pi_theta(o_it) / pi_old(o_it), A_i group-normalised, D_KL the k3 estimator (Eq. 4).
+
+    Left open, and chosen here: the mean over questions and over the G responses is one mean over
+    the rows of a minibatch (the same where every group is whole or rows are shuffled); eps, which
+    the paper does not print, is PPO's 0.2. DeepSeekMath trains with beta = 0.04, R1 with 0.001 and
+    eps = 10; beta is 0 here by default, without a reference. R1 prints the ratio per whole output
+    instead: that is ``GRPOSequence``.
+
+    Degenerates: on policy (rho = 1, beta = 0) to REINFORCE with 1/|o_i|. With equal lengths it is
+    ``DAPO`` of equal epsilons, and ``DrGRPO`` whose max_tokens is that length.
+
+    Args:
+        epsilon: the ratio is clipped to [1 - epsilon, 1 + epsilon]; may exceed 1.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_response_BT)
+
+
+class GRPOSequence(SymmetricClip):
+    """GRPO with one ratio per whole output (DeepSeek-R1 2501.12948v1, Eq. 1; Nature 645:633).
+
+    J = 1/G sum_i [ min(rho_i A_i, clip(rho_i, 1 - eps, 1 + eps) A_i) - beta D_KL ],
+    rho_i = pi_theta(o_i|q) / pi_old(o_i|q), the product of the token ratios.
+
+    Left open, and chosen here: D_KL is printed for the output. Read as one sample of k3 for the
+    whole output it would hold exp of a sum over thousands of tokens, and overflow; summed over
+    tokens its weight would grow with the length. It is *averaged over the tokens* of the output, as
+    in DeepSeekMath's Eq. 3, so that one beta means the same in both classes. (Multiply beta by the
+    typical length for the sum.) epsilon is R1's 10: a product of ratios strays much further from 1
+    than a token's ratio, and 0.2 would clip nearly every long output after one update.
+
+    The product may overflow its float where A < 0 (where A > 0 the clip caps it at 1 + eps): the
+    loss is then infinite, as in the equation, and not hidden.
+
+    Degenerates: on policy (rho = 1) the gradient is A_i sum_t grad log pi, *without* 1/|o_i|: with
+    the same advantages max_tokens times that of ``DrGRPO``, and so R1's print, read literally, does
+    not have GRPO's length bias. With one-token responses it is ``GRPO`` and ``GSPO``.
+
+    Args:
+        epsilon: the ratio is clipped to [1 - epsilon, 1 + epsilon]; may exceed 1.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(output_log_ratio_BT)
+    aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
+
+    def __init__(self, *, epsilon: float = 10.0, **options: Any) -> None:
+        super().__init__(epsilon=epsilon, **options)
+
+
+class DrGRPO(SymmetricClip):
+    """GRPO done right (Liu et al. 2503.20783, §3.2): no 1/|o_i| and no division by the std.
+
+    J = 1/G sum_i sum_t min(rho_it A_i, clip(rho_it, 1 - eps, 1 + eps) A_i), A_i = r_i - mean(r).
+
+    1/|o_i| makes a long wrong response cheaper per token than a short one; without it the gradient
+    on policy is that of the expected return. The equation sums over tokens; the paper's code
+    divides by a constant, the generation budget, and so does this class: the bias is gone as long
+    as the constant does not depend on the responses. max_tokens has no default, since it scales the
+    gradient; set it to the rollout's limit on response tokens.
+
+    Left open, and chosen here: the paper drops the KL term (beta = 0); a beta above 0 is normalised
+    by the budget too, like the surrogate.
+
+    Degenerates: with ``GroupNormalized`` and all responses exactly max_tokens long it is ``GRPO``.
+
+    Args:
+        max_tokens: the constant that divides the sum over tokens of a response.
+        epsilon: the ratio is clipped to [1 - epsilon, 1 + epsilon]; may exceed 1.
+        **options: of ``Objective``: beta, kl, advantage (GroupCentered where left out).
+    """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+
+    def __init__(
+        self,
+        *,
+        max_tokens: int,
+        epsilon: float = 0.2,
+        advantage: AdvantageEstimator | None = None,
+        **options: Any,
+    ) -> None:
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens={max_tokens}: must be 1 or more, the response limit say")
+        advantage = GroupCentered() if advantage is None else advantage
+        super().__init__(epsilon=epsilon, advantage=advantage, **options)
+        self.max_tokens = max_tokens
+
+    def aggregation_BT(
+        self, mask_BT: Tensor, *, num_rows: float, num_tokens: float, dtype: torch.dtype
+    ) -> Tensor:
+        """Return 1 / (num_rows * max_tokens)."""
+        return per_budget_BT(mask_BT, num_rows=num_rows, max_tokens=self.max_tokens, dtype=dtype)
+
+
+class DAPO(ClippedObjective):
+    """Decoupled Clip and Dynamic sAmpling Policy Optimization (2503.14476, Eq. 8, 10, 12).
+
+    J = 1/(sum_i |o_i|) sum_i sum_t min(rho_it A_i, clip(rho_it, 1 - eps_low, 1 + eps_high) A_i),
+    A_i group-normalised, no KL term.
+
+    Two of the paper's four parts live here: clip-higher (Eq. 10; 0.2 and 0.28 in §4.1) and the
+    token-level loss (Eq. 12). Dynamic sampling (Eq. 11) belongs to ``r1lit.modules.GRPOModule``,
+    which collects the rollout; overlong shaping (Eq. 13) is the reward ``r1lit.rewards.Overlong``.
+
+    Left open, and chosen here: the equation normalises by the tokens of one group inside an
+    expectation over questions, the authors' code by the tokens of the whole minibatch. This class
+    does the latter, "every token alike": with groups of unequal total length the two differ.
+
+    Degenerates: with equal epsilons and equal lengths it is ``GRPO``.
+
+    Args:
+        epsilon_low: the ratio is clipped from below at 1 - epsilon_low.
+        epsilon_high: the ratio is clipped from above at 1 + epsilon_high.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_token_BT)
+
+    def __init__(
+        self, *, epsilon_low: float = 0.2, epsilon_high: float = 0.28, **options: Any
+    ) -> None:
+        super().__init__(epsilon_low=epsilon_low, epsilon_high=epsilon_high, **options)
+
+
+class GSPO(ClippedObjective):
+    """Group Sequence Policy Optimization (Zheng et al. 2507.18071, Eq. 5 and 7).
+
+    J = 1/G sum_i min(s_i A_i, clip(s_i, 1 - eps_low, 1 + eps_high) A_i),
+    s_i = (pi_theta(o_i|q) / pi_old(o_i|q))^(1/|o_i|), A_i group-normalised.
+
+    A response is clipped whole or not at all, as it is rewarded. The mean of logs moves far less
+    than a token's, hence clips a thousand times tighter than GRPO's (3e-4 and 4e-4 in §5.1).
+
+    Left open, and chosen here: the paper omits the KL term for brevity; a beta above 0 averages it
+    over the tokens of the response, as in GRPO. This is the paper's GSPO, whose gradient reaches
+    every token of a response alike; GSPO-token is the same where A is one number a response.
+
+    Degenerates: on policy (s = 1) the gradient is ``GRPO``'s, 1/|o_i| included. With one-token
+    responses it is ``GRPO`` of the same epsilons and ``GRPOSequence``.
+
+    Args:
+        epsilon_low: the ratio is clipped from below at 1 - epsilon_low.
+        epsilon_high: the ratio is clipped from above at 1 + epsilon_high.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(mean_log_ratio_BT)
+    aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
+
+    def __init__(
+        self, *, epsilon_low: float = 3e-4, epsilon_high: float = 4e-4, **options: Any
+    ) -> None:
+        super().__init__(epsilon_low=epsilon_low, epsilon_high=epsilon_high, **options)
+
+
+class CISPO(Objective):
+    """Clipped IS-weight Policy Optimization (MiniMax-M1 2506.13585, Eq. 4 and 5).
+
+    J = 1/(sum_i |o_i|) sum_i sum_t sg(w_it) A_i log pi_theta(o_it),
+    w_it = clip(rho_it, 1 - eps_low, 1 + eps_high), sg the stop-gradient, A_i group-normalised,
+    no KL term.
+
+    PPO's clip drops the gradient of a token that moved too far; rare words that turn a thought
+    ("wait") move first. Here the clip bounds a constant factor, so no token is ever dropped. J is a
+    vehicle for its gradient, rho A grad log pi: its *value* holds log pi and is not comparable with
+    that of the other objectives.
+
+    Left open, and chosen here: the paper sets no lower bound (epsilon_low None: weights in
+    [0, 1 + epsilon_high]) and tunes epsilon_high without printing it. The default 4.0, a cap of 5,
+    is ours. Tokens are counted over the minibatch, not over the group, as in ``DAPO``.
+
+    Degenerates: on policy, or where nothing is clipped, the gradient is that of ``DAPO``.
+
+    Args:
+        epsilon_high: weights are clipped from above at 1 + epsilon_high.
+        epsilon_low: weights are clipped from below at 1 - epsilon_low; None leaves them free.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_token_BT)
+
+    def __init__(
+        self, *, epsilon_high: float = 4.0, epsilon_low: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        check_clip("epsilon_high", epsilon_high)
+        if epsilon_low is not None:
+            check_clip("epsilon_low", epsilon_low)
+        self.epsilon_high = epsilon_high
+        self.epsilon_low = epsilon_low
+
+    @property
+    def log_bounds(self) -> tuple[float, float]:
+        """The logs of the smallest and the largest weight."""
+        low = 1.0 if self.epsilon_low is None else min(self.epsilon_low, 1.0)
+        return -math.inf if low == 1 else math.log1p(-low), math.log1p(self.epsilon_high)
+
+    def surrogate_BT(self, inputs: LossInputs) -> Tensor:
+        """Return sg(clip(rho)) A log pi."""
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        is_weight_BT = log_ratio_BT.detach().clamp(*self.log_bounds).exp()
+        return is_weight_BT * advantage_BT * hide_padding(inputs.logp_BT, inputs.mask_BT)
+
+    def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
+        """Return where the weight is clipped and the advantage is not 0, whatever its sign."""
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        low, high = self.log_bounds
+        return ((log_ratio_BT < low) | (log_ratio_BT > high)) & (advantage_BT != 0)
+
+
+class PPO(SymmetricClip):
+    """Proximal policy optimisation (1707.06347, Eq. 7), for ``r1lit.modules.PPOModule``.
+
+    J = 1/(sum_i |o_i|) sum_i sum_t min(rho_it A_it, clip(rho_it, 1 - eps, 1 + eps) A_it), A_it from
+    a critic (``GAE``).
+
+    Left open, and chosen here: the mean is over the tokens of the minibatch, as in TRL and verl.
+    InstructGPT's KL penalty belongs into the reward (``PPOModule.kl_in_reward``); ``beta`` puts one
+    into the loss, as GRPO does. Degenerates: with the advantages of a group it is ``DAPO`` of equal
+    epsilons.
+
+    Args:
+        epsilon: the ratio is clipped to [1 - epsilon, 1 + epsilon].
+        advantage: ``GAE()`` where left out.
+        **options: of ``Objective``: beta, kl, positive_nll.
+    """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_token_BT)
+
+    def __init__(
+        self, *, epsilon: float = 0.2, advantage: AdvantageEstimator | None = None, **options: Any
+    ) -> None:
+        super().__init__(epsilon=epsilon, advantage=advantage or GAE(), **options)
+
+
+class ValueObjective:
+    """The critic's loss: the squared error of its values, clipped around the old ones.
+
+    L = 1/(2M) sum over M tokens of max((V - R)^2, (clip(V, V_old - eps, V_old + eps) - R)^2)
+
+    The value loss of PPO's reference implementation ("Implementation Matters", 2005.12729, §3); the
+    max makes it pessimistic: a value that has moved by more than eps towards its return learns no
+    more.
+
+    Worked example, eps 0.2, V_old 0, R 1: V 0.1 costs 0.81 / 2 and learns; V 0.5 costs 0.64 / 2, as
+    V 0.2 does, and has no gradient; V -0.5 costs 2.25 / 2 and learns.
+
+    Args:
+        epsilon: how far a value may move in one iteration; null: not clipped.
+    """
+
+    def __init__(self, epsilon: float | None = 0.2) -> None:
+        if epsilon is not None and not epsilon > 0:
+            raise ValueError(f"epsilon={epsilon}: must be above 0, or null for no clip")
+        self.epsilon = epsilon
+
+    def loss(
+        self,
+        value_BT: Tensor,
+        value_old_BT: Tensor,
+        return_BT: Tensor,
+        mask_BT: Tensor,
+        num_tokens: float,
+    ) -> LossOutputs:
+        """Return the loss of some rows, their share of the minibatch's, and metrics.
+
+        Only ``value_BT`` is differentiated. ``num_tokens`` (M) is the whole minibatch's.
+        """
+        value_BT, old_BT = hide_padding(value_BT, mask_BT), hide_padding(value_old_BT, mask_BT)
+        target_BT = hide_padding(return_BT, mask_BT)
+        error_BT = (value_BT - target_BT).square()
+        worst_BT = error_BT
+        if self.epsilon is not None:
+            near_BT = old_BT + (value_BT - old_BT).clamp(-self.epsilon, self.epsilon)
+            worst_BT = torch.maximum(error_BT, (near_BT - target_BT).square())
+        clipped = (worst_BT > error_BT).sum()
+        return LossOutputs(
+            loss=0.5 * worst_BT.sum() / num_tokens, metrics={"value_clip_fraction": clipped}
+        )
 
 
 class PolicyGradient(Objective):
@@ -39,3 +358,26 @@ class PolicyGradient(Objective):
     def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return that nothing is clipped."""
         return torch.zeros_like(inputs.mask_BT)
+
+
+class RLOO(PolicyGradient):
+    """REINFORCE leave-one-out (Ahmadian et al. 2402.14740, Eq. 8).
+
+    J = 1/G sum_i (r_i - mean of the others' r) log pi_theta(o_i), the log-prob of a response being
+    the sum over its tokens: a response is one action, so nothing is divided by its length.
+
+    The paper's reward holds the KL, r - beta log pi/pi_ref of the response: the module's
+    ``kl_in_reward``. Its update is on policy; with several an iteration nothing bounds the distance
+    (TRL clips a ratio there, the paper finds no need).
+
+    Degenerates: with equal lengths to ``PolicyGradient`` with ``LeaveOneOut``, times that length.
+
+    Args:
+        advantage: ``LeaveOneOut()`` where left out.
+        **options: of ``Objective``: beta, kl, positive_nll.
+    """
+
+    aggregation_BT = staticmethod(partial(per_budget_BT, max_tokens=1))
+
+    def __init__(self, *, advantage: AdvantageEstimator | None = None, **options: Any) -> None:
+        super().__init__(advantage=advantage or LeaveOneOut(), **options)

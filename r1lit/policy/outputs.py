@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from r1lit.objectives import Divergence, SampledReverseKL
-from r1lit.objectives.diagnostics import entropy_BT
-from r1lit.objectives.top_k import add_rest_KR, top_and_rest_KR
+from r1lit.objectives.distillation import add_rest_KR, top_and_rest_KR
+from r1lit.objectives.terms import entropy_BT
 from r1lit.policy.attention import autocast_dtype
 from r1lit.policy.chunks import token_chunks
 from r1lit.policy.linear_cross_entropy import linear_cross_entropy

@@ -36,7 +36,7 @@ class ServerTeacher(Teacher):
 
     What is computed then: a divergence over C + 1 outcomes, the token that stands there, the
     ``top_k`` likeliest and all others as one, which is a lower bound of that over the vocabulary
-    (``r1lit.objectives.top_k``). With ``top_k`` 0 it is over two outcomes, the token and the rest;
+    (``objectives.distillation``). With ``top_k`` 0 it is over two outcomes, the token and the rest;
     ``SampledReverseKL`` needs no more than the token's own log-prob.
 
     ``prompt_logprobs`` is vLLM's form: the answer is by token id. ``echo`` is OpenAI's older one,

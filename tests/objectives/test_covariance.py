@@ -9,7 +9,7 @@ import torch
 from r1lit.batches import Rollout
 from r1lit.modules.covariance import with_selection
 from r1lit.objectives import GRPO, ClipCov, KLCov, LossInputs
-from r1lit.objectives.covariance import covariance_N
+from r1lit.objectives.terms import covariance_N
 
 # pi_old is 0.4 everywhere; pi is 0.6 or 0.2, so ratios are 1.5 or 0.5; one token of padding
 LOGP_BT = torch.tensor([[0.6, 0.2], [0.6, 0.9]], dtype=torch.float64).log()

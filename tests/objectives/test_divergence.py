@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from r1lit.objectives import ForwardKL, GeneralizedJSD, ReverseKL, SampledReverseKL
-from r1lit.objectives.divergence import LEAST_LOGP, kl_K
-from r1lit.objectives.top_k import LEAST_REST, add_rest_KR, top_and_rest_KR
+from r1lit.objectives.distillation import LEAST_LOGP, LEAST_REST, add_rest_KR, kl_K, top_and_rest_KR
 
 P = (0.5, 0.5)
 Q = (0.75, 0.25)

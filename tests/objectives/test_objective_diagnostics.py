@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, GRPOSequence, LossInputs
-from r1lit.objectives.diagnostics import (
+from r1lit.objectives.terms import (
     approx_kl_BT,
     entropy_BT,
     masked_sum,

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from r1lit.objectives.diagnostics import entropy_BT
+from r1lit.objectives.terms import entropy_BT
 from r1lit.policy.linear_cross_entropy import linear_cross_entropy
 from r1lit.policy.linear_logp import linear_logp
 

@@ -1,6 +1,7 @@
-"""How far a student's next-token distributions are from its teacher's.
+"""Distillation: how far a student's next-token distributions are from its teacher's.
 
     K tokens   V outcomes of each: the vocabulary, or its most likely tokens and the rest as one
+    C tokens that are outcomes of their own   R = C + 1 outcomes
 
 P is the teacher, Q the student, in nats. Agarwal et al., "On-Policy Distillation of Language
 Models" (GKD, 2306.13649), Section 2. Which tokens they are compared at is another choice: those of
@@ -8,6 +9,19 @@ the teacher's responses, or of the student's own.
 
 Worked example, P = (1/2, 1/2), Q = (3/4, 1/4): forward KL = 1/2 ln 2/3 + 1/2 ln 2 = 0.1438,
 reverse KL = 3/4 ln 3/2 + 1/4 ln 1/2 = 0.1308, JSD(1/2) = 0.0338.
+
+Reverse KL from the sampled token alone: where a teacher returns the log-prob of the token and of no
+other, KL(Q || P) over the vocabulary cannot be computed, but its gradient can be estimated: that of
+policy gradient with the advantage A = log P(y) - log Q(y) at each token, on its own position alone.
+Worked example, Q(y) = 1/2, P(y) = 1/4: A = ln 1/2 = -0.6931, the loss has the gradient
++0.6931 grad log Q(y): the token becomes less likely. Its value is 0.6931^2 / 2 = 0.2402.
+
+A distribution reduced to its most likely tokens, with the rest as one outcome: a server returns the
+log-probs of a few tokens, not of all. Merging outcomes never raises a KL or a JSD (the
+data-processing inequality): a divergence over R outcomes is a lower bound of that over V, and is it
+where both distributions share the rest out alike. Its gradient moves probability between the C
+tokens and the rest as a whole. Worked example, V = 3, logits of probabilities (1/2, 1/4, 1/4), C =
+1 with token 0: (1/2 | 1/2).
 """
 
 from __future__ import annotations
@@ -18,8 +32,12 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from r1lit.objectives.terms import k2_BT
+
 LEAST_LOGP = -1e4
 """What a log-prob of minus infinity counts as: its probability is 0, and nothing becomes NaN."""
+LEAST_REST = 1e-6
+"""The least probability of the rest: servers round, and their C tokens may add up to above 1."""
 
 
 class Divergence(ABC):
@@ -94,3 +112,43 @@ def kl_K(logp_KV: Tensor, logq_KV: Tensor) -> Tensor:
 
 def _finite(logp_KV: Tensor) -> Tensor:
     return logp_KV.clamp(min=LEAST_LOGP)
+
+
+class SampledReverseKL:
+    """-A log Q(y) with A = log P(y) - log Q(y) as a constant, averaged: grad KL(Q || P) on policy.
+
+    Written as k2 = (log Q - log P)^2 / 2, which has exactly this gradient (``k2_BT``)
+    and is never negative. Right in expectation only where the student sampled the token at the
+    temperature of these log-probs, without top-k or top-p. What a token does to later ones is left
+    out, as in GKD, which does not differentiate through the sampling either.
+    """
+
+    def __call__(self, logp_student_K: Tensor, logp_teacher_K: Tensor) -> Tensor:
+        """Return k2 of each token."""
+        return k2_BT(logp_student_K, logp_teacher_K.detach())
+
+
+def top_and_rest_KR(logp_KV: Tensor, token_KC: Tensor) -> Tensor:
+    """Return log-probs of the tokens ``token_KC`` and, last, of all others together.
+
+    ``token_KC`` may repeat its first token to fill a row: repetitions count once, with minus
+    infinity.
+    """
+    chosen_KC = logp_KV.gather(-1, token_KC)
+    others_KV = logp_KV.scatter(-1, token_KC, -torch.inf)
+    rest_K1 = others_KV.exp().sum(-1, keepdim=True).clamp(min=LEAST_REST).log()
+    return torch.cat([chosen_KC.masked_fill(repeated_KC(token_KC), -torch.inf), rest_K1], -1)
+
+
+def add_rest_KR(logp_KC: Tensor, token_KC: Tensor) -> Tensor:
+    """Return log-probs of C tokens with that of all others appended: log(1 - their sum)."""
+    logp_KC = logp_KC.masked_fill(repeated_KC(token_KC), -torch.inf)
+    rest_K1 = (1 - logp_KC.exp().sum(-1, keepdim=True)).clamp(min=LEAST_REST).log()
+    return torch.cat([logp_KC, rest_K1], -1)
+
+
+def repeated_KC(token_KC: Tensor) -> Tensor:
+    """Return where a row repeats its first token."""
+    repeated = token_KC == token_KC[:, :1]
+    repeated[:, 0] = False
+    return repeated
