@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from experiments.points import Sweep
-from r1lit import jsonl
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 
 
 def read_curves(sweep: Sweep, keys: Sequence[str] = ("train/num_tokens",)) -> list[Record]:
@@ -22,7 +21,7 @@ def read_curves(sweep: Sweep, keys: Sequence[str] = ("train/num_tokens",)) -> li
     """
     found = []
     for result, folder in sweep.finished():
-        lines = jsonl.read(folder / "metrics.jsonl")
+        lines = read_records(folder / "metrics.jsonl")
         num_tokens = (next(line[key] for key in keys if key in line) for line in lines)
         spent = [0.0, *accumulate(num_tokens)]
         curve = [(spent[e["iteration"]], e["pass_at_1"]) for e in result["evaluations"]]

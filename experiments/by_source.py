@@ -18,9 +18,8 @@ from experiments.paired import tested_cells
 from experiments.points import Sweep
 from experiments.study import run_study
 from experiments.sweep import Launch
-from r1lit import jsonl
 from r1lit.callbacks.figures import tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 from r1lit.metrics import mean, mean_and_error, welch_shift
 
 Value = Callable[[Record], float]
@@ -61,7 +60,7 @@ def read(sweep: Sweep, measures: Measures) -> list[Record]:
     """
     found = []
     for result, folder in sweep.finished():
-        evaluated = evaluations(jsonl.read(folder / "responses.jsonl"))
+        evaluated = evaluations(read_records(folder / "responses.jsonl"))
         curves: dict[str, list[tuple[int, float]]] = {}
         for name, (is_of, value) in measures.items():
             curves[name] = []

@@ -7,8 +7,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from r1lit import composition
-from r1lit.composition import Config, read
+from r1lit.cli import composition
+from r1lit.cli.composition import Config, read
 
 __all__ = [
     "Config", "as_mapping", "check_keys", "merge", "merged", "move_paths", "move_run", "run_of"

@@ -23,7 +23,7 @@ from r1lit.callbacks.figures import (
     seeds_of,
     tidy,
 )
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import mean_and_error
 
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)

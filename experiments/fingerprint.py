@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from r1lit.atomic import replace_file, replace_json
+from r1lit.files import replace_file, replace_json
 
 WHOLE = 1 << 28  # bytes up to which a file is read whole
 ENDS = 1 << 20  # bytes read at either end of a longer one

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from r1lit.callbacks.keys import CONS_AT
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import mean_and_error
 
 Measure = Callable[[Record], float | None]

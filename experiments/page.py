@@ -9,10 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from r1lit import jsonl
-from r1lit.atomic import replace_file
 from r1lit.callbacks.figures import save_png_and_pdf
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records, replace_file, write_records
 
 START, END = "<!-- results -->", "<!-- /results -->"
 RAW = "results.jsonl"
@@ -65,7 +63,7 @@ def with_others(
     for path in files:
         if not path.exists():
             raise ValueError(f"--also: {path} is not there; it wants the {RAW} of a page")
-        for line, record in enumerate(jsonl.read(path), start=1):
+        for line, record in enumerate(read_records(path), start=1):
             if not any(key in record for key in known_by):
                 raise ValueError(f"{path}, line {line}: it has none of {', '.join(known_by)}")
             found[_run(record, known_by)] = record
@@ -105,5 +103,5 @@ def write_into(
     if figure is not None:
         save_png_and_pdf(figure, readme.with_name(image))
     if raw:
-        jsonl.write(readme.with_name(raw_name), raw)
+        write_records(readme.with_name(raw_name), raw)
     replace_file(readme, text.encode())

@@ -12,7 +12,7 @@ from itertools import combinations
 
 from experiments.page import as_markdown
 from experiments.points import score_of
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import (
     Difference,
     Shift,

@@ -18,8 +18,9 @@ from typing import Any
 
 from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_run
 from experiments.fingerprint import is_of
-from r1lit import composition, jsonl, shipped
+from r1lit.cli import composition, shipped
 from r1lit.evaluation.compare import shares_right
+from r1lit.files import Record
 
 KEYS = {"base": list, "grid": dict, "seeds": list, "output": str}
 CONFIG = "point.yaml"
@@ -45,7 +46,7 @@ class Point:
         same = is_of(self.folder, CONFIG, self.config)
         return "interrupted" if same and any(self.folder.rglob("last.ckpt")) else "new"
 
-    def result(self) -> jsonl.Record | None:
+    def result(self) -> Record | None:
         """Return the result, if the point is finished under this very config and its inputs."""
         path = self.folder / RESULT
         result = json.loads(path.read_text()) if path.exists() else None
@@ -91,16 +92,16 @@ class Sweep:
             points += [self.point(variant, seed) for seed in seeds_in(self.output / variant)]
         return points
 
-    def results(self) -> list[jsonl.Record]:
+    def results(self) -> list[Record]:
         """Return the results of all points finished under this sweep file, variant by variant."""
         found = (point.result() for point in self.made())
         return [result for result in found if result is not None]
 
-    def runs(self) -> list[tuple[jsonl.Record, Path]]:
+    def runs(self) -> list[tuple[Record, Path]]:
         """Return the same, each with its run folder."""
         return [(r, self.folder(r["variant"], r["seed"])) for r in self.results()]
 
-    def finished(self) -> list[tuple[jsonl.Record, Path]]:
+    def finished(self) -> list[tuple[Record, Path]]:
         """Return the same.
 
         Raises:
@@ -217,7 +218,7 @@ def _multiply(path: Path, grid: dict[str, dict[object, Any]]) -> dict[str, list[
     }
 
 
-def score_of(evaluation: jsonl.Record) -> tuple[str, float] | None:
+def score_of(evaluation: Record) -> tuple[str, float] | None:
     """Return what an evaluation comes to: pass@1, a reward model's AUROC or accuracy, or a loss."""
     report = evaluation.get("reward_model") or {}
     for name, value in (
@@ -231,10 +232,10 @@ def score_of(evaluation: jsonl.Record) -> tuple[str, float] | None:
     return None
 
 
-def best_of(evaluations: Sequence[jsonl.Record]) -> jsonl.Record:
+def best_of(evaluations: Sequence[Record]) -> Record:
     """Return the evaluation of the best score, the earliest of equals: a loss is best when low."""
 
-    def height(evaluation: jsonl.Record) -> float:
+    def height(evaluation: Record) -> float:
         name, value = score_of(evaluation) or ("", -math.inf)
         return -value if name == "loss" else value
 

@@ -29,8 +29,7 @@ from experiments.measures import COLUMNS, group_by, is_measured, mean_cell
 from experiments.page import END, RAW, START, as_markdown, write_into
 from experiments.paired import all_pairs, paired_table
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
-from r1lit import jsonl
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 
 README_HELP = "fill in the README beside the sweep file, to be committed, not the output folder's"
 
@@ -110,7 +109,7 @@ def write_report(
             )
         results = sweep.results()
         if not results and folder != sweep.output:
-            results = jsonl.read(folder / RAW)
+            results = read_records(folder / RAW)
         wanted = {point.folder for point in (*sweep.points(), *sweep.made())}
         blocks = [f"{len(results)} of {len(wanted)} runs finished."]
         if results:

@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.command import reported
 from experiments.page import write_into
 from experiments.points import Sweep, read_sweep
-from r1lit.jsonl import Record
+from r1lit.files import Record
 
 
 def command(

@@ -17,7 +17,7 @@ from experiments.page import add_also, with_others, write_into
 from experiments.points import parse_seeds
 from experiments.r1.pipeline import read_pipeline
 from experiments.r1.runner import run_pipeline
-from r1lit.jsonl import Record
+from r1lit.files import Record
 
 Read = Callable[[Sequence[Path]], list[Record]]
 """Returns what finished run folders measured, as it is to be kept."""

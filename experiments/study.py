@@ -14,7 +14,7 @@ from experiments.page import add_also, with_others, write_into
 from experiments.points import Sweep, parse_seeds, read_sweep
 from experiments.sweep import Launch, in_subprocess, run_sweep
 from r1lit.callbacks.figures import add_caption
-from r1lit.jsonl import Record
+from r1lit.files import Record
 
 
 def run_study(

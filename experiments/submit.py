@@ -23,8 +23,7 @@ from typing import Any
 from experiments.fingerprint import begin
 from experiments.points import CONFIG, ERROR, Point, Sweep
 from experiments.sweep import error_in, gather, outcome_of, run_point
-from r1lit import jsonl
-from r1lit.atomic import replace_file
+from r1lit.files import Record, replace_file
 
 POLL_S = 1.0
 TIMEOUT_MIN = 24 * 60
@@ -132,7 +131,7 @@ def _running(point: Point, executor: Any) -> Any:
     return job
 
 
-def _result(point: Point, job: Any) -> jsonl.Record | None:
+def _result(point: Point, job: Any) -> Record | None:
     """Return the result of a job that has ended; None, with the point's error written, if none."""
     if job.exception() is None:
         return job.result()

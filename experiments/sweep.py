@@ -64,9 +64,8 @@ from experiments.points import (
 )
 from experiments.progress import followed
 from experiments.report import README_HELP, write_report
-from r1lit import jsonl
-from r1lit.atomic import replace_file
 from r1lit.callbacks.progress import as_clock
+from r1lit.files import Record, replace_file, write_records
 
 Launch = Callable[[list[str], Path], int]
 PEAK_MEMORY = "peak_memory.txt"
@@ -102,7 +101,7 @@ def claimed(folder: Path, wait_s: float = 0.0) -> Iterator[bool]:
         yield file is not None
 
 
-def run_point(point: Point, launch: Launch = in_subprocess) -> jsonl.Record | None:
+def run_point(point: Point, launch: Launch = in_subprocess) -> Record | None:
     """Make or finish a point and return its result; None if it failed."""
     resume = ["--ckpt_path", "last"] if point.state == "interrupted" else []
     if not resume and is_of(point.folder, CONFIG, point.config):  # begun, and without a checkpoint
@@ -219,7 +218,7 @@ def _followed(launch: Launch, show: Callable[[str], None], every_s: float) -> La
     return shown
 
 
-def outcome_of(result: jsonl.Record) -> str:
+def outcome_of(result: Record) -> str:
     """Return what a finished point came to, in a few words."""
     name, value = score_of(result["final"]) or ("score", math.nan)
     return f"{name} {value:.3f}"
@@ -227,7 +226,7 @@ def outcome_of(result: jsonl.Record) -> str:
 
 def gather(sweep: Sweep) -> None:
     """Write the results of all finished points to ``results.jsonl``."""
-    jsonl.write(sweep.output / "results.jsonl", sweep.results())
+    write_records(sweep.output / "results.jsonl", sweep.results())
 
 
 @reported("sweep")

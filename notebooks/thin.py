@@ -18,8 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from r1lit import jsonl
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records, write_records
 
 SHOWN = "iteration split uid sample source question answer response status num_tokens"
 OF_A_STAGE = "uid sample question response status num_tokens groups eval_metrics"
@@ -38,10 +37,10 @@ def thin_aha(run: Path, folder: Path) -> str:
     times = sorted({*times[::2], times[-1]})
     kept = [
         only(line, SHOWN)
-        for line in jsonl.read(run / "responses.jsonl")
+        for line in read_records(run / "responses.jsonl")
         if line["split"] == "val" and line["sample"] < 2 and line["iteration"] in times
     ]
-    jsonl.write(folder / "responses.jsonl", kept)
+    write_records(folder / "responses.jsonl", kept)
     config = yaml.safe_load((run / "config.yaml").read_text())
     return (
         f"`make aha`: {config['model']['init_args']['policy']}, seed {config['seed_everything']}."
@@ -54,7 +53,7 @@ def thin_r1(run: Path, folder: Path) -> str:
     """Keep all numbers, and the first response to each general problem, and to a few others."""
     shutil.copyfile(run / "summary.json", folder / "summary.json")
     for path in (run / "eval" / stage / "responses.jsonl" for stage in STAGES):
-        lines = [line for line in jsonl.read(path) if line["sample"] == 0]
+        lines = [line for line in read_records(path) if line["sample"] == 0]
         by_kind: dict[str, list[Record]] = {}
         for line in sorted(lines, key=lambda line: line["uid"]):
             by_kind.setdefault(line["groups"]["kind"], []).append(line)
@@ -65,15 +64,15 @@ def thin_r1(run: Path, folder: Path) -> str:
         ]
         to = folder / path.relative_to(run)
         to.parent.mkdir(parents=True)
-        jsonl.write(to, kept)
+        write_records(to, kept)
     for path in sorted(run.rglob("dropped.jsonl")):
         to = folder / path.relative_to(run)
         to.parent.mkdir(parents=True)
         shutil.copyfile(path.with_name("card.json"), to.with_name("card.json"))
         by_filter: dict[str, list[Record]] = {}
-        for line in jsonl.read(path):
+        for line in read_records(path):
             by_filter.setdefault(line["filter"], []).append(line)
-        jsonl.write(to, [line for own in by_filter.values() for line in own[:DROPPED]])
+        write_records(to, [line for own in by_filter.values() for line in own[:DROPPED]])
     manifest = json.loads((run / "manifest.json").read_text())
     return (
         f"`make r1`: the stages from models/mini, seed {manifest['seed']}. All numbers of the"
@@ -84,7 +83,7 @@ def thin_r1(run: Path, folder: Path) -> str:
 
 def thin_rollout(run: Path, folder: Path) -> str:
     """Keep the numbers of every response, texts and tokens of the first groups."""
-    lines = [line for line in jsonl.read(run / "responses.jsonl") if line["split"] == "train"]
+    lines = [line for line in read_records(run / "responses.jsonl") if line["split"] == "train"]
     uids = list(dict.fromkeys(line["uid"] for line in lines))
     kept = []
     for line in lines:
@@ -93,7 +92,7 @@ def thin_rollout(run: Path, folder: Path) -> str:
     for line in kept:
         if "tokens" not in line:
             del line["response"]
-    jsonl.write(folder / "responses.jsonl", kept)
+    write_records(folder / "responses.jsonl", kept)
     shutil.copyfile(run / "config.yaml", folder / "config.yaml")
     config = yaml.safe_load((run / "config.yaml").read_text())
     return (

@@ -15,8 +15,8 @@ import re
 import ssl
 import threading
 import warnings
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from http.client import responses
 from typing import Any, TypeVar
 from urllib.parse import urljoin
@@ -35,6 +35,7 @@ _LOCK = threading.Lock()
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Reply = Future[tuple[int, float | None, bytes]]
 """What a server will have replied: status, seconds of Retry-After, body."""
 
@@ -298,3 +299,23 @@ def _event_loop() -> asyncio.AbstractEventLoop:
             loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
             threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
         return loop
+
+
+def in_parallel(
+    work: Callable[[Item, threading.Event], T], items: Sequence[Item], num_threads: int
+) -> list[T]:
+    """Return ``work(item, stop)`` of each item, in order, ``num_threads`` at a time.
+
+    The first failure sets ``stop`` and is raised once those under way have ended.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(min(num_threads, max(1, len(items)))) as pool:
+        futures = [pool.submit(work, item, stop) for item in items]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]

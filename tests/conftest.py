@@ -17,7 +17,7 @@ import torch
 from tiny import grpo_config, merge, save_policy
 
 from r1lit.cli import main
-from r1lit.command import R1CLI
+from r1lit.cli.command import R1CLI
 
 collect_ignore_glob = ["*conftest.py"]  # several folders have one; they hold no doctests
 

@@ -23,10 +23,10 @@ from r1lit.client import (
     PermanentError,
     RequestError,
     SetupError,
+    in_parallel,
     only_choice,
     token_count,
 )
-from r1lit.parallel import in_parallel
 
 Serve = Callable[..., ChatServer]
 KEY = "sk-0123456789abcdef"

@@ -11,7 +11,6 @@ SOURCES = {path: path.read_text() for path in FILES}
 
 LAYERS = (
     {"cli"},
-    {"command", "ranks"},
     {"modules", "callbacks", "worlds"},
     {"curation", "search"},
     {"evaluation", "view"},
@@ -21,13 +20,12 @@ LAYERS = (
     {"verifiers"},
     {"metrics"},
     {"objectives", "sandbox", "text"},
-    {"jsonl", "devices"},
-    {"cpu", "cuda", "composition"},
-    {"atomic", "backend", "batches", "client", "seeding", "console", "renamed", "shipped"},
-    {"problems", "explain", "own_code", "parallel", "settings"},
+    {"device"},
+    {"batches", "client", "seeding", "files"},
+    {"problems", "errors"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
-WITH_LIGHTNING = {"command", "modules", "callbacks", "data"}
+WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}
 WORDS_AND_EQUATIONS = {"objectives", "batches", "seeding"}
 HOMELESS = {"utils", "util", "helpers", "common", "core", "misc"}
 
@@ -70,6 +68,11 @@ def test_every_file_has_a_room():
     assert {room(path) for path in FILES} - {"__init__"} == set(HEIGHT)
 
 
+def test_few_files_lie_beside_the_rooms():
+    lie_there = {path.stem for path in ROOT.glob("*.py")} - {"__init__"}
+    assert len(lie_there - {"client"}) <= 5, lie_there  # client is about to move
+
+
 def test_imports_run_downward():
     for path, source in SOURCES.items():
         names = imported(source)
@@ -100,10 +103,10 @@ def test_only_a_policy_reaches_into_a_body_or_a_head():
 
 def test_one_place_names_what_makes_a_device_fast():
     """All else asks for a device's backend; by whatever way of importing, and by no operation."""
+    inside = ("r1lit.device.cpu", "r1lit.device.cuda", "r1lit.device.operations")
     for path, source in SOURCES.items():
-        named = rooms_of(imported(source)) & {"cpu", "cuda"}
-        named |= {"cpu"} if "torch.ops.r1lit" in source else set()
-        assert named <= {room(path)} or path == ROOT / "devices.py", path
+        named = {name for name in imported(source) if name.startswith(inside)}
+        assert room(path) == "device" or not (named or "torch.ops.r1lit" in source), path
 
 
 def test_the_picture_can_be_violated():

@@ -22,8 +22,8 @@ SMALL = (
 )  # fmt: skip
 CHECK = """
 import json, r1lit
-from r1lit import shipped
-from r1lit.composition import read
+from r1lit.cli import shipped
+from r1lit.cli.composition import read
 names = [p.relative_to(shipped.root() / "configs").as_posix()
          for p in sorted((shipped.root() / "configs").rglob("*.yaml"))]
 for name in names:

@@ -30,8 +30,8 @@ from typing import Any
 import yaml
 
 from benchmarks.compared.tasks import BLOCK, PAGE, ROOT, SCRIPTS, SERVED, Task, ours, theirs
-from r1lit.atomic import replace_file
-from r1lit.composition import merge
+from r1lit.cli.composition import merge
+from r1lit.files import replace_file
 
 RESULTS = ROOT / "benchmarks" / "results" / "compared.json"
 PAGE_OUT = ROOT / "docs" / "COMPARED.md"

@@ -16,7 +16,7 @@ from experiments.page import as_markdown
 from experiments.paired import tested_cells
 from experiments.points import Sweep
 from experiments.second_table import command
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import mean, paired_shift
 from r1lit.worlds.long_search import LEVELS, level_of
 

@@ -22,8 +22,8 @@ from typing import Any
 import lightning.pytorch as pl
 
 from benchmarks.flops import Shape, training_flops
-from r1lit.atomic import replace_file
 from r1lit.batches import PackedRows, Rollout
+from r1lit.files import replace_file
 
 
 class ComputeCount(pl.Callback):

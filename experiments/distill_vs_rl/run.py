@@ -35,7 +35,7 @@ from experiments.compose import Config, as_mapping, check_keys, merge, merged, m
 from experiments.fingerprint import begin, is_of
 from experiments.points import checked_seeds, folder_name, parse_seeds, seeds_in
 from experiments.sweep import Launch, claimed, in_subprocess, printed
-from r1lit import composition
+from r1lit.cli import composition
 
 KEYS = {
     "student": str, "documents": str, "output": str, "seeds": list, "evaluation": list,

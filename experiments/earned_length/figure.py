@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from experiments.curves import COLORS, draw_band, smooth
 from r1lit.callbacks.figures import add_caption, tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record
 
 LONGEST_PAGES = 127
 """Tokens of the longest hundredth of the corpus's responses, in the mean."""

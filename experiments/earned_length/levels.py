@@ -20,7 +20,7 @@ from pathlib import Path
 from experiments.by_source import evaluations
 from experiments.command import reported
 from r1lit.evaluation.records import by_problem
-from r1lit.jsonl import Record, read_existing
+from r1lit.files import Record, read_existing
 from r1lit.metrics import mean
 from r1lit.metrics.estimates import pass_at_k
 from r1lit.worlds.countdown import step

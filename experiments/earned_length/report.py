@@ -17,9 +17,8 @@ from experiments.measures import cons_at_most, mean_cell
 from experiments.page import as_markdown
 from experiments.paired import over_problems, tested_cells
 from experiments.r1.manifest import finished_steps
-from r1lit import jsonl
 from r1lit.evaluation.compare import shares_right
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 from r1lit.metrics import mean, paired_shift
 
 BANS = {
@@ -45,13 +44,13 @@ def read(runs: Sequence[Path]) -> list[Record]:
 
 def read_seed(run: Path) -> Record:
     """Return one seed's evaluations with levels and habits, its iterations and its bans."""
-    evaluated = evaluations(jsonl.read(run / "rl" / "responses.jsonl"))
+    evaluated = evaluations(read_records(run / "rl" / "responses.jsonl"))
     summary = json.loads((run / "rl" / "summary.json").read_text())
-    lines = jsonl.read(run / "rl" / "metrics.jsonl")
+    lines = read_records(run / "rl" / "metrics.jsonl")
     bans: dict[str, Record] = {}
     for name in BANS:
         if (run / name / "report.json").exists():
-            responses = jsonl.read(run / name / "responses.jsonl")
+            responses = read_records(run / name / "responses.jsonl")
             texts = [r["response"] for r in responses]
             uses = {n: mean([sum(map(t.count, w)) for t in texts]) for n, (_, w) in BANS.items()}
             bans[name] = {

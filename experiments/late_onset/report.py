@@ -14,9 +14,8 @@ from experiments.earned_length.levels import habits_of
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.points import Sweep
-from r1lit import jsonl
 from r1lit.callbacks.figures import tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 
 WORDS = ("wait", "verify", "check")
 """What begins a check; the first is the paper's (Fig. 9b), and the page's."""
@@ -28,8 +27,8 @@ def read(sweep: Sweep) -> list[Record]:
     """Return each finished point: words of checks in training, and its evaluations with habits."""
     found = []
     for result, folder in sweep.runs():
-        lines = jsonl.read(folder / "metrics.jsonl")
-        evaluated = evaluations(jsonl.read(folder / "responses.jsonl"))
+        lines = read_records(folder / "metrics.jsonl")
+        evaluated = evaluations(read_records(folder / "responses.jsonl"))
         found.append(
             {
                 **{key: result[key] for key in ("variant", "seed", "seconds", "final")},

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.command import reported
-from r1lit.atomic import replace_json
 from r1lit.batches import Problem
 from r1lit.curation import Candidate, CodeBlocks, Context, EngineRefiner, LongParagraphs
-from r1lit.jsonl import Record, read_existing
+from r1lit.files import Record, read_existing, replace_json
 from r1lit.metrics.language_consistency import language_consistency
 from r1lit.policy import load_tokenizer
 from r1lit.rollout import LocalModel, ModelSpec, Sampling

@@ -14,7 +14,7 @@ from experiments.curves import COLORS
 from experiments.measures import mean_cell
 from experiments.page import as_markdown
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import mean, mean_and_error
 
 KINDS = {"requests": "requests", "chain": "chains", "countdown": "Countdown"}

@@ -19,9 +19,8 @@ from typing import Any
 
 from experiments.command import reported
 from experiments.model_in_the_loop.agreement import problem_in, true_helpfulness
-from r1lit.atomic import replace_json
 from r1lit.batches import Response
-from r1lit.jsonl import Record, read_existing
+from r1lit.files import Record, read_existing, replace_json
 from r1lit.rewards import RewardModel
 from r1lit.search.scorers import UNGRADED
 

@@ -21,7 +21,7 @@ from experiments.command import reported
 from experiments.page import write_into
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.tables import Tables, as_markdown, combine
-from r1lit.atomic import replace_json
+from r1lit.files import replace_json
 
 HERE = Path(__file__).parent
 

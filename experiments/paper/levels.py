@@ -18,9 +18,9 @@ from experiments.curves import style_of
 from experiments.paper.tables import Cell, Table, Tables
 from experiments.r1.stages import EVALUATED, Group, read_groups
 from experiments.r1.table import TITLES
-from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.evaluation.records import by_problem
+from r1lit.files import read_records
 from r1lit.metrics import Graded, mean, mean_and_error, share_right
 from r1lit.policy import load_tokenizer
 from r1lit.text.extract import thinking_and_answer
@@ -60,7 +60,7 @@ def measure(run: Path, tokenizer: str) -> Tables:
         return mean([len(encode(text, add_special_tokens=False)) for text in texts])
 
     stages = {TITLES[name]: read_groups(run / "eval" / name)["reasoning"] for name in EVALUATED}
-    responses = jsonl.read(run / "zero" / "responses.jsonl")
+    responses = read_records(run / "zero" / "responses.jsonl")
     training: dict[str, list[Group]] = {
         f"iteration {iteration}": list(by_problem(records).values())
         for iteration, records in evaluations(responses).items()

@@ -16,8 +16,7 @@ from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.points import Sweep
 from experiments.second_table import command
-from r1lit import jsonl
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 
 MARKS = ("<!-- critics -->", "<!-- /critics -->")
 RAW = "critics.jsonl"
@@ -41,7 +40,7 @@ def critics(sweep: Sweep) -> list[Record]:
     records = []
     for result, folder in sweep.finished():
         variant, seed = result["variant"], result["seed"]
-        lines = jsonl.read(folder / "metrics.jsonl")
+        lines = read_records(folder / "metrics.jsonl")
         if not any("train/value_loss" in line for line in lines):
             continue
         trained = [line for line in lines if "train/loss" in line]

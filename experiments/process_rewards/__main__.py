@@ -47,10 +47,9 @@ from experiments.process_rewards.solutions import (
     write_tables,
 )
 from experiments.sweep import Launch, in_subprocess, run_sweep
-from r1lit import composition
-from r1lit.atomic import replace_json
 from r1lit.batches import Problem, Response
-from r1lit.jsonl import Record
+from r1lit.cli import composition
+from r1lit.files import Record, replace_json
 from r1lit.rewards import ProcessReward, RewardModel
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.search.scorers import UNGRADED

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.page import as_markdown
-from r1lit.jsonl import Record
+from r1lit.files import Record
 
 
 def label_errors(

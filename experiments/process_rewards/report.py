@@ -12,7 +12,7 @@ from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown, write_into
 from experiments.process_rewards import labels, rerank
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record
 
 COLUMNS = ("accuracy", "majority_accuracy", "auroc", "error_accuracy", "correct_accuracy", "f1")
 

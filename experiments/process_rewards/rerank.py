@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.page import as_markdown
 from experiments.paired import tested_cells
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import paired_difference, standard_error
 from r1lit.seeding import generator
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from r1lit import jsonl
 from r1lit.batches import Problem
 from r1lit.curation.step_labels import Solution, cut_solution, labelled, monte_carlo_labels
-from r1lit.jsonl import JSONLFile
+from r1lit.files import JSONLFile, Record, read_records, write_records
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling, texts_of
 from r1lit.text.prompts import encode_prompts, prompt_text
@@ -71,7 +70,7 @@ def generate(
             for owner, c, text, verdict in zip(owners, completions, texts, verdicts, strict=True)
         ]  # fmt: skip
         _write(path, rows)
-    rows = jsonl.read(path)
+    rows = read_records(path)
     if len(rows) != len(problems) * num_responses:
         raise ValueError(f"{path}: {len(rows)} responses are of another run; remove the file")
     owners = [problem.uid for problem in problems for _ in range(num_responses)]
@@ -88,7 +87,7 @@ def generate(
     return groups
 
 
-def _sampled(problem: Problem, prompt: tuple[int, ...], row: jsonl.Record) -> Sampled:
+def _sampled(problem: Problem, prompt: tuple[int, ...], row: Record) -> Sampled:
     solution = Solution(
         problem=problem, prompt=prompt, token_ids=tuple(row["token_ids"]), is_right=row["right"]
     )
@@ -138,7 +137,7 @@ def write_tables(
     folder: Path,
 ) -> dict[str, Path]:
     """Write tables to learn from: ``soft`` labels, ``exact`` ones, ``outcome`` of responses."""
-    tables: dict[str, list[jsonl.Record]] = {"soft": [], "exact": [], "outcome": []}
+    tables: dict[str, list[Record]] = {"soft": [], "exact": [], "outcome": []}
     for solution, right in zip(solutions, counts, strict=True):
         steps = steps_of(engine, solution)
         if not steps:
@@ -156,6 +155,6 @@ def write_tables(
     return paths
 
 
-def _write(path: Path, rows: Sequence[jsonl.Record]) -> None:
+def _write(path: Path, rows: Sequence[Record]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    jsonl.write(path, rows)
+    write_records(path, rows)

@@ -14,7 +14,7 @@ from experiments.paired import difference_cells, over_problems
 from experiments.points import shares_of
 from experiments.prompts.suite import Suite
 from r1lit.callbacks.figures import add_caption, tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import holm
 
 KEPT = ("pass_at_1", "response_length", "eval_metrics", "num_problems", "num_samples")

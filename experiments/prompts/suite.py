@@ -10,7 +10,7 @@ from typing import Any
 from experiments.compose import Config, as_mapping, check_keys, merge, merged
 from experiments.fingerprint import is_of
 from experiments.points import checked_seeds, folder_name, seeds_in
-from r1lit import composition
+from r1lit.cli import composition
 
 KEYS = {
     "evaluation": list, "output": str, "report": str, "seeds": list, "policies": dict,

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from r1lit import jsonl
+from r1lit.files import read_records
 
 
 def tokens_of(folder: Path | None) -> int | None:
@@ -19,10 +19,10 @@ def tokens_of(folder: Path | None) -> int | None:
     if folder is None:
         return None
     if (folder / "metrics.jsonl").is_file():
-        lines = jsonl.read(folder / "metrics.jsonl")
+        lines = read_records(folder / "metrics.jsonl")
         counts = [line["train/num_tokens"] for line in lines if "train/num_tokens" in line]
     else:
-        lines = jsonl.read(folder / "responses.jsonl")
+        lines = read_records(folder / "responses.jsonl")
         counts = [line["num_tokens"] for line in lines if "num_tokens" in line]
     return int(sum(counts)) if counts else None
 

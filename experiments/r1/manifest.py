@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from experiments.fingerprint import fingerprint
 from experiments.r1.pipeline import Pipeline, Step
-from r1lit.atomic import replace_json
+from r1lit.files import replace_json
 
 NAME = "manifest.json"
 Entry = dict[str, Any]

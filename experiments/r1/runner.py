@@ -22,7 +22,7 @@ from experiments.r1.harvest import scores_of, tokens_of
 from experiments.r1.manifest import Decision, Entry, Manifest, now, reads_of
 from experiments.r1.pipeline import Pipeline, Step, overlap
 from experiments.r1.tree import Display, as_score
-from r1lit.atomic import remove, replace_file
+from r1lit.files import remove, replace_file
 
 POLL_S = 0.2
 HEARTBEAT_S = 5.0

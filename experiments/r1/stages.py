@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from r1lit import jsonl
 from r1lit.evaluation.records import by_problem, eval_metrics_in
+from r1lit.files import read_records
 from r1lit.metrics import Graded, cons_at_k, mean, mean_and_error, share_right
 
 BASE = "base"
@@ -130,7 +130,7 @@ def _groups(report: Path, num_samples: int) -> dict[str, list[Group]]:
     """Return the first ``num_samples`` responses to each problem, by kind, in a fixed order."""
     path = report.with_name("responses.jsonl")
     by_kind: dict[str, list[Group]] = {}
-    for uid, group in sorted(by_problem(jsonl.read(path), num_samples).items()):
+    for uid, group in sorted(by_problem(read_records(path), num_samples).items()):
         kind, source = group[0]["groups"].get("kind"), group[0].get("source")
         kind = source if source in SOURCES else kind
         if kind not in KINDS:

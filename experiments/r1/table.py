@@ -25,8 +25,8 @@ from experiments.page import as_markdown, write_into
 from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
 from experiments.r1.stages import BASE, COLUMNS, STUDENTS, Column, read_stages
-from r1lit.atomic import replace_file, replace_json
 from r1lit.callbacks.figures import save_png_and_pdf, seeds_of
+from r1lit.files import replace_file, replace_json
 
 MINI = "models/mini"
 TITLES = {

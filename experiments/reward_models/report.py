@@ -13,7 +13,7 @@ from experiments.curves import COLORS
 from experiments.measures import group_by
 from experiments.page import as_markdown, write_into
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import mean_and_error
 
 HEADINGS = (

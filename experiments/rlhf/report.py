@@ -19,9 +19,8 @@ from experiments.curves import COLORS
 from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.r1.manifest import finished_steps
-from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 from r1lit.metrics import mean_and_error
 
 KL, RM, TRUE = "train/kl_per_response", "reward_model", "helpfulness_true"
@@ -37,7 +36,7 @@ def read(runs: Sequence[Path]) -> list[Record]:
             "beta": folder.name.removeprefix(ARM),
             "seed": int(folder.parent.name.removeprefix("seed-")),
             "evaluations": json.loads((folder / "summary.json").read_text()),
-            "iterations": [_numbers(line) for line in jsonl.read(folder / "metrics.jsonl")],
+            "iterations": [_numbers(line) for line in read_records(folder / "metrics.jsonl")],
         }
         for folder in sorted(folders, key=lambda f: (float(f.name.removeprefix(ARM)), str(f)))
     ]

@@ -24,7 +24,7 @@ from experiments.scaling.fit import extrapolate, fit_sigmoid
 from experiments.study import run_study
 from experiments.sweep import Launch, in_subprocess
 from r1lit.callbacks.figures import tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import mean, paired_shift
 
 HERE = Path(__file__).parent

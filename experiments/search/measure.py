@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from experiments.command import reported
-from r1lit import jsonl
-from r1lit.jsonl import Record
+from r1lit.files import Record, append_records, keep_records, read_records
 from r1lit.modules.evaluation_responses import sample_name
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Sampling
@@ -122,7 +121,7 @@ def measure(
     Raises:
         ValueError: if ``output`` holds searches of other problems under this name.
     """
-    earlier = [record for record in jsonl.read(output) if record["policy"] == name]
+    earlier = [record for record in read_records(output) if record["policy"] == name]
     tokenizer = load_tokenizer(policy_path)
     policy = load_policy(policy_path, dtype="bfloat16").eval()
     engine = InProcessEngine(max_rows=1024)
@@ -142,7 +141,7 @@ def measure(
         )
     sizes = Counter(map(_search_of, earlier))
     done = {search for search, size in sizes.items() if size == len(problems)}
-    jsonl.keep_only(output, lambda r: r["policy"] != name or _search_of(r) in done)
+    keep_records(output, lambda r: r["policy"] != name or _search_of(r) in done)
     texts = [prompt_text(tokenizer, "small_world", problem.question) for problem in problems]
     queries = [
         Query(problem=problem, prompt=prompt, sample=sample_name(problem, 0))
@@ -166,7 +165,7 @@ def measure(
             }
             for problem, right, (_, tokens) in zip(problems, rights, found, strict=True)
         ]  # fmt: skip
-        jsonl.append(output, lines)
+        append_records(output, lines)
         accuracy = sum(line["right"] for line in lines) / len(lines)
         print(f"{search} {width} noise {noise}: {accuracy:.3f}", flush=True)
 

@@ -15,9 +15,8 @@ from matplotlib.figure import Figure
 from experiments.curves import COLORS, MARKERS
 from experiments.measures import group_by
 from experiments.page import as_markdown
-from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 from r1lit.metrics import mean, with_error
 
 FILES = ("searches.jsonl", "r1_samples.jsonl")
@@ -26,7 +25,7 @@ ORDER = ("majority", "best-of-n", "weighted", "beam", "DVTS", "MCTS", "pass@n")
 
 def read_points(runs: Sequence[Path]) -> list[Record]:
     """Return one record a policy, search, width and noise: value, low, high, tokens, num_seeds."""
-    lines = [line for run in runs for name in FILES for line in jsonl.read(run / name)]
+    lines = [line for run in runs for name in FILES for line in read_records(run / name)]
     groups: dict[tuple[str, str, int, float], list[Record]] = {}
     for line in lines:
         key = (line["policy"], line["search"], line["width"], line["noise"])

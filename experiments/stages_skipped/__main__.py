@@ -29,9 +29,8 @@ from experiments.r1.runner import run_pipeline
 from experiments.r1.shape import Summary, combine
 from experiments.r1.stages import STAGES, read_stage
 from experiments.r1.table import as_table
-from r1lit import composition
-from r1lit.atomic import replace_file
-from r1lit.jsonl import Record
+from r1lit.cli import composition
+from r1lit.files import Record, replace_file
 from r1lit.metrics import paired_shift
 
 HERE = Path(__file__).parent

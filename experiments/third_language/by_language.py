@@ -18,8 +18,7 @@ from experiments.measures import group_by, mean_cell
 from experiments.page import as_markdown
 from experiments.points import Sweep
 from experiments.second_table import command
-from r1lit import jsonl
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 from r1lit.metrics import mean
 
 MARKS = ("<!-- languages -->", "<!-- /languages -->")
@@ -45,7 +44,7 @@ def count(sweep: Sweep) -> list[Record]:
     """
     records: list[Record] = []
     for result, folder in sweep.finished():
-        evaluated = list(evaluations(jsonl.read(folder / "responses.jsonl")).values())
+        evaluated = list(evaluations(read_records(folder / "responses.jsonl")).values())
         for when, own in (("before", evaluated[0]), ("after", evaluated[-1])):
             for name in LANGUAGES:
                 asked = [r for r in own if language_of(r["question"]) == name]

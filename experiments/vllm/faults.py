@@ -27,7 +27,7 @@ from pathlib import Path
 
 from experiments.command import reported
 from experiments.launch import start
-from r1lit import jsonl
+from r1lit.files import Record, read_records
 
 CONFIGS = (
     "configs/mini/r1_zero.yaml",
@@ -60,9 +60,9 @@ class Run:
         self.trainer = start(self._command, self.folder.with_name(f"{self.folder.name}.log"))
         return self.trainer
 
-    def lines(self) -> list[jsonl.Record]:
+    def lines(self) -> list[Record]:
         """Return the numbers of the iterations made so far."""
-        return [line for line in jsonl.read(self.folder / "metrics.jsonl") if MISMATCH in line]
+        return [line for line in read_records(self.folder / "metrics.jsonl") if MISMATCH in line]
 
     def servers(self) -> list[int]:
         """Return the processes of the vLLM that the trainer has started."""
@@ -118,9 +118,7 @@ def disturb(run: Run, num_kills: int, victims: Sequence[str], rng: random.Random
     return killed
 
 
-def compare(
-    alone: list[jsonl.Record], disturbed: list[jsonl.Record], num_iterations: int
-) -> list[str]:
+def compare(alone: list[Record], disturbed: list[Record], num_iterations: int) -> list[str]:
     """Return what is wrong with the disturbed run; print how much of it equals the other."""
     wrong = []
     for name, lines in (("alone", alone), ("disturbed", disturbed)):
@@ -136,7 +134,7 @@ def compare(
     return wrong
 
 
-def _same(one: jsonl.Record, other: jsonl.Record) -> bool:
+def _same(one: Record, other: Record) -> bool:
     keys = [key for key in COMPARED if key in one]
     return all(math.isclose(one[key], other[key], rel_tol=ROUNDING) for key in keys)
 

@@ -16,7 +16,7 @@ from statistics import median
 
 from experiments.command import reported
 from experiments.page import as_markdown
-from r1lit import jsonl
+from r1lit.files import read_records
 
 COLUMNS = (
     ("train/mismatch/mean_abs", "mean difference of log-probs"),
@@ -31,7 +31,7 @@ def row(run: Path) -> list[str]:
     Raises:
         ValueError: if it has no iteration with these numbers.
     """
-    lines = jsonl.read(run / "metrics.jsonl")
+    lines = read_records(run / "metrics.jsonl")
     cells = []
     for key, _ in COLUMNS:
         values = [float(line[key]) for line in lines if line.get(key) is not None]

@@ -21,9 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from experiments.command import reported
-from r1lit import jsonl
-from r1lit.atomic import replace_json
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_existing, replace_json
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.text.templates import render
 
@@ -136,9 +134,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("responses", type=Path, help="of the policy: an evaluation's .jsonl")
     parser.add_argument("output", type=Path)
     options = parser.parse_args(args)
-    drawn = [
-        r for r in jsonl.read_existing(options.responses, "responses") if r["sample"] < NUM_SAMPLES
-    ]
+    drawn = [r for r in read_existing(options.responses, "responses") if r["sample"] < NUM_SAMPLES]
     replace_json(options.output, measure(options.policy, options.base, drawn))
     return 0
 

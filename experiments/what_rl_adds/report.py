@@ -17,9 +17,8 @@ from experiments.page import as_markdown
 from experiments.paired import all_pairs
 from experiments.points import read_sweep
 from experiments.report import as_table
-from r1lit import jsonl
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 from r1lit.metrics import mean, mean_and_error
 
 HERE = Path(__file__).parent
@@ -52,7 +51,7 @@ def read(runs: Sequence[Path]) -> list[Record]:
     sweep = read_sweep(HERE / "sweep.yaml")
     controls = []
     for result, folder in sweep.runs():
-        lines = jsonl.read(folder / "metrics.jsonl")
+        lines = read_records(folder / "metrics.jsonl")
         controls.append({**result, "entropies": [line["train/entropy"] for line in lines]})
     doses = read_sweep(HERE / "doses.yaml").results()
     samples, decisions = [], []
@@ -65,7 +64,7 @@ def read(runs: Sequence[Path]) -> list[Record]:
                 found = json.loads(report.read_text())
                 by_k = {k: own["value"] for k, own in found["pass_at_k"].items() if int(k) in KS}
                 tokens = found["response_length"]["mean"]
-                responses = jsonl.read(report.with_name("responses.jsonl"))
+                responses = read_records(report.with_name("responses.jsonl"))
                 own = {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens}
                 own |= {"found_at_k": found_at_k(responses, KS), **attempts_of_right(responses)}
                 samples.append(own)

@@ -12,8 +12,6 @@ import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
-from r1lit import jsonl
-from r1lit.atomic import replace_json
 from r1lit.callbacks import keys
 from r1lit.callbacks.stage import (
     finished_iterations,
@@ -23,6 +21,7 @@ from r1lit.callbacks.stage import (
     rollout_of,
     split_of,
 )
+from r1lit.files import Record, append_records, keep_records, replace_json
 from r1lit.metrics.reflection import REFLECTION_WORDS
 
 
@@ -69,8 +68,8 @@ class CurveWriter(Callback):
         self._given = None if dirpath is None else Path(dirpath)
         self.cons_k = cons_k
         self.draw_every_n_iterations = draw_every_n_iterations
-        self._iterations: list[jsonl.Record] = []
-        self._evaluations: list[jsonl.Record] = []
+        self._iterations: list[Record] = []
+        self._evaluations: list[Record] = []
         self._seconds = 0.0
         self._clock: float | None = None
 
@@ -83,7 +82,7 @@ class CurveWriter(Callback):
         """Load the history that stands, drop the rest and start the clock."""
         resumed_at = finished_iterations(trainer, pl_module)
         if trainer.is_global_zero:
-            self._iterations = jsonl.keep_only(
+            self._iterations = keep_records(
                 self.dirpath / "metrics.jsonl", lambda line: line["iteration"] < resumed_at
             )
             summary = self.dirpath / "summary.json"
@@ -112,7 +111,7 @@ class CurveWriter(Callback):
         line.update({k: v for k, v in metrics.items() if not k.startswith(("val/", "test/"))})
         if trainer.is_global_zero:
             self._iterations.append(line)
-            jsonl.append(self.dirpath / "metrics.jsonl", [line])
+            append_records(self.dirpath / "metrics.jsonl", [line])
             if (iteration + 1) % self.draw_every_n_iterations == 0:
                 self._draw(pl_module)
 
@@ -194,7 +193,7 @@ def finite(metrics: dict[str, Any]) -> dict[str, float]:
 
 def evaluation_record(
     iteration: int, seconds: float, metrics: dict[str, float], cons_k: int, stage: str = "val"
-) -> jsonl.Record:
+) -> Record:
     """Return one evaluation of ``summary.json`` from the metrics logged; what is missing is None.
 
     ``rewards`` is the mean of each reward function by name, ``reflection_words`` per response by
@@ -243,6 +242,6 @@ def _count(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _reward_report(pl_module: pl.LightningModule) -> jsonl.Record:
+def _reward_report(pl_module: pl.LightningModule) -> Record:
     report = getattr(pl_module, "reward_report", None)
     return {} if report is None else {"reward_model": report}

@@ -10,8 +10,8 @@ from lightning.pytorch import Callback
 from lightning.pytorch.strategies import ModelParallelStrategy
 from safetensors import SafetensorError
 
-from r1lit.atomic import beside, naming, remove, replace_path
 from r1lit.callbacks.stage import finished_iterations, folder_of
+from r1lit.files import beside, naming, remove, replace_path
 
 
 class ExportHuggingFace(Callback):

@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from r1lit.atomic import replace_file
 from r1lit.callbacks import keys
+from r1lit.files import replace_file
 
 Record = dict[str, Any]
 Points = tuple[list[int], list[float]]

@@ -13,9 +13,9 @@ from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from r1lit.atomic import beside, put_back, remove, replace_path
 from r1lit.callbacks.checkpoint_io import stream_checkpoints
 from r1lit.callbacks.stage import run_folder
+from r1lit.files import beside, put_back, remove, replace_path
 
 
 class IterationCheckpoint(ModelCheckpoint):

@@ -11,7 +11,6 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
 
-from r1lit.atomic import remove
 from r1lit.curation import (
     R1_TEMPLATE,
     Context,
@@ -27,6 +26,7 @@ from r1lit.curation.card import one_line, write_card
 from r1lit.data import R1DataModule
 from r1lit.evaluation.provenance import commit, versions
 from r1lit.evaluation.run_folder import RunFolder
+from r1lit.files import remove
 
 FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")
 

@@ -9,11 +9,11 @@ import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from r1lit import jsonl
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.callbacks.stage import finished_iterations, folder_of, rollout_of, split_of
 from r1lit.callbacks.token_record import token_records
 from r1lit.evaluation.records import response_record
+from r1lit.files import Record, append_records, keep_records
 
 
 class ResponseTable(Callback):
@@ -63,7 +63,7 @@ class ResponseTable(Callback):
         """Drop what a killed run wrote past its checkpoint, or all before a fresh run."""
         resumed_at = finished_iterations(trainer, pl_module)
         if trainer.is_global_zero:
-            jsonl.keep_only(
+            keep_records(
                 self.path,
                 lambda line: (
                     resumed_at > 0 and line["iteration"] < resumed_at + (line["split"] != "train")
@@ -100,7 +100,7 @@ class ResponseTable(Callback):
         if split != "val" and trainer.is_global_zero:
             again = (split, int(getattr(pl_module, "iteration", 0)))
             if self.path.exists():
-                jsonl.keep_only(self.path, lambda line: (line["split"], line["iteration"]) != again)
+                keep_records(self.path, lambda line: (line["split"], line["iteration"]) != again)
 
     def on_validation_batch_start(
         self,
@@ -152,7 +152,7 @@ class ResponseTable(Callback):
             pl_module.num_token_rows = num_rows  # type: ignore[assignment]
 
     def _add_tokens(
-        self, lines: list[jsonl.Record], rollout: Rollout, outputs: Any, pl_module: Any
+        self, lines: list[Record], rollout: Rollout, outputs: Any, pl_module: Any
     ) -> None:
         if self.tokens and lines:
             found = token_records(rollout, outputs.get("tokens"), pl_module.tokenizer)
@@ -161,10 +161,10 @@ class ResponseTable(Callback):
                     del more["advantage"]
                 line |= more
 
-    def _write(self, trainer: pl.Trainer, lines: list[jsonl.Record], first: bool) -> None:
+    def _write(self, trainer: pl.Trainer, lines: list[Record], first: bool) -> None:
         if not lines or not trainer.is_global_zero:
             return
-        jsonl.append(self.path, lines)
+        append_records(self.path, lines)
         for logger in trainer.loggers if first else ():
             if isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_text(
@@ -176,7 +176,7 @@ class ResponseTable(Callback):
 
 def records(
     rollout: Rollout, iteration: int, split: str, limit: int, tokenizer: Any = None
-) -> list[jsonl.Record]:
+) -> list[Record]:
     """Return the first ``limit`` responses of a rollout as records.
 
     With the tokenizer, each has its prompt as the policy got it.
@@ -196,7 +196,7 @@ def records(
     ]
 
 
-def as_markdown(record: jsonl.Record) -> str:
+def as_markdown(record: Record) -> str:
     """Return a record as TensorBoard shows it: four-space blocks keep tags and line breaks."""
     rewards = ", ".join(f"{name} {reward:g}" for name, reward in record["rewards"].items())
     block = "\n".join("    " + line for line in record["response"].splitlines())

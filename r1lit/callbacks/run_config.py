@@ -12,9 +12,9 @@ import yaml
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.utilities import rank_zero_warn
 
-from r1lit.atomic import replace_file
 from r1lit.callbacks.outcome import last_checkpoint
 from r1lit.callbacks.stage import finished_iterations, run_folder
+from r1lit.files import replace_file
 
 COMPARED = ("model", "data")
 CHANGES_NO_NUMBER = {

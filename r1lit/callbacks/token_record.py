@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from r1lit.batches import Rollout, TokenValues
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.text.pieces import pieces
 
 DIGITS = 4

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1lit.atomic import replace_file
 from r1lit.curation.stats import GROUPS, CurationStats
+from r1lit.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from r1lit.curation.base import Context, Filter, check_fraction
 from r1lit.curation.candidate import Candidate
 from r1lit.curation.grams import gram_numbers, words
 from r1lit.data.base import ProblemSource
-from r1lit.settings import check_at_least
+from r1lit.errors import check_at_least
 
 LEAST_FOR_WORDING = 10
 

@@ -9,8 +9,8 @@ from typing import Literal
 from r1lit.curation.base import Context, Filter, check_fraction
 from r1lit.curation.candidate import Candidate
 from r1lit.curation.grams import digest, gram_numbers, words
+from r1lit.errors import check_at_least
 from r1lit.seeding import permutation
-from r1lit.settings import check_at_least
 from r1lit.text.wording import squeezed
 
 

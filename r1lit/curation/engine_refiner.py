@@ -15,7 +15,8 @@ from r1lit.curation.base import Context
 from r1lit.curation.grams import digest
 from r1lit.curation.refine import Refined, Refiner
 from r1lit.curation.replies import Replies, Reply
-from r1lit.devices import inference_dtype
+from r1lit.device import inference_dtype
+from r1lit.errors import check_at_least
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.fingerprint import policy_fingerprint
@@ -28,7 +29,6 @@ from r1lit.rollout import (
     Sampling,
     texts_of,
 )
-from r1lit.settings import check_at_least
 from r1lit.text.extract import thinking_and_answer
 from r1lit.text.prompts import encode_prompts, prompt_text
 

@@ -14,12 +14,12 @@ from r1lit.batches import Verdict
 from r1lit.curation.base import Filter, check_fraction
 from r1lit.curation.candidate import Candidate
 from r1lit.curation.grams import words
+from r1lit.errors import check_at_least
 from r1lit.metrics.language import SCRIPTS_OF
 from r1lit.metrics.language_consistency import language_consistency
 from r1lit.metrics.words import count_words, prose
 from r1lit.rewards.format import has_format
 from r1lit.rewards.repetition import repeated_share
-from r1lit.settings import check_at_least
 
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _BLANK = re.compile(r"\n[^\S\n]*\n")

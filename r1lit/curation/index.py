@@ -9,7 +9,7 @@ from types import TracebackType
 from tqdm.auto import tqdm
 
 from r1lit.batches import Problem
-from r1lit.jsonl import Record, parse_line
+from r1lit.files import Record, parse_line
 
 
 class ResponseFile:

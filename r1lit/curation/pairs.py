@@ -30,8 +30,6 @@ from typing import Any
 from jsonargparse import ArgumentParser
 from tqdm.auto import tqdm
 
-from r1lit import console, jsonl
-from r1lit.atomic import replace_file
 from r1lit.curation.pairing import (
     ResponsePair,
     balance_lengths,
@@ -40,9 +38,8 @@ from r1lit.curation.pairing import (
     orders,
     response_pairs,
 )
-from r1lit.explain import explain
-from r1lit.jsonl import JSONLFile, Record, read_existing
-from r1lit.settings import check_at_least
+from r1lit.errors import check_at_least, explain, run_script
+from r1lit.files import JSONLFile, Record, read_existing, replace_file, write_records
 from r1lit.text.scored_text import ScoreOn
 
 Judge = Callable[..., float | None]
@@ -135,7 +132,7 @@ def build_pairs(
             "seed": seed,
         },
     }
-    jsonl.write(folder / "pairs.jsonl", map(asdict, pairs))
+    write_records(folder / "pairs.jsonl", map(asdict, pairs))
     written = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
     replace_file(folder / "card.json", written.encode())
     return card
@@ -277,7 +274,7 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
 
 def run() -> None:
     """Run the console script."""
-    console.run("r1lit-pairs", main)
+    run_script("r1lit-pairs", main)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from r1lit.jsonl import JSONLFile, parse_line
+from r1lit.files import JSONLFile, parse_line
 
 
 @dataclass(frozen=True, kw_only=True)

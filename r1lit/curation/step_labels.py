@@ -8,9 +8,9 @@ from functools import partial
 from typing import cast
 
 from r1lit.batches import Problem
-from r1lit.jsonl import Record
+from r1lit.errors import check_at_least
+from r1lit.files import Record
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
-from r1lit.settings import check_at_least
 from r1lit.text.pieces import pieces
 from r1lit.text.steps import cut_steps, step_ends, token_places
 from r1lit.verifiers import Grader

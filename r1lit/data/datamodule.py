@@ -22,7 +22,7 @@ from r1lit.data.prompts import EncodedDocument, encode_questions, show_first
 from r1lit.data.resumable import ResumableDataModule
 from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler, ShuffledSampler
 from r1lit.data.shots import FewShot
-from r1lit.settings import check_at_least
+from r1lit.errors import check_at_least
 from r1lit.text.conversation import question_of
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from r1lit.data.packing import LossOn, PackedDocuments, TooLong
-from r1lit.settings import check_at_least
+from r1lit.errors import check_at_least
 from r1lit.text.prompts import CHAT
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from r1lit.data.base import ProblemSource
+from r1lit.errors import check_at_least
 from r1lit.problems import Problem
 from r1lit.seeding import permutation
-from r1lit.settings import check_at_least
 
 
 class FewShot:

@@ -18,10 +18,9 @@ from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 
-from r1lit import console
-from r1lit.atomic import replace_json
+from r1lit.errors import run_script
 from r1lit.evaluation.records import by_problem, read_evaluation
-from r1lit.jsonl import defined
+from r1lit.files import defined, replace_json
 from r1lit.metrics import Difference, mean, paired_difference
 
 
@@ -97,7 +96,7 @@ def main(args: Sequence[str] | None = None) -> Difference:
 
 def run() -> None:
     """Run the console script."""
-    console.run("r1lit-compare", main)
+    run_script("r1lit-compare", main)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from r1lit.jsonl import JSONLFile, Record
+from r1lit.files import JSONLFile, Record
 from r1lit.problems import Response
 
 

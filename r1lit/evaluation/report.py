@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from r1lit.evaluation.records import eval_metrics_in
-from r1lit.jsonl import Record, defined
+from r1lit.files import Record, defined
 from r1lit.metrics import Graded, accuracy, elo_rating, lengths, mean, share_right, with_error
 from r1lit.problems import Status
 

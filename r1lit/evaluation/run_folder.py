@@ -15,9 +15,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from r1lit.atomic import replace_file
 from r1lit.evaluation.records import by_problem
-from r1lit.jsonl import JSONLFile, Record
+from r1lit.files import JSONLFile, Record, replace_file
 from r1lit.problems import Problem
 
 

@@ -34,12 +34,11 @@ from typing import IO, Any, Literal, get_args
 
 from tqdm.auto import tqdm
 
-from r1lit import console
-from r1lit.atomic import replace_json
+from r1lit.errors import run_script
 from r1lit.evaluation.markdown import accuracy_rows
 from r1lit.evaluation.scoring import SKIPPED, Item, Scoring, as_record
 from r1lit.evaluation.scoring_input import NEEDS
-from r1lit.jsonl import JSONLFile, Record, defined
+from r1lit.files import JSONLFile, Record, defined, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error
 from r1lit.problems import Problem, Status
 from r1lit.verifiers import Grader, default_verifiers
@@ -282,7 +281,7 @@ def main(args: Sequence[str] | None = None) -> Totals:
 
 def run() -> None:
     """Run the console script."""
-    console.run("r1lit-score", main)
+    run_script("r1lit-score", main)
 
 
 if __name__ == "__main__":

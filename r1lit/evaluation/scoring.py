@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from r1lit.evaluation.scoring_input import problem_of, response_of
-from r1lit.jsonl import Record, parse_object
+from r1lit.files import Record, parse_object
 from r1lit.problems import Problem, Verdict
 from r1lit.verifiers import Grader
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.evaluation.eval_metrics import eval_metrics_of
 from r1lit.evaluation.records import response_record
-from r1lit.jsonl import JSONLFile, Record
+from r1lit.files import JSONLFile, Record
 from r1lit.problems import Problem, Response
 from r1lit.rewards import RewardFunction
 from r1lit.rollout import Completion, texts_of

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 
 NUM_RESAMPLES = 10_000
 LEVEL = 0.95

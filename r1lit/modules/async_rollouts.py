@@ -29,6 +29,7 @@ from torch import distributed as dist
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.data.loaders import shard
+from r1lit.errors import check_at_least
 from r1lit.modules.async_grading import AsyncGrading
 from r1lit.modules.rollout_worker import RolloutWorker, Timings, collect_mixed
 from r1lit.modules.rollouts import RolloutModule
@@ -36,7 +37,6 @@ from r1lit.modules.schedule import updates_of_run
 from r1lit.objectives import Correction
 from r1lit.rollout import Completion, RolloutEngine, Sampling
 from r1lit.rollout.packing import pack_completions, unpack_completions
-from r1lit.settings import check_at_least
 
 PENDING = "pending_rollouts"
 

@@ -15,7 +15,8 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from r1lit.devices import backend
+from r1lit.device import backend
+from r1lit.errors import check_at_least
 from r1lit.modules.checkpoint import (
     leave_out_frozen,
     make_room,
@@ -38,7 +39,6 @@ from r1lit.modules.sharding import (
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.adapter import Adapter, PeftConfig, check_adapter
 from r1lit.policy.quantization import Quantization, check_quantization
-from r1lit.settings import check_at_least
 
 
 class PolicyModule(LightningModule):

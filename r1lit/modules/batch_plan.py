@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from r1lit.data.options import RolloutOptions
+from r1lit.errors import check_at_least
 from r1lit.objectives import AdvantageEstimator
-from r1lit.settings import check_at_least
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from lightning.pytorch import LightningModule
 from tqdm.auto import tqdm
 
 from r1lit.batches import Problem, PromptBatch
-from r1lit.devices import inference_dtype
+from r1lit.device import inference_dtype
 from r1lit.evaluation.markdown import as_markdown
 from r1lit.evaluation.provenance import commit, device_name, versions
 from r1lit.evaluation.report import summarise

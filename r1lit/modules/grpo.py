@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
+from r1lit.errors import check_at_least
 from r1lit.modules.async_rollouts import AsyncRolloutModule
 from r1lit.modules.batch_plan import BatchPlan, check_rollout
 from r1lit.modules.covariance import with_selection
@@ -32,7 +33,6 @@ from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import without_truncated
 from r1lit.seeding import permutation
-from r1lit.settings import check_at_least
 from r1lit.verifiers import Grader
 
 

@@ -17,6 +17,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from r1lit.batches import Rollout
+from r1lit.errors import check_at_least, named
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.micro_batches import micro_batches, responses_of
 from r1lit.modules.update_metrics import UpdateMetrics
@@ -26,7 +27,6 @@ from r1lit.objectives.advantages import monte_carlo_returns_BT, with_kl_in_rewar
 from r1lit.policy import load_reward_config, load_reward_model
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
-from r1lit.settings import check_at_least, named
 
 
 class PPOModule(GRPOModule):

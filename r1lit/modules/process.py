@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from r1lit.devices import backend
+from r1lit.device import backend
 
 
 class ProcessSettings(Callback):

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from r1lit.batches import PreferenceBatch
+from r1lit.errors import check_at_least
 from r1lit.metrics.reward_models import Report, label_report, pair_report, prefers_longer
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.batch_plan import print_preference_plan
@@ -24,7 +25,6 @@ from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective
 from r1lit.policy import evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
-from r1lit.settings import check_at_least
 
 
 @dataclass(frozen=True, kw_only=True)

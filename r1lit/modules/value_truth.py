@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
+from r1lit.errors import check_at_least
 from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 
 TRUTH_STREAM = 3 << 32
 

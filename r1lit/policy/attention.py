@@ -13,7 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from r1lit.devices import backend
+from r1lit.device import backend
 from r1lit.policy.cached_attention import CachedLayer, attend_cached
 from r1lit.policy.packed import AttentionRows, FromRows, PackedTokens, ToRows
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from r1lit.devices import backend
+from r1lit.device import backend
 
 
 class CachedLayer(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from r1lit.errors import check_at_least, named
 from r1lit.policy.loading import load_tokenizer
 from r1lit.policy.scalar import (
     ScalarModel,
@@ -14,7 +15,6 @@ from r1lit.policy.scalar import (
     load_reward_config,
     load_reward_model,
 )
-from r1lit.settings import check_at_least, named
 
 
 class FrozenScorer:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from r1lit.backend import gradient_of
-from r1lit.devices import backend
+from r1lit.device import backend, gradient_of
 from r1lit.policy.attention import autocast_dtype
 from r1lit.policy.chunks import add_weight_gradient, few_rows, vocabulary_chunks
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from r1lit.atomic import beside, remove, replace_path
+from r1lit.files import beside, remove, replace_path
 from r1lit.policy.adapter import SETTINGS_FILE, base_of
 from r1lit.policy.loading import load_policy, load_tokenizer, read_config
 from r1lit.policy.scalar import is_reward_model, load_reward_model

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from r1lit.batches import PackedRows
-from r1lit.devices import backend
+from r1lit.device import backend
 from r1lit.policy.attention import has_packed_attention, no_mask
 from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
 from r1lit.policy.packed import PackedTokens, pack_documents, pack_responses

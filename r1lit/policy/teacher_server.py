@@ -16,13 +16,12 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows
-from r1lit.client import Client, MalformedReply, only_choice
-from r1lit.parallel import in_parallel
+from r1lit.client import Client, MalformedReply, in_parallel, only_choice
+from r1lit.errors import check_at_least
 from r1lit.policy.loading import load_config, load_tokenizer
 from r1lit.policy.outputs import Scores, TopScores
 from r1lit.policy.policy import Responses
 from r1lit.policy.teacher import Teacher
-from r1lit.settings import check_at_least
 
 LogprobsFormat = Literal["prompt_logprobs", "echo"]
 TopLogps = dict[int, float]

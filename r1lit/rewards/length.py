@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from r1lit.batches import Response
+from r1lit.errors import check_at_least
 from r1lit.rewards.base import RewardFunction
-from r1lit.settings import check_at_least
 
 
 class CosineLength(RewardFunction):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from r1lit.batches import Response
+from r1lit.errors import check_at_least
 from r1lit.rewards.base import RewardFunction
-from r1lit.settings import check_at_least
 
 _PIECE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|[^\w\s]")
 

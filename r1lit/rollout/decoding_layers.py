@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from r1lit.devices import backend
+from r1lit.device import backend
 
 
 class CastLinear(nn.Module):

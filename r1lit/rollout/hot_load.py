@@ -6,8 +6,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from r1lit.atomic import beside, remove, replace_path
 from r1lit.client import RequestError
+from r1lit.files import beside, remove, replace_path
 from r1lit.policy.adapter import Adapter
 from r1lit.policy.quantization import names_in_4_bits
 from r1lit.policy.support import outside_linear_layers

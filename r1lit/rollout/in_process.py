@@ -15,7 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from r1lit.devices import backend
+from r1lit.device import backend
+from r1lit.errors import check_at_least
 from r1lit.policy import Policy, evaluating, is_packed
 from r1lit.policy.support import nudged, trial
 from r1lit.rollout.compiled import Compiled, any_sizes
@@ -39,7 +40,6 @@ from r1lit.rollout.shared_prompts import (
     find_shared_prompt_error,
     run_layer,
 )
-from r1lit.settings import check_at_least
 
 COMPACT_BELOW = 0.8
 StoppingCriterion = Callable[[Tensor, Tensor, Tensor, int], Tensor]

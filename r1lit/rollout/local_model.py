@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from r1lit.client import PermanentError
-from r1lit.devices import inference_dtype
+from r1lit.device import inference_dtype
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.fingerprint import policy_fingerprint
 from r1lit.rollout.engine import Completion, ModelSpec, Request, RolloutEngine, texts_of

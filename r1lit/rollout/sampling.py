@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from r1lit.settings import check_at_least
+from r1lit.errors import check_at_least
 
 BLOCK = 256  # tokens of the vocabulary whose probabilities are added up together
 

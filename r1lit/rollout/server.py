@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.client import Client, MalformedReply, PermanentError, only_choice, token_count
+from r1lit.errors import check_at_least
 from r1lit.rollout.engine import (
     Completion,
     ModelSpec,
@@ -26,7 +27,6 @@ from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.sampling_check import SamplingCheck
 from r1lit.rollout.vllm_check import check_tokenizer
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 
 
 class ServerEngine(RolloutEngine):

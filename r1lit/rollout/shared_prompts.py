@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from r1lit.devices import backend
+from r1lit.device import backend
 from r1lit.policy import Policy
 from r1lit.policy.attention import autocast_dtype, no_mask
 from r1lit.policy.cached_attention import CachedLayer

@@ -21,6 +21,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from r1lit.client import RequestError
+from r1lit.errors import check_at_least
 from r1lit.rollout.engine import Completion, ModelSpec, OnFinished, Request, RolloutEngine, collect
 from r1lit.rollout.fleet import Fleet
 from r1lit.rollout.hot_load import max_lora_rank, take_adapter, why_not, why_not_on
@@ -29,7 +30,6 @@ from r1lit.rollout.vllm_check import check_fits
 from r1lit.rollout.vllm_probe import Probe
 from r1lit.rollout.vllm_process import VLLMProcess, find_python
 from r1lit.rollout.vllm_server import VLLMServer, Weights, WeightsRefused, units
-from r1lit.settings import check_at_least
 
 REPLY_SAMPLES = 64
 

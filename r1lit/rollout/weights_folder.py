@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
-from r1lit.atomic import beside, remove, replace_path
+from r1lit.files import beside, remove, replace_path
 
 SHARD_BYTES = 256 * 1024**2  # one file, and what is held beside the weights while it is written
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from r1lit.errors import check_at_least
 from r1lit.policy.fingerprint import policy_fingerprint
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.search.partial_response import PartialResponse, Query
 from r1lit.search.scorers import Scorer
 from r1lit.search.steps import SearchState, Step, StepGenerator
-from r1lit.settings import check_at_least
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from r1lit.errors import check_at_least
 from r1lit.search.base import ScoredResponse, Search, SearchResult
 from r1lit.search.partial_response import PartialResponse, distinct
 from r1lit.search.scorers import Scorer
 from r1lit.search.steps import SearchState, Step, StepGenerator
-from r1lit.settings import check_at_least
 from r1lit.text.steps import AGGREGATES, Aggregate
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
 
+from r1lit.errors import check_at_least
 from r1lit.search.base import ScoredResponse, Search, SearchResult
 from r1lit.search.partial_response import PartialResponse, distinct
 from r1lit.search.scorers import Scorer
 from r1lit.search.steps import SearchState, Step, StepGenerator
 from r1lit.search.tree import Node, Tree, back_up
-from r1lit.settings import check_at_least
 
 
 class MCTS(Search):

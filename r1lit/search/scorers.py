@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Response, Verdict
+from r1lit.errors import check_at_least
 from r1lit.policy.frozen_scorer import FrozenScorer
 from r1lit.policy.scalar import score_rows
 from r1lit.rewards import RewardFunction, score
 from r1lit.search.partial_response import PartialResponse
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 from r1lit.verifiers import Grader, default_verifiers
 
 UNGRADED = Verdict(value=0.0, status="unparsed", canonical=None, reason="not graded in a search")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from r1lit.errors import check_at_least
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.search.partial_response import PartialResponse, Query
-from r1lit.settings import check_at_least
 
 COMPLETIONS_A_SEARCH = 1 << 20  # names that one search has for its samples
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from r1lit.parallel import in_parallel
+from r1lit.client import in_parallel
+from r1lit.errors import check_at_least
 from r1lit.problems import Problem, Status, Verdict
-from r1lit.settings import check_at_least
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.generative_judge import GenerativeJudge, key_of

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from r1lit.client import RequestError, SetupError
+from r1lit.errors import check_at_least
 from r1lit.problems import Status
-from r1lit.settings import check_at_least
 from r1lit.verifiers.endpoint import Reply
 from r1lit.verifiers.judgements import CostLog, Judgements
 

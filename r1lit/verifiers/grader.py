@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from r1lit.own_code import named
+from r1lit.errors import own_code
 from r1lit.problems import Problem, Verdict
 from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
@@ -68,7 +68,7 @@ class Grader:
         by_row: dict[int, Verdict] = {}
         for name, rows in rows_of.items():
             verifier = self.verifiers[name]
-            with named(f"verifier {name!r}", verifier):
+            with own_code(f"verifier {name!r}", verifier):
                 verdicts = verifier.verify_batch(
                     [texts[row] for row in rows], [problems[row] for row in rows]
                 )

@@ -8,7 +8,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from r1lit import jsonl
+from r1lit.files import append_records
 from r1lit.problems import Status
 from r1lit.verifiers.endpoint import Reply
 
@@ -106,4 +106,4 @@ class CostLog:
         if self.path is not None:
             began = round(time.time() - seconds, 3)
             line = {"time": began, "judge": judge, "attempt": attempt, "status": status, **numbers}
-            jsonl.append(self.path, [{**line, "error": error}])
+            append_records(self.path, [{**line, "error": error}])

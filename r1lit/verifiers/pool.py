@@ -14,7 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from r1lit.settings import check_at_least
+from r1lit.errors import check_at_least
 from r1lit.verifiers.worker_process import START_SECONDS, Call, Reply, Worker
 
 __all__ = ["MAX_FAILED_STARTS", "Reply", "WorkerPool"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from r1lit.jsonl import Record
+from r1lit.files import Record
 
 TEXTS = ("split", "source", "status", "uid")
 NUMBERS = ("iteration", "sample", "value", "reward", "advantage", "num_tokens")

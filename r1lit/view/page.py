@@ -21,8 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from r1lit.atomic import beside
-from r1lit.jsonl import JSONLFile, Record, defined
+from r1lit.files import JSONLFile, Record, beside, defined
 from r1lit.view.index import ResponseIndex
 
 BLOCK_BYTES = 1 << 20  # of JSON; a block is what one click decompresses

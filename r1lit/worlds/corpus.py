@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from r1lit.data.base import Document, DocumentSource
+from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 from r1lit.text.templates import render
 from r1lit.worlds import russian
 from r1lit.worlds.answers import Quality, answer, refuse

@@ -8,8 +8,8 @@ from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.data.base import Document, DocumentSource, ProblemSource
+from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 from r1lit.worlds.answers import REFUSAL, Quality, answer, content, refuse
 from r1lit.worlds.requests import SHARES, Request, draw
 from r1lit.worlds.splits import Split, check_split, draw_distinct

@@ -18,8 +18,8 @@ import numpy as np
 from r1lit.batches import Problem
 from r1lit.curation.engine_refiner import INSTRUCTION, refining_text
 from r1lit.data.base import Document, DocumentSource
+from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.verifiers.generative import judge_prompt
 from r1lit.verifiers.preference import comparison_prompt

@@ -13,8 +13,8 @@ from itertools import combinations
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
+from r1lit.errors import check_at_least
 from r1lit.seeding import generator, permutation
-from r1lit.settings import check_at_least
 from r1lit.worlds.countdown import (
     MIN_TARGET,
     Attempt,

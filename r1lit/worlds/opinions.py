@@ -14,7 +14,8 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-from r1lit import console, jsonl
+from r1lit.errors import run_script
+from r1lit.files import Record, read_existing, write_records
 from r1lit.seeding import generator
 from r1lit.worlds.preference import helpfulness, is_safe
 from r1lit.worlds.requests import SHARES, Request, pool
@@ -40,7 +41,7 @@ def compare(prompt: str, first: str, second: str, judgement_index: int = 0) -> f
     return float(POINTS * difference + NOISE * noise + FIRST_BIAS)
 
 
-def label(records: Sequence[jsonl.Record], seed: int = 0) -> list[jsonl.Record]:
+def label(records: Sequence[Record], seed: int = 0) -> list[Record]:
     """Return prompt, response and label (safe or unsafe) of responses to how-to requests."""
     labelled = []
     for record in records:
@@ -92,11 +93,11 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("labels", type=Path, help="the file to write: prompt, response, label")
     parser.add_argument("--seed", type=int, default=0, help="of the labels that are wrong")
     options = parser.parse_args(args)
-    labelled = label(jsonl.read_existing(options.responses, "responses"), options.seed)
-    jsonl.write(options.labels, labelled)
+    labelled = label(read_existing(options.responses, "responses"), options.seed)
+    write_records(options.labels, labelled)
     num_safe = sum(record["label"] == "safe" for record in labelled)
     print(f"{len(labelled)} responses labelled, {num_safe} of them safe: {options.labels}")
 
 
 if __name__ == "__main__":
-    console.run("opinions", main)
+    run_script("opinions", main)

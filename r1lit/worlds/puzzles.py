@@ -13,8 +13,8 @@ import numpy as np
 
 from r1lit.batches import Problem
 from r1lit.data.base import ProblemSource
+from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 from r1lit.verifiers.knights import solutions
 from r1lit.worlds.lexicon import NAMES
 from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split

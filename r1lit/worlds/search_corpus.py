@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 
 from r1lit.data.base import Document, DocumentSource
+from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.settings import check_at_least
 from r1lit.text.templates import render
 from r1lit.worlds.corpus import FACTS_PER_TABLE, posted, tagged
 from r1lit.worlds.countdown import (

@@ -14,7 +14,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny import data
 from tiny_run import TinyModule, response, rollout_of, trainer_of
 
-from r1lit import jsonl
 from r1lit.callbacks import (
     CurveWriter,
     EvaluateFirst,
@@ -32,6 +31,7 @@ from r1lit.cli import main
 from r1lit.evaluation.compare import compare_runs
 from r1lit.evaluation.records import by_problem, read_evaluation
 from r1lit.evaluation.report import summarise
+from r1lit.files import read_records
 
 
 def full_run(folder: Path, num_train: int = 5, **named) -> pl.Trainer:
@@ -51,7 +51,7 @@ def full_run(folder: Path, num_train: int = 5, **named) -> pl.Trainer:
 def test_curve_writer_keeps_what_was_logged(tmp_path):
     trainer = full_run(tmp_path)
     logged = trainer.logger.by_step()
-    lines = jsonl.read(tmp_path / "metrics.jsonl")
+    lines = read_records(tmp_path / "metrics.jsonl")
     assert [line["iteration"] for line in lines] == [0, 1, 2, 3, 4]
     for line in lines:
         names = set(line) - {"iteration", "seconds"}
@@ -124,7 +124,7 @@ def test_seconds_leave_evaluations_out(tmp_path, monkeypatch):
 
     callbacks = [CurveWriter(str(tmp_path)), EvaluateFirst(), MajorityVoteEvaluation()]
     trainer_of(tmp_path, callbacks).fit(Slow(num_train=4))
-    lines = jsonl.read(tmp_path / "metrics.jsonl")
+    lines = read_records(tmp_path / "metrics.jsonl")
     assert [line["seconds"] for line in lines] == [10, 20, 30, 40]
     evaluations = json.loads((tmp_path / "summary.json").read_text())
     assert [(e["iteration"], e["seconds"]) for e in evaluations] == [(0, 0), (2, 20), (4, 40)]
@@ -210,7 +210,7 @@ def test_response_table(tmp_path):
     table = ResponseTable(str(tmp_path), every_n_iterations=2, num_responses=3, num_problems=3)
     logger = TensorBoardLogger(tmp_path, name="tb")
     trainer_of(tmp_path, [table], logger=logger).fit(TinyModule(num_train=4))
-    lines = jsonl.read(tmp_path / "responses.jsonl")
+    lines = read_records(tmp_path / "responses.jsonl")
     counts: dict[tuple[str, int], int] = {}
     for line in lines:
         key = (line["split"], line["iteration"])
@@ -345,7 +345,7 @@ def test_a_run_without_validation_is_drawn_to_its_end(tmp_path) -> None:
     callbacks = [CurveWriter(str(tmp_path)), ResponseLength(), GroupHealth()]
     trainer_of(tmp_path, callbacks, limit_val_batches=0).fit(TinyModule(num_train=3))
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    iterations = jsonl.read(tmp_path / "metrics.jsonl")
+    iterations = read_records(tmp_path / "metrics.jsonl")
     accuracy, length = draw_curves([], iterations).axes[:2]
     assert [len(line.get_xdata()) for line in (*accuracy.lines, *length.lines)] == [3, 3]
 

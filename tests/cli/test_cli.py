@@ -11,7 +11,7 @@ import pytest
 from tiny import grpo_config, model
 
 from r1lit.cli import hub_is_out_of_reach, main
-from r1lit.command import check_validation
+from r1lit.cli.command import check_validation
 
 
 @pytest.mark.slow

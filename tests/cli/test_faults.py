@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tiny import data, grpo_config, merge, model, save_policy
 
-from r1lit import console
 from r1lit.cli import main
+from r1lit.errors import run_script
 
 SHORT = merge(
     data(num_iterations=1), {"trainer": {"limit_val_batches": 0, "val_check_interval": 1.0}}
@@ -25,7 +25,7 @@ def end_of(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     """Run ``r1lit fit`` as its script does; return the one line it ends in."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        console.run("r1lit", lambda: main(["fit", *args]))
+        run_script("r1lit", lambda: main(["fit", *args]))
     assert ended.value.code == 2
     last = capsys.readouterr().err.rstrip("\n").splitlines()[-1]
     assert last.startswith("r1lit: error: "), last
@@ -147,4 +147,4 @@ def test_what_is_no_fault_of_the_disk_keeps_its_traceback():
         raise ConnectionResetError(errno.ECONNRESET, "reset")
 
     with pytest.raises(ConnectionResetError):
-        console.run("r1lit", main)
+        run_script("r1lit", main)

@@ -13,9 +13,9 @@ import yaml
 from tiny import data, grpo_config, merge, model
 from tiny_evaluation import evaluation_config
 
-from r1lit import console
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.cli import main
+from r1lit.errors import run_script
 from r1lit.rewards import RewardFunction
 from r1lit.verifiers import Verifier
 
@@ -241,7 +241,7 @@ def test_a_mistake_ends_in_one_line(name: str, command, capsys, monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     arguments = command(mistake)
     with pytest.raises(SystemExit) as stop:
-        console.run("r1lit", lambda: main(arguments))
+        run_script("r1lit", lambda: main(arguments))
     lines = capsys.readouterr().err.strip().splitlines()
     assert stop.value.code == 2, lines
     (line,) = [line for line in lines if line.startswith("r1lit: error: ")]

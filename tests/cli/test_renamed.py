@@ -11,7 +11,7 @@ import yaml
 from tiny import ROOT
 
 from r1lit.cli import main
-from r1lit.renamed import CLASSES, KEYS
+from r1lit.cli.renamed import CLASSES, KEYS
 
 WHERE = {"DataModule": "data", "Module": "model"}
 PACKAGES = ("r1lit.modules", "r1lit.data", "r1lit.rewards", "r1lit.callbacks", "r1lit.policy")

@@ -11,7 +11,7 @@ from tiny_sweep import ROOT
 from experiments import page
 from experiments.aha_long.jump import MARKS, RAW, as_table, count
 from experiments.points import read_sweep
-from r1lit import jsonl
+from r1lit.files import read_records
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.rollout import Sampling
 
@@ -32,7 +32,7 @@ def test_a_limit_of_tokens_grows_once_and_late():
 
 def test_the_committed_table_is_of_the_committed_results():
     readme = (FOLDER / "README.md").read_text()
-    assert page.fill_in(readme, as_table(jsonl.read(FOLDER / RAW)), MARKS) == readme
+    assert page.fill_in(readme, as_table(read_records(FOLDER / RAW)), MARKS) == readme
 
 
 def evaluation(iteration: int, easy: float, hard: float) -> dict:

@@ -17,8 +17,9 @@ from experiments.distill_vs_rl.compute import ComputeCount, document_lengths
 from experiments.distill_vs_rl.run import Experiment, read_experiment, run
 from experiments.launch import held
 from experiments.page import END, START
-from r1lit import cli, jsonl
+from r1lit import cli
 from r1lit.batches import PackedRows
+from r1lit.files import read_records
 from r1lit.policy import load_config
 
 SHIPPED = Path("experiments/distill_vs_rl/experiment.yaml")
@@ -129,7 +130,7 @@ def test_rl_ends_when_it_has_computed_as_much_as_distillation(experiment, tmp_pa
     rows = [line for line in readme.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0] for row in rows[1:]] == ["| base", "| distilled", "| rl"]
     assert f"{limit:.2e}" in rows[2] and "3 of 3 runs finished" in readme
-    assert report.as_table(jsonl.read(tmp_path / "results.jsonl")) in readme
+    assert report.as_table(read_records(tmp_path / "results.jsonl")) in readme
     assert "![arms](arms.png)" in readme and (tmp_path / "arms.png").stat().st_size > 10_000
 
     with held(tmp_path / "out/.seed-0.lock"):  # of another process, which makes the seed

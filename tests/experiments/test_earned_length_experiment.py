@@ -31,8 +31,8 @@ from experiments.earned_length.report import (
     levels_table,
     shape,
 )
-from r1lit import jsonl
 from r1lit.cli import main as cli
+from r1lit.files import read_records
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling, texts_of
 from r1lit.seeding import generator
@@ -223,8 +223,8 @@ def test_from_the_base_to_the_bans(tmp_path: Path, monkeypatch, capsys) -> None:
     assert run(arguments) == 0, capsys.readouterr().out
     readme = (tmp_path / "README.md").read_text()
     assert "| 0 | 0." in readme and "### With words banned" in readme
-    (kept,) = jsonl.read(tmp_path / "results.jsonl")
+    (kept,) = read_records(tmp_path / "results.jsonl")
     assert len(kept["tokens"]) == 3 and [e["iteration"] for e in kept["evaluations"]] == [0, 3]
-    banned = jsonl.read(tmp_path / "runs" / "seed-0" / "no_checks" / "responses.jsonl")
+    banned = read_records(tmp_path / "runs" / "seed-0" / "no_checks" / "responses.jsonl")
     assert len(banned) == 24 and not any(" wait" in r["response"] for r in banned)
     assert (tmp_path / "earned_length.png").exists()

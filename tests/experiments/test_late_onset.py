@@ -9,7 +9,7 @@ from experiments.curves import smooth
 from experiments.late_onset.__main__ import main
 from experiments.late_onset.report import as_table, draw, reached
 from experiments.points import read_sweep
-from r1lit.jsonl import Record
+from r1lit.files import Record
 
 
 def run(variant: str, words: list[float]) -> Record:

@@ -24,8 +24,8 @@ from experiments.model_in_the_loop.agreement import (
 from experiments.model_in_the_loop.grow import PROMPTS, constant_parts, grow
 from experiments.model_in_the_loop.report import verdict
 from experiments.model_in_the_loop.truth import pair_accuracy
-from r1lit import jsonl
 from r1lit.batches import Problem
+from r1lit.files import read_records, write_records
 from r1lit.policy import load_tokenizer
 from r1lit.worlds import WorldChain, WorldCountdown, WorldRequests
 from r1lit.worlds.scaffold import SIZES
@@ -178,20 +178,20 @@ def test_the_page_says_first_how_good_the_judge_is(tmp_path, capsys):
     assert "| noisy annotators | 50 of 90 | 0.950 ± 0.000 | 0.700 ± 0.000 |" in block
     assert "| neither | 7 | 0.600 ± 0.000 |" in block
     assert (tmp_path / "model_in_the_loop.png").exists()
-    kept = jsonl.read(tmp_path / "results.jsonl")
+    kept = read_records(tmp_path / "results.jsonl")
     assert [record["seed"] for record in kept] == [0, 1]
     assert "better one in 0.80 ± 0.00 of pairs" in first and "0.75 ± 0.00 keep" in first
     kept[0]["agreement"]["judge"]["kinds"]["requests"]["kappa"] = 0.85
     assert "of requests it is close to the oracle" in verdict(kept[:1])
     # another machine's third seed
     elsewhere = tmp_path / "elsewhere.jsonl"
-    jsonl.write(elsewhere, [{**kept[0], "seed": 2}, {**kept[1], "documents": {}}])
+    write_records(elsewhere, [{**kept[0], "seed": 2}, {**kept[1], "documents": {}}])
     assert run([*command, "--also", str(elsewhere)]) == 0
     assert "Mean over 3 seeds" in capsys.readouterr().out
-    joined = jsonl.read(tmp_path / "results.jsonl")
+    joined = read_records(tmp_path / "results.jsonl")
     assert [record["seed"] for record in joined] == [2, 1, 0]
     assert joined[1]["documents"], "the run that is here counts"
-    jsonl.write(elsewhere, [{"variant": "a"}])
+    write_records(elsewhere, [{"variant": "a"}])
     assert run([*command, "--also", str(elsewhere)]) == 2
     assert "elsewhere.jsonl, line 1: it has none of seed" in capsys.readouterr().err
     assert run([*command[:1], f"--output={tmp_path / 'none'}"]) == 2
@@ -258,7 +258,7 @@ def test_from_the_larger_model_to_the_page(tmp_path: Path, monkeypatch, capsys) 
     assert run(arguments) == 0, capsys.readouterr().out
     readme = (tmp_path / "README.md").read_text()
     assert "What the larger model is worth" in readme and "![model_in_the_loop]" in readme
-    [record] = jsonl.read(tmp_path / "results.jsonl")
+    [record] = read_records(tmp_path / "results.jsonl")
     kinds = record["agreement"]["judge"]["kinds"]
     assert set(kinds) == {"requests", "chain", "countdown"}
     cost = record["agreement"]["judge"]["cost"]

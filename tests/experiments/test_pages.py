@@ -24,8 +24,7 @@ from experiments.scaling.__main__ import report as scaling
 from experiments.search.report import report as search
 from experiments.stages_skipped.__main__ import report as stages_skipped
 from experiments.what_rl_adds.report import report as what_rl_adds
-from r1lit import jsonl
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 
 EXPERIMENTS = ROOT / "experiments"
 TABLES: dict[str, Callable[[Sequence[Record]], object]] = {
@@ -58,7 +57,7 @@ SWEEPS = [
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_page_of_a_study(name: str) -> None:
-    made = TABLES[name](jsonl.read(EXPERIMENTS / name / page.RAW))
+    made = TABLES[name](read_records(EXPERIMENTS / name / page.RAW))
     table = made[0] if isinstance(made, tuple) else made
     assert f"{table}\n" in (EXPERIMENTS / name / "README.md").read_text()
 

@@ -13,7 +13,8 @@ from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.ppo_vs_grpo.values import as_table, critics
 from experiments.sweep import run_sweep
-from r1lit import cli, jsonl
+from r1lit import cli
+from r1lit.files import read_records
 
 SWEEP = Path("experiments/ppo_vs_grpo/sweep.yaml")
 
@@ -75,7 +76,7 @@ def test_every_variant_runs_and_its_critic_is_reported(tmp_path, policy, monkeyp
 
     assert run_sweep(sweep, launch=launch) == []
     for name in shipped.variants:
-        first, last = jsonl.read(sweep.output / name / "seed-0" / "metrics.jsonl")
+        first, last = read_records(sweep.output / name / "seed-0" / "metrics.jsonl")
         assert "train/loss" in last
         assert ("train/loss" in first) == (name in ("grpo", "vapo-no-warmup"))
         assert ("train/value_loss" in last) == (name != "grpo")

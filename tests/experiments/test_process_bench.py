@@ -12,8 +12,8 @@ from tiny_sweep import ROOT
 from experiments.page import END, START
 from experiments.process_rewards.process_bench.__main__ import NUM_GSM8K, main
 from experiments.process_rewards.process_bench.report import COLUMNS, as_table
-from r1lit import jsonl
 from r1lit.cli import main as r1lit
+from r1lit.files import read_records
 
 
 def test_table_by_hand():
@@ -53,7 +53,7 @@ def test_from_solutions_to_the_page(tmp_path: Path, monkeypatch, capsys):
     assert main(given, launch) == 0, capsys.readouterr().err
     page = (tmp_path / "README.md").read_text()
     assert "| GSM8K | 1 | 80 (" in page and "| MATH | 1 | 8 (" in page
-    assert [r["variant"] for r in jsonl.read(tmp_path / "results.jsonl")] == ["GSM8K", "MATH"]
+    assert [r["variant"] for r in read_records(tmp_path / "results.jsonl")] == ["GSM8K", "MATH"]
     assert (tmp_path / "process_bench.png").exists()
     assert main([str(tmp_path / "none.jsonl")], launch) == 2
     assert "none.jsonl" in capsys.readouterr().err

@@ -27,9 +27,9 @@ from experiments.process_rewards.rerank import (
     vote,
 )
 from experiments.process_rewards.solutions import generate
-from r1lit import jsonl
 from r1lit.batches import Problem
 from r1lit.cli import main as r1lit
+from r1lit.files import read_records, write_records
 from r1lit.policy import load_tokenizer
 
 
@@ -80,9 +80,9 @@ def test_what_another_run_has_kept_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "held_out.jsonl"
     row = {"token_ids": [5], "text": "x", "right": False, "canonical": None}
     engine = SimpleNamespace(model=SimpleNamespace(tokenizer=tokenizer))
-    jsonl.write(path, [row | {"uid": "a"}, row | {"uid": "b"}])
+    write_records(path, [row | {"uid": "a"}, row | {"uid": "b"}])
     assert [len(own) for own in generate(engine, asked, 1, SAMPLING, path)] == [1, 1]
-    jsonl.write(path, [row | {"uid": "a"}, row | {"uid": "c"}])
+    write_records(path, [row | {"uid": "a"}, row | {"uid": "c"}])
     with pytest.raises(ValueError, match="1 of 2 responses are to other problems"):
         generate(engine, asked, 1, SAMPLING, path)
     keep_settings(tmp_path, "models/mini", SHORT)
@@ -109,7 +109,7 @@ def test_the_shortest_version(tmp_path: Path, monkeypatch, capsys):
     page = (report / "README.md").read_text()
     for part in ("| 4 |", "| prm-exact |", "| outcome model |", "![process_rewards]"):
         assert part in page, part
-    kept = jsonl.read(report / "results.jsonl")
+    kept = read_records(report / "results.jsonl")
     assert models_table([record for record in kept if record["table"] == "models"]) in page
     before = page, (tmp_path / "runs" / "counts.jsonl").read_text()
     assert main(given, in_process) == 0  # all is finished

@@ -16,7 +16,8 @@ from experiments.page import fill_in
 from experiments.prompts.__main__ import main, run
 from experiments.prompts.report import as_table, compare
 from experiments.prompts.suite import CONFIG, read_suite
-from r1lit import cli, jsonl
+from r1lit import cli
+from r1lit.files import read_records
 
 FOLDER = Path("experiments/prompts")
 
@@ -123,7 +124,7 @@ def test_it_runs_tells_and_goes_on(tmp_path, policy, monkeypatch, capsys):
     assert rows[3].split(" | ")[4].startswith("+0.000")
     assert "Holm's correction is for 2 comparisons" in rows[-1]
     assert table in suite.report.read_text() and (tmp_path / "out.png").exists()
-    kept = jsonl.read(tmp_path / "results.jsonl")
+    kept = read_records(tmp_path / "results.jsonl")
     assert [(r["prompt"], r["seed"]) for r in kept] == [(p, s) for p in prompts for s in (0, 1)]
     assert all(len(r["shares"]) == 3 for r in kept), "by problem, to be paired again"
     assert kept[0]["pass_at_1"] == suite.reports("tiny", "zero-shot")[0]["pass_at_1"]

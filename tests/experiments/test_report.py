@@ -15,7 +15,7 @@ from experiments.page import END, START, as_markdown, fill_in
 from experiments.paired import all_pairs, paired_table
 from experiments.points import read_sweep
 from experiments.report import as_table
-from r1lit import jsonl
+from r1lit.files import read_records
 from r1lit.metrics import mean, mean_and_error
 
 
@@ -175,7 +175,7 @@ def test_the_command_writes_table_and_figure(sweep_file, tmp_path, capsys):
         "| grpo | 1 | 0.100 → 0.300 | 0.950 → 0.850 | 50 → 70 | 0.50 → 0.50 | 0.400 | 20 |" in text
     )
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert jsonl.read(tmp_path / "results.jsonl") == [RESULTS[0]]
+    assert read_records(tmp_path / "results.jsonl") == [RESULTS[0]]
     shutil.rmtree(points[0].folder.parents[1])
     readme.write_text(f"# Q\n{START}\n{END}\n")
     assert report.main([str(path), "--readme"]) == 0

@@ -13,9 +13,10 @@ from experiments.points import score_of
 from experiments.reward_models.__main__ import main, sweep_of
 from experiments.reward_models.body import make_body
 from experiments.reward_models.report import as_table, draw, measure
-from r1lit import cli, jsonl
+from r1lit import cli
 from r1lit.data import TablePairs
 from r1lit.data.preference_loader import split_examples
+from r1lit.files import read_records
 from r1lit.policy import load_tokenizer
 from r1lit.policy.scalar import MEAN, load_reward_config
 
@@ -71,7 +72,7 @@ def test_one_command_trains_both_and_reports(tables, tmp_path, policy, capsys):
     ]
     assert " 6 pairs | accuracy " in rows[1] and " AUROC " in rows[2]
     assert (tmp_path / "report" / "reward_models.png").stat().st_size > 10_000
-    assert as_table(jsonl.read(tmp_path / "report" / "results.jsonl")) in readme
+    assert as_table(read_records(tmp_path / "report" / "results.jsonl")) in readme
     assert "helpful seed 0  accuracy" in capsys.readouterr().out
     for name in ("helpful", "safety"):
         folder = tmp_path / "runs" / name / "seed-0"

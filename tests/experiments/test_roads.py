@@ -22,8 +22,9 @@ from experiments.search.report import as_table, read_points
 from experiments.search.training.__main__ import as_table as training_table
 from experiments.search.training.module import CriticScorer
 from experiments.sweep import run_sweep
-from r1lit import cli, jsonl
+from r1lit import cli
 from r1lit.batches import Problem
+from r1lit.files import append_records, read_records
 from r1lit.policy import load_reward_model, load_tokenizer
 from r1lit.search import PartialResponse, Query, ValueScorer
 
@@ -51,7 +52,7 @@ def test_rlhf_from_the_base_to_the_curve(tmp_path: Path, monkeypatch, capsys) ->
     arms = read([run])
     assert [arm["beta"] for arm in arms] == ["0", "0.02", "0.1"]
     for arm in arms:
-        beta, lines = arm["beta"], jsonl.read(run / f"kl-{arm['beta']}" / "metrics.jsonl")
+        beta, lines = arm["beta"], read_records(run / f"kl-{arm['beta']}" / "metrics.jsonl")
         evaluations = arm["evaluations"]
         assert len(lines) == 3 and abs(lines[0][KL]) < 0.05  # the policy is the reference yet
         penalty = lines[2].get("train/kl_in_reward", 0.0)
@@ -63,7 +64,7 @@ def test_rlhf_from_the_base_to_the_curve(tmp_path: Path, monkeypatch, capsys) ->
     assert len(finals) == 1, "all coefficients begin with the same policy"
     readme = (tmp_path / "README.md").read_text()
     assert "| 0.02 | 1 |" in readme and "![rlhf](rlhf.png)" in readme
-    kept = jsonl.read(tmp_path / "results.jsonl")
+    kept = read_records(tmp_path / "results.jsonl")
     assert kept == arms and all(len(r["iterations"]) == 3 for r in kept)
     log = (run / "logs" / "kl-0.log").stat().st_mtime
     assert run_rlhf(arguments) == 0
@@ -98,10 +99,10 @@ def test_searches_from_the_value_model_to_the_tables(tmp_path: Path, monkeypatch
             assert point["value"] <= ceiling["value"] and point["tokens"] == ceiling["tokens"]
     assert found["base", "pass@n", 1, 0.0]["value"] == found["base", "majority", 1, 0.0]["value"]
     readme = (tmp_path / "README.md").read_text()
-    assert as_table(jsonl.read(tmp_path / "results.jsonl")) in readme
+    assert as_table(read_records(tmp_path / "results.jsonl")) in readme
     assert "| base | MCTS | 4 |" in readme and "![search](search.png)" in readme
     # a line is made once
-    lines = jsonl.read(run / "searches.jsonl")
+    lines = read_records(run / "searches.jsonl")
     assert len(lines) == len({(r["search"], r["width"], r["noise"], r["uid"]) for r in lines})
 
 
@@ -182,7 +183,7 @@ def test_the_table_of_searches_by_hand(tmp_path: Path) -> None:
             for noise in ((0.0, 0.5) if name == "beam" else (0.0,))
             for uid, right in zip("ab", rights, strict=True)
         ]  # fmt: skip
-        jsonl.append(tmp_path / str(seed) / "searches.jsonl", lines)
+        append_records(tmp_path / str(seed) / "searches.jsonl", lines)
     points = read_points([tmp_path / "0", tmp_path / "1"])
     assert [(p["search"], p["noise"]) for p in points] == [
         ("majority", 0.0), ("beam", 0.0), ("beam", 0.5)

@@ -13,7 +13,7 @@ from experiments import page
 from experiments.r1.pipeline import Pipeline, read_pipeline
 from experiments.r1.stages import COLUMNS
 from experiments.stages_skipped.__main__ import compose, differences, main, pipeline_of, summarise
-from r1lit import composition
+from r1lit.cli import composition
 
 SUITE = Path("experiments/stages_skipped/variants.yaml")
 

@@ -11,7 +11,7 @@ from tiny_sweep import variant
 
 from experiments import submit
 from experiments import sweep as sweep_module
-from r1lit import jsonl
+from r1lit.files import read_records
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_points_are_tasks_and_only_what_is_unfinished_is_submitted_again(
     out = capsys.readouterr().out
     assert "2 points: 0 finished, 0 running, 2 to submit" in out
     assert "bad seed 0  FAILED: " in out and "no_such_key" in out
-    [result] = jsonl.read(tmp_path / "out" / "results.jsonl")
+    [result] = read_records(tmp_path / "out" / "results.jsonl")
     assert result["variant"] == "grpo"
     assert [e["iteration"] for e in result["evaluations"]] == [0, 1, 2]
     readme = (tmp_path / "out" / "README.md").read_text()
@@ -63,7 +63,7 @@ def test_points_are_tasks_and_only_what_is_unfinished_is_submitted_again(
     mended = {"objective": {**grid["objective"], "bad": variant("DrGRPO", max_tokens=8)}}
     assert sweep_module.main([str(sweep_file(seeds=[0], grid=mended)), *options]) == 0
     assert "2 points: 1 finished, 0 running, 1 to submit" in capsys.readouterr().out
-    results = jsonl.read(tmp_path / "out" / "results.jsonl")
+    results = read_records(tmp_path / "out" / "results.jsonl")
     assert [r["variant"] for r in results] == ["grpo", "bad"] and results[0] == result
 
 
@@ -125,6 +125,6 @@ def test_tasks_of_an_earlier_start_are_waited_for(sweep_file, tmp_path, capsys, 
     out = capsys.readouterr().out
     assert "0 finished, 2 running, 0 to submit" in out
     assert "job 77_0  grpo seed 0  pass@1" in out and "job 77_1  dr seed 0  pass@1" in out
-    assert len(jsonl.read(tmp_path / "out" / "results.jsonl")) == 2
+    assert len(read_records(tmp_path / "out" / "results.jsonl")) == 2
     markers = sorted(Path(tmp_path, "out").glob("*/.seed-0.job"))
     assert [path.read_text() for path in markers] == ["77_1", "77_0"]

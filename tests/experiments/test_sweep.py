@@ -19,7 +19,8 @@ from experiments.fingerprint import begin
 from experiments.launch import start
 from experiments.points import read_sweep
 from experiments.sweep import claimed, error_in, in_subprocess, run_point, run_sweep
-from r1lit import cli, jsonl
+from r1lit import cli
+from r1lit.files import read_records
 from r1lit.modules import GRPOModule
 from r1lit.objectives import GRPO
 
@@ -53,7 +54,7 @@ def test_grid_times_seeds_runs_once_and_again_only_where_the_config_changed(swee
     launch = InProcess()
     assert run_sweep(read_sweep(sweep_file()), launch=launch) == []
     assert launch.folders() == ["grpo/seed-0", "dr/seed-0", "grpo/seed-1", "dr/seed-1"]
-    results = jsonl.read(tmp_path / "out/results.jsonl")
+    results = read_records(tmp_path / "out/results.jsonl")
     assert [(r["variant"], r["seed"]) for r in results] == [
         ("grpo", 0),
         ("grpo", 1),
@@ -65,7 +66,7 @@ def test_grid_times_seeds_runs_once_and_again_only_where_the_config_changed(swee
         assert result["final"] == result["evaluations"][-1]
         assert result["seconds"] == result["final"]["seconds"] > 0
         folder = tmp_path / "out" / result["variant"] / f"seed-{result['seed']}"
-        assert len(jsonl.read(folder / "metrics.jsonl")) == 2
+        assert len(read_records(folder / "metrics.jsonl")) == 2
         # everything that a run writes is in its folder, the logger's part too
         for name in ("config.yaml", "responses.jsonl", "checkpoints/last.ckpt", "policy"):
             assert (folder / name).exists(), name
@@ -86,7 +87,7 @@ def test_grid_times_seeds_runs_once_and_again_only_where_the_config_changed(swee
     assert run_sweep(read_sweep(sweep_file(grid=changed)), seeds=[0], launch=last) == []
     assert last.folders() == ["dr/seed-0"]
     assert "--ckpt_path" not in last.calls[0]
-    new = jsonl.read(tmp_path / "out/results.jsonl")
+    new = read_records(tmp_path / "out/results.jsonl")
     assert new[:2] == results[:2]
     assert [(r["variant"], r["seed"]) for r in new[2:]] == [("dr", 0)]  # dr 1 is out of date
 
@@ -107,15 +108,15 @@ def test_an_interrupted_point_resumes_and_a_failed_one_stops_nothing(
         patch.setattr(GRPOModule, "training_step", killed)
         failed = run_sweep(sweep, launch=InProcess())
     assert [(p.variant, p.seed, p.state) for p in failed] == [("grpo", 0, "interrupted")]
-    assert [r["variant"] for r in jsonl.read(tmp_path / "out/results.jsonl")] == ["dr"]
+    assert [r["variant"] for r in read_records(tmp_path / "out/results.jsonl")] == ["dr"]
 
     launch = InProcess()
     assert run_sweep(sweep, launch=launch) == []
     assert launch.folders() == ["grpo/seed-0"]
     assert launch.calls[0][-2:] == ["--ckpt_path", "last"]
-    [grpo, _] = jsonl.read(tmp_path / "out/results.jsonl")
+    [grpo, _] = read_records(tmp_path / "out/results.jsonl")
     assert [e["iteration"] for e in grpo["evaluations"]] == [0, 1, 2]
-    iterations = jsonl.read(tmp_path / "out/grpo/seed-0/metrics.jsonl")
+    iterations = read_records(tmp_path / "out/grpo/seed-0/metrics.jsonl")
     assert [line["iteration"] for line in iterations] == [0, 1]
 
 

@@ -14,14 +14,15 @@ from experiments.compose import merge
 from experiments.points import read_sweep
 from experiments.sweep import run_sweep
 from experiments.third_language.by_language import MARKS, RAW, as_table, language_of
-from r1lit import cli, jsonl
+from r1lit import cli
+from r1lit.files import read_records
 
 FOLDER = ROOT / "experiments" / "third_language"
 
 
 def test_the_committed_table_is_of_the_committed_results():
     readme = (FOLDER / "README.md").read_text()
-    assert page.fill_in(readme, as_table(jsonl.read(FOLDER / RAW)), MARKS) == readme
+    assert page.fill_in(readme, as_table(read_records(FOLDER / RAW)), MARKS) == readme
 
 
 def test_means_are_of_the_language_and_the_variant_alone():

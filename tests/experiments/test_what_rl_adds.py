@@ -32,7 +32,7 @@ from experiments.what_rl_adds.report import (
     samples_table,
 )
 from experiments.what_rl_adds.rewards import Coin
-from r1lit import jsonl
+from r1lit.files import read_records
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.problems import Problem, Response, Verdict
 from r1lit.text.templates import render
@@ -232,7 +232,7 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
         "| patient-5 | 1 |",
     ):
         assert row in readme, row
-    kept = jsonl.read(tmp_path / "results.jsonl")
+    kept = read_records(tmp_path / "results.jsonl")
     assert Counter(r["part"] for r in kept) == {
         "controls": 2,
         "samples": 3,

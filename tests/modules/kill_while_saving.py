@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch.distributed.checkpoint import FileSystemWriter
 
-from r1lit import atomic
+from r1lit import files
 from r1lit.callbacks import iteration_checkpoint
 
 MOMENTS = ("a share is written", "shares are written", "the old one stepped aside")
@@ -49,7 +49,7 @@ class KillWhileSaving(Callback):
                     left -= 1
                     rename(*args)
 
-                atomic.os.replace = replace
-                atomic.replace_path(new, path)
+                files.os.replace = replace
+                files.replace_path(new, path)
 
             iteration_checkpoint.replace_path = replace_and_die

@@ -18,7 +18,7 @@ from filelock import FileLock
 from tiny import ROOT, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts, write_problems
 
-import r1lit.cpu.machine
+import r1lit.device.cpu.machine
 from r1lit.cli import main
 
 
@@ -208,7 +208,7 @@ def test_another_evaluation_does_not_mix(whole, policy, tmp_path, changed, messa
 def test_weights_are_of_the_dtype_that_the_machine_is_fast_in(
     policy, tmp_path, monkeypatch, fast, dtype
 ):
-    monkeypatch.setattr(r1lit.cpu.machine, "has_fast_bfloat16", lambda: fast)
+    monkeypatch.setattr(r1lit.device.cpu.machine, "has_fast_bfloat16", lambda: fast)
     evaluate(tmp_path, policy, change(dtype=None), num_problems=1)
     assert report(tmp_path / "run")["settings"]["dtype"] == dtype
 

@@ -19,7 +19,7 @@ from test_ddp import SGD, fit_in_a_process
 from test_fsdp2 import sharded
 from tiny import ROOT, data, grpo_config, merge, model
 
-from r1lit import jsonl
+from r1lit.files import read_records
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def test_two_nodes_make_the_update_of_one_process(tmp_path: Path, policy: Path, 
         n for n in names[1] if "tfevents" not in n
     }
     assert sum("tfevents" in name for name in names[1]) == 1
-    lines = jsonl.read(tmp_path / "two" / "metrics.jsonl")
+    lines = read_records(tmp_path / "two" / "metrics.jsonl")
     assert [line["iteration"] for line in lines] == [0, 1]
 
 

@@ -7,8 +7,9 @@ import tiny
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from r1lit import cli, jsonl
+from r1lit import cli
 from r1lit.batches import Problem, Response, Rollout, Verdict
+from r1lit.files import read_records
 from r1lit.modules.token_values import token_values
 from r1lit.policy import Policy
 from r1lit.text.pieces import pieces
@@ -40,14 +41,14 @@ def runs(tmp_path_factory):
 
 
 def test_the_switch_adds_fields_and_changes_no_number(runs):
-    plain, tokens = (jsonl.read(runs / name / "responses.jsonl") for name in ("plain", "tokens"))
+    plain, tokens = (read_records(runs / name / "responses.jsonl") for name in ("plain", "tokens"))
     assert plain and all(set(line) - {"prompt"} == FIELDS for line in plain)
     added = {"train": {"reward", "advantage", "tokens"}, "val": {"reward", "tokens"}}
     for before, after in zip(plain, tokens, strict=True):
         assert set(after) - set(before) == added[after["split"]]
         assert {key: after[key] for key in before} == before
     for before, after in zip(
-        *(jsonl.read(runs / name / "metrics.jsonl") for name in ("plain", "tokens")), strict=True
+        *(read_records(runs / name / "metrics.jsonl") for name in ("plain", "tokens")), strict=True
     ):
         assert {k: v for k, v in before.items() if k not in TIMES} == {
             k: v for k, v in after.items() if k not in TIMES
@@ -55,7 +56,7 @@ def test_the_switch_adds_fields_and_changes_no_number(runs):
 
 
 def test_what_was_sampled_and_what_training_computes_are_one_number(runs):
-    lines = jsonl.read(runs / "tokens/responses.jsonl")
+    lines = read_records(runs / "tokens/responses.jsonl")
     assert {(line["split"], line["iteration"]) for line in lines} >= {("train", 1), ("val", 2)}
     special = AutoTokenizer.from_pretrained(runs / "policy").all_special_tokens
     for line in lines:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from test_notebooks import ROOT
 
-from r1lit import jsonl
+from r1lit.files import read_records, write_records
 
 sys.path.insert(0, str(ROOT / "notebooks"))
 
@@ -33,9 +33,9 @@ def test_every_second_evaluation_keeps_two_responses_a_problem(tmp_path):
     evaluations = [{"iteration": i, "num_samples": 3} for i in (0, 4, 8)]
     (run / "summary.json").write_text(json.dumps(evaluations))
     responses = [line(i, u, s, prompt="long") for i in (0, 4, 8) for u in "ab" for s in range(3)]
-    jsonl.write(run / "responses.jsonl", [*responses, {**responses[0], "split": "train"}])
+    write_records(run / "responses.jsonl", [*responses, {**responses[0], "split": "train"}])
     assert main(["aha", str(run), str(tmp_path / "thin")]) == 0
-    kept = jsonl.read(tmp_path / "thin/responses.jsonl")
+    kept = read_records(tmp_path / "thin/responses.jsonl")
     assert kept == [line(i, u, s) for i in (0, 8) for u in "ab" for s in (0, 1)]
     assert (tmp_path / "thin/summary.json").read_bytes() == (run / "summary.json").read_bytes()
     said = (tmp_path / "thin/README.md").read_text()
@@ -46,11 +46,11 @@ def test_a_rollout_keeps_the_tokens_of_its_first_groups(tmp_path):
     run = configured(tmp_path / "run")
     tokens = {"tokens": {"text": ["x"], "logp": [-1.0]}, "response": "x", "advantage": 0.5}
     lines = [line(0, u, s, **tokens) | {"split": "train"} for u in "abcdef" for s in (0, 1)]
-    jsonl.write(run / "responses.jsonl", lines)
+    write_records(run / "responses.jsonl", lines)
     (tmp_path / "thin").mkdir()
     (tmp_path / "thin/old").write_text("replaced")
     assert main(["rollout", str(run), str(tmp_path / "thin")]) == 0
-    kept = jsonl.read(tmp_path / "thin/responses.jsonl")
+    kept = read_records(tmp_path / "thin/responses.jsonl")
     assert kept[:8] == lines[:8] and all(record["advantage"] == 0.5 for record in kept)
     assert not any("tokens" in record or "response" in record for record in kept[8:])
     assert not (tmp_path / "thin/old").exists()

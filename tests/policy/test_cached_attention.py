@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from r1lit.devices import backend
+from r1lit.device import backend
 from r1lit.policy.cached_attention import CachedLayer, attend_cached
 
 CPU = backend(torch.device("cpu"))

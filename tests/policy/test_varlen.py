@@ -10,8 +10,8 @@ from tiny_models import make_policy
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from r1lit import devices
-from r1lit.backend import Backend
+from r1lit import device
+from r1lit.device import Backend
 from r1lit.policy import Policy, Responses, is_packed
 from r1lit.policy.support import enable_packed
 
@@ -69,7 +69,7 @@ def policy(request: Any) -> Policy:
 def test_end_to_end_is_in_buckets(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     expected_K, expected = results(policy)
     own = RowByRow()
-    monkeypatch.setitem(devices.BACKENDS, "cpu", own)
+    monkeypatch.setitem(device.BACKENDS, "cpu", own)
     found_K, found = results(policy)
     # longest first: 4 + 2, 4 + 1, 1 + 2 and 2 + 0 tokens, the prompt of two rows in both
     assert set(map(str, own.calls)) == {"([0, 6, 11, 14, 16], 6)"}

@@ -13,7 +13,7 @@ import torch
 from families import save_tiny
 from tiny_models import make_policy, make_tokenizer
 
-from r1lit.cpu.machine import has_fast_bfloat16
+from r1lit.device.cpu.machine import has_fast_bfloat16
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import tiny
 
-from r1lit import cli, jsonl
+from r1lit import cli
+from r1lit.files import append_records, read_records
 from r1lit.view.page import write_page
 
 pytestmark = [
@@ -61,7 +62,7 @@ def runs(tmp_path_factory) -> list[Path]:
 def test_curves_filters_and_colours_of_a_run(runs, tmp_path):
     page, picture = tmp_path / "page.html", tmp_path / "page.png"
     write_page(runs[:1], page)
-    records = jsonl.read(runs[0] / "responses.jsonl")
+    records = read_records(runs[0] / "responses.jsonl")
     train = [r for r in records if r["split"] == "train"]
     word = train[5]["response"].split()[0].lower()
     first = {"get": "document.querySelector('#detail h2').textContent"}
@@ -112,7 +113,7 @@ def test_curves_filters_and_colours_of_a_run(runs, tmp_path):
 def test_two_runs_stand_side_by_side(runs, tmp_path):
     page = tmp_path / "page.html"
     write_page(runs, page)
-    one, other = (jsonl.read(run / "responses.jsonl") for run in runs)
+    one, other = (read_records(run / "responses.jsonl") for run in runs)
     rows = [n for n, r in enumerate(one) if r["split"] == "val" and r["iteration"] == 4]
     row = rows[3]
     rows_at = (
@@ -150,7 +151,7 @@ def test_a_hundred_thousand_responses_stay_usable(tmp_path):
          "finished": True}
         for n in range(100_000)
     )  # fmt: skip
-    jsonl.append(tmp_path / "run/responses.jsonl", lines)
+    append_records(tmp_path / "run/responses.jsonl", lines)
     write_page([tmp_path / "run"], tmp_path / "page.html")
     found = browse(tmp_path / "page.html", [
         {"get": "document.querySelectorAll('#list *').length"},

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from r1lit import jsonl
+from r1lit.files import append_records, read_records
 from r1lit.view import page
 from r1lit.view.page import write_page
 
@@ -65,14 +65,14 @@ def test_every_response_is_in_the_page_as_it_was_written(tmp_path, monkeypatch):
     records[60]["rewards"]["format"] = 1.0  # one that is paid later
     records[61]["reward"] = math.nan
     path = tmp_path / "run/responses.jsonl"
-    jsonl.append(path, records)
+    append_records(path, records)
     with path.open("ab") as file:
         file.write(b'{"iteration": 9, "torn')
     [held] = write_page([tmp_path / "run"], tmp_path / "page.html")
     assert held["responses"] == 100
     data = read_page(tmp_path / "page.html")
     kept = responses_in(data)
-    written = jsonl.read(path)
+    written = read_records(path)
     written[61]["reward"] = None
     assert kept == written
     index = data["index-0"]
@@ -93,7 +93,7 @@ def test_every_response_is_in_the_page_as_it_was_written(tmp_path, monkeypatch):
 
 
 def test_a_page_loads_nothing_and_holds_no_text_of_a_response_in_the_open(tmp_path):
-    jsonl.append(tmp_path / "</title><b>/responses.jsonl", [record(n) for n in range(50)])
+    append_records(tmp_path / "</title><b>/responses.jsonl", [record(n) for n in range(50)])
     write_page([tmp_path / "</title><b>"], tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert "alert" not in text and "</title><b>" not in text
@@ -104,7 +104,7 @@ def test_a_page_loads_nothing_and_holds_no_text_of_a_response_in_the_open(tmp_pa
 
 def test_curves_of_both_runs_and_names_that_tell_them_apart(tmp_path):
     for folder, value in (("a/x", 1.0), ("b/x", 2.0)):
-        jsonl.append(tmp_path / folder / "metrics.jsonl", [{"iteration": 0, "train/loss": value}])
+        append_records(tmp_path / folder / "metrics.jsonl", [{"iteration": 0, "train/loss": value}])
         (tmp_path / folder / "summary.json").write_text('[{"iteration": 0, "pass_at_1": null}]')
     held = write_page([tmp_path / "a/x", tmp_path / "b/x"], tmp_path / "page.html")
     assert [run["name"] for run in held] == ["a/x", "b/x"]
@@ -119,7 +119,7 @@ def test_curves_of_both_runs_and_names_that_tell_them_apart(tmp_path):
 
 def test_an_evaluation_has_no_iterations(tmp_path):
     bare = {key: value for key, value in record(1).items() if key not in ("iteration", "split")}
-    jsonl.append(tmp_path / "eval.jsonl", [{**bare, "rewards": None}])
+    append_records(tmp_path / "eval.jsonl", [{**bare, "rewards": None}])
     write_page([tmp_path / "eval.jsonl"], tmp_path / "page.html")
     index = read_page(tmp_path / "page.html")["index-0"]
     assert index["names"]["split"] == ["test"] and "iteration" not in index["numbers"]
@@ -139,10 +139,10 @@ def test_an_evaluation_has_no_iterations(tmp_path):
 def test_mistakes_are_one_line(tmp_path, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    jsonl.append(tmp_path / "good/responses.jsonl", [record(0)])
+    append_records(tmp_path / "good/responses.jsonl", [record(0)])
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/responses.jsonl").write_text("no record\n")
-    jsonl.append(tmp_path / "broken/metrics.jsonl", [{"iteration": 0}])
+    append_records(tmp_path / "broken/metrics.jsonl", [{"iteration": 0}])
     (tmp_path / "broken/summary.json").write_text("[")
     before = sorted(p.name for p in tmp_path.rglob("*"))
     with pytest.raises(ValueError, match=re.escape(says)) as error:
@@ -154,7 +154,7 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, arguments, says):
 def test_the_command_names_the_page(tmp_path, monkeypatch, capsys):
     from r1lit import cli
 
-    jsonl.append(tmp_path / "aha/responses.jsonl", [record(n) for n in range(3)])
+    append_records(tmp_path / "aha/responses.jsonl", [record(n) for n in range(3)])
     monkeypatch.setattr("sys.argv", ["r1lit", "view", str(tmp_path / "aha")])
     cli.run()
     said = capsys.readouterr().out

@@ -20,7 +20,7 @@ from experiments.points import Sweep, parse_seeds
 from experiments.process_rewards.process_bench.report import write_report
 from experiments.reward_models.body import make_body, training_texts
 from experiments.sweep import Launch, in_subprocess, run_sweep
-from r1lit import composition
+from r1lit.cli import composition
 from r1lit.data import TableSteps
 
 HERE = Path(__file__).parent

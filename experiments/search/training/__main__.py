@@ -23,7 +23,7 @@ from experiments.search.training.module import SEARCH_TOKENS
 from experiments.study import run_study
 from experiments.sweep import Launch, in_subprocess
 from r1lit.callbacks.figures import tidy
-from r1lit.jsonl import Record
+from r1lit.files import Record
 from r1lit.metrics import mean
 
 HERE = Path(__file__).parent

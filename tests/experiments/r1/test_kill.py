@@ -10,7 +10,7 @@ import yaml
 from tiny_pipeline import command, copy, environment, kill_when, manifest, states, train_and_test
 
 from experiments.r1 import kill_check
-from r1lit import jsonl
+from r1lit.files import read_records
 
 TIMES = ("seconds", "grade_seconds")
 
@@ -21,12 +21,12 @@ def timeless(record):
 
 def outcome(run):
     """What a run is for: everything but times and the order in which responses ended."""
-    responses = jsonl.read(run / "eval/zero/responses.jsonl")
+    responses = read_records(run / "eval/zero/responses.jsonl")
     report = json.loads((run / "eval/zero/report.json").read_text())
     report["settings"].pop("policy")
     return {
         "policy": {p.name: p.read_bytes() for p in sorted((run / "zero/policy").iterdir())},
-        "metrics": [timeless(line) for line in jsonl.read(run / "zero/metrics.jsonl")],
+        "metrics": [timeless(line) for line in read_records(run / "zero/metrics.jsonl")],
         "responses": sorted(
             (timeless(r) for r in responses), key=lambda r: (r["uid"], r["sample"])
         ),

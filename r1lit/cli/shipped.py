@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from r1lit.explain import hint
+from r1lit.errors import hint
 
 PREFIX = "r1lit:"
 
 
 def root() -> Path:
     """Return the folder of ``configs`` and ``models``."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     installed = package / "shipped"
     return installed if installed.is_dir() else package.parent
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-import r1lit.cpu.machine
+import r1lit.device.cpu.machine
 
 BF16 = {
     "trainer": {"precision": "bf16-mixed", "val_check_interval": 1},
@@ -15,7 +15,7 @@ BF16 = {
 
 
 def make(monkeypatch, fast: bool) -> None:
-    monkeypatch.setattr(r1lit.cpu.machine, "has_fast_bfloat16", lambda: fast)
+    monkeypatch.setattr(r1lit.device.cpu.machine, "has_fast_bfloat16", lambda: fast)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Files of one JSON record a line.
+"""Files that a kill at any moment leaves whole: replaced, or one JSON record a line.
 
-Several processes may append to one. A kill may leave its last line incomplete ("torn"); reading
-leaves such a line out.
+Files and folders are replaced so that the old or the new one is there. Several processes may append
+records to one file. A kill may leave its last line incomplete ("torn"); reading leaves it out.
 """
 
 from __future__ import annotations
@@ -9,16 +9,89 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-from r1lit.atomic import naming, replace_file
 
 Record = dict[str, Any]
 
 
-def append(path: Path, records: Iterable[Record]) -> None:
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError from within name ``path``; that of a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file beside ``path`` and rename it onto it; what cannot be leaves nothing behind.
+
+    Raises:
+        OSError: naming ``path``.
+    """
+    temporary = beside(path)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(content)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        os.replace(temporary, path)
+
+
+def replace_json(path: Path, content: Any) -> None:
+    """Write a JSON file as ``replace_file`` does.
+
+    Raises:
+        OSError: naming ``path``.
+    """
+    replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def replace_path(new: Path, path: Path) -> None:
+    """Rename a finished file or folder ``new`` onto ``path``; both lie on one file system.
+
+    A folder cannot be renamed onto a filled one: the old one steps aside to ``.<name>.previous``
+    for a moment and is then deleted. A kill within that moment leaves it there, whole, for
+    ``put_back``.
+    """
+    if not path.is_dir():
+        os.replace(new, path)
+        return
+    previous = path.with_name(f".{path.name}.previous")
+    shutil.rmtree(previous, ignore_errors=True)
+    os.replace(path, previous)
+    os.replace(new, path)
+    shutil.rmtree(previous)
+
+
+def put_back(path: Path) -> None:
+    """Give ``path`` back the folder that a kill within ``replace_path`` has left aside."""
+    if not path.exists():
+        with suppress(FileNotFoundError):  # there is none, or another rank was faster
+            os.replace(path.with_name(f".{path.name}.previous"), path)
+
+
+def beside(path: Path) -> Path:
+    """Return this process's temporary name in the folder of ``path``."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def remove(path: Path) -> None:
+    """Remove what an earlier kill may have left at ``path``."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def append_records(path: Path, records: Iterable[Record]) -> None:
     """Append one line a record, handed to the operating system before returning.
 
     All are one write at the end of the file, so those of several processes do not mix.
@@ -34,14 +107,14 @@ def append(path: Path, records: Iterable[Record]) -> None:
             os.close(file)
 
 
-def write(path: Path, records: Iterable[Record]) -> None:
+def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write one line a record, all or none; a file that holds just these is left as it is."""
     content = _as_lines(records)
     if not path.exists() or path.read_bytes() != content:
         replace_file(path, content)
 
 
-def read(path: Path) -> list[Record]:
+def read_records(path: Path) -> list[Record]:
     """Return the records, or none without a file; a last line that a kill tore is left out.
 
     Raises:
@@ -61,11 +134,11 @@ def read_existing(path: Path, key: str) -> list[Record]:
     return list(JSONLFile(path, key).read())
 
 
-def keep_only(path: Path, keep: Callable[[Record], bool]) -> list[Record]:
+def keep_records(path: Path, keep: Callable[[Record], bool]) -> list[Record]:
     """Drop the records that ``keep`` refuses, and a torn last line; return those kept."""
-    records = [record for record in read(path) if keep(record)]
+    records = [record for record in read_records(path) if keep(record)]
     if path.exists():
-        write(path, records)
+        write_records(path, records)
     return records
 
 
@@ -77,13 +150,13 @@ class JSONLFile:
         self.key = key
 
     def append(self, records: Iterable[Record]) -> None:
-        """Append one line a record, as ``append`` does.
+        """Append one line a record, as ``append_records`` does.
 
         Raises:
             ValueError: if it cannot be written: no such folder, no right to it, a full disk.
         """
         try:
-            append(self.path, records)
+            append_records(self.path, records)
         except OSError as error:
             raise ValueError(
                 f"{self.key}: {self.path} cannot be written ({error.strerror}); what is in it is"

@@ -1,4 +1,4 @@
-"""What ``r1lit.devices`` registers for CPUs."""
+"""What ``r1lit.device`` registers for CPUs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch import Tensor, nn
 
-from r1lit.backend import Backend
-from r1lit.cpu import in_place, machine
-from r1lit.cpu.build import has_bfloat16_kernels, has_kernels
-from r1lit.cpu.packed_linear import PackedLinear
-from r1lit.cpu.tiled_attention import attend_tiled, suits_tiles
+from r1lit.device.cpu import in_place, machine
+from r1lit.device.cpu.build import has_bfloat16_kernels, has_kernels
+from r1lit.device.cpu.packed_linear import PackedLinear
+from r1lit.device.cpu.tiled_attention import attend_tiled, suits_tiles
+from r1lit.device.operations import Backend
 
 
 class CPU(Backend):

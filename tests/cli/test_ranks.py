@@ -10,7 +10,7 @@ from jsonargparse import Namespace
 from tiny import ROOT
 
 from r1lit.cli import main
-from r1lit.command import check_ranks
+from r1lit.cli.command import check_ranks
 from r1lit.modules import EvaluationModule
 
 

@@ -1,12 +1,17 @@
-"""Which backend computes on a device. Nothing else names ``r1lit.cpu`` and ``r1lit.cuda``."""
+"""What makes a device fast: a backend for each kind; nothing outside names one.
+
+`Backend` has PyTorch's operations, `cpu` and `cuda` replace some.
+"""
 
 from __future__ import annotations
 
 import torch
 
-from r1lit.backend import Backend
-from r1lit.cpu import CPU
-from r1lit.cuda import CUDA
+from r1lit.device.cpu import CPU
+from r1lit.device.cuda import CUDA
+from r1lit.device.operations import Backend, add_gradient, gradient_of
+
+__all__ = ["BACKENDS", "Backend", "add_gradient", "backend", "gradient_of", "inference_dtype"]
 
 BACKENDS: dict[str, Backend] = {"cpu": CPU(), "cuda": CUDA()}
 PYTORCH = Backend()

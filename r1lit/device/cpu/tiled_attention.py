@@ -1,4 +1,4 @@
-"""Causal attention in bfloat16 on a CPU, in tiles, by the C++ of ``r1lit.cpu``.
+"""Causal attention in bfloat16 on a CPU, in tiles, by the C++ of ``r1lit.device.cpu``.
 
     B rows   H query heads   K key-value heads   L tokens   D head size
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from r1lit.cpu.build import has_bfloat16_kernels
+from r1lit.device.cpu.build import has_bfloat16_kernels
 
 
 class TiledAttention(torch.autograd.Function):

@@ -8,12 +8,12 @@ import sys
 import pytest
 import torch
 
-from r1lit.backend import Backend
-from r1lit.cpu.machine import has_fast_bfloat16
+from r1lit.device import Backend
+from r1lit.device.cpu.machine import has_fast_bfloat16
 
 COUNT_FAULTS = """
 import resource, torch
-from r1lit.cpu.machine import kept_memory
+from r1lit.device.cpu.machine import kept_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from r1lit.backend import gradient_of
+from r1lit.device.operations import gradient_of
 
 _allowed: ContextVar[bool] = ContextVar("in_place_gradients", default=False)
 

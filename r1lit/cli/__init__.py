@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from urllib.request import getproxies
 
 import r1lit
-from r1lit import console
-from r1lit.composition import SUBCOMMANDS, compose
-from r1lit.ranks import ending_together
+from r1lit.cli.composition import SUBCOMMANDS, compose
+from r1lit.cli.ranks import ending_together
+from r1lit.errors import run_script
 
 if TYPE_CHECKING:
-    from r1lit.command import R1CLI
+    from r1lit.cli.command import R1CLI
 
 HELP = """\
 usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
@@ -80,7 +80,7 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
-        from r1lit.command import run_command
+        from r1lit.cli.command import run_command
 
         return run_command(composed)
 
@@ -108,14 +108,10 @@ def run() -> None:
     if sys.argv[1:2] == ["view"]:
         from r1lit.view import page
 
-        console.run("r1lit view", lambda: page.main(sys.argv[2:]))
+        run_script("r1lit view", lambda: page.main(sys.argv[2:]))
     elif sys.argv[1:2] == ["merge"]:
         from r1lit.policy import merge
 
-        console.run("r1lit merge", lambda: merge.main(sys.argv[2:]))
+        run_script("r1lit merge", lambda: merge.main(sys.argv[2:]))
     else:
-        console.run("r1lit", main)
-
-
-if __name__ == "__main__":
-    run()
+        run_script("r1lit", main)

@@ -28,9 +28,9 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from r1lit.callbacks.outcome import Outcome
 from r1lit.callbacks.run_config import RunConfig
 from r1lit.callbacks.scalars import log_main_scalars
-from r1lit.composition import SUBCOMMANDS
-from r1lit.devices import backend
-from r1lit.explain import explain, explain_lightning
+from r1lit.cli.composition import SUBCOMMANDS
+from r1lit.device import backend
+from r1lit.errors import explain, explain_lightning
 from r1lit.modules.memory_plan import print_memory_plan
 
 QUIET = (

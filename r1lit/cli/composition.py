@@ -6,7 +6,7 @@ Files are merged in the order of their ``-c``; keys on the command line come las
     list             replaced; ``key+`` appends to the list ``key``
     other class_path replaces the class and all its arguments: it starts from its own defaults
     run              the run folder, the same as ``trainer.default_root_dir``
-    r1lit:NAME       what is shipped with r1lit: `r1lit.shipped`
+    r1lit:NAME       what is shipped with r1lit: `r1lit.cli.shipped`
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 
 import yaml
 
-from r1lit import shipped
-from r1lit.explain import names
-from r1lit.renamed import refuse_old_class, refuse_old_key, refuse_old_names
+from r1lit.cli import shipped
+from r1lit.cli.renamed import refuse_old_class, refuse_old_key, refuse_old_names
+from r1lit.errors import names
 
 Config = dict[str, Any]
 FOLDER = ("run", "trainer.default_root_dir")

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 import r1lit
-from r1lit import shipped
-from r1lit.composition import compose, read
+from r1lit.cli import shipped
+from r1lit.cli.composition import compose, read
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 
 
@@ -67,7 +67,7 @@ def test_a_name_that_is_nearly_one_or_a_path_of_the_checkout_gets_the_right_one(
 def test_an_installed_copy_goes_before_a_checkout(tmp_path, monkeypatch):
     package = tmp_path / "site-packages/r1lit"
     shutil.copytree(ROOT / "configs/mini", package / "shipped/configs/mini")
-    monkeypatch.setattr(shipped, "__file__", str(package / "shipped.py"))
+    monkeypatch.setattr(shipped, "__file__", str(package / "cli" / "shipped.py"))
     assert shipped.find("r1lit:mini/r1_zero.yaml").is_relative_to(package)
 
 

@@ -12,9 +12,8 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from tiny import data, model
 
-from r1lit.backend import Backend
-from r1lit.cpu import in_place, machine
-from r1lit.devices import backend
+from r1lit.device import Backend, backend
+from r1lit.device.cpu import in_place, machine
 
 CPU = backend(torch.device("cpu"))
 SHORT = data(num_iterations=1, validation=None) | {

@@ -1,4 +1,4 @@
-"""What ``r1lit.devices`` registers for CUDA: attention over rows end to end, without padding.
+"""What ``r1lit.device`` registers for CUDA: attention over rows end to end, without padding.
 
 Never run yet: see docs/PERFORMANCE.md.
 """
@@ -10,7 +10,7 @@ import inspect
 import torch
 from torch import Tensor
 
-from r1lit.backend import Backend
+from r1lit.device.operations import Backend
 
 try:
     from torch.nn.attention.varlen import varlen_attn

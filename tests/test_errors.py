@@ -6,9 +6,7 @@ import warnings
 
 import pytest
 
-from r1lit import console
-from r1lit.explain import explain
-from r1lit.own_code import named
+from r1lit.errors import explain, own_code, run_script
 
 
 def bad():
@@ -18,7 +16,7 @@ def bad():
 def test_bad_input_is_one_line_and_status_2(capsys, monkeypatch):
     monkeypatch.delenv("R1LIT_TRACEBACK", raising=False)
     with pytest.raises(SystemExit) as ended:
-        console.run("r1lit-x", bad)
+        run_script("r1lit-x", bad)
     assert ended.value.code == 2
     assert capsys.readouterr().err == "r1lit-x: error: key: 7 is not 8\n"
 
@@ -26,18 +24,18 @@ def test_bad_input_is_one_line_and_status_2(capsys, monkeypatch):
 def test_the_traceback_is_shown_on_request(monkeypatch):
     monkeypatch.setenv("R1LIT_TRACEBACK", "1")
     with pytest.raises(ValueError, match="key: 7"):
-        console.run("r1lit-x", bad)
+        run_script("r1lit-x", bad)
 
 
 def test_a_crash_of_own_code_keeps_its_traceback(capsys):
     def crash():
-        with named("reward function 'mine'", test_console):
+        with own_code("reward function 'mine'", test_console):
             bad()
 
     def test_console(): ...
 
     with pytest.raises(SystemExit):
-        console.run("r1lit-x", crash)
+        run_script("r1lit-x", crash)
     first, *below = capsys.readouterr().err.splitlines()
     assert first.startswith("r1lit-x: error: reward function 'mine' crashed with ValueError: key")
     assert first.endswith(f"({__file__}, line {bad.__code__.co_firstlineno + 1})")
@@ -50,13 +48,13 @@ def test_ctrl_c_is_one_line(capsys):
         raise KeyboardInterrupt
 
     with pytest.raises(SystemExit) as ended:
-        console.run("r1lit-x", press)
+        run_script("r1lit-x", press)
     assert ended.value.code == 130
     assert capsys.readouterr().err == "r1lit-x: interrupted\n"
 
 
 def test_a_warning_is_one_line(capsys, recwarn):
-    console.run("r1lit-x", lambda: print(warnings.formatwarning("slow", UserWarning, "a.py", 1)))
+    run_script("r1lit-x", lambda: print(warnings.formatwarning("slow", UserWarning, "a.py", 1)))
     assert capsys.readouterr().out == "r1lit-x: warning: slow\n\n"
 
 

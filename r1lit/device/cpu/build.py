@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from r1lit.cpu.machine import has_fast_bfloat16
+from r1lit.device.cpu.machine import has_fast_bfloat16
 
 FLAGS = (
     *("-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
