@@ -18,7 +18,7 @@ from r1lit.cli import main
 from r1lit.modules import GRPOModule
 
 PACKAGE = ROOT / "r1lit"
-DEVICE = ("r1lit/cpu/", "r1lit/cuda.py", "r1lit/backend.py", "r1lit/devices.py")
+DEVICE = "r1lit/device/"
 MOST = 45
 """It may only fall."""
 
