@@ -37,8 +37,8 @@ from r1lit.search import (
     ValueScorer,
     WeightedBestOfN,
 )
-from r1lit.search.partial_response import PartialResponse
-from r1lit.search.weighted_best_of_n import EqualWeights
+from r1lit.search.algorithms import EqualWeights
+from r1lit.search.generation import PartialResponse
 from r1lit.text.prompts import encode_prompts, prompt_text
 from r1lit.verifiers import Grader, default_verifiers
 from r1lit.worlds import WorldChain, WorldCountdown

@@ -1,20 +1,20 @@
 """Curation: generated responses are filtered and rewritten into documents to train on."""
 
-from r1lit.curation.base import Context, Filter
-from r1lit.curation.candidate import R1_TEMPLATE, Candidate, ResponseTemplate
-from r1lit.curation.correct_by_judge import CorrectByJudge
+from r1lit.curation.candidate import R1_TEMPLATE, Candidate, Context, Filter, ResponseTemplate
 from r1lit.curation.curate import Curation, curate
-from r1lit.curation.decontaminate import Decontaminate
-from r1lit.curation.duplicates import Dedupe, MaxPerProblem
 from r1lit.curation.engine_refiner import EngineRefiner
 from r1lit.curation.filters import (
     CodeBlocks,
     Correct,
+    CorrectByJudge,
+    Decontaminate,
+    Dedupe,
     Finished,
     Format,
     LanguageConsistent,
     Length,
     LongParagraphs,
+    MaxPerProblem,
     RepeatedText,
 )
 from r1lit.curation.refine import Refined, Refiner, RuleRefiner, ToR1Template

@@ -1,12 +1,18 @@
-"""A response under review, and the template that the document is written in."""
+"""Candidates (responses under review), the document's template, and the interface of filters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from r1lit.batches import Problem, Status
 from r1lit.metrics.language import language_of
+from r1lit.rollout import ModelSpec
 from r1lit.text.extract import thinking_and_answer
 
 
@@ -100,3 +106,100 @@ class ResponseTemplate:
 
 R1_TEMPLATE = ResponseTemplate()
 """R1's template, with the think tags for its two special tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What filters and refiners may need besides the candidates.
+
+    ``seed`` decides every random choice, files are kept in ``folder``, and ``model`` is the policy
+    that generated the responses.
+    """
+
+    seed: int
+    folder: Path
+    model: ModelSpec
+
+
+class OfKinds:
+    """A base of filters and refiners: applies to problems of some ``kinds``, or to all (None)."""
+
+    def __init__(self, kinds: Sequence[str] | None = None) -> None:
+        if isinstance(kinds, str) or (kinds is not None and not kinds):
+            raise ValueError(f"kinds: {kinds!r} is not a list of kinds; null means every kind")
+        self.kinds = None if kinds is None else tuple(kinds)
+
+    def applies(self, candidate: Candidate) -> bool:
+        """Return whether the candidate's problem is of one of ``kinds``."""
+        return self.kinds is None or candidate.kind in self.kinds
+
+    def describe(self) -> dict[str, Any]:
+        """Return class and settings, for the data card."""
+        settings = {k: v for k, v in vars(self).items() if not k.startswith("_")}
+        return {"class": type(self).__name__, **{k: _plain(v) for k, v in settings.items()}}
+
+
+class Filter(OfKinds, ABC):
+    """Returns a drop reason for each candidate, or None; later filters get only those kept.
+
+    A filter overrides ``reason``, for one candidate, or ``reasons``, which compares several.
+    ``name`` is its name in the data card.
+
+    Args:
+        kinds: the kinds of problems (``meta["kind"]``) it applies to; None: all.
+    """
+
+    name: str
+    again = False
+    """Whether it is applied again to texts that a refiner changed."""
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+    def begin(self, context: Context) -> None:
+        """Forget what was seen; called once before the first candidate of a run."""
+
+    def drop(self, candidates: Sequence[Candidate]) -> list[str | None]:
+        """Return the drop reason of each candidate, or None; other kinds are kept."""
+        mine = [row for row, candidate in enumerate(candidates) if self.applies(candidate)]
+        whys: list[str | None] = [None] * len(candidates)
+        reasons = self.reasons([candidates[row] for row in mine])
+        for row, why in zip(mine, reasons, strict=True):
+            whys[row] = why
+        return whys
+
+    def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
+        """Return the drop reason of each candidate, or None.
+
+        Candidates are sorted by problem and sample, and all of a problem come in one call. The
+        result must not depend on how many problems come in one call.
+        """
+        return [self.reason(candidate) for candidate in candidates]
+
+    def reason(self, candidate: Candidate) -> str | None:
+        """Return the drop reason of one candidate, or None."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither reason nor reasons")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    describe = getattr(value, "describe", None)
+    return describe() if callable(describe) else getattr(value, "name", type(value).__name__)
+
+
+def check_fraction(key: str, value: float) -> None:
+    """Check a setting that is a fraction.
+
+    Raises:
+        ValueError: unless it is from 0 to 1.
+    """
+    if not 0 <= value <= 1:
+        raise ValueError(f"{key}: {value} is not between 0 and 1")

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from r1lit.batches import Problem
-from r1lit.curation.base import Context
-from r1lit.curation.grams import digest
+from r1lit.curation.candidate import Context
+from r1lit.curation.filters import digest
 from r1lit.curation.refine import Refined, Refiner
 from r1lit.curation.replies import Replies, Reply
 from r1lit.device import inference_dtype

@@ -1,4 +1,4 @@
-"""Filters of single candidates.
+"""Filters: of single candidates, of duplicates, and of overlap with evaluation problems.
 
 "we have filtered out chain-of-thought with mixed languages, long paragraphs, and code blocks. For
 each prompt, we sample multiple responses and retain only the correct ones" (DeepSeek-R1, arXiv
@@ -8,18 +8,26 @@ each prompt, we sample multiple responses and retain only the correct ones" (Dee
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import groupby
+from typing import Literal
 
-from r1lit.batches import Verdict
-from r1lit.curation.base import Filter, check_fraction
-from r1lit.curation.candidate import Candidate
-from r1lit.curation.grams import words
+import numpy as np
+
+from r1lit.batches import Status, Verdict
+from r1lit.curation.candidate import Candidate, Context, Filter, check_fraction
+from r1lit.data.base import ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.metrics.language import SCRIPTS_OF
 from r1lit.metrics.language_consistency import language_consistency
 from r1lit.metrics.words import count_words, prose
 from r1lit.rewards.format import has_format
 from r1lit.rewards.repetition import repeated_share
+from r1lit.seeding import permutation
+from r1lit.text.wording import squeezed
+from r1lit.verifiers import GenerativeVerifier
 
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _BLANK = re.compile(r"\n[^\S\n]*\n")
@@ -96,7 +104,7 @@ class LongParagraphs(Filter):
     those here are ours.
 
     Args:
-        max_words: the most words of a paragraph (see `r1lit.curation.grams`); None: any number.
+        max_words: the most words of a paragraph (see `r1lit.curation.filters`); None: any number.
         max_characters: the most characters; None: any number.
         kinds: see ``Filter``.
     """
@@ -233,3 +241,310 @@ class RepeatedText(Filter):
         """Return the share if it is too large."""
         found = repeated_share(candidate.text, self.n)
         return None if found <= self.most else f"{found:.3f} of the {self.n}-grams stood before"
+
+
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+_FACTOR = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def words(text: str) -> list[str]:
+    """Return the words of ``text``.
+
+    >>> words("Make 24: 3 × x_1, 认为!")
+    ['make', '24', '3', 'x', '1', '认', '为']
+    """
+    return _WORD.findall(text.lower())
+
+
+def gram_numbers(text_words: list[str], n: int) -> np.ndarray:
+    """Return one number for each n-gram; equal n-grams have equal numbers within this process."""
+    num_grams = len(text_words) - n + 1
+    if num_grams < 1:
+        return np.empty(0, dtype=np.uint64)
+    numbers = np.fromiter(map(hash, text_words), dtype=np.int64, count=len(text_words))
+    word_numbers = numbers.view(np.uint64)
+    grams = np.zeros(num_grams, dtype=np.uint64)
+    factor = 1
+    for place in range(n):
+        grams += word_numbers[place : place + num_grams] * np.uint64(factor)
+        factor = factor * _FACTOR & _MASK
+    return grams
+
+
+def digest(*texts: str, size: int = 8) -> int:
+    """Return a number of ``size`` bytes for texts, the same in every process."""
+    state = blake2b(digest_size=size)
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        state.update(len(data).to_bytes(8, "big") + data)
+    return int.from_bytes(state.digest(), "big")
+
+
+LEAST_FOR_WORDING = 10
+
+
+class Decontaminate(Filter):
+    """Drops candidates that share any 10-gram with an evaluation problem.
+
+    R1's supplement decontaminates its data by 10-grams. Made exact here: 10 consecutive words (as
+    in `r1lit.curation.filters`: runs of letters and digits, single Han characters, lower case, no
+    marks) that stand in an evaluation problem's question, or in its gold answer, and in the
+    candidate's question or response. A question of fewer than 10 words has no 10-gram; the
+    candidate's question may not have the same words then.
+
+    The wording that a benchmark puts around its problems is no content: n-grams that stand in more
+    than ``wording_share`` of the questions of one source (from 10 questions on) are left out.
+
+    Args:
+        evaluations: what may not be in the data, as in ``data.test``.
+        n: words of an n-gram.
+        wording_share: 1 leaves nothing out.
+        kinds: see ``Filter``.
+    """
+
+    again = True
+
+    def __init__(
+        self,
+        evaluations: list[ProblemSource],
+        n: int = 10,
+        wording_share: float = 0.5,
+        kinds: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(kinds)
+        if not evaluations:
+            raise ValueError("evaluations: no source is given, so nothing would be kept out")
+        check_at_least("n", n, 2)
+        check_fraction("wording_share", wording_share)
+        self.evaluations = evaluations
+        self.n = n
+        self.wording_share = wording_share
+        self._grams: np.ndarray | None = None
+        self._of: dict[int, str] = {}
+        self._short: dict[tuple[str, ...], str] = {}
+        self._known_question: tuple[str, str | None] | None = None
+
+    def begin(self, context: Context) -> None:
+        """Build the index, once."""
+        if self._grams is None:
+            for source in self.evaluations:
+                self._add(source)
+            self._grams = np.sort(np.fromiter(self._of, dtype=np.uint64, count=len(self._of)))
+
+    def _add(self, source: ProblemSource) -> None:
+        problems = source.problems()
+        in_question: list[tuple[str, list[int]]] = []
+        for problem in problems:
+            found = words(problem.question)
+            if len(found) < self.n:
+                self._short.setdefault(tuple(found), problem.uid)
+            in_question.append((problem.uid, self._unique(found)))
+        counts = Counter(gram for _, grams in in_question for gram in grams)
+        most = self.wording_share * len(problems)
+        if len(problems) < LEAST_FOR_WORDING:
+            most = len(problems)
+        for uid, grams in in_question:
+            for gram in grams:
+                if counts[gram] <= most:
+                    self._of.setdefault(gram, uid)
+        for problem in problems:
+            for gram in self._unique(words(problem.answer)):
+                self._of.setdefault(gram, problem.uid)
+
+    def _unique(self, found: list[str]) -> list[int]:
+        return list(dict.fromkeys(gram_numbers(found, self.n).tolist()))
+
+    def reason(self, candidate: Candidate) -> str | None:
+        """Return the shared words and the uid of the evaluation problem."""
+        known = self._known_question
+        if known is None or known[0] != candidate.problem.question:
+            known = (candidate.problem.question, self._in_question(candidate.problem.question))
+            self._known_question = known
+        return known[1] or self._shared(words(candidate.text), "response")
+
+    def _in_question(self, question: str) -> str | None:
+        found = words(question)
+        short = self._short.get(tuple(found))
+        if short is not None:
+            return f"the question of {short}"
+        return self._shared(found, "question")
+
+    def _shared(self, found: list[str], where: str) -> str | None:
+        assert self._grams is not None, "begin comes first"
+        grams = gram_numbers(found, self.n)
+        if not len(grams) or not len(self._grams):
+            return None
+        places = np.searchsorted(self._grams, grams).clip(max=len(self._grams) - 1)
+        hits = np.flatnonzero(self._grams[places] == grams)
+        if not len(hits):
+            return None
+        first = int(hits[0])
+        shared = " ".join(found[first : first + self.n])
+        return f"the {where} shares “{shared}” with {self._of[int(grams[first])]}"
+
+
+def by_problem(candidates: Sequence[Candidate]) -> list[list[int]]:
+    """Return the rows of each problem's candidates."""
+    rows = groupby(range(len(candidates)), key=lambda row: candidates[row].problem.uid)
+    return [list(group) for _, group in rows]
+
+
+class Dedupe(Filter):
+    """Drops responses equal to an earlier one, or nearly equal to one of the same problem.
+
+    R1's reports do not say how they treat duplicates; this is ours. Equal: the same question and
+    response, white space aside, anywhere in the run. Nearly equal: two responses to one problem
+    whose sets of word n-grams have a Jaccard index (shared / all) of ``jaccard`` or more. A
+    response of fewer than n words is one gram.
+
+    Args:
+        jaccard: 1 drops the same set of n-grams; None compares no sets.
+        n: words of an n-gram.
+        kinds: see ``Filter``.
+    """
+
+    def __init__(
+        self,
+        jaccard: float | None = 0.9,
+        n: int = 5,
+        kinds: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(kinds)
+        if jaccard is not None:
+            check_fraction("jaccard", jaccard)
+        check_at_least("n", n, 1)
+        self.jaccard = jaccard
+        self.n = n
+        self._seen: set[int] = set()
+
+    def begin(self, context: Context) -> None:
+        """Forget every response."""
+        self._seen.clear()
+
+    def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
+        """Return the drop reason of each candidate that repeats an earlier one."""
+        whys: list[str | None] = [None] * len(candidates)
+        for rows in by_problem(candidates):
+            kept: list[tuple[int, set[int]]] = []
+            for row in rows:
+                candidate = candidates[row]
+                name = digest(squeezed(candidate.problem.question), squeezed(candidate.text))
+                if name in self._seen:
+                    whys[row] = "an equal response came before"
+                    continue
+                grams = self._grams(candidate.text) if self.jaccard is not None else set()
+                whys[row] = self._near(grams, kept)
+                if whys[row] is None:
+                    self._seen.add(name)
+                    kept.append((candidate.sample, grams))
+        return whys
+
+    def _grams(self, text: str) -> set[int]:
+        found = words(text)
+        return set(gram_numbers(found, min(self.n, max(1, len(found)))).tolist())
+
+    def _near(self, grams: set[int], kept: Sequence[tuple[int, set[int]]]) -> str | None:
+        if self.jaccard is None:
+            return None
+        for sample, others in kept:
+            shorter, longer = sorted((len(grams), len(others)))
+            if shorter < self.jaccard * longer:  # the index cannot be larger than this ratio
+                continue
+            shared = len(grams & others)
+            index = shared / (len(grams) + len(others) - shared) if longer else 1.0
+            if index >= self.jaccard:
+                return f"Jaccard index {index:.3f} with sample {sample}"
+        return None
+
+
+class MaxPerProblem(Filter):
+    """Keeps at most ``n`` responses to a problem, so that easy problems do not fill the data.
+
+    R1 samples "multiple responses" a prompt (Sec. 2.3.3) and does not say how many it keeps. Which
+    ones are kept is a function of the seed and the problem: "random" ones, the "first" samples,
+    or the "shortest" or "longest" by tokens, the lower sample on a tie.
+
+    Args:
+        n: how many to keep.
+        prefer: which ones, "random", "first", "shortest" or "longest".
+    """
+
+    def __init__(
+        self,
+        n: int = 4,
+        prefer: Literal["random", "first", "shortest", "longest"] = "random",
+        kinds: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(kinds)
+        check_at_least("n", n, 1)
+        self.n = n
+        self.prefer = prefer
+        self._seed = 0
+
+    def begin(self, context: Context) -> None:
+        """Take the seed."""
+        self._seed = context.seed
+
+    def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
+        """Return a drop reason for all but ``n`` candidates of a problem."""
+        whys: list[str | None] = [None] * len(candidates)
+        for rows in by_problem(candidates):
+            if len(rows) <= self.n:
+                continue
+            for row in self._ranked(candidates, rows)[self.n :]:
+                whys[row] = f"{self.n} of {len(rows)} are kept ({self.prefer})"
+        return whys
+
+    def _ranked(self, candidates: Sequence[Candidate], rows: list[int]) -> list[int]:
+        if self.prefer == "random":
+            uid = candidates[rows[0]].problem.uid
+            order = permutation(len(rows), self._seed, "max_per_problem", uid)
+            return [rows[i] for i in order]
+        sign = {"first": 0, "shortest": 1, "longest": -1}[self.prefer]
+        return sorted(rows, key=lambda row: (sign * candidates[row].num_tokens, row))
+
+
+OPEN_STATUSES: tuple[Status, ...] = ("unparsed", "error", "timeout")
+
+
+class CorrectByJudge(Filter):
+    """Keeps right responses; queries an LLM judge on those that rules did not decide.
+
+    R1, Sec. 2.3.3: "we expand the dataset by incorporating additional data, some of which use a
+    generative reward model by feeding the ground-truth and model predictions into DeepSeek-V3 for
+    judgment". Use it instead of ``Correct``. Give the verifier a ``cache``: then a repeated run
+    sends no request twice and writes the same bytes.
+
+    Args:
+        verifier: the judge; it gets the question, the gold answer and the answer part.
+        undecided: the statuses that it judges; add "wrong" to have wrong answers judged too.
+        kinds: see ``Filter``.
+    """
+
+    again = True
+
+    def __init__(
+        self,
+        verifier: GenerativeVerifier,
+        undecided: Sequence[Status] = OPEN_STATUSES,
+        kinds: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(kinds)
+        known = (*OPEN_STATUSES, "wrong")
+        if not undecided or any(status not in known for status in undecided):
+            raise ValueError(f"undecided: {list(undecided)} is not a list of some of {known}")
+        self.verifier = verifier
+        self.undecided = tuple(undecided)
+
+    def reasons(self, candidates: Sequence[Candidate]) -> list[str | None]:
+        """Return why each is not right, after one batch of queries about the undecided ones."""
+        rows = [row for row, c in enumerate(candidates) if c.status in self.undecided]
+        verdicts = self.verifier.verify_batch(
+            [candidates[row].text for row in rows], [candidates[row].problem for row in rows]
+        )
+        verdict_by_row = dict(zip(rows, verdicts, strict=True))
+        return [
+            why_not_right(verdict_by_row.get(row, candidate))
+            for row, candidate in enumerate(candidates)
+        ]

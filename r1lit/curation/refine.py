@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1lit.batches import Problem
-from r1lit.curation.base import Context, OfKinds
+from r1lit.curation.candidate import Context, OfKinds
 from r1lit.rewards.plain import import_path
 from r1lit.text.extract import extract_final, thinking_and_answer
 

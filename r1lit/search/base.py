@@ -13,9 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from r1lit.errors import check_at_least
 from r1lit.policy.fingerprint import policy_fingerprint
 from r1lit.rollout import RolloutEngine, Sampling
-from r1lit.search.partial_response import PartialResponse, Query
+from r1lit.search.generation import PartialResponse, Query, SearchState, Step, StepGenerator
 from r1lit.search.scorers import Scorer
-from r1lit.search.steps import SearchState, Step, StepGenerator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +103,7 @@ class Search(ABC):
 
     @abstractmethod
     def find(self, states: Sequence[SearchState], steps: StepGenerator) -> list[SearchResult]:
-        """Return one result an state."""
+        """Return one result per state."""
 
     def scored(self, found: Sequence[Sequence[PartialResponse]]) -> list[list[PartialResponse]]:
         """Return the responses with their scores, all from one call of the scorer."""

@@ -13,7 +13,7 @@ from r1lit.errors import check_at_least
 from r1lit.policy.frozen_scorer import FrozenScorer
 from r1lit.policy.scalar import score_rows
 from r1lit.rewards import RewardFunction, score
-from r1lit.search.partial_response import PartialResponse
+from r1lit.search.generation import PartialResponse
 from r1lit.seeding import generator
 from r1lit.verifiers import Grader, default_verifiers
 

@@ -8,7 +8,7 @@ import pytest
 
 from r1lit.batches import Problem
 from r1lit.curation import Candidate, Context, Decontaminate
-from r1lit.curation.grams import gram_numbers, words
+from r1lit.curation.filters import gram_numbers, words
 from r1lit.data import ProblemSource
 from r1lit.rollout import ModelSpec
 

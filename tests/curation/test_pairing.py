@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from r1lit.curation.pairing import (
+from r1lit.curation.pairs import (
     PreferencePair,
     ResponsePair,
     balance_lengths,

@@ -207,11 +207,3 @@ def test_what_cannot_be_read_ends_the_script_in_one_line(
     assert stop.value.code == 2
     shown = capsys.readouterr().err
     assert shown.startswith("r1lit-pairs: error: ") and says in shown and shown.count("\n") == 1
-
-
-def test_a_judge_with_the_old_argument_is_told_the_new_one(tmp_path, responses):
-    def judge(prompt: str, first: str, second: str, draw: int = 0) -> float:
-        return 0.0
-
-    with pytest.raises(ValueError, match="its argument draw is now judgement_index"):
-        build_pairs([responses], str(tmp_path / "out"), judge)

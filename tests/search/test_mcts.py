@@ -15,8 +15,8 @@ from tree_engine import (
 )
 
 from r1lit.search import MCTS, Step
-from r1lit.search.steps import SearchState, StepGenerator
-from r1lit.search.tree import Node, Tree
+from r1lit.search.algorithms import Node, Tree
+from r1lit.search.generation import SearchState, StepGenerator
 from r1lit.seeding import permutation
 
 

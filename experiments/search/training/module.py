@@ -21,7 +21,7 @@ from r1lit.objectives import GAE
 from r1lit.policy import ScalarModel, evaluating
 from r1lit.policy.scalar import score_rows
 from r1lit.search import Query, Scorer, Search
-from r1lit.search.partial_response import PartialResponse
+from r1lit.search.generation import PartialResponse
 
 SEARCH_STREAM = 5 << 32
 SEARCH_TOKENS = "train/search/num_tokens"
