@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from http_server import ChatServer, CompletionServer, HTTPServer
 from tiny import grpo_config, merge, save_policy
 
 from r1lit.cli import main
@@ -53,3 +54,17 @@ def fit(tmp_path: Path, policy: Path) -> Callable[..., R1CLI]:
         return main(["fit", "-c", str(config), *args])
 
     return run
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., HTTPServer]]:
+    """Start servers: of chats by ``answer``, of completions without it."""
+    servers: list[HTTPServer] = []
+
+    def start(answer: Callable[[str, int], Any] | None = None, **options: Any) -> HTTPServer:
+        servers.append(ChatServer(answer, **options) if answer else CompletionServer(**options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()

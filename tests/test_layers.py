@@ -19,9 +19,9 @@ LAYERS = (
     {"policy"},
     {"verifiers"},
     {"metrics"},
-    {"objectives", "sandbox", "text"},
+    {"endpoint", "objectives", "sandbox", "text"},
     {"device"},
-    {"batches", "client", "seeding", "files"},
+    {"batches", "seeding", "files"},
     {"problems", "errors"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}

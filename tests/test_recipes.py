@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from policy.teacher_http import ScoringServer
-from rollout.completion_server import CompletionServer
+from http_server import CompletionServer, ScoringServer
 from tiny import ROOT
 from transformers import AutoTokenizer
 

@@ -41,7 +41,7 @@ def _cost(step: Step, run: Path, gpu: Gpu) -> Iterator[str]:
     to_be_made = policy.is_relative_to(run) and not policy.is_dir()
     engine = arguments.get("engine") or {}
     if str(engine.get("class_path")).endswith("ServerEngine"):
-        yield f"drawn by {arguments['policy']} at {engine['init_args']['base_url']}"
+        yield f"drawn by {arguments['policy']} at {engine['init_args']['endpoint']['url']}"
         return
     plan = plan_of(step.name, config, gpu=gpu, model=BASE if to_be_made else None)
     yield from as_text(plan, gpu).splitlines()[2:]

@@ -14,8 +14,8 @@ from r1lit.batches import Problem
 from r1lit.curation.candidate import Context
 from r1lit.curation.filters import digest
 from r1lit.curation.refine import Refined, Refiner
-from r1lit.curation.replies import Replies, Reply
 from r1lit.device import inference_dtype
+from r1lit.endpoint import Reply, ReplyCache
 from r1lit.errors import check_at_least
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
@@ -84,7 +84,7 @@ class EngineRefiner(Refiner):
         instruction: holds {question} and {response}; {language} is optional.
         template: a name, a text with {question} for the instruction, or "chat".
         attempts: the most requests for one response.
-        cache: the file of replies; ``refined_replies.jsonl`` beside the curated files if left out.
+        cache: the file of replies; ``refined_replies.sqlite`` beside the curated files if left out.
         dtype: of the weights, in this process; if left out ``bfloat16``, or ``float32`` on a CPU
             that has no instructions for bfloat16.
         attention: Hugging Face attention implementation, in this process.
@@ -121,7 +121,7 @@ class EngineRefiner(Refiner):
         self._loading = {"dtype": dtype, "attention": attention}
         self._trust = trust_remote_code
         self._model: ModelSpec | None = None
-        self._replies: Replies | None = None
+        self._replies: ReplyCache | None = None
         self._context: int | None = None
         self._seed = 0
 
@@ -133,8 +133,8 @@ class EngineRefiner(Refiner):
                 this process.
         """
         self._seed = context.seed
-        path = Path(self.cache) if self.cache else context.folder / "refined_replies.jsonl"
-        self._replies = Replies(path)
+        path = Path(self.cache) if self.cache else context.folder / "refined_replies.sqlite"
+        self._replies = ReplyCache(path)
         name = self.policy or context.model.name
         self._context = context_length(load_config(name, self._trust))
         if self.policy is None:
@@ -177,12 +177,10 @@ class EngineRefiner(Refiner):
                 found[key] = Refined(text=None, why=why)
         for attempt in range(self.attempts):
             left = [key for key in prompts if key not in found or found[key].why in _AGAIN]
-            new = [key for key in left if replies.get(key, attempt) is None]
+            new = [key for key in left if replies.get(f"{key}-{attempt}") is None]
             self._request({key: prompts[key] for key in new}, attempt)
             for key in left:
-                reply = replies.get(key, attempt)
-                assert reply is not None
-                found[key] = read_reply(reply)
+                found[key] = read_reply(Reply(**replies.get(f"{key}-{attempt}")))
         return [found[key] for key in keys]
 
     def _request(self, prompts: dict[str, tuple[int, ...]], attempt: int) -> None:
@@ -204,9 +202,11 @@ class EngineRefiner(Refiner):
             texts = texts_of(completions, spec.tokenizer)
             for index, text, completion in zip(indices, texts, completions, strict=True):
                 reply = Reply(
-                    text=text, num_tokens=completion.num_tokens, finished=completion.finished
+                    text=text,
+                    completion_tokens=completion.num_tokens,
+                    finished=completion.finished,
                 )
-                replies.put(keys[index], attempt, reply)
+                replies.put(f"{keys[index]}-{attempt}", asdict(reply))
 
         self.engine.stream(requests, keep)
 
@@ -257,11 +257,11 @@ def read_reply(reply: Reply) -> Refined:
     """Return the refined text of a reply, or why it cannot be parsed.
 
     >>> read_reply(Reply(text="<reasoning> 3 + 4 </reasoning><summary> 7. </summary>",
-    ...                  num_tokens=9, finished=True)).text
+    ...                  completion_tokens=9)).text
     '<think> 3 + 4 </think> 7.'
     """
     if not reply.finished:
-        return Refined(text=None, why=CUT if reply.num_tokens else NO_REPLY)
+        return Refined(text=None, why=CUT if reply.completion_tokens else NO_REPLY)
     _, answer = thinking_and_answer(reply.text)
     match = _REPLY.fullmatch(answer)
     parts = [part.strip() for part in match.groups()] if match else []

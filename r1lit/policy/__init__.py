@@ -15,8 +15,8 @@ from r1lit.policy.outputs import (
 from r1lit.policy.policy import HiddenStates, Policy, Responses, evaluating, is_packed
 from r1lit.policy.rope import rope_limit
 from r1lit.policy.scalar import ScalarModel, load_reward_config, load_reward_model
+from r1lit.policy.server_teacher import ServerTeacher
 from r1lit.policy.teacher import FullScores, ModelTeacher, Teacher
-from r1lit.policy.teacher_server import ServerTeacher
 from r1lit.policy.vocabulary import check_same_vocabulary
 
 __all__ = [

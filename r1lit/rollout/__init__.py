@@ -12,7 +12,7 @@ from r1lit.rollout.engine import (
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.local_model import LocalModel
 from r1lit.rollout.sampling import Sampling
-from r1lit.rollout.server import ServerEngine
+from r1lit.rollout.server_engine import ServerEngine
 from r1lit.rollout.vllm import VLLMEngine
 
 __all__ = [

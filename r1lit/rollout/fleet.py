@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Generic, Protocol, TypeVar
 
-from r1lit.client import PermanentError, RequestError
+from r1lit.endpoint.client import PermanentError, RequestError
 
 TICK_S = 0.2
 PING_EVERY_S = 5.0
@@ -137,7 +137,7 @@ class Fleet(Generic[S]):
         self,
         units: Sequence[U],
         begin: Callable[[S, U], Future[Any]],
-        finish: Callable[[S, U, Future[Any]], R],
+        finish: Callable[[S, U, Future[R]], R],
         on_done: Callable[[U, R], None],
         at_once: int,
     ) -> None:
@@ -193,7 +193,7 @@ class Fleet(Generic[S]):
                     try:
                         result = finish(server, units[index], reply)
                     except PermanentError as error:
-                        raise ValueError(str(error).replace("base_url:", "urls:", 1)) from error
+                        raise ValueError(str(error)) from error
                     except RequestError as error:
                         tries[index] += 1
                         if tries[index] == MAX_TRIES:

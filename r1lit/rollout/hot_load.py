@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from r1lit.client import RequestError
+from r1lit.endpoint.client import RequestError
 from r1lit.files import beside, remove, replace_path
 from r1lit.policy.adapter import Adapter
 from r1lit.policy.quantization import names_in_4_bits

@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-from r1lit.client import PermanentError
 from r1lit.device import inference_dtype
+from r1lit.endpoint.chat import Reply
+from r1lit.endpoint.client import PermanentError
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.fingerprint import policy_fingerprint
 from r1lit.rollout.engine import Completion, ModelSpec, Request, RolloutEngine, texts_of
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling
 from r1lit.text.prompts import CHAT, encode_prompts, prompt_text
-from r1lit.verifiers.endpoint import Reply
 
 LINGER_S = 0.02  # how long a batch waits for a further call
 JUDGING = Sampling(temperature=0.0, max_tokens=1024)
@@ -33,7 +33,7 @@ Call = tuple[tuple[int, ...], Future[Reply]]
 class LocalModel:
     """A chat model in this process: a call sends one user message and returns the reply.
 
-    It takes the place of ``r1lit.verifiers.ChatEndpoint`` wherever a judge takes a ``model``, and
+    It takes the place of ``r1lit.endpoint.ServedModel`` wherever a judge takes a ``model``, and
     needs no server. Calls that several threads make meanwhile are answered together, in one batch:
     give the judge as many threads (``num_threads``) as responses should decode at a time. The same
     prompt gets the same reply; a judge's prompts all differ, by their fence.
@@ -46,7 +46,7 @@ class LocalModel:
         engine: generates replies; in this process, 64 at a time, if left out. A
             `r1lit.rollout.VLLMEngine` is given the weights, of a `r1lit.rollout.ServerEngine` the
             tokenizer alone is read here.
-        sampling: how replies are sampled; as ``ChatEndpoint``, greedily and 1,024 tokens at most,
+        sampling: how replies are sampled; as ``ServedModel``, greedily and 1,024 tokens at most,
             if left out. ``GenerativePreference`` needs a temperature above 0.
         system_prompt: the system turn before each message; none if empty.
         dtype: of the weights; if left out ``bfloat16``, or ``float32`` on a CPU that has no
@@ -160,7 +160,12 @@ class LocalModel:
         completions: Sequence[Completion] = self.engine.generate(requests)
         texts = texts_of(completions, self.tokenizer)
         return [
-            Reply(text=text, prompt_tokens=len(ids), completion_tokens=completion.num_tokens)
+            Reply(
+                text=text,
+                prompt_tokens=len(ids),
+                completion_tokens=completion.num_tokens,
+                finished=completion.finished,
+            )
             for ids, text, completion in zip(prompts, texts, completions, strict=True)
         ]
 

@@ -20,7 +20,7 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import reduce_tensor
 
-from r1lit.client import RequestError
+from r1lit.endpoint.client import RequestError
 from r1lit.rollout.vllm_server import VLLMServer
 from r1lit.rollout.weights_folder import write_weights
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from filelock import FileLock
 from torch import Tensor
 
-from r1lit.client import RequestError
+from r1lit.endpoint.client import RequestError
 from r1lit.errors import check_at_least
 from r1lit.rollout.engine import Completion, ModelSpec, OnFinished, Request, RolloutEngine, collect
 from r1lit.rollout.fleet import Fleet
@@ -225,7 +225,7 @@ class VLLMEngine(RolloutEngine):
             self._fleet.share(
                 list(units(requests, samples)),
                 lambda server, unit: server.begin(unit, self.model, self._weights),
-                lambda server, unit, reply: server.finish(unit, reply, self._weights),
+                lambda server, unit, reply: server.finish(reply, self._weights),
                 lambda unit, done: on_finished(range(unit.start, unit.start + len(done)), done),
                 self.concurrency,
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.client import Client, RequestError, SetupError
+from r1lit.endpoint.client import Client, RequestError, SetupError
 from r1lit.rollout.engine import ModelSpec
 
 GENERATE = "inference/v1/generate"
@@ -84,7 +84,7 @@ def check_server(client: Client, url: str, backend: str, model: ModelSpec) -> Se
     if not _has_route(client, GENERATE):
         raise ValueError(f"urls: {url} lacks --enable-scale-out; {START}")
     _check_same(described, url, model)
-    check_tokenizer(client, f"urls: {url}", "detokenize", served, model.tokenizer)
+    check_tokenizer(client, "detokenize", served, model.tokenizer)
     lora = info.get("lora_config") or {}
     takes_adapters = lora and _has_route(client, LOAD_ADAPTER)
     return ServerInfo(
@@ -111,7 +111,7 @@ def check_fits(prompt_tokens: int, max_tokens: int, *limits: Any) -> None:
 
 
 def check_tokenizer(
-    client: Client, name: str, path: str, served: str, tokenizer: PreTrainedTokenizerBase
+    client: Client, path: str, served: str, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     """Raise a ValueError if a server reads token ids as another text; it may be unable to say."""
     ids = tokenizer(TEXT)["input_ids"]
@@ -122,8 +122,8 @@ def check_tokenizer(
     here = str(tokenizer.decode(ids))
     if there is not None and there.split() != here.split():
         raise ValueError(
-            f"{name} has another tokenizer than the policy: it reads {here!r} as"
-            f" {there[:80]!r}; serve the policy's own folder, or one with its tokenizer"
+            f"{client.key}: {client.url} has another tokenizer than the policy: it reads {here!r}"
+            f" as {there[:80]!r}; serve the policy's own folder, or one with its tokenizer"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from r1lit.client import MalformedReply
+from r1lit.endpoint.client import MalformedReply
 from r1lit.rollout.engine import Completion
 
 

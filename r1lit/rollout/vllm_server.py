@@ -10,12 +10,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from r1lit.client import Client, MalformedReply, Reply, RequestError, SetupError
+from r1lit.endpoint.client import (
+    Client,
+    Endpoint,
+    MalformedReply,
+    RequestError,
+    SetupError,
+    begin,
+    check_url,
+    run,
+)
 from r1lit.rollout.engine import Completion, ModelSpec, Request
 from r1lit.rollout.vllm_check import GENERATE, ServerInfo, check_server
 from r1lit.rollout.vllm_reply import completions_reader, read_completion
@@ -101,12 +110,10 @@ class VLLMServer:
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.hang_s = hang_s
-        options = {"max_retries": 0, "api_key_env": api_key_env}
-        try:
-            self._patient = Client(self.url, timeout_s=timeout_s, **options)  # type: ignore[arg-type]
-            self._quick = Client(self.url, timeout_s=hang_s, **options)  # type: ignore[arg-type]
-        except ValueError as error:
-            raise ValueError(str(error).replace("base_url:", "urls:", 1)) from None
+        check_url(self.url, "urls")
+        quick = Endpoint(url=self.url, timeout_s=hang_s, max_retries=0, api_key_env=api_key_env)
+        self._quick = Client(quick, "urls")
+        self._patient = Client(replace(quick, timeout_s=timeout_s), "urls")
         self._backend = backend
         self._in_flight = in_flight
         self.info: ServerInfo | None = None
@@ -136,14 +143,13 @@ class VLLMServer:
                 " or let serve: true do it"
             ) from error
 
-    def ping(self) -> Reply:
+    def ping(self) -> Future[str]:
         """Request the label of its weights, which its scheduler answers, without waiting."""
-        return self._quick.begin("weight_info")
+        return begin(self._quick.send("weight_info", lambda reply: reply["weight_version"]))
 
-    def label(self, reply: Reply | None = None) -> str:
-        """Return the label of the server's weights; of ``ping``'s reply, or of a new one."""
-        reply = reply or self.ping()
-        return self._quick.finish("weight_info", reply, lambda reply: reply["weight_version"])
+    def label(self) -> str:
+        """Return the label of the server's weights."""
+        return self.ping().result()
 
     def load(self, weights: Weights) -> None:
         """Generate from ``weights`` from now on.
@@ -187,31 +193,33 @@ class VLLMServer:
         Raises:
             RequestError: if the server refuses, dies, hangs or takes too long, or ``beside`` fails.
         """
-        reply = self._patient.begin(path, payload or {})
+        reply = begin(_succeeds(self._patient, path, payload or {}))
         sending = _in_thread(beside)
         under_way: set[Future[Any]] = {reply, sending}
-        end = time.monotonic() + self._patient.timeout_s
+        end = time.monotonic() + self._patient.endpoint.timeout_s
         try:
             while under_way:
                 done, under_way = wait(under_way, self.hang_s, FIRST_COMPLETED)
                 if reply in done:
-                    _finish(self._patient, path, reply)
+                    reply.result()
                 if sending in done:
                     sending.result()
                 if not done:
-                    _finish(self._quick, "health", self._quick.begin("health"))
+                    run(_succeeds(self._quick, "health"))
                     if time.monotonic() > end:
                         raise RequestError(f"{path}: not done in time", timed_out=True)
         finally:
             reply.cancel()
         return sending.result()
 
-    def begin(self, unit: Unit, model: ModelSpec, weights: Weights) -> Future[Any]:
+    def begin(self, unit: Unit, model: ModelSpec, weights: Weights) -> Future[list[Completion]]:
         """Request a unit's completions, without waiting; ``finish`` reads them."""
         sampling = unit.request.sampling
         named = generator(unit.request.seed, "vllm", unit.request.iteration)
-        return self._patient.begin(
+        read = completions_reader(len(unit.samples), weights.versions)
+        sent = self._patient.send(
             GENERATE,
+            read,
             {
                 "model": self._name(weights),
                 "token_ids": list(unit.request.prompt),
@@ -232,17 +240,17 @@ class VLLMServer:
                 },
             },
         )
+        return begin(sent)
 
-    def finish(self, unit: Unit, reply: Reply, weights: Weights) -> list[Completion]:
+    def finish(self, reply: Future[list[Completion]], weights: Weights) -> list[Completion]:
         """Return the completions that ``begin`` has requested.
 
         Raises:
             MalformedReply: if it does not hold them, or not all are whole and of ``versions``.
             RequestError: as the client.
         """
-        read = completions_reader(len(unit.samples), weights.versions)
         try:
-            return self._patient.finish(GENERATE, reply, read)
+            return reply.result()
         except SetupError as error:
             if weights.is_adapter:
                 raise MalformedReply(f"its adapter is gone: it was restarted ({error})") from error
@@ -280,10 +288,10 @@ def _in_thread(work: Callable[[], object]) -> Future[Any]:
     return future
 
 
-def _finish(client: Client, path: str, reply: Reply) -> None:
-    """Wait for a reply of which the status alone counts."""
+async def _succeeds(client: Client, path: str, payload: dict[str, Any] | None = None) -> None:
+    """Send a request of whose reply the status alone counts."""
     with suppress(MalformedReply):  # success in plain text, or without any
-        client.finish(path, reply, lambda reply: None)
+        await client.send(path, lambda reply: None, payload)
 
 
 def _success(reply: dict[str, Any]) -> None:

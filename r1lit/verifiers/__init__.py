@@ -3,7 +3,6 @@
 from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.countdown import CountdownVerifier
-from r1lit.verifiers.endpoint import ChatEndpoint
 from r1lit.verifiers.exact import ExactVerifier
 from r1lit.verifiers.functional_code import FunctionalCodeVerifier
 from r1lit.verifiers.game24 import Game24Verifier
@@ -18,7 +17,6 @@ from r1lit.verifiers.preference import GenerativePreference, PreferenceJudge
 from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 __all__ = [
-    "ChatEndpoint",
     "ChoiceVerifier",
     "CountdownVerifier",
     "ExactVerifier",

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from r1lit.client import in_parallel
+from r1lit.endpoint.cache import key_of
+from r1lit.endpoint.client import in_parallel
 from r1lit.errors import check_at_least
 from r1lit.problems import Problem, Status, Verdict
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.base import Verifier, conclude
-from r1lit.verifiers.generative_judge import GenerativeJudge, key_of
+from r1lit.verifiers.generative_judge import GenerativeJudge
 
 MAX_CHARACTERS = 20_000
 _VERDICT = re.compile(r"VERDICT: (CORRECT|INCORRECT)")
@@ -124,7 +125,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
         status, text = judgement.status, judgement.text
         reason = text if status in ("timeout", "error") else _reason(status, text)
         if judgement.value is not None:
-            self.judgements.put(key, status, reason)
+            self.judgements.put(key, [status, reason])
         return conclude(status, None, reason, start)
 
 

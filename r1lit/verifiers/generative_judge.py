@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from r1lit.client import RequestError, SetupError
+from r1lit.endpoint import Reply, ReplyCache
+from r1lit.endpoint.client import RequestError, SetupError
 from r1lit.errors import check_at_least
+from r1lit.files import append_records
 from r1lit.problems import Status
-from r1lit.verifiers.endpoint import Reply
-from r1lit.verifiers.judgements import CostLog, Judgements
 
 Model = Callable[[str], str | Reply]
 """Text in, text out; a ``Reply`` holds its cost as well."""
@@ -38,7 +38,7 @@ class GenerativeJudge:
     """A model that judges, a cache of its judgements, and a log of their cost.
 
     Args:
-        model: any callable from prompt to reply, such as ``ChatEndpoint``.
+        model: any callable from prompt to reply, such as ``ServedModel``.
         cache: the file of judgements, made if absent; None keeps them in memory.
         log: a JSONL file to which every request's status, seconds and tokens are added.
         judge_name: names the model in cache and log; its own ``name`` if left out.
@@ -62,7 +62,7 @@ class GenerativeJudge:
         if cache and not self.name:
             raise ValueError("judge_name: a cache needs one, as the model has no name of its own")
         self.attempts = attempts
-        self.judgements = Judgements(Path(cache) if cache else None)
+        self.judgements = ReplyCache(Path(cache) if cache else None)
         self.costs = CostLog(Path(log) if log else None)
 
     def request(
@@ -105,10 +105,49 @@ class GenerativeJudge:
         return judgement
 
 
-def key_of(*parts: str) -> str:
-    """Return the key under which a judgement is kept: a digest of everything it depends on."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "big") + data)
-    return digest.hexdigest()
+class CostLog:
+    """One line of JSON per request to a judge, and their sums.
+
+    A line has the ``time`` (Unix, seconds) the request began, ``judge``, ``attempt``, ``status``,
+    ``seconds``, the endpoint's ``prompt_tokens`` and ``completion_tokens`` (null where it counts
+    none), and ``error``, the reason of a request without a reply (else null).
+    ``totals`` has the sums of this process: requests, seconds, tokens of either kind, and
+    requests by status. Without ``path`` there are only the sums.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.totals: dict[str, float] = {}
+        self._lock = threading.Lock()
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "totals": self.totals}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def add(
+        self,
+        judge: str,
+        attempt: int,
+        status: Status,
+        seconds: float,
+        reply: Reply,
+        error: str | None = None,
+    ) -> None:
+        """Log one request that took ``seconds`` until now."""
+        numbers = {
+            "seconds": round(seconds, 4),
+            "prompt_tokens": reply.prompt_tokens,
+            "completion_tokens": reply.completion_tokens,
+        }
+        with self._lock:
+            for key, value in {"requests": 1, status: 1, **numbers}.items():
+                self.totals[key] = self.totals.get(key, 0) + (value or 0)
+        if self.path is not None:
+            began = round(time.time() - seconds, 3)
+            line = {"time": began, "judge": judge, "attempt": attempt, "status": status, **numbers}
+            append_records(self.path, [{**line, "error": error}])

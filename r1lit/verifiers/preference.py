@@ -11,8 +11,9 @@ import re
 from functools import partial
 from typing import Protocol
 
+from r1lit.endpoint.cache import key_of
 from r1lit.text.extract import thinking_and_answer
-from r1lit.verifiers.generative_judge import GenerativeJudge, key_of
+from r1lit.verifiers.generative_judge import GenerativeJudge
 
 LABELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 """Arena-Hard's five labels, as how much better A is: R1 keeps pairs of more than 1 in the mean."""
@@ -80,7 +81,7 @@ class GenerativePreference(GenerativeJudge):
         key = key_of(INSTRUCTIONS, self.name, prompt, first, second, str(judgement_index))
         known = self.judgements.get(key)
         if known is not None:
-            return float(known[1])
+            return float(known)
         judgement = self.request(
             partial(comparison_prompt, prompt, first, second),
             read_label,
@@ -89,7 +90,7 @@ class GenerativePreference(GenerativeJudge):
         if judgement.value is None:
             return None
         difference = float(judgement.value)
-        self.judgements.put(key, "right", str(difference))
+        self.judgements.put(key, difference)
         return difference
 
 

@@ -197,7 +197,7 @@ MISTAKES: dict[str, Mistake] = {
     "no samples": Mistake(data(evaluation={"num_samples": 0}), ("num_samples", "0"), base="test"),
     "unknown meta": Mistake(model(by=["levl"]), ("by", "levl", "meta"), base="test"),
     "validate without problems": Mistake(data(validation=None), ("validate", "data.validation"), base="fit as validate"),
-    "a key of another engine": Mistake(model(engine={"class_path": "r1lit.rollout.ServerEngine", "init_args": {"max_rows": None}}), ("engine.max_rows", "ServerEngine", "max_retries"), base="test"),
+    "a key of another engine": Mistake(model(engine={"class_path": "r1lit.rollout.ServerEngine", "init_args": {"max_rows": None}}), ("engine.max_rows", "ServerEngine", "concurrency"), base="test"),
 }  # fmt: skip
 
 

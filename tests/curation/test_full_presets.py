@@ -49,9 +49,9 @@ def small(value: Any, folder: Path, policy: Path) -> Any:
         }
     if str(value.get("class_path", "")).endswith(("ServerEngine", "VLLMEngine")):
         return IN_PROCESS
-    if str(value.get("class_path", "")).endswith("ChatEndpoint"):
-        nowhere = {"base_url": "http://127.0.0.1:9/v1", "max_retries": 0, "timeout_s": 5}
-        return {**made, "init_args": {**made["init_args"], **nowhere}}
+    if str(value.get("class_path", "")).endswith("ServedModel"):
+        nowhere = {"url": "http://127.0.0.1:9/v1", "max_retries": 0, "timeout_s": 5}
+        return {**made, "init_args": {**made["init_args"], "endpoint": nowhere}}
     if "max_tokens" in value and "temperature" in value:
         made["max_tokens"] = 6
     if "policy" in value:

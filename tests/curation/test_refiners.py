@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_server import HTTPServer, Received
 from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
 from r1lit.curation import Context, EngineRefiner, RuleRefiner, ToR1Template
 from r1lit.curation.engine_refiner import CUT, NO_PARTS, read_reply
-from r1lit.curation.replies import Reply
+from r1lit.endpoint import Endpoint, Reply
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Sampling, ServerEngine
 
@@ -87,57 +87,38 @@ GOOD = "<reasoning> I add. </reasoning>\n<summary> <answer> 7 </answer> </summar
     ],
 )
 def test_a_reply_is_read_strictly(text, why):
-    refined = read_reply(Reply(text=text, num_tokens=3, finished=True))
+    refined = read_reply(Reply(text=text, completion_tokens=3, finished=True))
     assert refined.why == why and (refined.text is None) == bool(why)
-    assert read_reply(Reply(text=text, num_tokens=3, finished=False)).why == CUT
+    assert read_reply(Reply(text=text, completion_tokens=3, finished=False)).why == CUT
     if not why:
         assert refined.text == "<think> I add. </think> <answer> 7 </answer>"
 
 
-class Server:
-    """A real server of completions: good replies, but a bad first one to whatever holds "odd"."""
+class RefiningServer(HTTPServer):
+    """Completes well, but badly at first what holds "odd", and always what holds "never"."""
 
     def __init__(self) -> None:
-        self.prompts: list[str] = []
         self.alive = True
-        lock = threading.Lock()
-        outer = self
+        super().__init__(self._answer)
 
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *args: Any) -> None:
-                pass
+    def _answer(self, request: Received) -> Any:
+        if request.method == "GET":
+            return 404, {}
+        if not self.alive:
+            return 400, {}
+        prompt = request.body["prompt"]
+        first = self.prompts.count(prompt) == 1
+        bad = "never" in prompt or ("odd" in prompt and first)
+        return {"choices": [{"text": "I will not." if bad else GOOD, "finish_reason": "stop"}]}
 
-            def do_GET(self) -> None:
-                self.send_error(404)
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with lock:
-                    outer.prompts.append(body["prompt"])
-                    first = outer.prompts.count(body["prompt"]) == 1
-                bad = "never" in body["prompt"] or ("odd" in body["prompt"] and first)
-                if not outer.alive:
-                    self.send_error(400)
-                    return
-                choice = {"text": "I will not." if bad else GOOD, "finish_reason": "stop"}
-                data = json.dumps({"choices": [choice]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    @property
+    def prompts(self) -> list[str]:
+        return [body["prompt"] for body in self.bodies]
 
 
 @pytest.fixture
 def server():
-    running = Server()
+    running = RefiningServer()
     yield running
     running.close()
 
@@ -147,9 +128,9 @@ def spec(policy) -> ModelSpec:
     return ModelSpec(name=str(policy), tokenizer=load_tokenizer(str(policy)))
 
 
-def by_server(server: Server, **settings: Any) -> EngineRefiner:
+def by_server(server: RefiningServer, **settings: Any) -> EngineRefiner:
     return EngineRefiner(
-        engine=ServerEngine(server.base_url, model="m", max_retries=0),
+        engine=ServerEngine(Endpoint(url=server.base_url, max_retries=0), model="m"),
         sampling=Sampling(max_tokens=16),
         instruction="Rewrite {response} of {question} in {language}",
         template="plain",
@@ -175,8 +156,8 @@ def test_a_server_refines_and_is_asked_again_and_never_twice_the_same(server, sp
     assert any("7 and {question} of" in p for p in server.prompts)
     assert refine() == [good, good, good, NO_PARTS, good]
     assert len(server.prompts) == 6
-    content = (tmp_path / "refined_replies.jsonl").read_bytes()
-    (tmp_path / "refined_replies.jsonl").write_bytes(content[: len(content) - 9])  # a torn line
+    with closing(sqlite3.connect(tmp_path / "refined_replies.sqlite")) as cache, cache:
+        cache.execute("DELETE FROM reply WHERE rowid = (SELECT MAX(rowid) FROM reply)")
     assert refine()[0] == good and len(server.prompts) == 7
 
 
@@ -185,7 +166,7 @@ def test_what_was_replied_before_a_failure_is_kept(server, spec, tmp_path):
     refiner.begin(Context(seed=0, folder=tmp_path, model=spec))
     refiner.refine([PROBLEM], ["7"])
     server.alive = False
-    with pytest.raises(ValueError, match="base_url"):
+    with pytest.raises(ValueError, match=r"endpoint\.url: .* refused"):
         refiner.refine([PROBLEM, ZH], ["7", "8"])
     server.alive = True
     before = len(server.prompts)
@@ -216,7 +197,8 @@ def test_the_policy_itself_refines_in_this_process(policy, tmp_path, monkeypatch
     first = refine()
     assert first[0] in (CUT, NO_PARTS)  # a random policy writes no two parts
     assert "exceed the 252 that fit" in first[1]
-    assert len((tmp_path / "refined_replies.jsonl").read_text().splitlines()) == 2
+    with closing(sqlite3.connect(tmp_path / "refined_replies.sqlite")) as cache:
+        assert cache.execute("SELECT COUNT(*) FROM reply").fetchone() == (2,)
 
     def refuse(*args: Any, **options: Any) -> None:
         raise AssertionError("something is drawn")
@@ -234,5 +216,5 @@ def test_settings_are_checked(spec, tmp_path):
         EngineRefiner().begin(Context(seed=0, folder=tmp_path, model=spec))
     bad = tmp_path / "cache.jsonl"
     bad.write_text('{"key": 1}\n')
-    with pytest.raises(ValueError, match=r"cache: .*line 1, is no reply"):
+    with pytest.raises(ValueError, match=r"cache: .*cache\.jsonl is not a cache of replies"):
         EngineRefiner(cache=str(bad)).begin(Context(seed=0, folder=Path(), model=spec))

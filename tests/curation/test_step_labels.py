@@ -70,7 +70,7 @@ def test_counts_on_a_tree_are_its_own():
 
 
 def test_an_engine_without_tokens_is_refused():
-    engine = ServerEngine(base_url="http://127.0.0.1:9", model="m")
+    engine = ServerEngine(model="m")
     with pytest.raises(ValueError, match="returns no token ids, by which steps are continued"):
         monte_carlo_labels(
             engine, [], separators=["\n"], sampling=Sampling(), grader=Grader(), num_completions=1

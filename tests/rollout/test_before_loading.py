@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from completion_server import CompletionServer
+from http_server import CompletionServer
 from tiny import data, grpo_config, model
 from tiny_evaluation import evaluation_config
 
@@ -69,10 +69,10 @@ def test_another_tokenizer(
     tmp_path: Path, policy: Path, says_other_texts: CompletionServer
 ) -> None:
     """An evaluation sends token ids, which would be other words there."""
-    init_args = {"base_url": says_other_texts.base_url}
+    init_args = {"endpoint": {"url": says_other_texts.base_url}}
     server = {"class_path": "r1lit.rollout.ServerEngine", "init_args": init_args}
     args = [str(evaluation_config(tmp_path, policy)), ENGINE + json.dumps(server)]
-    told = rf"^base_url: {says_other_texts.base_url} has another tokenizer than the policy: "
+    told = rf"^endpoint.url: {says_other_texts.base_url} has another tokenizer than the policy: "
     with pytest.raises(ValueError, match=told):
         main(["test", "-c", *args])
     assert not says_other_texts.bodies

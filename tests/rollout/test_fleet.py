@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from r1lit.client import Client
+from r1lit.endpoint.client import Client, Endpoint, begin
 from r1lit.rollout import fleet as module
 from r1lit.rollout.fleet import Fleet
 
@@ -63,22 +63,22 @@ class Peer:
         self._server.daemon_threads = True
         self._server.handle_error = lambda *args: None  # type: ignore[method-assign]
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self.client = Client(self.url, max_retries=0, timeout_s=30)
-        self.quick = Client(self.url, max_retries=0, timeout_s=0.5)
+        self.client = Client(Endpoint(url=self.url, max_retries=0, timeout_s=30), "urls")
+        self.quick = Client(Endpoint(url=self.url, max_retries=0, timeout_s=0.5), "urls")
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def ping(self) -> Future[Any]:
-        return self.quick.begin("ping")
+        return begin(self.quick.send("ping", lambda reply: None))
 
     def bring_up(self) -> None:
         self.quick.request("up", lambda reply: None)
         self.ups += 1
 
     def begin(self, number: int) -> Future[Any]:
-        return self.client.begin(str(number))
+        return begin(self.client.send(str(number), lambda reply: int(reply["word"])))
 
     def finish(self, number: int, reply: Future[Any]) -> int:
-        return self.client.finish(str(number), reply, lambda reply: int(reply["word"]))
+        return reply.result()
 
     def close(self) -> None:
         self.hangs.clear()

@@ -72,7 +72,10 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_evaluates_and_resumes(base_url: str, policy: Path, folder: Path) -> None:
     """Evaluate on the server, lose half of the responses, and evaluate again."""
     config = evaluation_config(folder, policy)
-    server = ["--model.engine=r1lit.rollout.ServerEngine", f"--model.engine.base_url={base_url}"]
+    server = [
+        "--model.engine=r1lit.rollout.ServerEngine",
+        f"--model.engine.endpoint.url={base_url}",
+    ]
     command = ["test", "-c", str(config), *server, "--model.engine.concurrency=4"]
     cli = main(command)
     assert not hasattr(cli.model, "policy"), "the weights are the server's"
@@ -111,7 +114,7 @@ def test_transformers_serve_that_decodes_greedily_is_told_of(tmp_path):
     policy = save_policy(tmp_path / "policy", seed=3)
     config = evaluation_config(tmp_path, policy)
     with transformers_serve(policy, tmp_path / "serve.log") as base_url:
-        server = f"--model.engine.base_url={base_url}"
+        server = f"--model.engine.endpoint.url={base_url}"
         with pytest.warns(UserWarning, match="are all the same"):
             main(["test", "-c", str(config), "--model.engine=r1lit.rollout.ServerEngine", server])
     assert len(texts(tmp_path / "run")) == 16

@@ -14,8 +14,8 @@ from tiny import save_policy
 from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
-from r1lit.client import PermanentError, in_parallel
 from r1lit.curation.pairs import main as build_pairs
+from r1lit.endpoint.client import PermanentError, in_parallel
 from r1lit.rollout import (
     Completion,
     InProcessEngine,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from completion_server import CompletionServer
 from drawing import requests_for
+from http_server import CompletionServer
 from tiny import data, grpo_config, model
 from tiny_distillation import on_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
@@ -145,7 +145,7 @@ def test_text_is_refused_for_training_in_one_line(
 
 def test_a_server_with_tokens_but_old_weights_is_refused_too(policy: Path, tmp_path: Path):
     server = CompletionServer(is_vllm=True)
-    wanted = engine("r1lit.rollout.ServerEngine", base_url=server.base_url, log_probs=True)
+    wanted = engine("r1lit.rollout.ServerEngine", endpoint={"url": server.base_url}, log_probs=True)
     config = grpo_config(tmp_path / "run", policy, model(engine=wanted))
     try:
         with pytest.raises(ValueError, match="cannot be given the weights that each update makes"):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from completion_server import CompletionServer
+from http_server import CompletionServer
 from tiny import ROOT, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
-from verifiers.chat_server import ChatServer
 
 from r1lit.cli import main
-from r1lit.client import Client
 from r1lit.data.prompts import encode_prompts
+from r1lit.endpoint import Client, Endpoint
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import (
     Completion,
@@ -37,17 +34,12 @@ def tokenizer():
     return load_tokenizer(str(ROOT / "models" / "mini"))
 
 
-@pytest.fixture
-def serve() -> Iterator[Any]:
-    started: list[CompletionServer] = []
-
-    def start(**options: Any) -> CompletionServer:
-        started.append(CompletionServer(**options))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.close()
+def engine_of(server, concurrency: int = 64, **options: Any) -> ServerEngine:
+    """The engine of a server; endpoints' options are told from the engine's by name."""
+    names = {field.name for field in fields(Endpoint)}
+    where = {key: options.pop(key) for key in list(options) if key in names}
+    endpoint = Endpoint(url=server.base_url, **where)
+    return ServerEngine(endpoint, concurrency=concurrency, **options)
 
 
 def requests(
@@ -79,7 +71,7 @@ def draw(engine, tokenizer, asked, policy=None) -> list[Completion]:
 
 def test_each_sample_is_asked_for_once_with_a_seed_of_its_own(serve, tokenizer):
     server, asked = serve(), requests(tokenizer)
-    drawn = draw(ServerEngine(server.base_url), tokenizer, asked)
+    drawn = draw(engine_of(server), tokenizer, asked)
     assert len(drawn) == len(server.bodies) == 6
     assert len({body["seed"] for body in server.bodies}) == 6
     assert {body["prompt"] for body in server.bodies} == {f"What is {i} + {i}" for i in range(3)}
@@ -90,15 +82,15 @@ def test_each_sample_is_asked_for_once_with_a_seed_of_its_own(serve, tokenizer):
     for one in drawn:
         assert one.num_tokens == 7 and one.token_ids is None and one.version is None
         assert one.finished == bool(int(one.text.split()[-1]) % 2)
-    assert draw(ServerEngine(server.base_url), tokenizer, asked) == drawn
-    assert draw(ServerEngine(server.base_url), tokenizer, requests(tokenizer, seed=1)) != drawn
-    alone = draw(ServerEngine(server.base_url), tokenizer, asked[2:])
+    assert draw(engine_of(server), tokenizer, asked) == drawn
+    assert draw(engine_of(server), tokenizer, requests(tokenizer, seed=1)) != drawn
+    alone = draw(engine_of(server), tokenizer, asked[2:])
     assert alone == drawn[4:]  # whatever else is asked
 
 
 def test_vllm_gets_token_ids_and_its_own_defaults_undone(serve, tokenizer):
     server, asked = serve(is_vllm=True), requests(tokenizer)
-    draw(ServerEngine(server.base_url, extra={"top_k": 20}), tokenizer, asked)
+    draw(engine_of(server, extra={"top_k": 20}), tokenizer, asked)
     assert {tuple(b["prompt"]) for b in server.bodies} == {request.prompt for request in asked}
     for body in server.bodies:
         assert body["repetition_penalty"] == 1.0 and body["include_stop_str_in_output"] is True
@@ -107,15 +99,15 @@ def test_vllm_gets_token_ids_and_its_own_defaults_undone(serve, tokenizer):
 
 def test_vllm_returns_token_ids_and_log_probs_where_they_are_wanted(serve, tokenizer):
     server, asked = serve(is_vllm=True), requests(tokenizer)
-    for one in draw(ServerEngine(server.base_url), tokenizer, asked):
+    for one in draw(engine_of(server), tokenizer, asked):
         assert one.token_ids.tolist()[:2] == [10, 11] and one.num_tokens == 3
         assert one.logps is None
     assert not any("logprobs" in body for body in server.bodies)
-    for one in draw(ServerEngine(server.base_url, log_probs=True), tokenizer, asked):
+    for one in draw(engine_of(server, log_probs=True), tokenizer, asked):
         assert one.logps.tolist() == [-0.5, 0.0, -2.0] and one.logps.dtype == torch.float32
-    wanted = ServerEngine(server.base_url, log_probs=True)
-    assert wanted.returns_tokens and not ServerEngine(server.base_url).returns_tokens
-    assert not ServerEngine(serve().base_url, log_probs=True).returns_tokens, "not vLLM"
+    wanted = engine_of(server, log_probs=True)
+    assert wanted.returns_tokens and not engine_of(server).returns_tokens
+    assert not engine_of(serve(), log_probs=True).returns_tokens, "not vLLM"
 
 
 def choices(reply: dict[str, Any], **change: Any) -> None:
@@ -141,7 +133,7 @@ def choices(reply: dict[str, Any], **change: Any) -> None:
 )
 def test_a_malformed_reply_costs_one_response_and_says_why(serve, tokenizer, change, message):
     server = serve(is_vllm=True, change=change)
-    engine = ServerEngine(server.base_url, log_probs=True, concurrency=1, max_retries=0)
+    engine = engine_of(server, log_probs=True, concurrency=1, max_retries=0)
     with pytest.warns(UserWarning, match=f"one response is left empty: .*{message}"):
         (completion,) = draw(engine, tokenizer, requests(tokenizer, 1, 1))
     assert completion.text == "" and not completion.finished
@@ -150,26 +142,24 @@ def test_a_malformed_reply_costs_one_response_and_says_why(serve, tokenizer, cha
 @pytest.mark.parametrize("usage", ["7", [7], None, {"completion_tokens": "many"}])
 def test_tokens_are_counted_here_where_the_server_does_not(serve, tokenizer, usage):
     server = serve(change=lambda reply: reply.update(usage=usage))
-    for one in draw(ServerEngine(server.base_url), tokenizer, requests(tokenizer, 1)):
+    for one in draw(engine_of(server), tokenizer, requests(tokenizer, 1)):
         assert one.num_tokens == len(tokenizer(one.text, add_special_tokens=False)["input_ids"])
 
 
 def test_a_lone_surrogate_in_a_reply_can_be_written(serve, tokenizer):
     server = serve(change=lambda reply: choices(reply, text="a\ud800b"))
-    assert (
-        draw(ServerEngine(server.base_url), tokenizer, requests(tokenizer, 1))[0].text == "a\ufffdb"
-    )
+    assert draw(engine_of(server), tokenizer, requests(tokenizer, 1))[0].text == "a\ufffdb"
 
 
 def test_a_server_that_stumbles_is_asked_again(serve, tokenizer):
     server = serve(faults={1: 503, 2: 429, 3: -1})
-    drawn = draw(ServerEngine(server.base_url, backoff_s=0.01), tokenizer, requests(tokenizer))
+    drawn = draw(engine_of(server, backoff_s=0.01), tokenizer, requests(tokenizer))
     assert len(drawn) == 6 and set(server.tries.values()) == {4}
 
 
 def test_a_dead_server_ends_with_what_it_answered_handed_over(serve, tokenizer):
     server, asked = serve(limit=5), requests(tokenizer, num_prompts=10)
-    engine = ServerEngine(server.base_url, concurrency=4, max_retries=2, backoff_s=0.01)
+    engine = engine_of(server, concurrency=4, max_retries=2, backoff_s=0.01)
     with pytest.raises(ValueError, match=r"completions gave no answer in 3 tries") as error:
         draw(engine, tokenizer, asked)
     assert error.value.__notes__ == ["5"]
@@ -179,13 +169,13 @@ def test_a_dead_server_ends_with_what_it_answered_handed_over(serve, tokenizer):
 def test_a_refusal_is_not_asked_again(serve, tokenizer):
     server = serve(faults={1: 400})
     with pytest.raises(ValueError, match=r"refused the request, status 400: .*fault 400"):
-        draw(ServerEngine(server.base_url, concurrency=1), tokenizer, requests(tokenizer))
+        draw(engine_of(server, concurrency=1), tokenizer, requests(tokenizer))
     assert sum(server.tries.values()) == 1
 
 
 def test_no_more_requests_are_under_way_than_allowed(serve, tokenizer):
     server = serve()
-    draw(ServerEngine(server.base_url, concurrency=3), tokenizer, requests(tokenizer, 10))
+    draw(engine_of(server, concurrency=3), tokenizer, requests(tokenizer, 10))
     assert 2 <= server.most_at_once <= 3
 
 
@@ -194,7 +184,7 @@ def test_what_the_caller_raises_ends_the_drawing(serve, tokenizer):
         raise RuntimeError("full")
 
     server = serve()
-    engine = ServerEngine(server.base_url, concurrency=2)
+    engine = engine_of(server, concurrency=2)
     engine.bind(ModelSpec(name="tiny", tokenizer=tokenizer))
     with pytest.raises(RuntimeError, match="full"):
         engine.stream(requests(tokenizer, 20), refuse)
@@ -203,17 +193,17 @@ def test_what_the_caller_raises_ends_the_drawing(serve, tokenizer):
 
 def test_a_server_that_ignores_the_temperature_is_told_of_once(serve, tokenizer, recwarn):
     asked = requests(tokenizer, num_prompts=6, group_size=3)
-    engine = ServerEngine(serve(greedy=True).base_url)
+    engine = engine_of(serve(greedy=True))
     draw(engine, tokenizer, asked)
     draw(engine, tokenizer, requests(tokenizer, num_prompts=6, group_size=3, seed=1))
     (said,) = [str(warning.message) for warning in recwarn]
     assert "all the same" in said and "temperature is above 0" in said and "do_sample" in said
-    assert engine.client.base_url in said
+    assert engine.client.url in said
 
 
 def test_a_long_evaluation_is_told_before_its_end(serve, tokenizer):
     asked = requests(tokenizer, num_prompts=8, group_size=4)
-    engine = ServerEngine(serve(greedy=True).base_url, concurrency=1)
+    engine = engine_of(serve(greedy=True), concurrency=1)
     with pytest.warns(UserWarning, match=r"\(10 repeats of 4 prompts\)"):
         assert len(draw(engine, tokenizer, asked)) == 32
 
@@ -227,28 +217,28 @@ def test_sampling_single_responses_and_greedy_decoding_are_no_cause_to_warn(
 ):
     sampling = Sampling(temperature=temperature, max_tokens=16)
     asked = requests(tokenizer, num_prompts=6, group_size=group_size, sampling=sampling)
-    draw(ServerEngine(serve(**options).base_url), tokenizer, asked)
+    draw(engine_of(serve(**options)), tokenizer, asked)
     assert not list(recwarn)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base_url": "127.0.0.1:8000"}, "base_url: '127.0.0.1:8000' is not like http"),
-        ({"base_url": "http://x", "timeout_s": 0.0}, "timeout_s: 0"),
-        ({"base_url": "http://x", "max_retries": -1}, "max_retries: -1"),
-        ({"base_url": "http://x", "backoff_s": -1.0}, "backoff_s: -1"),
+        ({"url": "127.0.0.1:8000"}, "url: '127.0.0.1:8000' is not like http"),
+        ({"url": "http://x", "timeout_s": 0.0}, "timeout_s: 0"),
+        ({"url": "http://x", "max_retries": -1}, "max_retries: -1"),
+        ({"url": "http://x", "backoff_s": -1.0}, "backoff_s: -1"),
     ],
 )
 def test_bad_settings_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        Client(**options)
+        Endpoint(**options)
     with pytest.raises(ValueError, match="concurrency: 0"):
         ServerEngine(concurrency=0)
 
 
 def test_nobody_at_the_address_is_said():
-    client = Client("http://127.0.0.1:9/v1", max_retries=1, backoff_s=0.01)
+    client = Client(Endpoint(url="http://127.0.0.1:9/v1", max_retries=1, backoff_s=0.01))
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:9/v1/models gave no answer in 2 tries"):
         client.request("models", dict)
 
@@ -285,8 +275,8 @@ def test_an_evaluation_goes_on_when_its_server_is_back(serve, tmp_path):
     def command(server: CompletionServer) -> list[str]:
         return [
             "test", "-c", str(config), "--model.engine=r1lit.rollout.ServerEngine",
-            f"--model.engine.base_url={server.base_url}", "--model.engine.concurrency=2",
-            "--model.engine.max_retries=1", "--model.engine.backoff_s=0.01",
+            f"--model.engine.endpoint.url={server.base_url}", "--model.engine.concurrency=2",
+            "--model.engine.endpoint.max_retries=1", "--model.engine.endpoint.backoff_s=0.01",
         ]  # fmt: skip
 
     dying, back = serve(limit=5), serve()
@@ -302,27 +292,17 @@ def test_an_evaluation_goes_on_when_its_server_is_back(serve, tmp_path):
     assert report(run)["settings"]["device"] == "server"
 
 
-def test_a_server_of_chats_is_sent_messages_and_its_thinking_is_kept(tokenizer):
+def test_a_server_of_chats_is_sent_messages_and_its_thinking_is_kept(serve, tokenizer):
     """Such as DeepSeek's own: what ``r1lit predict`` draws from it is documents of a teacher."""
 
-    def answer(prompt: str, before: int):
-        def reply(handler):
-            message = {"content": "4", "reasoning_content": f" {prompt} "}
-            body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
-            handler.send_response(200)
-            handler.send_header("Content-Length", str(len(body)))
-            handler.end_headers()
-            handler.wfile.write(body)
+    def answer(prompt: str, before: int) -> dict[str, Any]:
+        message = {"content": "4", "reasoning_content": f" {prompt} "}
+        return {"choices": [{"message": message, "finish_reason": "stop"}]}
 
-        return reply
-
-    server = ChatServer(answer)
-    try:
-        engine = ServerEngine(server.url, chat=True, system_prompt="Be brief.", concurrency=1)
-        completions = draw(engine, tokenizer, requests(tokenizer, num_prompts=1, group_size=1))
-    finally:
-        server.close()
-    (body,) = server.requests
+    server = serve(answer)
+    engine = engine_of(server, chat=True, system_prompt="Be brief.", concurrency=1)
+    completions = draw(engine, tokenizer, requests(tokenizer, num_prompts=1, group_size=1))
+    (body,) = server.bodies
     assert body["messages"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "What is 0 + 0"},
@@ -330,4 +310,4 @@ def test_a_server_of_chats_is_sent_messages_and_its_thinking_is_kept(tokenizer):
     assert "prompt" not in body and body["max_tokens"] == 16
     assert completions[0].text == "<think>\nWhat is 0 + 0\n</think>\n\n4"
     with pytest.raises(ValueError, match="system_prompt: is sent with chat: true"):
-        ServerEngine(server.url, system_prompt="Be brief.")
+        engine_of(server, system_prompt="Be brief.")

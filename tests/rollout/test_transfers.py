@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from r1lit.client import RequestError
+from r1lit.endpoint.client import RequestError
 from r1lit.policy import load_policy
 from r1lit.rollout.hot_load import max_lora_rank, why_not
 from r1lit.rollout.transfers import TRANSFERS, GlooTransfer

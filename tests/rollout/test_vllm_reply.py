@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from r1lit.client import MalformedReply
+from r1lit.endpoint.client import MalformedReply
 from r1lit.rollout.vllm_reply import read_completion
 
 VERSIONS = {"run-2": 2, "run-4": 4}

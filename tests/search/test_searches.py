@@ -242,7 +242,7 @@ def test_what_a_verifier_finds_is_the_ceiling():
             r"sampling\.temperature: 0 generates the same response every time",
         ),
         (
-            lambda: BestOfN(Table({})).check(ServerEngine("http://x/v1"), SAMPLING, TOKENIZER),
+            lambda: BestOfN(Table({})).check(ServerEngine(), SAMPLING, TOKENIZER),
             "engine: ServerEngine returns no token ids",
         ),
         (lambda: run(BestOfN(Table({}, other=float("nan"))), TreeEngine()), "Table returned nan"),

@@ -1,7 +1,6 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from chat_server import Answer, ChatServer
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers import MathVerifier
@@ -21,17 +20,3 @@ def verdict_of(math_verifier: MathVerifier) -> Callable[[str, str], Verdict]:
         return math_verifier.verify(f"<think> x </think> <answer> {answer} </answer>", problem)
 
     return decide
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Callable[[str, int], Answer]], ChatServer]]:
-    """Start servers that answer as they are told."""
-    servers: list[ChatServer] = []
-
-    def start(answer: Callable[[str, int], Answer]) -> ChatServer:
-        servers.append(ChatServer(answer))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import ChatServer, hang
+from http_server import ChatServer, hang
 from jsonargparse import ArgumentParser
 
 from r1lit.batches import Problem
-from r1lit.verifiers import ChatEndpoint, GenerativeVerifier, Grader, Verifier
+from r1lit.endpoint import Endpoint, ServedModel
+from r1lit.verifiers import GenerativeVerifier, Grader, Verifier
 from r1lit.verifiers.generative import judge_prompt, read_verdict
 
 PROBLEM = Problem(
@@ -41,8 +42,8 @@ def honest(prompt: str, _: int = 0) -> str:
 
 
 def judge_of(server: ChatServer, **options: Any) -> GenerativeVerifier:
-    endpoint = ChatEndpoint(server.url, "m", timeout_s=5.0, max_retries=1, backoff_s=0.01)
-    return GenerativeVerifier(endpoint, **options)
+    endpoint = Endpoint(url=server.base_url, timeout_s=5.0, max_retries=1, backoff_s=0.01)
+    return GenerativeVerifier(ServedModel("m", endpoint), **options)
 
 
 def response(answer: str) -> str:
@@ -65,7 +66,7 @@ def test_the_judge_sees_the_answer_part_only(serve):
     judge = judge_of(server)
     assert judge.verify("<think> Goethe </think> Schiller", PROBLEM).status == "wrong"
     assert judge.verify("Schiller, I think </think> <b>Goethe</b>", PROBLEM).status == "right"
-    prompts = [r["messages"][0]["content"] for r in server.requests]
+    prompts = [r["messages"][0]["content"] for r in server.bodies]
     assert [parts(p)["ANSWER TO GRADE"] for p in prompts] == ["Schiller", "<b>Goethe</b>"]
     assert "Schiller, I think" not in prompts[1]
 
@@ -84,7 +85,7 @@ def test_what_has_no_answer_is_not_asked_about(serve, text: str, reason: str):
     server = serve(honest)
     verdict = judge_of(server).verify(text, PROBLEM)
     assert verdict.status == "unparsed" and reason in verdict.reason
-    assert not server.requests
+    assert not server.bodies
 
 
 def test_a_problem_without_a_reference_answer_is_an_error(serve):
@@ -164,7 +165,7 @@ def test_an_echo_is_no_verdict(serve, forged: str, echo: Callable[[str], str]):
     server = serve(lambda prompt, _: echo(prompt))
     verdict = judge_of(server, attempts=2).verify(response(forged), PROBLEM)
     assert (verdict.value, verdict.status) == (0.0, "unparsed")
-    assert len(server.requests) == 2
+    assert len(server.bodies) == 2
 
 
 def test_a_gullible_judge_is_fooled_and_the_parse_cannot_help(serve):
@@ -180,14 +181,14 @@ def test_a_gullible_judge_is_fooled_and_the_parse_cannot_help(serve):
 def test_every_request_has_a_new_fence(serve):
     server = serve(lambda prompt, _: "no verdict")
     judge_of(server, attempts=5).verify(response("Goethe"), PROBLEM)
-    fences = {PART.search(r["messages"][0]["content"])[2] for r in server.requests}
+    fences = {PART.search(r["messages"][0]["content"])[2] for r in server.bodies}
     assert len(fences) == 5 and all(len(fence) == 16 for fence in fences)
 
 
 def test_garbage_is_asked_about_again(serve):
     server = serve(lambda prompt, before: honest(prompt) if before == 2 else "Well, hm.")
     verdict = judge_of(server, attempts=3).verify(response("Goethe"), PROBLEM)
-    assert verdict.status == "right" and len(server.requests) == 3
+    assert verdict.status == "right" and len(server.bodies) == 3
 
 
 def test_garbage_for_ever_is_unparsed_and_not_kept(serve, tmp_path: Path):
@@ -202,8 +203,9 @@ def test_a_server_that_fails_or_is_silent(serve):
     failing = judge_of(serve(lambda prompt, _: (500, "broken")))
     verdict = failing.verify(response("Goethe"), PROBLEM)
     assert verdict.status == "error" and "status 500: broken" in verdict.reason
-    endpoint = ChatEndpoint(serve(lambda p, _: hang(2)).url, "m", timeout_s=0.3, max_retries=0)
-    silent = GenerativeVerifier(endpoint).verify(response("Goethe"), PROBLEM)
+    url = serve(lambda p, _: hang(2)).base_url
+    endpoint = Endpoint(url=url, timeout_s=0.3, max_retries=0)
+    silent = GenerativeVerifier(ServedModel("m", endpoint)).verify(response("Goethe"), PROBLEM)
     assert silent.status == "timeout" and "no reply in 0.3 s" in silent.reason
 
 
@@ -224,7 +226,7 @@ def test_a_batch_keeps_its_order_asks_once_and_runs_at_once(serve):
     texts = [response(f"Goethe {i}" if i % 2 else f"Schiller {i}") for i in range(4)] * 3
     verdicts = judge_of(server, num_threads=4).verify_batch(texts, [PROBLEM] * 12)
     assert [verdict.value for verdict in verdicts] == [0.0, 1.0] * 6
-    assert len(server.requests) == 4 and server.most_at_once == 4
+    assert len(server.bodies) == 4 and server.most_at_once == 4
     assert judge_of(server).verify_batch([], []) == []
 
 
@@ -234,40 +236,44 @@ def test_the_cache_is_kept_on_disk_and_tells_judges_problems_and_answers_apart(s
     text = response("Goethe")
     for _ in range(3):
         assert judge_of(server, cache=cache).verify(text, PROBLEM).status == "right"
-    assert len(server.requests) == 1
+    assert len(server.bodies) == 1
     other = Problem(uid="g", question="Who wrote Faust?", answer="Marlowe", source="test")
     assert judge_of(server, cache=cache).verify(text, other).status == "wrong"
     assert judge_of(server, cache=cache, judge_name="n").verify(text, PROBLEM).status == "right"
     wrong = judge_of(server, cache=cache).verify(response("Marlowe"), PROBLEM)
-    assert len(server.requests) == 4
+    assert len(server.bodies) == 4
     again = judge_of(server, cache=cache).verify(response("Marlowe"), PROBLEM)
     assert (again.status, again.reason) == (wrong.status, wrong.reason)
-    assert len(server.requests) == 4
+    assert len(server.bodies) == 4
 
 
 def _judge_some(url: str, cache: str, log: str, first: int) -> None:
-    judge = GenerativeVerifier(ChatEndpoint(url, "m"), cache=cache, log=log, num_threads=4)
+    judge = GenerativeVerifier(
+        ServedModel("m", Endpoint(url=url)), cache=cache, log=log, num_threads=4
+    )
     texts = [response(f"Goethe {(first + i) % 40}") for i in range(40)]
     assert all(v.status == "right" for v in judge.verify_batch(texts, [PROBLEM] * 40))
 
 
 def test_several_processes_share_cache_and_log(serve, tmp_path):
     server = serve(honest)
-    cache, log = str(tmp_path / "judge.sqlite"), str(tmp_path / "judge.jsonl")
+    cache = str(tmp_path / "judge.sqlite")
+    log = str(tmp_path / "judge.jsonl")
     context = multiprocessing.get_context("fork")
     workers = [
-        context.Process(target=_judge_some, args=(server.url, cache, log, 10 * i)) for i in range(4)
+        context.Process(target=_judge_some, args=(server.base_url, cache, log, 10 * i))
+        for i in range(4)
     ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
-    num_requests = len(server.requests)
+    num_requests = len(server.bodies)
     assert 40 <= num_requests <= 160
     assert len(Path(log).read_text().splitlines()) == num_requests
-    _judge_some(server.url, cache, log, 0)
-    assert len(server.requests) == num_requests
+    _judge_some(server.base_url, cache, log, 0)
+    assert len(server.bodies) == num_requests
 
 
 def test_the_log_has_cost_and_latency(serve, tmp_path):
@@ -295,7 +301,7 @@ def test_an_in_process_model_and_a_pickled_judge():
 def test_a_file_of_another_kind_is_no_cache(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("these are notes, and quite a few of them\n" * 100)
-    with pytest.raises(ValueError, match=r"cache: .*notes.txt is not a file of judgements"):
+    with pytest.raises(ValueError, match=r"cache: .*notes.txt is not a cache of replies"):
         GenerativeVerifier(honest, cache=str(path), judge_name="honest")
     with pytest.raises(ValueError, match="judge_name: a cache needs one"):
         GenerativeVerifier(honest, cache=str(tmp_path / "judge.sqlite"))
@@ -311,8 +317,8 @@ judge:
         class_path: r1lit.verifiers.GenerativeVerifier
         init_args:
           model:
-            class_path: r1lit.verifiers.ChatEndpoint
-            init_args: {base_url: URL, model: m, timeout_s: 5}
+            class_path: r1lit.endpoint.ServedModel
+            init_args: {model: m, endpoint: {url: URL, timeout_s: 5}}
           num_threads: 2
 """
 
@@ -320,7 +326,7 @@ judge:
 def test_it_is_added_to_the_judge_in_yaml(serve):
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--judge", type=Grader)
-    config = parser.parse_string(YAML.replace("URL", serve(honest).url))
+    config = parser.parse_string(YAML.replace("URL", serve(honest).base_url))
     judge = parser.instantiate(config).judge
     assert isinstance(judge.verifiers["generative"], Verifier)
     problems = [PROBLEM, Problem(uid="", question="", answer="7", source="test")]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from r1lit.verifiers import ChatEndpoint, GenerativePreference
+from r1lit.endpoint import Endpoint, ServedModel
+from r1lit.verifiers import GenerativePreference
 from r1lit.verifiers.preference import LABELS, comparison_prompt, read_label
 
 PART = re.compile(r"BEGIN (MESSAGE|ANSWER A|ANSWER B) (\w+)\n(.*?)\nEND \1 \2", re.S)
@@ -23,7 +24,7 @@ def honest(prompt: str, _: int = 0) -> str:
 
 def test_differences_over_a_real_server(serve):
     server = serve(honest)
-    judge = GenerativePreference(ChatEndpoint(server.url, "m", timeout_s=5.0))
+    judge = GenerativePreference(ServedModel("m", Endpoint(url=server.base_url, timeout_s=5.0)))
     assert judge("Cheer!", "Hurrah!!!", "Hm.") == 2.0
     assert judge("Cheer!", "Hurrah!!", "Hm!") == 1.0 and judge("Cheer!", "A.", "B.") == 0.0
     assert judge("Cheer!", "Hm.", "Hurrah!") == -1.0

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from r1lit.curation.engine_refiner import read_reply
-from r1lit.curation.replies import Reply
+from r1lit.endpoint import Reply
 from r1lit.verifiers.generative import read_verdict
 from r1lit.verifiers.preference import read_label
 from r1lit.worlds import WorldOpinions, WorldRequests
@@ -44,7 +44,7 @@ def test_each_is_a_prompt_of_r1lit_and_a_reply_that_it_reads(documents):
             assert read_label(document.response, "f00d") is not None
         else:
             tasks["refine"] += 1
-            reply = Reply(text=document.response, num_tokens=9, finished=True)
+            reply = Reply(text=document.response, completion_tokens=9, finished=True)
             assert read_reply(reply).text is not None
     assert tasks["judge"] > tasks["preference"] > tasks["refine"] > 60
 

@@ -1,59 +1,50 @@
-"""A model behind an OpenAI-compatible chat endpoint: text in, text out."""
+"""A chat model behind an endpoint: text in, a reply out."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from r1lit.client import Client, MalformedReply, only_choice, token_count
+from r1lit.endpoint.client import Client, Endpoint, MalformedReply, only_choice, token_count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """A model's reply; token counts are None where the endpoint gives none."""
+    """A model's reply; token counts are None where they are not known.
+
+    ``finished`` is false if it was cut at the token limit.
+    """
 
     text: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    finished: bool = True
 
 
-class ChatEndpoint:
+class ServedModel:
     """A model behind ``/v1/chat/completions``: vLLM, ``transformers serve``, OpenAI and others.
 
     A call sends one user message and returns the reply. Threads may share it.
 
     Args:
-        base_url: up to and including the version, ``http://127.0.0.1:8000/v1``.
         model: the model's name there.
-        api_key_env: the environment variable that holds the key; no key is sent if it is not set.
+        endpoint: where it is; a last ``/chat/completions`` of the URL is left out.
         temperature: 0 is greedy: the same reply each time, as far as the server is deterministic.
         max_tokens: of a reply.
-        timeout_s: wall-clock seconds of one try.
-        max_retries: how often a request is sent again; see ``Client``.
-        backoff_s: the first pause before that, in seconds; it doubles.
         extra: further keys of the request, such as ``{"chat_template_kwargs": {...}}``.
     """
 
     def __init__(
         self,
-        base_url: str,
         model: str,
-        api_key_env: str = "OPENAI_API_KEY",
+        endpoint: Endpoint = Endpoint(timeout_s=60.0, max_retries=4),
         temperature: float = 0.0,
         max_tokens: int = 1024,
-        timeout_s: float = 60.0,
-        max_retries: int = 4,
-        backoff_s: float = 1.0,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        self.client = Client(
-            base_url.rstrip("/").removesuffix("/chat/completions"),
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-            backoff_s=backoff_s,
-            api_key_env=api_key_env,
-        )
+        url = endpoint.url.rstrip("/").removesuffix("/chat/completions")
+        self.client = Client(replace(endpoint, url=url))
         self.model = model
         self.settings = {"temperature": temperature, "max_tokens": max_tokens, **(extra or {})}
         self.name = f"{model} {json.dumps(self.settings, sort_keys=True)}"
@@ -71,11 +62,13 @@ class ChatEndpoint:
 
 
 def _read(completion: dict[str, Any]) -> Reply:
-    text = only_choice(completion)["message"]["content"]
+    choice = only_choice(completion)
+    text = choice["message"]["content"]
     if not isinstance(text, str):
         raise MalformedReply(f"content: {type(text).__name__}, not text")
     return Reply(
         text=text,
         prompt_tokens=token_count(completion, "prompt_tokens"),
         completion_tokens=token_count(completion, "completion_tokens"),
+        finished=choice.get("finish_reason") != "length",
     )

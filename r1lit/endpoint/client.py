@@ -1,8 +1,9 @@
-"""The HTTP client of everything that talks to an OpenAI-compatible server.
+"""Requests to servers with an OpenAI-compatible API.
 
-Teachers, engines and judges behind a server share it: pooled connections of ``httpx2``, a total
-deadline for each try, retries, and the one place where an API key is taken out of what came back.
-Redirects are not followed, and proxies and .netrc of the environment are not used.
+Engines, judges and teachers share pooled connections of ``httpx2``, a total deadline for each try,
+retries, and the one place where an API key is taken out of what came back. All requests of a
+process run in one event loop, in a thread of its own. Redirects are not followed, and proxies and
+.netrc of the environment are not used.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import re
 import ssl
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from http.client import responses
 from typing import Any, TypeVar
 from urllib.parse import urljoin
@@ -36,8 +38,52 @@ _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
 
 T = TypeVar("T")
 Item = TypeVar("Item")
-Reply = Future[tuple[int, float | None, bytes]]
-"""What a server will have replied: status, seconds of Retry-After, body."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """The address of a server, and when a request to it is sent again.
+
+    Tried again are refused and torn connections, time-outs, statuses 408, 409, 425, 429 and 5xx,
+    and, ``MALFORMED_RETRIES`` times at most, replies that cannot be read. Pauses double from
+    ``backoff_s`` up to a minute, times a random factor from 1/2 to 3/2; a ``Retry-After`` in
+    seconds takes their place. A second failure is warned of; any other status is an error.
+
+    Args:
+        url: up to and including the version, ``http://127.0.0.1:8000/v1``.
+        timeout_s: wall-clock seconds of one try, connecting, sending and reading together.
+        max_retries: how often one request is sent again.
+        backoff_s: the first pause, in seconds.
+        api_key_env: the environment variable that holds the key; without it no key is sent. A key
+            of 8 characters or more is replaced in everything that a server sends back.
+    """
+
+    url: str = "http://127.0.0.1:8000/v1"
+    timeout_s: float = 3600.0
+    max_retries: int = 6
+    backoff_s: float = 1.0
+    api_key_env: str = "OPENAI_API_KEY"
+
+    def __post_init__(self) -> None:
+        check_url(self.url)
+        if not self.timeout_s > 0:
+            raise ValueError(f"timeout_s: {self.timeout_s} is not a positive number of seconds")
+        if self.max_retries < 0:
+            raise ValueError(f"max_retries: {self.max_retries} is negative; 0 sends a request once")
+        if not self.backoff_s >= 0:
+            raise ValueError(f"backoff_s: {self.backoff_s} is negative")
+
+
+def check_url(url: str, key: str = "url") -> None:
+    """Raise a ValueError that names ``key`` for what is no address of a server."""
+    try:
+        parts = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"{key}: {url!r} is not a URL ({error})") from error
+    if parts.userinfo:
+        raise ValueError(f"{key}: it holds a password; use api_key_env")
+    if parts.scheme not in ("http", "https") or not parts.host or (parts.port or 1) > 65535:
+        raise ValueError(f"{key}: {url!r} is not like http://127.0.0.1:8000/v1")
 
 
 class RequestError(ValueError):
@@ -62,52 +108,19 @@ class SetupError(PermanentError):
 
 
 class Client:
-    """Sends requests to a server, and again while it is down, busy or broken.
-
-    Tried again are refused and torn connections, time-outs, statuses 408, 409, 425, 429 and 5xx,
-    and, ``MALFORMED_RETRIES`` times at most, replies that cannot be read. Pauses double from
-    ``backoff_s`` up to a minute, times a random factor from 1/2 to 3/2; a ``Retry-After`` in
-    seconds takes their place. A second failure is warned of; any other status is an error.
+    """Sends requests to an endpoint, and again while it is down, busy or broken.
 
     One object may be used from many threads, pickled, and used on after a fork.
 
     Args:
-        base_url: up to and including the version, ``http://127.0.0.1:8000/v1``.
-        timeout_s: wall-clock seconds of one try, connecting, sending and reading together.
-        max_retries: how often one request is sent again.
-        backoff_s: the first pause, in seconds.
-        api_key_env: the environment variable that holds the key; without it no key is sent. A key
-            of 8 characters or more is replaced in whatever a server sends back.
+        endpoint: where, and how often.
+        key: the setting that names the endpoint, for errors.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        timeout_s: float = 3600.0,
-        max_retries: int = 6,
-        backoff_s: float = 1.0,
-        api_key_env: str = "OPENAI_API_KEY",
-    ) -> None:
-        try:
-            url = httpx2.URL(base_url)
-        except httpx2.InvalidURL as error:
-            raise ValueError(f"base_url: {base_url!r} is not a URL ({error})") from error
-        if url.userinfo:
-            raise ValueError("base_url: it holds a password; use api_key_env")
-        if url.scheme not in ("http", "https") or not url.host or (url.port or 1) > 65535:
-            raise ValueError(f"base_url: {base_url!r} is not like http://127.0.0.1:8000/v1")
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
-        if max_retries < 0:
-            raise ValueError(f"max_retries: {max_retries} is negative; 0 sends a request once")
-        if not backoff_s >= 0:
-            raise ValueError(f"backoff_s: {backoff_s} is negative")
-        self.base_url = base_url.rstrip("/")
-        self.timeout_s = timeout_s
-        self.max_retries = max_retries
-        self.backoff_s = backoff_s
-        self.api_key_env = api_key_env
+    def __init__(self, endpoint: Endpoint, key: str = "endpoint.url") -> None:
+        self.endpoint = endpoint
+        self.key = key
+        self.url = endpoint.url.rstrip("/")
         self._num_read = self._num_malformed = 0
         self._http: tuple[int, httpx2.AsyncClient] | None = None
 
@@ -121,28 +134,26 @@ class Client:
         payload: dict[str, Any] | None = None,
         stop: threading.Event | None = None,
     ) -> T:
-        """Send ``payload`` and return ``read`` of the JSON object that the server replies.
-
-        Strings of that object hold neither the API key nor lone surrogates. A reply is malformed
-        if ``read`` raises ``MalformedReply`` or any error that reading wrong content raises.
+        """Send ``payload``, again if need be, and return ``read`` of the reply; see ``send``.
 
         Args:
-            path: relative to ``base_url``.
+            path: relative to the endpoint's URL.
             read: extracts the result from the reply, and checks it.
             payload: the JSON object to post; None gets.
             stop: once it is set, no further try is made.
 
         Raises:
-            SetupError: on status 3xx, 401, 403, 404 and 405, and when ``MALFORMED_LIMIT`` requests
-                got malformed replies before any other got a good one.
-            PermanentError: on another status that is not tried again.
+            SetupError: as ``send``, and when ``MALFORMED_LIMIT`` requests got malformed replies
+                before any other got a good one.
+            PermanentError: as ``send``.
             MalformedReply: if the last reply could not be read.
             RequestError: if there was none.
         """
-        stop, fault = stop or threading.Event(), f"base_url: {self._url(path)} gave no answer"
-        for attempt in range(self.max_retries + 1):
+        stop, fault = stop or threading.Event(), f"{self.key}: {self._address(path)} gave no answer"
+        most = self.endpoint.max_retries
+        for attempt in range(most + 1):
             try:
-                result = self.finish(path, self.begin(path, payload), read)
+                result = run(self.send(path, read, payload))
                 self._num_read += 1
                 return result
             except PermanentError:
@@ -150,7 +161,7 @@ class Client:
             except RequestError as error:
                 last = error
             malformed = isinstance(last, MalformedReply)
-            retries = min(self.max_retries, MALFORMED_RETRIES) if malformed else self.max_retries
+            retries = min(most, MALFORMED_RETRIES) if malformed else most
             if attempt == 1 and retries > 1 and not malformed:
                 warnings.warn(f"{fault} twice, {last}; tries left: {retries - 1}", stacklevel=2)
             if attempt >= retries or stop.wait(self._pause_s(attempt, last.wait_s)):
@@ -161,63 +172,71 @@ class Client:
             raise SetupError(f"{message}; no reply of this server could be read so far") from last
         raise type(last)(message, timed_out=last.timed_out) from last
 
-    def begin(self, path: str, payload: dict[str, Any] | None = None) -> Reply:
-        """Send once and return at once: ``finish`` waits for the reply, ``cancel`` hangs up."""
-        body = None if payload is None else json.dumps(payload).encode()
-        exchange = self._exchange(self._url(path), body, self._key())
-        return asyncio.run_coroutine_threadsafe(exchange, _event_loop())
+    async def send(
+        self,
+        path: str,
+        read: Callable[[dict[str, Any]], T],
+        payload: dict[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Send ``payload`` once and return ``read`` of the JSON object that the server replies.
 
-    def finish(self, path: str, reply: Reply, read: Callable[[dict[str, Any]], T]) -> T:
-        """Return ``read`` of the reply to what ``begin`` has sent; raise as ``request`` does."""
-        key, url = self._key(), self._url(path)
+        Strings of that object hold neither the API key nor lone surrogates. A reply is malformed
+        if ``read`` raises ``MalformedReply`` or any error that reading wrong content raises.
+
+        Raises:
+            SetupError: on status 3xx, 401, 403, 404 and 405.
+            PermanentError: on another status that is not tried again.
+            MalformedReply: if the reply cannot be read.
+            RequestError: if there is none in ``timeout_s``, the endpoint's if left out.
+        """
+        key, address = self._api_key(), self._address(path)
+        body = None if payload is None else json.dumps(payload).encode()
+        seconds = timeout_s or self.endpoint.timeout_s
         try:
-            status, wait_s, content = reply.result()
+            async with asyncio.timeout(seconds):
+                status, wait_s, content = await self._exchange(address, body, key)
         except TimeoutError:
-            raise RequestError(f"no reply in {self.timeout_s:g} s", timed_out=True) from None
+            raise RequestError(f"no reply in {seconds:g} s", timed_out=True) from None
         except httpx2.HTTPError as error:
-            fault = f"{type(error).__name__}: {error}"
-            raise RequestError(_redacted(fault, key)) from None
-        except BaseException:
-            reply.cancel()
-            raise
+            raise RequestError(_redacted(f"{type(error).__name__}: {error}", key)) from None
         text = content.decode("utf-8-sig", "replace")
-        if status == 200:
-            return _read(text, key, read)
+        if status == 200:  # a long reply is read while others come in
+            return await asyncio.to_thread(_read, text, key, read)
         text = _redacted(text, key)
         fault = f"status {status}: {_short(text) or responses.get(status, '')}"
         if status in _PASSING or status >= 500:
             raise RequestError(fault, wait_s=wait_s)
         kind = SetupError if status in _MISCONFIGURED or status // 100 == 3 else PermanentError
-        raise kind(f"base_url: {url} refused the request, {fault}")
-
-    def _url(self, path: str) -> str:
-        return urljoin(f"{self.base_url}/", path)
-
-    def _key(self) -> str:
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not (key.isascii() and key.isprintable()):
-            raise SetupError(f"api_key_env: {self.api_key_env} holds characters that no key has")
-        return key
+        raise kind(f"{self.key}: {address} refused the request, {fault}")
 
     async def _exchange(
-        self, url: str, body: bytes | None, key: str
+        self, address: str, body: bytes | None, key: str
     ) -> tuple[int, float | None, bytes]:
-        """Send once; return status, seconds of Retry-After and body."""
+        """Return status, seconds of Retry-After and body."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key:
             headers["Authorization"] = f"Bearer {key}"
         method = "GET" if body is None else "POST"
         content = bytearray()
-        async with (
-            asyncio.timeout(self.timeout_s),
-            self._connections().stream(method, url, content=body, headers=headers) as reply,
-        ):
+        connections = self._connections()
+        async with connections.stream(method, address, content=body, headers=headers) as reply:
             async for chunk in reply.aiter_raw():  # raw: a small compressed body may be a huge one
                 content += chunk
                 if len(content) > MAX_BYTES:
                     raise MalformedReply(f"a reply longer than {MAX_BYTES:,} bytes")
         wait = reply.headers.get("Retry-After", "").strip()  # seconds; a date is not read
         return reply.status_code, float(wait) if wait.isdecimal() else None, bytes(content)
+
+    def _address(self, path: str) -> str:
+        return urljoin(f"{self.url}/", path)
+
+    def _api_key(self) -> str:
+        name = self.endpoint.api_key_env
+        key = os.environ.get(name, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise SetupError(f"api_key_env: {name} holds characters that no key has")
+        return key
 
     def _connections(self) -> httpx2.AsyncClient:
         """Return the pool of this process; a fork must not share its parent's sockets."""
@@ -232,7 +251,43 @@ class Client:
     def _pause_s(self, attempt: int, wait_s: float | None) -> float:
         if wait_s is not None:
             return min(wait_s, LONGEST_PAUSE_S)
-        return min(self.backoff_s * 2.0**attempt, LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
+        pause_s = min(self.endpoint.backoff_s * 2.0**attempt, LONGEST_PAUSE_S)
+        return pause_s * random.uniform(0.5, 1.5)
+
+
+def begin(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    """Run a coroutine in the process's event loop for requests; return at once."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _event_loop())
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns in the process's event loop for requests."""
+    future = begin(coroutine)
+    try:
+        return future.result()
+    except BaseException:  # Ctrl-C in this thread ends it too
+        future.cancel()
+        raise
+
+
+def in_parallel(
+    work: Callable[[Item, threading.Event], T], items: Sequence[Item], num_threads: int
+) -> list[T]:
+    """Return ``work(item, stop)`` of each item, in order, ``num_threads`` at a time.
+
+    The first failure sets ``stop`` and is raised once those under way have ended.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(min(num_threads, max(1, len(items)))) as pool:
+        futures = [pool.submit(work, item, stop) for item in items]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
 
 
 def only_choice(reply: dict[str, Any]) -> dict[str, Any]:
@@ -299,23 +354,3 @@ def _event_loop() -> asyncio.AbstractEventLoop:
             loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
             threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
         return loop
-
-
-def in_parallel(
-    work: Callable[[Item, threading.Event], T], items: Sequence[Item], num_threads: int
-) -> list[T]:
-    """Return ``work(item, stop)`` of each item, in order, ``num_threads`` at a time.
-
-    The first failure sets ``stop`` and is raised once those under way have ended.
-    """
-    stop = threading.Event()
-    with ThreadPoolExecutor(min(num_threads, max(1, len(items)))) as pool:
-        futures = [pool.submit(work, item, stop) for item in items]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]

@@ -7,13 +7,21 @@ import threading
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.client import Client, MalformedReply, PermanentError, only_choice, token_count
+from r1lit.endpoint.client import (
+    Client,
+    Endpoint,
+    MalformedReply,
+    PermanentError,
+    only_choice,
+    token_count,
+)
 from r1lit.errors import check_at_least
 from r1lit.rollout.engine import (
     Completion,
@@ -24,9 +32,10 @@ from r1lit.rollout.engine import (
     collect,
 )
 from r1lit.rollout.sampling import Sampling
-from r1lit.rollout.sampling_check import SamplingCheck
 from r1lit.rollout.vllm_check import check_tokenizer
 from r1lit.seeding import generator
+
+NUM_PROMPTS, NUM_REPEATS = 4, 8  # from so many on it is no accident
 
 
 class ServerEngine(RolloutEngine):
@@ -48,13 +57,9 @@ class ServerEngine(RolloutEngine):
     and a warning gives the reason.
 
     Args:
-        base_url: up to and including the version, ``http://127.0.0.1:8000/v1``.
+        endpoint: where the server is; ``timeout_s`` are seconds one response may take.
         model: what the server calls the policy (None: as it is called here).
         concurrency: how many requests are under way at a time.
-        timeout_s: seconds one response may take.
-        max_retries: how often a request is made again; see ``Client``.
-        backoff_s: the pause before the first retry, in seconds; it doubles.
-        api_key_env: the environment variable that holds the key, if the server requires one.
         log_probs: whether vLLM returns the log-prob of each token, some 100 bytes a token. They
             are those of the sampled distribution at temperature 1, or where the server runs with
             ``--logprobs-mode processed_logprobs``.
@@ -70,13 +75,9 @@ class ServerEngine(RolloutEngine):
 
     def __init__(
         self,
-        base_url: str = "http://127.0.0.1:8000/v1",
+        endpoint: Endpoint = Endpoint(),
         model: str | None = None,
         concurrency: int = 64,
-        timeout_s: float = 3600.0,
-        max_retries: int = 6,
-        backoff_s: float = 1.0,
-        api_key_env: str = "OPENAI_API_KEY",
         log_probs: bool = False,
         extra: dict[str, Any] | None = None,
         chat: bool = False,
@@ -85,20 +86,14 @@ class ServerEngine(RolloutEngine):
         if system_prompt and not chat:
             raise ValueError("system_prompt: is sent with chat: true alone")
         check_at_least("concurrency", concurrency, 1)
-        self.client = Client(
-            base_url,
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-            backoff_s=backoff_s,
-            api_key_env=api_key_env,
-        )
+        self.client = Client(endpoint)
         self.served_name = model
         self.concurrency = concurrency
         self.log_probs = log_probs
         self.extra = dict(extra or {})
         self.chat = chat
         self.system_prompt = system_prompt
-        self._sampling_check = SamplingCheck(base_url)
+        self._sampling_check = SamplingCheck(endpoint.url)
 
     @property
     def returns_tokens(self) -> bool:  # type: ignore[override]
@@ -109,17 +104,12 @@ class ServerEngine(RolloutEngine):
         """Raise a ValueError if vLLM, which gets and returns token ids, reads them otherwise."""
         once = None if self.chat else self._asked_once()
         if once is not None:
-            served, name = self.served_name or model.name, f"base_url: {once.base_url}"
-            check_tokenizer(once, name, "../detokenize", served, model.tokenizer)
+            served = self.served_name or model.name
+            check_tokenizer(once, "../detokenize", served, model.tokenizer)
 
     def _asked_once(self) -> Client | None:
         """Return a client that does not try again; None if no vLLM answers it."""
-        once = Client(
-            self.client.base_url,
-            timeout_s=10.0,
-            max_retries=0,
-            api_key_env=self.client.api_key_env,
-        )
+        once = Client(replace(self.client.endpoint, timeout_s=10.0, max_retries=0))
         try:
             return once if is_vllm(once) else None
         except ValueError:
@@ -298,3 +288,45 @@ def as_texts(
         assert isinstance(text, str)
         texts[prompt] = text
     return texts
+
+
+class SamplingCheck:
+    """Compares the responses to each prompt, and warns once if none differs from another.
+
+    It warns as soon as ``NUM_PROMPTS`` prompts have been repeated, ``NUM_REPEATS`` times together,
+    so that a long evaluation need not end first; ``end`` must be called after a shorter one.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._first: dict[tuple[int, ...], int] = {}
+        self._repeated: set[tuple[int, ...]] = set()
+        self._num_repeats = 0
+        self._settled = False
+
+    def add(self, prompt: tuple[int, ...], text: str) -> None:
+        """Add a response that was generated at a temperature above 0."""
+        if self._settled:
+            return
+        if prompt not in self._first:
+            self._first[prompt] = hash(text)
+            return
+        self._settled = self._first[prompt] != hash(text)
+        self._repeated.add(prompt)
+        self._num_repeats += 1
+        if len(self._repeated) >= NUM_PROMPTS and self._num_repeats >= NUM_REPEATS:
+            self.end()
+
+    def end(self) -> None:
+        """Warn once, if all repeats were the same."""
+        if self._settled or not self._repeated:
+            return
+        self._settled = True
+        warnings.warn(
+            f"endpoint.url: the responses of {self.url} to each prompt are all the same"
+            f" ({self._num_repeats} repeats of {len(self._repeated)} prompts) although the"
+            " temperature is above 0: it seems to decode greedily, and then k responses say no more"
+            ' than one. For `transformers serve` put "do_sample": true into the policy\'s'
+            " generation_config.json; for others see their sampling settings",
+            stacklevel=2,
+        )

@@ -7,24 +7,24 @@ it, and an API key that the server echoes reaches neither messages nor files.
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from http_server import HTTPServer, Received
 from tiny_evaluation import evaluation_config, lines, report
 from tiny_models import VOCABULARY, make_policy, make_tokenizer
 
 from r1lit.batches import Problem
 from r1lit.cli import main
 from r1lit.curation import Context, EngineRefiner
+from r1lit.endpoint import Endpoint, ServedModel
 from r1lit.policy import Responses, ServerTeacher
 from r1lit.rollout import ModelSpec, Request, Sampling, ServerEngine
-from r1lit.verifiers import ChatEndpoint, GenerativePreference, GenerativeVerifier
+from r1lit.verifiers import GenerativePreference, GenerativeVerifier
 
 KEY = "sk-0123456789abcdef"
 ODD = "odd one"
@@ -32,39 +32,20 @@ ODD_ID = 9
 REFINED = "<reasoning> So. I add. </reasoning> <summary> 7 </summary>"
 
 
-class Server:
+def server_of(fault: Callable[[dict[str, Any], str], tuple[int, str]]) -> HTTPServer:
     """Speaks chat, completions and prompt log-probs; ``fault`` makes the reply to the odd item.
 
     A fault takes the good reply and the API key that came, and returns a status and a body.
     """
 
-    def __init__(self, fault: Callable[[dict[str, Any], str], tuple[int, str]]) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *args: Any) -> None:
-                pass
+    def answer(request: Received) -> Any:
+        if request.method == "GET":
+            return 404, {}
+        reply, is_odd = good_reply(request.body)
+        key = request.headers.get("Authorization", "Bearer none").split()[-1]
+        return fault(reply, key) if is_odd else reply
 
-            def do_GET(self) -> None:
-                self.send_error(404)
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                reply, is_odd = good_reply(body)
-                status, text = 200, json.dumps(reply)
-                if is_odd:
-                    status, text = fault(
-                        reply, self.headers.get("Authorization", "Bearer none").split()[-1]
-                    )
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(text.encode("utf-8", "surrogatepass"))
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    return HTTPServer(answer)
 
 
 def good_reply(body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -204,11 +185,14 @@ NO_LOG_PROBS = {
 # who asks: each returns what became of three items (None: lost) and the reason of the middle one
 
 User = Callable[[str, Path], tuple[list[Any], str]]
-OPTIONS = {"timeout_s": 20.0, "max_retries": 0}
 
 
-def chat(base_url: str) -> ChatEndpoint:
-    return ChatEndpoint(base_url, "m", **OPTIONS)  # type: ignore[arg-type]
+def at(base_url: str) -> Endpoint:
+    return Endpoint(url=base_url, timeout_s=20.0, max_retries=0)
+
+
+def chat(base_url: str) -> ServedModel:
+    return ServedModel("m", at(base_url))
 
 
 def judge(base_url: str, folder: Path) -> tuple[list[Any], str]:
@@ -246,7 +230,7 @@ def engine(base_url: str, folder: Path) -> tuple[list[Any], str]:
         )
         for n, text in enumerate(["first", ODD, "last"])
     ]
-    server = ServerEngine(base_url, **OPTIONS)  # type: ignore[arg-type]
+    server = ServerEngine(at(base_url))
     server.bind(model)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -257,7 +241,7 @@ def engine(base_url: str, folder: Path) -> tuple[list[Any], str]:
 
 def refiner(base_url: str, folder: Path) -> tuple[list[Any], str]:
     asks = EngineRefiner(
-        engine=ServerEngine(base_url, **OPTIONS),  # type: ignore[arg-type]
+        engine=ServerEngine(at(base_url)),
         sampling=Sampling(max_tokens=16),
         instruction="{response} of {question}",
         template="plain",
@@ -273,7 +257,7 @@ def refiner(base_url: str, folder: Path) -> tuple[list[Any], str]:
 
 
 def teacher(base_url: str, folder: Path) -> tuple[list[Any], str]:
-    asks = ServerTeacher("m", model_spec(folder).name, base_url, top_k=2, **OPTIONS)  # type: ignore[arg-type]
+    asks = ServerTeacher("m", model_spec(folder).name, at(base_url), top_k=2)
     response_BT = torch.tensor([[40, 41, 42]]).expand(3, -1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -309,11 +293,11 @@ CASES = [
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Server]]:
-    servers: list[Server] = []
+def serve() -> Iterator[Callable[..., HTTPServer]]:
+    servers: list[HTTPServer] = []
 
-    def start(fault: Any) -> Server:
-        servers.append(Server(fault))
+    def start(fault: Any) -> HTTPServer:
+        servers.append(server_of(fault))
         return servers[-1]
 
     yield start
@@ -348,8 +332,8 @@ def test_an_evaluation_ends_with_a_report_whatever_one_reply_is(
     with pytest.warns(UserWarning, match="one response is left empty: .* not JSON"):
         main(
             ["test", "-c", str(config), "--model.engine=r1lit.rollout.ServerEngine",
-             f"--model.engine.base_url={serve(body('<html>')).base_url}",
-             "--model.engine.max_retries=0"]
+             f"--model.engine.endpoint.url={serve(body('<html>')).base_url}",
+             "--model.engine.endpoint.max_retries=0"]
         )  # fmt: skip
     records = lines(tmp_path / "run")
     assert len(records) == 16 and report(tmp_path / "run")

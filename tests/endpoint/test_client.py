@@ -9,16 +9,17 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
-from verifiers.chat_server import Answer, ChatServer, cut, drip, hang, send
+from http_server import ChatServer, cut, drip, hang, send
 
-from r1lit import client as client_module
-from r1lit.client import (
+from r1lit.endpoint import client as client_module
+from r1lit.endpoint.client import (
     Client,
+    Endpoint,
     MalformedReply,
     PermanentError,
     RequestError,
@@ -32,21 +33,12 @@ Serve = Callable[..., ChatServer]
 KEY = "sk-0123456789abcdef"
 
 
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    servers: list[ChatServer] = []
-
-    def start(answer: Callable[[str, int], Answer], **options: Any) -> ChatServer:
-        servers.append(ChatServer(answer, **options))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
+def client(url: str, **options: Any) -> Client:
+    return Client(Endpoint(url=url, **options))
 
 
 def client_of(server: ChatServer, **options: Any) -> Client:
-    return Client(server.url, **{"timeout_s": 10.0, "backoff_s": 0.01, **options})
+    return client(server.base_url, **{"timeout_s": 10.0, "backoff_s": 0.01, **options})
 
 
 def text_of(reply: dict[str, Any]) -> str:
@@ -91,14 +83,14 @@ class Pauses(threading.Event):
         lambda handler: handler.connection.close(),
     ],
 )
-def test_passing_failures_are_tried_again(serve: Serve, failure: Answer):
+def test_passing_failures_are_tried_again(serve: Serve, failure: Any):
     server = serve(lambda prompt, before: failure if before < 2 else "fine")
     assert ask(client_of(server, max_retries=2)) == "fine"
-    assert len(server.requests) == 3
+    assert len(server.bodies) == 3
 
 
 def test_pauses_double_and_retry_after_is_kept_to(serve: Serve):
-    def answer(prompt: str, before: int) -> Answer:
+    def answer(prompt: str, before: int) -> Any:
         if before < 3:
             return 503, ""
         after = "7" if before == 3 else "9" * 400
@@ -115,7 +107,7 @@ def test_pauses_double_and_retry_after_is_kept_to(serve: Serve):
 @pytest.mark.parametrize(("num_failures", "num_warnings"), [(1, 0), (3, 1)])
 def test_a_wait_is_warned_of_once(serve: Serve, num_failures: int, num_warnings: int):
     server = serve(
-        lambda prompt, _: (503, "busy") if len(server.requests) <= num_failures else "fine"
+        lambda prompt, _: (503, "busy") if len(server.bodies) <= num_failures else "fine"
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -130,7 +122,7 @@ def test_a_failure_that_stays_is_told(serve: Serve):
     with pytest.raises(RequestError, match="status 500: out of memory") as caught:
         ask(client_of(server, max_retries=1))
     assert not caught.value.timed_out and not isinstance(caught.value, PermanentError)
-    assert len(server.requests) == 2
+    assert len(server.bodies) == 2
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
@@ -139,17 +131,17 @@ def test_a_refused_request_is_not_sent_again(serve: Serve, status: int):
     with pytest.raises(PermanentError, match=f"refused the request, status {status}: no") as caught:
         ask(client_of(server))
     assert isinstance(caught.value, SetupError) == (status in (401, 403, 404, 405))
-    assert len(server.requests) == 1
+    assert len(server.bodies) == 1
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_redirects_are_not_followed(serve: Serve, status: int):
     other = serve(lambda prompt, _: "fine")
-    to = f"{other.url}/chat/completions"
+    to = f"{other.base_url}/chat/completions"
     server = serve(lambda prompt, _: lambda handler: send(handler, status, "", Location=to))
     with pytest.raises(SetupError, match=f"status {status}"):
         ask(client_of(server))
-    assert len(server.requests) == 1 and not other.requests
+    assert len(server.bodies) == 1 and not other.bodies
 
 
 def test_proxies_of_the_environment_are_not_used(serve: Serve, monkeypatch: pytest.MonkeyPatch):
@@ -160,7 +152,7 @@ def test_proxies_of_the_environment_are_not_used(serve: Serve, monkeypatch: pyte
 
 def test_nobody_there():
     with pytest.raises(RequestError, match=r"127\.0\.0\.1:9/v1/.* in 2 tries; .*ConnectError"):
-        ask(Client("http://127.0.0.1:9/v1", max_retries=1, backoff_s=0.01))
+        ask(client("http://127.0.0.1:9/v1", max_retries=1, backoff_s=0.01))
 
 
 def drip_headers(handler: BaseHTTPRequestHandler) -> None:
@@ -171,7 +163,7 @@ def drip_headers(handler: BaseHTTPRequestHandler) -> None:
 
 
 @pytest.mark.parametrize("slow", [hang(3), drip(3), drip_headers])
-def test_the_time_limit_is_wall_clock(serve: Serve, slow: Answer):
+def test_the_time_limit_is_wall_clock(serve: Serve, slow: Any):
     server = serve(lambda prompt, _: slow)
     start = time.monotonic()
     with pytest.raises(RequestError, match=r"no reply in 0.4 s") as caught:
@@ -184,7 +176,7 @@ def test_an_address_that_takes_connections_and_no_more():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with pytest.raises(RequestError, match="no reply") as caught:
-            ask(Client(url, timeout_s=0.3, max_retries=0))
+            ask(client(url, timeout_s=0.3, max_retries=0))
     assert caught.value.timed_out
 
 
@@ -203,7 +195,7 @@ def test_stop_ends_the_tries(serve: Serve):
     start = time.monotonic()
     with pytest.raises(RequestError, match="in 1 tries"):
         ask(client_of(server, backoff_s=30), stop=stop)
-    assert time.monotonic() - start < 5 and len(server.requests) == 1
+    assert time.monotonic() - start < 5 and len(server.bodies) == 1
 
 
 def test_connections_are_kept_and_shared_by_threads(serve: Serve):
@@ -211,11 +203,11 @@ def test_connections_are_kept_and_shared_by_threads(serve: Serve):
     client = client_of(server)
     prompts = [str(n) for n in range(60)]
     assert in_parallel(lambda prompt, _: ask(client, prompt), prompts, 4) == prompts
-    assert len(server.requests) == 60 and server.num_connections <= 4
+    assert len(server.bodies) == 60 and server.num_connections <= 4
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(serve: Serve):
-    def answer(prompt: str, before: int) -> Answer:
+    def answer(prompt: str, before: int) -> Any:
         def reply_and_hang_up(handler: BaseHTTPRequestHandler) -> None:
             send(handler, 200, json.dumps({"choices": [{"message": {"content": "fine"}}]}))
             handler.close_connection = True
@@ -247,7 +239,7 @@ def test_a_server_whose_every_reply_is_malformed_is_refused(serve: Serve):
             ask(client)
     with pytest.raises(SetupError, match="no reply of this server could be read so far"):
         ask(client)
-    assert len(server.requests) == 24
+    assert len(server.bodies) == 24
     assert ask(client, "good") == "fine"
     with pytest.raises(MalformedReply):
         ask(client)
@@ -278,7 +270,7 @@ def escaped(text: str) -> str:
         lambda handler: handler.wfile.write(f"HTTP/1.1 200 OK\r\n{KEY}\r\n\r\n".encode()),
     ],
 )
-def test_an_echoed_key_is_replaced(serve: Serve, monkeypatch: pytest.MonkeyPatch, answer: Answer):
+def test_an_echoed_key_is_replaced(serve: Serve, monkeypatch: pytest.MonkeyPatch, answer: Any):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server = serve(lambda prompt, _: answer)
     try:
@@ -339,12 +331,12 @@ def test_counts_that_cannot_be_true_are_none(usage: Any, count: int | None):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base_url": "localhost:8000"}, "base_url: 'localhost:8000' is not like http"),
-        ({"base_url": "ftp://x/v1"}, "base_url: 'ftp://x/v1' is not like http"),
-        ({"base_url": "http:///v1"}, "base_url: 'http:///v1' is not like http"),
-        ({"base_url": "http://x:99999/v1"}, "base_url: 'http://x:99999/v1' is not like http"),
-        ({"base_url": "http://x:y/v1"}, "base_url: 'http://x:y/v1' is not a URL"),
-        ({"base_url": "http://me:secret@x/v1"}, "base_url: it holds a password"),
+        ({"url": "localhost:8000"}, "url: 'localhost:8000' is not like http"),
+        ({"url": "ftp://x/v1"}, "url: 'ftp://x/v1' is not like http"),
+        ({"url": "http:///v1"}, "url: 'http:///v1' is not like http"),
+        ({"url": "http://x:99999/v1"}, "url: 'http://x:99999/v1' is not like http"),
+        ({"url": "http://x:y/v1"}, "url: 'http://x:y/v1' is not a URL"),
+        ({"url": "http://me:secret@x/v1"}, "url: it holds a password"),
         ({"timeout_s": 0}, "timeout_s: 0 is not a positive"),
         ({"max_retries": -1}, "max_retries: -1 is negative"),
         ({"backoff_s": -1.0}, "backoff_s: -1"),
@@ -352,7 +344,7 @@ def test_counts_that_cannot_be_true_are_none(usage: Any, count: int | None):
 )
 def test_wrong_settings_are_named(options: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message) as caught:
-        Client(**{"base_url": "http://localhost:8000/v1", **options})
+        Endpoint(**{"url": "http://localhost:8000/v1", **options})
     assert "secret" not in str(caught.value)
 
 

@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows
-from r1lit.client import Client, MalformedReply, in_parallel, only_choice
+from r1lit.endpoint.client import Client, Endpoint, MalformedReply, in_parallel, only_choice
 from r1lit.errors import check_at_least
 from r1lit.policy.loading import load_config, load_tokenizer
 from r1lit.policy.outputs import Scores, TopScores
@@ -51,15 +51,11 @@ class ServerTeacher(Teacher):
     Args:
         model: what the server calls the teacher.
         tokenizer: a directory or name of the teacher's tokenizer, to compare with the student's.
-        base_url: up to and including the version.
+        endpoint: where the server is.
         top_k: how many of the likeliest tokens are requested at each position.
         logprobs_format: ``prompt_logprobs`` or ``echo``.
         max_tokens: the longest text it scores; None leaves it to the server.
         concurrency: how many requests are under way at a time.
-        timeout_s: seconds one answer may take.
-        max_retries: how often a request is made again; see ``Client``.
-        backoff_s: the pause before the first retry, in seconds; it doubles.
-        api_key_env: the environment variable that holds the key, if the server requires one.
         extra: more keys for the body of every request.
         trust_remote_code: run Python code that comes with the tokenizer; it has your rights.
     """
@@ -70,15 +66,11 @@ class ServerTeacher(Teacher):
         self,
         model: str,
         tokenizer: str,
-        base_url: str = "http://127.0.0.1:8000/v1",
+        endpoint: Endpoint = Endpoint(timeout_s=600.0),
         top_k: int = 20,
         logprobs_format: LogprobsFormat = "prompt_logprobs",
         max_tokens: int | None = None,
         concurrency: int = 16,
-        timeout_s: float = 600.0,
-        max_retries: int = 6,
-        backoff_s: float = 1.0,
-        api_key_env: str = "OPENAI_API_KEY",
         extra: dict[str, Any] | None = None,
         trust_remote_code: bool = False,
     ) -> None:
@@ -95,13 +87,7 @@ class ServerTeacher(Teacher):
         self.max_tokens = max_tokens
         self.concurrency = concurrency
         self.extra = dict(extra or {})
-        self.client = Client(
-            base_url,
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-            backoff_s=backoff_s,
-            api_key_env=api_key_env,
-        )
+        self.client = Client(endpoint)
         self._tokenizer_path = tokenizer
         self._trust = trust_remote_code
         self._tokenizer: PreTrainedTokenizerBase | None = None

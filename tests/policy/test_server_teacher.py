@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from teacher_http import ScoringServer
+from http_server import ScoringServer
 from tiny_models import VOCABULARY, make_policy, make_tokenizer
 
 from r1lit.batches import PackedRows
-from r1lit.client import SetupError
+from r1lit.endpoint import Endpoint
+from r1lit.endpoint.client import SetupError
 from r1lit.objectives import ForwardKL, ReverseKL, SampledReverseKL
 from r1lit.policy import Divergences, FullScores, Logits, Responses, ServerTeacher, TopScores
 
@@ -33,8 +34,9 @@ def teacher(request, tokenizer_path: Path):
     def make(**options) -> ServerTeacher:
         logprobs_format = request.param.removesuffix(" by text")
         return ServerTeacher(
-            model="tiny", tokenizer=str(tokenizer_path), base_url=server.base_url,
-            logprobs_format=logprobs_format, max_retries=0, **options,
+            model="tiny", tokenizer=str(tokenizer_path), 
+            endpoint=Endpoint(url=server.base_url, max_retries=0),
+            logprobs_format=logprobs_format, **options,
         )  # fmt: skip
 
     make.server = server
@@ -108,7 +110,9 @@ def test_a_server_without_log_probs_is_an_error(tokenizer_path: Path):
     """One text is left out; a server whose first replies all lack them is refused."""
     server = ScoringServer(MODEL, make_tokenizer(), tells=False)
     teacher = ServerTeacher(
-        model="tiny", tokenizer=str(tokenizer_path), base_url=server.base_url, max_retries=0
+        model="tiny",
+        tokenizer=str(tokenizer_path),
+        endpoint=Endpoint(url=server.base_url, max_retries=0),
     )
     left_out = r"of 6 tokens is left out \(logprobs_format: prompt_logprobs\)"
     with pytest.warns(UserWarning, match=left_out):
@@ -132,8 +136,7 @@ def test_a_server_without_log_probs_is_an_error(tokenizer_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"top_k": -1}, "top_k: -1"), ({"concurrency": 0}, "concurrency: 0"),
-     ({"logprobs_format": "chat"}, "logprobs_format: 'chat'"),
-     ({"base_url": "localhost"}, "base_url: 'localhost'")],
+     ({"logprobs_format": "chat"}, "logprobs_format: 'chat'")],
 )  # fmt: skip
 def test_bad_settings(options, message):
     with pytest.raises(ValueError, match=message):
