@@ -19,7 +19,7 @@ from r1lit.endpoint import Reply, ReplyCache
 from r1lit.errors import check_at_least
 from r1lit.metrics.language import language_of
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.fingerprint import policy_fingerprint
+from r1lit.policy.loading import policy_fingerprint
 from r1lit.rollout import (
     Completion,
     InProcessEngine,

@@ -16,7 +16,7 @@ from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.curation.candidate import Context, OfKinds
-from r1lit.rewards.plain import import_path
+from r1lit.rewards.base import import_path
 from r1lit.text.extract import extract_final, thinking_and_answer
 
 _THINK = re.compile(r"</?think>")

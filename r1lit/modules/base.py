@@ -37,8 +37,13 @@ from r1lit.modules.sharding import (
     shard_models,
 )
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.adapter import Adapter, PeftConfig, check_adapter
-from r1lit.policy.quantization import Quantization, check_quantization
+from r1lit.policy.adapter import (
+    Adapter,
+    PeftConfig,
+    Quantization,
+    check_adapter,
+    check_quantization,
+)
 
 
 class PolicyModule(LightningModule):

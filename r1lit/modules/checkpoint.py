@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from r1lit.policy.adapter import base_of
-from r1lit.policy.fingerprint import policy_fingerprint
+from r1lit.policy.loading import policy_fingerprint
 
 BASE = "base_policy"
 

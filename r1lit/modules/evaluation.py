@@ -20,7 +20,7 @@ from r1lit.evaluation.writer import ResponseWriter, Ungraded
 from r1lit.modules.evaluation_responses import sample_name, stream_responses
 from r1lit.modules.process import process_settings
 from r1lit.policy import Policy, context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.fingerprint import policy_fingerprint
+from r1lit.policy.loading import policy_fingerprint
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, RolloutEngine, Sampling
 from r1lit.search import Query, Search

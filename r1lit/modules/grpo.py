@@ -28,7 +28,7 @@ from r1lit.modules.update_metrics import UpdateMetrics
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.objectives.advantages import whitened, with_kl_in_reward
 from r1lit.policy import LogProbs, Responses, is_packed
-from r1lit.policy.reference import make_reference, refresh_reference
+from r1lit.policy.policy import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import without_truncated

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.modules.memory_settings import Config, MemorySettings, read_settings
 from r1lit.policy import load_config
-from r1lit.policy.chunks import chunk_sizes
+from r1lit.policy.linear_head import chunk_sizes
 
 GB = 1e9
 FILL = 0.9

@@ -17,7 +17,7 @@ from r1lit.metrics.process import step_report
 from r1lit.modules.reward import RewardModule
 from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import StepCrossEntropy
-from r1lit.policy.step_scores import score_steps
+from r1lit.policy.scalar_head import score_steps
 from r1lit.text.steps import step_ends
 
 

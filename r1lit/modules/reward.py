@@ -24,7 +24,7 @@ from r1lit.modules.batch_plan import print_preference_plan
 from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective
 from r1lit.policy import evaluating, load_reward_config, load_reward_model
-from r1lit.policy.scalar import MEAN, STD, score_rows, split_by_length
+from r1lit.policy.scalar_head import MEAN, STD, score_rows, split_by_length
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from r1lit.policy import PolicyOutput, Responses, evaluating
 from r1lit.policy.loading import read_shares
-from r1lit.policy.reference import AdapterReference
-from r1lit.policy.wrapper import ModelWrapper
+from r1lit.policy.policy import AdapterReference, ModelWrapper
 
 
 def is_sharding(strategy: Strategy) -> bool:

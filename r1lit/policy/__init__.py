@@ -1,6 +1,13 @@
 """Policies and teachers: any Hugging Face causal language model, and its log-probabilities."""
 
-from r1lit.policy.loading import context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.loading import (
+    context_length,
+    load_config,
+    load_policy,
+    load_reward_config,
+    load_reward_model,
+    load_tokenizer,
+)
 from r1lit.policy.outputs import (
     Compute,
     CrossEntropy,
@@ -12,12 +19,10 @@ from r1lit.policy.outputs import (
     States,
     TopScores,
 )
-from r1lit.policy.policy import HiddenStates, Policy, Responses, evaluating, is_packed
-from r1lit.policy.rope import rope_limit
-from r1lit.policy.scalar import ScalarModel, load_reward_config, load_reward_model
+from r1lit.policy.policy import HiddenStates, Policy, Responses, evaluating, is_packed, rope_limit
+from r1lit.policy.scalar_head import ScalarModel
 from r1lit.policy.server_teacher import ServerTeacher
-from r1lit.policy.teacher import FullScores, ModelTeacher, Teacher
-from r1lit.policy.vocabulary import check_same_vocabulary
+from r1lit.policy.teacher import FullScores, ModelTeacher, Teacher, check_same_vocabulary
 
 __all__ = [
     "Compute",

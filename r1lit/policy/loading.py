@@ -1,8 +1,13 @@
-"""Loading tokenizers and policies: Hugging Face directories or names in, clear errors out."""
+"""Loading of tokenizers, policies and reward models: Hugging Face directories or names in."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +17,27 @@ from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
     PretrainedConfig,
     PreTrainedTokenizerBase,
 )
 
+from r1lit.errors import check_at_least, named
 from r1lit.policy.adapter import (
     SETTINGS_FILE,
     Adapter,
     PeftConfig,
+    Quantization,
     base_of,
+    compute_alike,
+    find_quantization,
     merge_adapter,
 )
-from r1lit.policy.policy import Policy
-from r1lit.policy.quantization import Quantization, compute_alike, find_quantization
-from r1lit.policy.rope import rope_limit
+from r1lit.policy.policy import ModelWrapper, Policy, rope_limit
+from r1lit.policy.scalar_head import HEAD, MEAN, STD, ScalarModel
 from r1lit.policy.shards import StoredWeight, build_without_weights, can_be_put, fill, stand_ins
 from r1lit.policy.support import try_out
-from r1lit.policy.wrapper import ModelWrapper
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
@@ -145,72 +153,98 @@ def load_policy(
             adapter's layers, or lets a token see what comes after it.
     """
     config = load_config(name_or_path, trust_remote_code)
-    weights_dtype = torch_dtype(dtype)
-    base = base_of(name_or_path)
-    folder = None if base == name_or_path or from_scratch else name_or_path
+    base, folder = _base_and_folder(name_or_path, from_scratch)
     options: dict[str, Any] = {
-        "dtype": weights_dtype,
+        "dtype": torch_dtype(dtype),
         "attn_implementation": attention,
         "trust_remote_code": trust_remote_code,
     }
     folder_config = None if folder is None else config
-    shards_adapter = sharded and adapter is not None
-    in_4_bits = find_quantization(quantization, folder_config, shards_adapter)
+    in_4_bits = find_quantization(quantization, folder_config, sharded and adapter is not None)
     if in_4_bits is not None:
         options["quantization_config"] = in_4_bits
     built = None
     if sharded and not from_scratch and in_4_bits is None and can_be_put(adapter, folder):
         built = build_without_weights(AutoModelForCausalLM, config, base, **options)
-    unread: dict[str, StoredWeight] | None = None
-    if built is not None:
-        model, unread = built
-    elif from_scratch:
+    model, unread = built or (None, None)
+    if from_scratch:
         try:
             model = AutoModelForCausalLM.from_config(config, **options)
         except (ImportError, ValueError) as error:
             raise ValueError(_cannot_make(name_or_path, attention, error)) from error
-    else:
-        try:
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                base, output_loading_info=True, **options
-            )
-        except OSError as error:
-            raise ValueError(
-                f"policy: no weights can be loaded from {name_or_path!r} ({first_line(error)})"
-            ) from error
-        except (ImportError, RuntimeError, ValueError) as error:
-            raise ValueError(_cannot_make(name_or_path, attention, error)) from error
-        model, info = compute_alike(loaded[0]), loaded[1]
-        if info["missing_keys"]:
-            missing = sorted(info["missing_keys"])
-            raise ValueError(
-                f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights,"
-                f" {missing[0]} the first"
-            )
+    elif model is None:
+        model = _read_whole(name_or_path, base, **options)
     if folder is not None and adapter is None:
         model = merge_adapter(model if in_4_bits is None else model.dequantize(), folder)
     policy = Policy(model, dropout)
-    if adapter is not None:
-        with stand_ins(model):
-            policy.adapter = Adapter(model, adapter, folder, base)
+    _put_adapter_in(policy, adapter, folder, base)
     policy.unread = unread
     if unread is None:
         try_out(policy, name_or_path)
+    if not dropout:
+        _warn_of_dropout(policy, config, adapter)
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return policy.train()
+
+
+def _base_and_folder(name_or_path: str, from_scratch: bool) -> tuple[str, str | None]:
+    """Return the model whose weights are read, and the PEFT folder of its adapter, if it is one."""
+    base = base_of(name_or_path)
+    return base, None if base == name_or_path or from_scratch else name_or_path
+
+
+def _read_whole(name_or_path: str, base: str, **options: Any) -> Any:
+    """Return a causal language model with all its weights.
+
+    Raises:
+        ValueError: if they cannot be read, or some are missing, which would be noise.
+    """
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            base, output_loading_info=True, **options
+        )
+    except OSError as error:
+        raise ValueError(
+            f"policy: no weights can be loaded from {name_or_path!r} ({first_line(error)})"
+        ) from error
+    except (ImportError, RuntimeError, ValueError) as error:
+        attention = options["attn_implementation"]
+        raise ValueError(_cannot_make(name_or_path, attention, error)) from error
+    model, info = compute_alike(loaded[0]), loaded[1]
+    _refuse_missing(name_or_path, sorted(info["missing_keys"]))
+    return model
+
+
+def _refuse_missing(name_or_path: str, missing: Sequence[str]) -> None:
+    if missing:
+        raise ValueError(
+            f"policy: {name_or_path!r} lacks {len(missing)} of the model's weights,"
+            f" {missing[0]} the first"
+        )
+
+
+def _put_adapter_in(
+    wrapper: ModelWrapper, settings: PeftConfig | None, folder: str | None, base: str
+) -> None:
+    if settings is not None:
+        with stand_ins(wrapper.model):
+            wrapper.adapter = Adapter(wrapper.model, settings, folder, base)
+
+
+def _warn_of_dropout(policy: Policy, config: PretrainedConfig, adapter: PeftConfig | None) -> None:
+    """Warn of rates of dropout, the adapter's too, which have no effect."""
     rates = dropout_rates(config)
     settings = {} if adapter is None else adapter.to_dict()
     rates |= {name: rate for name, rate in settings.items() if "dropout" in name and rate}
-    if rates and not dropout:
+    if rates:
         listed = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
         warnings.warn(
-            f"policy: {type(model).__name__} has dropout ({listed}), which is off: rollouts are"
-            " generated without it, so log-probs with it would not be theirs; dropout: true"
+            f"policy: {type(policy.model).__name__} has dropout ({listed}), which is off: rollouts"
+            " are generated without it, so log-probs with it would not be theirs; dropout: true"
             " keeps it on",
-            stacklevel=2,
+            stacklevel=3,
         )
-    if gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    policy.train()
-    return policy
 
 
 def read_shares(model: ModelWrapper, device: torch.device) -> None:
@@ -298,3 +332,221 @@ def _cannot_make(name_or_path: str, attention: str, error: BaseException) -> str
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return str(error).strip().split("\n", 1)[0]
+
+
+def is_reward_model(config: PretrainedConfig) -> bool:
+    """Return whether a directory holds a reward model already, not the policy to make one of."""
+    return any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
+
+
+def load_reward_config(name_or_path: str, trust_remote_code: bool = False) -> PretrainedConfig:
+    """Load the configuration of a reward model, or of a policy whose body is to become one.
+
+    Raises:
+        ValueError: if there is neither, or the reward model gives more than one number.
+    """
+    config = read_config(name_or_path, trust_remote_code)
+    if not is_reward_model(config):
+        return load_config(name_or_path, trust_remote_code)
+    if config.num_labels != 1:
+        raise ValueError(
+            f"policy: {name_or_path!r} gives {config.num_labels} numbers, where a reward model"
+            " gives 1"
+        )
+    return config
+
+
+def load_reward_model(
+    name_or_path: str,
+    *,
+    pad_id: int,
+    from_scratch: bool = False,
+    dtype: str = "float32",
+    attention: str = "sdpa",
+    gradient_checkpointing: bool = False,
+    trust_remote_code: bool = False,
+    adapter: PeftConfig | None = None,
+    dropout: bool = True,
+    quantization: Quantization | None = None,
+    sharded: bool = False,
+) -> ScalarModel:
+    """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
+
+    Every reward of a new head is 0, the loss of a pair log 2, and the first update moves the head
+    alone. The head has no bias: what the rewards of a reference set have as their mean is kept in
+    the configuration, see ``normalised``.
+
+    Args:
+        name_or_path: a policy whose LM head is left out, or a reward model.
+        pad_id: of the tokenizer, for those that run the exported model with padded rows.
+        from_scratch: fresh weights for the body.
+        dtype: of the weights.
+        attention: Hugging Face attention implementation.
+        gradient_checkpointing: trade time for memory.
+        trust_remote_code: run Python code that comes with the model.
+        adapter: train one of peft, with the head; see ``load_policy``.
+        dropout: keep the dropout of the configuration.
+        quantization: refused.
+        sharded: leave the body's weights for ``read_shares``; see ``load_policy``.
+
+    Raises:
+        ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
+    """
+    if quantization is not None:
+        raise ValueError("quantization: a reward model's body is not held in 4 bits; leave it out")
+    config = load_reward_config(name_or_path, trust_remote_code)
+    new = from_scratch or not is_reward_model(config)
+    config.num_labels = 1
+    config.pad_token_id = pad_id
+    options: dict[str, Any] = {
+        "dtype": torch_dtype(dtype),
+        "attn_implementation": attention,
+        "trust_remote_code": trust_remote_code,
+    }
+    base, folder = _base_and_folder(name_or_path, from_scratch)
+    kind = AutoModelForSequenceClassification
+    built, missing = None, []
+    if sharded and not from_scratch and can_be_put(adapter, folder):
+        built = build_without_weights(kind, config, base, new=HEAD if new else None, **options)
+    model, unread = built or (None, None)
+    try:
+        if from_scratch:
+            model = kind.from_config(config, **options)
+        elif model is None:
+            # it reports the head as missing, which is intended; the random state is restored after
+            # it, so that the head is initialised as where weights are read in shares
+            with _quiet(), torch.random.fork_rng(devices=[]):
+                model, info = kind.from_pretrained(
+                    base, config=config, output_loading_info=True, **options
+                )
+            missing = sorted(info["missing_keys"])
+    except (OSError, ImportError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"policy: no reward model can be made of {name_or_path!r} with attention:"
+            f" {attention!r} ({first_line(error)})"
+        ) from error
+    assert model is not None
+    missing = [name for name in missing if not ((new or folder) and name.startswith(HEAD))]
+    _set_head(model, unread, new)
+    _refuse_missing(name_or_path, missing)
+    whole = model if adapter or folder is None else merge_adapter(model, folder)
+    made = ScalarModel(whole, dropout)
+    _put_adapter_in(made, adapter, folder, base)
+    made.unread = unread
+    if gradient_checkpointing:
+        made.model.gradient_checkpointing_enable({"use_reentrant": False})
+    return made.train()
+
+
+def _set_head(model: Any, unread: Mapping[str, StoredWeight] | None, new: bool) -> None:
+    """Give the head its weights: zeros if it is new, or else those that are still in the files.
+
+    Raises:
+        ValueError: if it is not linear.
+    """
+    head = getattr(model, HEAD, None)
+    if not isinstance(head, torch.nn.Linear):
+        raise ValueError(
+            f"policy: {type(model).__name__} has no linear head named {HEAD!r}; reward models are"
+            " made of decoders such as Llama, Qwen, Mistral, Gemma and GPT-2"
+        )
+    if unread is not None:
+        head.to_empty(device="cpu")
+        for name, weight in head.named_parameters():
+            if not new:
+                weight.data.copy_(unread[f"{HEAD}.{name}"].read())
+    if new:
+        torch.nn.init.zeros_(head.weight)
+        if head.bias is not None:
+            torch.nn.init.zeros_(head.bias)
+        for key in (MEAN, STD):
+            setattr(model.config, key, None)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class FrozenScorer:
+    """What rewards and searches that read a scalar model have in common.
+
+    Args:
+        path: a directory of a sequence classifier of one number, or its name on the hub.
+        batch_tokens: of one forward pass, padding included.
+        device: where it is computed; the current GPU if there is one.
+        trust_remote_code: run Python code that comes with the model.
+        **options: of ``load_reward_model``: dtype, attention.
+
+    Raises:
+        ValueError: if there is none, or a language model.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        batch_tokens: int,
+        device: str | None,
+        trust_remote_code: bool,
+        **options: Any,
+    ) -> None:
+        check_at_least("batch_tokens", batch_tokens, 1)
+        self.path = path
+        self.batch_tokens = batch_tokens
+        with named("path"):
+            self.config = load_reward_config(path, trust_remote_code)
+        if not is_reward_model(self.config):
+            raise ValueError(
+                f"path: {path!r} holds a language model, not a reward model (a sequence classifier"
+                " of one number); RewardModule makes one of it"
+            )
+        with named("path"):
+            self.tokenizer = load_tokenizer(path, trust_remote_code)
+        self._device = device
+        self._options = {"trust_remote_code": trust_remote_code, **options}
+
+    @cached_property
+    def model(self) -> ScalarModel:
+        """The model, on its device.
+
+        An evaluation may load it first: what is made in its mode could not be used in training.
+        """
+        pad_id = self.tokenizer.pad_token_id
+        assert isinstance(pad_id, int)
+        with torch.inference_mode(False), named("path"):
+            model = load_reward_model(self.path, pad_id=pad_id, **self._options)
+            device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
+            return model.eval().requires_grad_(False).to(device)
+
+
+SAMPLED = 1 << 20  # bytes read at either end of a file
+
+
+def policy_fingerprint(name_or_path: str) -> str | None:
+    """Return a digest of a policy's weights and configuration, or None for a name on the hub.
+
+    Of each file its name, size, first and last MiB are read, so that the digest of a large policy
+    is quick, and a retrained policy still has another.
+    """
+    folder = Path(name_or_path)
+    if not folder.is_dir():
+        return None
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(
+        [*folder.glob("*.safetensors"), *folder.glob("*.bin"), *folder.glob("*.json")]
+    ):
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(SAMPLED))
+            if size > SAMPLED:
+                file.seek(max(SAMPLED, size - SAMPLED))
+                digest.update(file.read())
+    return digest.hexdigest()

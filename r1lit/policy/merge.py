@@ -12,8 +12,13 @@ from typing import Any
 
 from r1lit.files import beside, remove, replace_path
 from r1lit.policy.adapter import SETTINGS_FILE, base_of
-from r1lit.policy.loading import load_policy, load_tokenizer, read_config
-from r1lit.policy.scalar import is_reward_model, load_reward_model
+from r1lit.policy.loading import (
+    is_reward_model,
+    load_policy,
+    load_reward_model,
+    load_tokenizer,
+    read_config,
+)
 
 
 def merge(folder: str, output: Path, dtype: str | None = None, trust_remote_code=False) -> None:

@@ -18,9 +18,7 @@ from r1lit.objectives import Divergence, SampledReverseKL
 from r1lit.objectives.distillation import add_rest_KR, top_and_rest_KR
 from r1lit.objectives.terms import entropy_BT
 from r1lit.policy.attention import autocast_dtype
-from r1lit.policy.chunks import token_chunks
-from r1lit.policy.linear_cross_entropy import linear_cross_entropy
-from r1lit.policy.linear_logp import linear_logp
+from r1lit.policy.linear_head import linear_cross_entropy, linear_logp, token_chunks
 
 COPIES = 4  # tensors as large as a chunk's logits that a divergence holds at once
 

@@ -6,23 +6,149 @@ K predicted tokens   N packed tokens   D hidden size   V vocabulary
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from r1lit.batches import PackedRows
 from r1lit.device import backend
-from r1lit.policy.attention import has_packed_attention, no_mask
+from r1lit.policy.adapter import Adapter
+from r1lit.policy.attention import (
+    PackedTokens,
+    has_packed_attention,
+    no_mask,
+    pack_documents,
+    pack_responses,
+)
 from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
-from r1lit.policy.packed import PackedTokens, pack_documents, pack_responses
-from r1lit.policy.rope import beyond_rope_limit, rope_limit
-from r1lit.policy.wrapper import ModelWrapper
+from r1lit.policy.shards import StoredWeight, whole
+
+
+class ModelWrapper(nn.Module):
+    """Wraps a Hugging Face model, ``model``.
+
+    All that is computed with its weights is computed in ``forward``, so that DDP, FSDP2, LoRA and
+    hooks may wrap this module and see every use of them.
+
+    ``dropout``: whether training mode has any; without, all that differs between training and
+    evaluation mode stays as in evaluation. ``adapter``: what is trained, where not the whole is.
+    ``unread``: what its weights are to be read from once it is sharded.
+    """
+
+    adapter: Adapter | None = None
+    unread: Mapping[str, StoredWeight] | None = None
+
+    def __init__(self, model: Any, dropout: bool = True) -> None:
+        super().__init__()
+        self.model = model
+        self.dropout = dropout
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and evaluation mode; see ``dropout``."""
+        super().train(mode)
+        if mode and not self.dropout:
+            self.model.eval()
+            for module in self.model.modules():
+                if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing:
+                    _only_checkpoint(module)
+        return self
+
+    @property
+    def config(self) -> PretrainedConfig:
+        """The model's configuration."""
+        return self.model.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+        return self.model.dtype
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The layers of the model without its head.
+
+        Raises:
+            ValueError: if it has not one list of them.
+        """
+        body = self._body()
+        lists = [child for child in body.children() if isinstance(child, nn.ModuleList)]
+        if len(lists) != 1:
+            raise ValueError(f"{type(body).__name__} has {len(lists)} lists of layers, not one")
+        return lists[0]
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield weights and buffers by name, tied ones under each of their names.
+
+        Of a sharded model one whole weight at a time exists; all ranks read them together. An
+        adapter is merged into them, one layer at a time.
+        """
+        if self.adapter is not None:
+            yield from self.adapter.merged_weights()
+            return
+        for name, weight in self.model.state_dict().items():
+            yield name, whole(weight)
+
+    def save_pretrained(
+        self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write a Hugging Face directory, or the adapter alone as a PEFT folder.
+
+        ``state_dict``: what ``gather`` returned, where the model is sharded.
+        """
+        if self.adapter is not None:
+            self.adapter.save_pretrained(directory, state_dict)
+        else:
+            self.model.save_pretrained(directory, state_dict=state_dict)
+
+    def gather(self) -> dict[str, Tensor]:
+        """Return what is written of a sharded model, in the memory of rank 0's CPU.
+
+        All ranks call it; the others get nothing, or an adapter alone.
+        """
+        if self.adapter is not None:
+            return self.adapter.gather()
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        gathered: Any = get_model_state_dict(self.model, options=options)
+        return gathered
+
+    def _body(self) -> nn.Module:
+        return self.model.base_model
+
+
+def _only_checkpoint(layer: Any) -> None:
+    """Let a layer be in training mode, which makes it checkpoint, but not while it computes."""
+    layer.training = True
+    checkpoint = layer._gradient_checkpointing_func
+    if getattr(checkpoint, "only_checkpoints", False):
+        return
+
+    def checkpoint_in_evaluation(compute: Callable[..., Any], *args: Any) -> Any:
+        def in_evaluation(*args: Any) -> Any:
+            training, layer.training = layer.training, False
+            try:
+                return compute(*args)
+            finally:
+                layer.training = training
+
+        return checkpoint(in_evaluation, *args)
+
+    checkpoint_in_evaluation.only_checkpoints = True  # type: ignore[attr-defined]
+    layer._gradient_checkpointing_func = checkpoint_in_evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,3 +332,98 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+class AdapterReference(nn.Module):
+    """The policy with its adapter off, or with an earlier copy of the adapter's weights.
+
+    Neither needs the other weights a second time. Calling it gives no gradients, and must not come
+    between a forward pass of the policy and its backward pass.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        object.__setattr__(self, "_policy", policy)  # not a second time in the module's state
+        self.values = nn.ParameterList()
+        assert policy.adapter is not None
+        if not policy.adapter.starts_without_effect:
+            self.refresh()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        policy: Any = self._policy
+        return policy.device
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Become a copy of the policy as it is now."""
+        policy: Any = self._policy
+        copies = [weight.detach().clone() for weight in policy.adapter.weights]
+        self.values = nn.ParameterList(nn.Parameter(x, requires_grad=False) for x in copies)
+
+    @torch.no_grad()
+    def forward(self, *args: Any) -> Any:
+        """Call the policy, in evaluation mode."""
+        policy: Any = self._policy
+        with evaluating(policy):
+            if len(self.values):
+                with policy.adapter.at(list(self.values)):
+                    return policy(*args)
+            with policy.adapter.off():
+                return policy(*args)
+
+
+def make_reference(policy: Policy) -> nn.Module:
+    """Return the policy as it is now, without gradients; it stays so when the policy changes."""
+    if policy.adapter is not None:
+        return AdapterReference(policy)
+    return copy.deepcopy(policy).eval().requires_grad_(False)
+
+
+def refresh_reference(reference: nn.Module, policy: Policy) -> None:
+    """Make a reference the policy as it is now."""
+    if isinstance(reference, AdapterReference):
+        reference.refresh()
+    else:
+        reference.load_state_dict(policy.state_dict())
+
+
+def rope_limit(config: PretrainedConfig) -> int | None:
+    """Return up to how many tokens a policy's rotary frequencies are the same for every row.
+
+    Beyond it ``longrope`` takes its long factors and ``dynamic`` a base of its own for each length,
+    for all rows of a call and from that call on: log-probs would depend on a row's neighbours, and
+    a rollout's, computed token by token, would not be those of training. None: there is no limit.
+    """
+    text = config.get_text_config(decoder=True)
+    limits = [_limit(text, parameters) for parameters in _parameters(text)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def beyond_rope_limit(length: int, limit: int) -> str:
+    """Return the message about rows that are longer than the limit."""
+    return (
+        f"policy: a row of {length} tokens is longer than {limit}, where the frequencies of its"
+        " rotary embeddings change with the length of a row, so that log-probs would depend on"
+        " other rows and rollouts would differ from training; stay within it, or make the"
+        " frequencies constant in the policy's config.json (longrope: short_factor equal to"
+        " long_factor; dynamic: rope_type linear or yarn)"
+    )
+
+
+def _parameters(text: PretrainedConfig) -> list[dict[str, Any]]:
+    """Return the settings of all layers: one dict, or one for each kind of layer."""
+    found = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    return [found, *(value for value in found.values() if isinstance(value, dict))]
+
+
+def _limit(text: PretrainedConfig, parameters: dict[str, Any]) -> int | None:
+    kind = str(parameters.get("rope_type", parameters.get("type", "")))
+    declared = getattr(text, "max_position_embeddings", None)
+    if "dynamic" in kind:
+        return declared
+    if kind != "longrope" or parameters.get("short_factor") == parameters.get("long_factor"):
+        return None
+    before = getattr(text, "original_max_position_embeddings", None)
+    return parameters.get("original_max_position_embeddings") or before or declared

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from r1lit.policy.adapter import in_float32 as computing_in_float32
 from r1lit.policy.attention import ATTENTION, UnsupportedAttentionError
 from r1lit.policy.outputs import States
 from r1lit.policy.policy import Policy, Responses, evaluating, is_packed
-from r1lit.policy.quantization import in_float32 as computing_in_float32
 
 # two rows share a prompt, and lengths differ: what packing could get wrong shows
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7, 8), (5, 6, 7, 8), (9, 10))

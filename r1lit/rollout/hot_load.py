@@ -8,8 +8,7 @@ from pathlib import Path
 
 from r1lit.endpoint.client import RequestError
 from r1lit.files import beside, remove, replace_path
-from r1lit.policy.adapter import Adapter
-from r1lit.policy.quantization import names_in_4_bits
+from r1lit.policy.adapter import Adapter, names_in_4_bits
 from r1lit.policy.support import outside_linear_layers
 from r1lit.rollout.transfers import Send, from_first, rank
 from r1lit.rollout.vllm_check import LOAD_ADAPTER, ServerInfo

@@ -17,7 +17,7 @@ from r1lit.device import inference_dtype
 from r1lit.endpoint.chat import Reply
 from r1lit.endpoint.client import PermanentError
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.fingerprint import policy_fingerprint
+from r1lit.policy.loading import policy_fingerprint
 from r1lit.rollout.engine import Completion, ModelSpec, Request, RolloutEngine, texts_of
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from r1lit.device import backend
 from r1lit.policy import Policy
-from r1lit.policy.attention import autocast_dtype, no_mask
-from r1lit.policy.cached_attention import CachedLayer
+from r1lit.policy.attention import CachedLayer, autocast_dtype, no_mask
 from r1lit.policy.support import trial
 from r1lit.rollout.decoding import Decoding, find_decoding_error
 from r1lit.rollout.decoding_layers import for_decoding

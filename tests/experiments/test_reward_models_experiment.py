@@ -18,7 +18,8 @@ from r1lit.data import TablePairs
 from r1lit.data.preference_loader import split_examples
 from r1lit.files import read_records
 from r1lit.policy import load_tokenizer
-from r1lit.policy.scalar import MEAN, load_reward_config
+from r1lit.policy.loading import load_reward_config
+from r1lit.policy.scalar_head import MEAN
 
 
 @pytest.fixture

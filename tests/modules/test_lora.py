@@ -25,8 +25,8 @@ from transformers import AutoModelForCausalLM
 
 from r1lit.cli import main
 from r1lit.policy import load_policy
+from r1lit.policy.adapter import names_in_4_bits
 from r1lit.policy.merge import main as merge_to_a_model
-from r1lit.policy.quantization import names_in_4_bits
 
 LORA = {"class_path": "peft.LoraConfig", "init_args": {"r": 4, "target_modules": "all-linear"}}
 WITH_KL = {"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.05}}

@@ -17,7 +17,7 @@ from tiny_reward import LABELS, PAIRS, reward_config, write_labels, write_pairs
 from r1lit.cli import main
 from r1lit.data import PreferenceDataModule
 from r1lit.policy import load_reward_config, load_reward_model
-from r1lit.policy.scalar import normalised, score_rows
+from r1lit.policy.scalar_head import normalised, score_rows
 
 
 @pytest.fixture

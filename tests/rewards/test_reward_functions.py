@@ -1,9 +1,28 @@
-from typing import get_args
+"""Reward functions: plain callables, conditions, and the weighted sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, get_args
 
 import pytest
+import torch
+import yaml
+from jsonargparse import ArgumentParser
 
 from r1lit.batches import Problem, Response, Status, Verdict
-from r1lit.rewards import Accuracy, Format, Overlong
+from r1lit.rewards import (
+    Accuracy,
+    ConditionalReward,
+    Format,
+    Overlong,
+    PlainReward,
+    Reward,
+    RewardFunction,
+    as_reward,
+    score,
+)
 from r1lit.verifiers import CountdownVerifier
 
 PROBLEM = Problem(
@@ -100,3 +119,347 @@ def test_overlong_punishes_the_unfinished_at_any_length():
 def test_overlong_checks_its_buffer(buffer_tokens: int):
     with pytest.raises(ValueError, match=f"buffer_tokens: {buffer_tokens} is not between 1 and"):
         Overlong(max_tokens=100, buffer_tokens=buffer_tokens)
+
+
+WRONG = Verdict(value=0.0, status="wrong", canonical=None, reason="")
+ROWS = [
+    Response(
+        text=text,
+        problem=Problem(uid="", question="", answer="7", source="test"),
+        verdict=WRONG,
+        num_tokens=len(text),
+        finished=True,
+    )
+    for text in ("seven", "it is seven")
+]
+
+
+def brevity(responses: Sequence[Response], limit: int = 5) -> list[float]:
+    return [float(response.num_tokens <= limit) for response in responses]
+
+
+class Counted:
+    """A plain class whose instances are called."""
+
+    def __init__(self, letter: str = "i") -> None:
+        self.letter = letter
+
+    def __call__(self, responses: Sequence[Response]) -> list[int]:
+        return [response.text.count(self.letter) for response in responses]
+
+
+class VeryShort(RewardFunction):
+    """Sets neither name nor weight, and does not call its base."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        return [0.5] * len(responses)
+
+
+def parse(*rewards: Any) -> tuple[list[RewardFunction], str]:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--rewards", type=list[Reward])
+    config = parser.parse_string(yaml.safe_dump({"rewards": list(rewards)}))
+    return parser.instantiate(config).rewards, parser.dump(config)
+
+
+def test_plain_callables_stand_beside_reward_functions():
+    rewards, total = score([Accuracy(), brevity, Counted("e"), VeryShort()], ROWS)
+    assert rewards == {
+        "accuracy": [0.0, 0.0],
+        "brevity": [1.0, 0.0],
+        "Counted": [2.0, 2.0],
+        "very_short": [0.5, 0.5],
+    }
+    assert total == [3.5, 2.5]
+
+
+def test_a_function_is_named_by_class_path():
+    spec = {"class_path": f"{__name__}.brevity", "init_args": {"weight": 0.5, "limit": 20}}
+    rewards, dump = parse(spec, {"class_path": "r1lit.rewards.Format", "init_args": {"weight": 2}})
+    assert score(rewards, ROWS) == ({"brevity": [1.0, 1.0], "format": [0.0, 0.0]}, [0.5, 0.5])
+    again, _ = parse(*yaml.safe_load(dump)["rewards"])
+    assert score(again, ROWS) == score(rewards, ROWS)
+
+
+def test_class_path_alone_a_class_and_a_name():
+    rewards, _ = parse(
+        {"class_path": f"{__name__}.brevity"},
+        {"class_path": f"{__name__}.Counted", "init_args": {"letter": "s", "name": "num_s"}},
+        {"class_path": f"{__name__}.VeryShort"},
+    )
+    assert score(rewards, ROWS)[0] == {
+        "brevity": [1.0, 0.0],
+        "num_s": [1.0, 2.0],
+        "very_short": [0.5, 0.5],
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"class_path": f"{__name__}.nothing"}, "nothing' cannot be imported"),
+        ({"class_path": "no_such_module.brevity"}, "cannot be imported: No module"),
+        ({"class_path": f"{__name__}.WRONG"}, "neither a function nor a class of callables"),
+        ({"class_path": "r1lit.batches.Problem"}, "neither a function nor a class of callables"),
+        ({"class_path": f"{__name__}.brevity", "init_args": {"limits": 1}}, "'limits'"),
+        ({"class_path": f"{__name__}.Counted", "init_args": {"lettre": "s"}}, "'lettre'"),
+        ({"class_path": f"{__name__}.brevity", "init_args": {"weight": "x"}}, "weight: .* 'x'"),
+        ({"class_path": "r1lit.rewards.Format", "init_args": {"wieght": 1}}, "wieght"),
+    ],
+)
+def test_mistakes_in_yaml_are_named(spec: dict[str, Any], message: str):
+    with pytest.raises(Exception, match=message):
+        parse(spec)
+
+
+def test_what_cannot_be_called_is_named():
+    with pytest.raises(ValueError, match="rewards: 7 cannot be called"):
+        as_reward(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (None, "'given' returned None, not a list"),
+        (0.5, "'given' returned 0.5, not a list"),
+        ("01", "'given' returned '01', not a list"),
+        ({0: 1.0, 1: 1.0}, "'given' returned .*, not a list"),
+        ((x for x in (1.0, 1.0)), "'given' returned <generator .*, not a list"),
+        ([1.0], "'given' returned 1 rewards for 2 responses"),
+        ([1.0, None], "'given' returned None at row 1, not a finite number"),
+        ([math.nan, 1.0], "'given' returned nan at row 0"),
+        ([1.0, math.inf], "'given' returned inf at row 1"),
+        ([1.0, 10**400], "'given' returned 1000.*… at row 1"),
+        ([1.0, 10**5000], "'given' returned an int too long to print at row 1"),
+        ([1.0, 1j], "'given' returned 1j at row 1"),
+        ([1.0, [1.0]], r"'given' returned \[1.0\] at row 1"),
+        (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "'given' returned tensor.* at row 0"),
+        (torch.tensor([1.0, math.nan]), r"'given' returned tensor\(nan\) at row 1"),
+    ],
+)
+def test_a_bad_result_names_the_reward_the_row_and_what_came(values: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        score([PlainReward(lambda responses: values, name="given")], ROWS)
+
+
+@pytest.mark.parametrize("values", [(1, 0), torch.tensor([1.0, 0.0]), [True, False]])
+def test_whatever_holds_finite_numbers_will_do(values: Any):
+    rewards, total = score([PlainReward(lambda responses: values, name="given")], ROWS)
+    assert rewards == {"given": [1.0, 0.0]} and total == [1.0, 0.0]
+    assert all(type(value) is float for value in total)
+
+
+class Length(RewardFunction):
+    """The number of characters, and what it was asked about."""
+
+    name = "length"
+
+    def __init__(self, weight: float = 1.0) -> None:
+        super().__init__(weight)
+        self.asked: list[list[str]] = []
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        self.asked.append([r.text for r in responses])
+        return [float(len(r.text)) for r in responses]
+
+
+def conditional_response(text: str, **meta: str) -> Response:
+    return Response(
+        text=text,
+        problem=Problem(uid="p", question="?", answer="", source="s", meta=meta),
+        verdict=Verdict(value=0.0, status="unparsed", canonical=None, reason=""),
+        num_tokens=1,
+        finished=True,
+    )
+
+
+CONDITIONAL_ROWS = [
+    conditional_response("a", kind="reasoning"),
+    conditional_response("bb", kind="general"),
+    conditional_response("ccc", kind="harmful"),
+    conditional_response("dddd", kind="general"),
+]
+
+
+def test_it_sees_its_own_kinds_and_pays_nothing_for_others():
+    inner = Length(weight=0.5)
+    only = ConditionalReward(inner, kinds=["general"])
+    by_name, total = score([only], CONDITIONAL_ROWS)
+    assert by_name == {"length": [0.0, 2.0, 0.0, 4.0]}
+    assert total == [0.0, 1.0, 0.0, 2.0]
+    assert inner.asked == [["bb", "dddd"]]
+
+
+def test_it_is_not_called_without_a_response_of_its_kinds():
+    inner = Length()
+    assert ConditionalReward(inner, kinds=["harmful"])(CONDITIONAL_ROWS[:2]) == [0.0, 0.0]
+    assert inner.asked == []
+
+
+def test_before_its_iteration_it_is_zero_and_not_computed():
+    inner = Length()
+    rewards = [ConditionalReward(inner, kinds=["general", "harmful"], from_iteration=3)]
+    for iteration in (0, 2):
+        assert score(rewards, CONDITIONAL_ROWS, iteration) == ({"length": [0.0] * 4}, [0.0] * 4)
+    assert inner.asked == []
+    assert score(rewards, CONDITIONAL_ROWS, 3)[1] == [0.0, 2.0, 3.0, 4.0]
+    assert score(rewards, CONDITIONAL_ROWS)[1] == [0.0, 2.0, 3.0, 4.0]  # as in evaluation
+
+
+def test_two_wrappers_wait_for_the_later():
+    assert (
+        ConditionalReward(
+            ConditionalReward(Length(), from_iteration=5), from_iteration=2
+        ).from_iteration
+        == 5
+    )
+
+
+def test_a_plain_callable_can_be_wrapped_and_yaml_reads_it():
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--rewards", type=list[Reward])
+    accuracy = {"class_path": "r1lit.rewards.Accuracy", "init_args": {"weight": 2.0}}
+    spec = {
+        "class_path": "r1lit.rewards.ConditionalReward",
+        "init_args": {"reward": accuracy, "kinds": ["reasoning"], "from_iteration": 4},
+    }
+    (only,) = parser.instantiate(parser.parse_object({"rewards": [spec]})).rewards
+    assert (only.name, only.weight, only.from_iteration) == ("accuracy", 2.0, 4)
+
+    def shout(responses):
+        return [1.0 for _ in responses]
+
+    assert ConditionalReward(shout, kinds=["general"])(CONDITIONAL_ROWS) == [0.0, 1.0, 0.0, 1.0]
+
+
+def test_errors_name_what_is_wrong():
+    with pytest.raises(ValueError, match="kinds: an empty list"):
+        ConditionalReward(Length(), kinds=[])
+    with pytest.raises(ValueError, match="from_iteration: -1"):
+        ConditionalReward(Length(), from_iteration=-1)
+    with pytest.raises(ValueError, match="problem 'p' of source 's' has no kind"):
+        ConditionalReward(Length(), kinds=["general"])([conditional_response("x")])
+    with pytest.raises(ValueError, match="'short' returned"):
+        ConditionalReward(short, kinds=["general"])(CONDITIONAL_ROWS)
+    with pytest.raises(ValueError, match="not a finite number"):
+        score([ConditionalReward(broken, kinds=["general"])], CONDITIONAL_ROWS)
+
+
+def short(responses):
+    return [1.0]
+
+
+def broken(responses):
+    return [float("nan") for _ in responses]
+
+
+COMBINED_PROBLEM = Problem(uid="c", question="", answer="7", source="test")
+
+
+def combined_response(text: str, right: bool) -> Response:
+    verdict = Verdict(
+        value=float(right), status="right" if right else "wrong", canonical=None, reason=""
+    )
+    return Response(
+        text=text, problem=COMBINED_PROBLEM, verdict=verdict, num_tokens=90, finished=True
+    )
+
+
+COMBINED_ROWS = [
+    combined_response("<think> x </think> <answer> 7 </answer>", True),
+    combined_response("<think> x </think> <answer> 8 </answer>", False),
+    combined_response("<answer> 7 </answer>", True),
+]
+
+
+class Fixed(RewardFunction):
+    """Returns what it was told to."""
+
+    def __init__(self, name: str, values: object, weight: float = 1.0) -> None:
+        super().__init__(weight)
+        self.name = name
+        self.values = values
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        return self.values  # type: ignore[return-value]
+
+
+def test_rewards_by_name_are_unweighted_and_the_total_is_weighted():
+    functions = [Accuracy(), Format(weight=0.1), Overlong(100, 20, weight=0.5)]
+    rewards, total = score(functions, COMBINED_ROWS)
+    assert rewards == {
+        "accuracy": [1.0, 0.0, 1.0],
+        "format": [1.0, 1.0, 0.0],
+        "overlong": [-0.5, -0.5, -0.5],
+    }
+    assert list(rewards) == ["accuracy", "format", "overlong"]
+    assert total == pytest.approx([0.85, -0.15, 0.75])
+
+
+def test_no_responses():
+    assert score([Accuracy()], []) == ({"accuracy": []}, [])
+
+
+def test_whole_numbers_become_floats():
+    rewards, total = score([Fixed("n", [1, 2, True])], COMBINED_ROWS)
+    assert rewards == {"n": [1.0, 2.0, 1.0]} and total == [1.0, 2.0, 1.0]
+    assert all(type(value) is float for value in rewards["n"] + total)
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ([], "at least one reward function"),
+        ([Accuracy(), Fixed("n", None)], "'n' returned None"),
+        ([Fixed("n", [1.0, 2.0])], "'n' returned 2 rewards for 3 responses"),
+        ([Fixed("n", [0.0, float("nan"), 0.0])], "'n' returned nan at row 1"),
+        ([Fixed("n", [0.0, 1.0, float("-inf")])], "'n' returned -inf at row 2"),
+        ([Fixed("n", [None, 1.0, 1.0])], "'n' returned None at row 0"),
+        ([Fixed("n", [1.0, "1", 1.0])], "'n' returned '1' at row 1"),
+        ([Accuracy(), Accuracy(weight=0.5)], "two reward functions are named 'accuracy'"),
+        (
+            [Fixed("n", [1.0] * 3, weight=float("nan"))],
+            "weight: that of reward function 'n' is nan",
+        ),
+    ],
+)
+def test_mistakes_name_the_reward_function(functions: list[RewardFunction], message: str):
+    with pytest.raises(ValueError, match=message):
+        score(functions, COMBINED_ROWS)
+
+
+YAML = """
+rewards:
+- class_path: r1lit.rewards.Accuracy
+  init_args: {weight: 1.0}
+- class_path: r1lit.rewards.Format
+  init_args: {weight: 0.1}
+- class_path: r1lit.rewards.Overlong
+  init_args: {max_tokens: 100, buffer_tokens: 20, weight: 0.5}
+"""
+
+
+def parser() -> ArgumentParser:
+    made = ArgumentParser(exit_on_error=False)
+    made.add_argument("--rewards", type=list[RewardFunction])
+    made.add_argument("-c", action="config")
+    return made
+
+
+def test_reward_functions_are_chosen_in_yaml(tmp_path):
+    path = tmp_path / "rewards.yaml"
+    path.write_text(YAML)
+    rewards = parser().instantiate_classes(parser().parse_args(["-c", str(path)])).rewards
+    assert [type(r) for r in rewards] == [Accuracy, Format, Overlong]
+    assert [r.weight for r in rewards] == [1.0, 0.1, 0.5]
+    assert score(rewards, COMBINED_ROWS)[1] == pytest.approx([0.85, -0.15, 0.75])
+
+
+def test_an_unknown_key_is_an_error(tmp_path):
+    path = tmp_path / "rewards.yaml"
+    path.write_text(YAML.replace("weight: 0.1", "wieght: 0.1"))
+    with pytest.raises(Exception, match="wieght"):
+        parser().parse_args(["-c", str(path)])

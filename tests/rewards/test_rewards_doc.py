@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from jsonargparse import ArgumentParser
-from test_reward_model import save_reward_model
+from test_scoring_rewards import save_reward_model
 
 import r1lit.rewards
 from r1lit.batches import Problem, Response, Verdict

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from r1lit.batches import Response, Verdict
-from r1lit.rewards.format import has_format
+from r1lit.rewards.rules import has_format
 from r1lit.text.extract import thinking_and_answer
 from r1lit.worlds import (
     InstructionFollowing,

@@ -19,7 +19,7 @@ from r1lit.modules import PPOModule
 from r1lit.modules.rollout_worker import Timings
 from r1lit.objectives import GAE
 from r1lit.policy import ScalarModel, evaluating
-from r1lit.policy.scalar import score_rows
+from r1lit.policy.scalar_head import score_rows
 from r1lit.search import Query, Scorer, Search
 from r1lit.search.generation import PartialResponse
 

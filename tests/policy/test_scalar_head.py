@@ -11,7 +11,7 @@ from tiny_models import SOFTMAX_ATTENTION, make_policy, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig
 
 from r1lit.policy import load_reward_config, load_reward_model
-from r1lit.policy.scalar import normalised, score_rows, split_by_length
+from r1lit.policy.scalar_head import normalised, score_rows, split_by_length
 
 ROWS = [[1, 20, 21, 22, 2], [1, 30, 2], [1, 40, 41, 42, 43, 44, 45, 2], [1, 50, 51, 2]]
 

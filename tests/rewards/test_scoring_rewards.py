@@ -11,7 +11,7 @@ from tiny import save_policy
 
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.policy import load_reward_model, load_tokenizer
-from r1lit.policy.scalar import score_rows
+from r1lit.policy.scalar_head import score_rows
 from r1lit.rewards import RewardModel, score
 from r1lit.text.scored_text import encode_scored
 
