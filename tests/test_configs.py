@@ -38,6 +38,7 @@ STUDENTS = {  # learning rates of Nature 645:633, supplement
 SMALL = sorted(p.name for p in (CONFIGS / "r1").glob("*.yaml") if p.name != "eval_zero.yaml")
 COMPOSITIONS = [
     ("mini/aha.yaml",),
+    ("real.yaml",),  # runs in tests/experiments/test_real_model.py
     ("mini/r1_zero.yaml",),
     *[(f"r1/{name}",) for name in SMALL],
     ("r1/eval.yaml", "r1/eval_zero.yaml"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
+from lightning.pytorch.utilities import rank_zero_warn
 
-from r1lit.callbacks.stage import order_callbacks
+from r1lit.callbacks.stage import order_callbacks, rollout_of
+
+RARELY = 0.05
 
 
 class EvaluateFirst(Callback):
@@ -20,11 +24,18 @@ class EvaluateFirst(Callback):
     evaluations and checkpoints do not see it. A resumed run skips it. After the last iteration
     Lightning validates as usual, be it a multiple of ``val_check_interval`` or not.
 
+    Where verifiers read an answer in fewer than 5 % of the first responses, it warns: an accuracy
+    of 0 then says that the prompt asks for another form, not that problems are too hard.
+
     It runs in ``on_train_start``, after that hook of all other callbacks and before the module's:
     modules must be ready by then (``setup``, ``configure_model``, ``on_fit_start``).
     """
 
     position = 2
+
+    def __init__(self) -> None:
+        self._unread: Counter[str] | None = None
+        self._num_responses = 0
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Come after the callbacks that prepare themselves in ``on_train_start``."""
@@ -40,9 +51,34 @@ class EvaluateFirst(Callback):
         connector = trainer._logger_connector
         first_loop_iter = connector._first_loop_iter
         trainer.validating = True
+        self._unread, self._num_responses = Counter(), 0
         epoch_loop.val_loop.run()
         trainer.training = True
         connector._first_loop_iter = first_loop_iter
+        unread, self._unread = self._unread, None
+        self._warn_of(unread)
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        """Count the responses of the first evaluation, and why no answer was read in them."""
+        rollout = rollout_of(outputs)
+        if self._unread is None or rollout is None:
+            return
+        self._num_responses += len(rollout.responses)
+        verdicts = [response.verdict for response in rollout.responses]
+        self._unread.update(v.reason for v in verdicts if v.status == "unparsed")
+
+    def _warn_of(self, unread: Counter[str]) -> None:
+        num_read = self._num_responses - unread.total()
+        if not unread or num_read > RARELY * self._num_responses:
+            return
+        (reason, count), *_ = unread.most_common(1)
+        rank_zero_warn(
+            f"data.prompts: verifiers read an answer in {num_read} of {self._num_responses}"
+            f" responses before training ({count} times: {reason}), so accuracy can hardly be"
+            " earned; let data.prompts.wording ask for a form that the verifier reads"
+        )
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

