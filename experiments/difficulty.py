@@ -27,9 +27,9 @@ from jsonargparse import ArgumentParser
 from tqdm import tqdm
 
 from experiments.command import reported
-from r1lit import jsonl
 from r1lit.data.base import ProblemSource
-from r1lit.devices import inference_dtype
+from r1lit.device import inference_dtype
+from r1lit.files import Record, append_records, read_records
 from r1lit.metrics.estimates import Graded, accuracy
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.problems import Problem, Verdict
@@ -195,7 +195,7 @@ class Ranking:
         }
 
 
-def table(records: Sequence[jsonl.Record]) -> str:
+def table(records: Sequence[Record]) -> str:
     """Return the tasks as a Markdown table, by pass@k; those in the range are bold."""
     lines = [
         "| task | pass@1 | pass@k | 95 % interval | answers read | finished | tokens |",
@@ -222,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     output = options.output or Path("runs/difficulty") / Path(options.model).name
     path = output / "tasks.jsonl"
-    done = {r["task"]: r for r in jsonl.read(path) if r["settings"] == settings}
+    done = {r["task"]: r for r in read_records(path) if r["settings"] == settings}
     gym = GymVerifier()
     grader = Grader({**default_verifiers(last_expression=True), GYM: gym})
     sources = read_sources(options.data) if options.data else {}
@@ -243,7 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
             tqdm.write(f"{name}: left out, a prompt of {longest} tokens (--max-prompt-tokens)")
             continue
         record = {"task": name, "settings": settings, **ranking.measure(problems, grader)}
-        jsonl.append(path, [record])
+        append_records(path, [record])
         done[name] = record
         tqdm.write(f"{name}: pass@{options.num_samples} {record['pass_at_k']['value']:.3f}")
     grader.close()

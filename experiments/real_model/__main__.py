@@ -17,8 +17,7 @@ from pathlib import Path
 from experiments.command import reported
 from experiments.page import as_markdown, write_into
 from experiments.prompts.suite import REPORT, read_suite
-from r1lit import jsonl
-from r1lit.jsonl import Record
+from r1lit.files import Record, read_records
 
 FOLDER = Path(__file__).parent
 SUITE = FOLDER / "evaluations.yaml"
@@ -73,7 +72,7 @@ def main(arguments: Sequence[str] | None = None, readme: Path = FOLDER / "README
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--suite", type=Path, default=SUITE)
     options = parser.parse_args(arguments)
-    records = collect(options.suite) or jsonl.read(readme.with_name(RAW))
+    records = collect(options.suite) or read_records(readme.with_name(RAW))
     if not records:
         raise ValueError(f"{options.suite}: no evaluation is finished, and there is no {RAW}")
     write_into(readme, as_table(records), raw=records, marks=MARKS, raw_name=RAW)

@@ -7,7 +7,7 @@ import yaml
 from tiny import save_policy
 
 from experiments.difficulty import GymVerifier, answer_in, gym_problems, main, table
-from r1lit import jsonl
+from r1lit.files import read_records, write_records
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ '\n' }}"
 SMALL = ["--num-problems", "3", "--num-samples", "2", "--max-tokens", "4"]
@@ -54,7 +54,7 @@ def test_a_scorer_that_raises_reads_no_answer():
 def test_tasks_are_ranked_and_a_second_command_makes_only_what_is_missing(model, tmp_path, capsys):
     pytest.importorskip("reasoning_gym")
     rows = tmp_path / "rows.jsonl"
-    jsonl.write(rows, [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(5)])
+    write_records(rows, [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(5)])
     source = {"class_path": "r1lit.data.TableProblems", "init_args": {"path": str(rows)}}
     data = tmp_path / "data.yaml"
     data.write_text(yaml.safe_dump({"plus_one": source}))
@@ -64,7 +64,7 @@ def test_tasks_are_ranked_and_a_second_command_makes_only_what_is_missing(model,
     first = (output / "tasks.jsonl").read_text()
     assert main([*common, "--tasks", "gcd", "--data", str(data)]) == 0
     assert (output / "tasks.jsonl").read_text().startswith(first)
-    records = jsonl.read(output / "tasks.jsonl")
+    records = read_records(output / "tasks.jsonl")
     assert [r["task"] for r in records] == ["gcd", "plus_one"]
     for record in records:
         assert len(record["num_right"]) == record["num_problems"] == 3

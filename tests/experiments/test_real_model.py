@@ -12,9 +12,8 @@ from tiny import ROOT, save_policy
 from experiments.real_model import fetch
 from experiments.real_model.rewards import EndsInNumber
 from experiments.real_model.sums import Sums
-from r1lit import jsonl
-from r1lit.atomic import replace_json
 from r1lit.cli import main
+from r1lit.files import read_records, replace_json
 from r1lit.policy import load_tokenizer
 from r1lit.problems import Problem, Response, Verdict
 
@@ -99,7 +98,7 @@ def test_the_recipe_of_make_real_runs_and_goes_on(tmp_path):
     evaluations = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert [e["iteration"] for e in evaluations] == [0, 1, 2]
     assert set(evaluations[0]["pass_at_1_by_source"]) == {"sums", "differences"}
-    lines = jsonl.read(tmp_path / "run" / "metrics.jsonl")
+    lines = read_records(tmp_path / "run" / "metrics.jsonl")
     assert len(lines) == 2 and 0 < lines[-1]["memory/resident_gb"] < 100
 
 
