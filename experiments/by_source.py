@@ -1,26 +1,22 @@
 """Curves of held-out responses by the source of their problems, of the finished points of a sweep.
 
-Which sources are asked and which number of a response is taken, the study says: see `Measures`.
+A study names its measures (see `Measures`); `report_of` makes its ``read`` and ``report`` of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from experiments.curves import style_of
-from experiments.measures import group_by, mean_cell
-from experiments.page import as_markdown
-from experiments.paired import tested_cells
 from experiments.points import Sweep
-from experiments.study import run_study
-from experiments.sweep import Launch
+from experiments.significance import welch_shift
+from experiments.tables import DIFFERENCE, as_markdown, group_by, table_by, tested_cells
 from r1lit.callbacks.figures import tidy
-from r1lit.files import Record, read_records
-from r1lit.metrics import mean, mean_and_error, welch_shift
+from r1lit.files import Record, read_existing
+from r1lit.metrics import mean, mean_and_error
 
 Value = Callable[[Record], float]
 Measures = Mapping[str, tuple[Callable[[str], bool], Value]]
@@ -52,6 +48,11 @@ def evaluations(records: Iterable[Record]) -> dict[int, list[Record]]:
     return dict(sorted(found.items()))
 
 
+def evaluated_in(run: Path) -> dict[int, list[Record]]:
+    """Return the evaluated responses of a run folder by iteration."""
+    return evaluations(read_existing(run / "responses.jsonl", "run"))
+
+
 def read(sweep: Sweep, measures: Measures) -> list[Record]:
     """Return each finished point with its ``curves``: by measure, a value an evaluation.
 
@@ -60,7 +61,7 @@ def read(sweep: Sweep, measures: Measures) -> list[Record]:
     """
     found = []
     for result, folder in sweep.finished():
-        evaluated = evaluations(read_records(folder / "responses.jsonl"))
+        evaluated = evaluated_in(folder)
         curves: dict[str, list[tuple[int, float]]] = {}
         for name, (is_of, value) in measures.items():
             curves[name] = []
@@ -81,16 +82,16 @@ def as_table(results: Sequence[Record], axis: str) -> str:
         results: as `read` returns them.
         axis: what variants differ in, the heading of the first column.
     """
-    measures = list(results[0]["curves"])
-    rows = []
-    for variant, group in group_by("variant", results).items():
-        cells = [variant, str(len(group))]
-        for name in measures:
-            curves = [[value for _, value in result["curves"][name]] for result in group]
-            parts = ([c[0] for c in curves], [max(c) for c in curves], [c[-1] for c in curves])
-            cells.append(" → ".join(mean_cell(values, ".2f") for values in parts))
-        rows.append([*cells, mean_cell([result["seconds"] for result in group], ".0f")])
-    return as_markdown([axis, "n seeds", *measures, "seconds"], rows)
+
+    def of(name: str, pick: Callable[[list[float]], float]) -> Callable[[Record], float]:
+        return lambda result: pick([value for _, value in result["curves"][name]])
+
+    columns = [
+        (name, (of(name, lambda c: c[0]), of(name, max), of(name, lambda c: c[-1])), ".2f")
+        for name in results[0]["curves"]
+    ]
+    columns.append(("seconds", lambda result: result["seconds"], ".0f"))
+    return table_by("variant", results, columns, axis)
 
 
 def draw(results: Sequence[Record]) -> Figure:
@@ -134,29 +135,7 @@ def differences(results: Sequence[Record]) -> str:
     ]
     cells = tested_cells([shift for *_, shift in found])
     rows = [[variant, name, *own] for (variant, name, _), own in zip(found, cells, strict=True)]
-    headings = [f"less {first}", "measure", "difference, 95 % interval", "p", "p, Holm"]
-    return as_markdown(headings, rows, num_text=2) if rows else ""
-
-
-def run(
-    args: Sequence[str] | None,
-    folder: Path,
-    measures: Measures,
-    *,
-    axis: str,
-    image: str,
-    launch: Launch,
-) -> int:
-    """Make the runs of ``folder``'s sweep and its page; return the exit status (`run_study`)."""
-    return run_study(
-        args,
-        folder,
-        partial(report, axis=axis),
-        image,
-        read=partial(read, measures=measures),
-        note="lines: means over seeds, bars: ± 2 s.e. of them",
-        launch=launch,
-    )
+    return as_markdown([f"less {first}", "measure", *DIFFERENCE], rows, num_text=2) if rows else ""
 
 
 def report(results: Sequence[Record], axis: str) -> tuple[str, Figure]:

@@ -11,7 +11,8 @@ from r1lit.cli import composition
 from r1lit.cli.composition import Config, read
 
 __all__ = [
-    "Config", "as_mapping", "check_keys", "merge", "merged", "move_paths", "move_run", "run_of"
+    "Config", "as_mapping", "check_keys", "fill_in", "merge", "merged", "move_evaluation",
+    "move_paths", "move_run", "run_of",
 ]  # fmt: skip
 KINDS: dict[type, str] = {
     dict: "a mapping with an entry",
@@ -68,6 +69,22 @@ def merged(files: object, where: str) -> Config:
         raise ValueError(f"{where}: {error}; paths are from {Path.cwd()}") from error
 
 
+def fill_in(node: Any, values: Mapping[str, str | None]) -> Any:
+    """Return a config with {name} replaced, for each name that has a value.
+
+    >>> fill_in({"policy": "{student}", "n": [1]}, {"student": "models/small", "teacher": None})
+    {'policy': 'models/small', 'n': [1]}
+    """
+    if isinstance(node, dict):
+        return {key: fill_in(value, values) for key, value in node.items()}
+    if isinstance(node, list):
+        return [fill_in(value, values) for value in node]
+    if isinstance(node, str):
+        for name, value in values.items():
+            node = node if value is None else node.replace(f"{{{name}}}", value)
+    return node
+
+
 def run_of(config: Config) -> str | None:
     """Return the run folder that a config names, as ``run`` or ``trainer.default_root_dir``."""
     return config.get("run") or as_mapping("trainer", config.get("trainer")).get("default_root_dir")
@@ -103,6 +120,12 @@ def move_run(config: Config, folder: Path) -> Config:
             f" r1lit.callbacks.CurveWriter, which writes to {old}"
         )
     return moved
+
+
+def move_evaluation(config: Config, folder: Path) -> Config:
+    """Return the config of ``r1lit test`` with its folder moved, which names its suite too."""
+    suite = f"{folder.parent.name}"
+    return merge(config, {"model": {"init_args": {"dirpath": str(folder), "suite": suite}}})
 
 
 def move_paths(node: Any, old: Path, new: Path) -> Any:

@@ -1,16 +1,18 @@
-"""Draws a sweep's curves: a panel a measure, a line a variant, the standard error as a band."""
+"""Curves along training: read of a sweep's runs, and drawn with the standard error as a band."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.measures import PANELS, Measure, group_by, is_measured
 from experiments.points import Sweep
+from experiments.tables import Measure, group_by, is_measured, number
 from r1lit.callbacks.figures import (
     BLACK,
     BLUE,
@@ -23,11 +25,26 @@ from r1lit.callbacks.figures import (
     seeds_of,
     tidy,
 )
-from r1lit.files import Record
+from r1lit.files import Record, read_records
 from r1lit.metrics import mean_and_error
 
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = "os^Dv*P"
+PANELS: tuple[tuple[str, str, Measure], ...] = (
+    (
+        "Language consistency",
+        "words in the question's language",
+        number("rewards", "language_consistency"),
+    ),
+    ("Accuracy on held-out problems", "pass@1", number("pass_at_1")),
+    ("Response length", "tokens per response", number("response_length_tokens")),
+    ("Reflection words", "words per response", number("reflection_words_per_response")),
+    ("Score of the process model", "mean over responses", number("rewards", "process")),
+    ("Held-out prompts", "AUROC", number("reward_model", "auroc")),
+    ("Held-out pairs", "accuracy", number("reward_model", "accuracy")),
+    ("Held-out documents", "loss", number("loss")),
+)
+"""What a sweep's figure shows along training: title, label, value."""
 
 
 def style_of(index: int) -> tuple[str, str, str]:
@@ -108,3 +125,35 @@ def models_of(sweep: Sweep) -> str:
     models = [point.config.get("model") or {} for point in points]
     names = [(model.get("init_args") or {}).get("policy") for model in models]
     return ", ".join(dict.fromkeys(str(name) for name in names if name))
+
+
+def read_curves(sweep: Sweep, keys: Sequence[str] = ("train/num_tokens",)) -> list[Record]:
+    """Return each finished point with its ``curve``, and the ``lines`` of its metrics.jsonl.
+
+    The curve has the tokens generated before each evaluation, and its pass@1. The tokens of an
+    iteration are under the first of ``keys`` that it has.
+
+    Raises:
+        ValueError: if no point is finished.
+    """
+    found = []
+    for result, folder in sweep.finished():
+        lines = read_records(folder / "metrics.jsonl")
+        num_tokens = (next(line[key] for key in keys if key in line) for line in lines)
+        spent = [0.0, *accumulate(num_tokens)]
+        curve = [(spent[e["iteration"]], e["pass_at_1"]) for e in result["evaluations"]]
+        found.append({**result, "curve": curve, "lines": lines})
+    return found
+
+
+def at_tokens(curve: Sequence[tuple[float, float]], tokens: float) -> float:
+    """Return the accuracy at a number of tokens, between two evaluations in a straight line.
+
+    >>> at_tokens([(0, 0.2), (100, 0.4)], 50)
+    0.30000000000000004
+    """
+    place = bisect_right([x for x, _ in curve], tokens)
+    if place == len(curve):
+        return curve[-1][1]
+    (x0, y0), (x1, y1) = curve[place - 1], curve[place]
+    return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)

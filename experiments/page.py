@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +32,6 @@ def fill_in(readme: str, block: str, marks: tuple[str, str] = (START, END)) -> s
     return f"{before}{first}\n{block}\n{last}{after}"
 
 
-def as_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], num_text: int = 1) -> str:
-    """Return a Markdown table: ``num_text`` columns of text, then numbers (right-aligned)."""
-    alignment = "---|" * num_text + "---:|" * (len(headings) - num_text)
-    head = " | ".join(headings).lstrip()  # an empty first heading is one space wide
-    return "\n".join([f"| {head} |", f"|{alignment}", *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def add_also(parser: ArgumentParser) -> None:
-    """Give a command ``--also``, the files of `with_others`."""
-    said = f"a page's {RAW}: what it has of runs that are not here counts too"
-    parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="FILE", help=said)
-
-
 def with_others(
     records: Sequence[Record], files: Sequence[Path], known_by: Sequence[str]
 ) -> list[Record]:
@@ -59,6 +45,10 @@ def with_others(
     Raises:
         ValueError: if a file is missing, or a record has none of these keys.
     """
+
+    def run(record: Record) -> tuple[Any, ...]:
+        return tuple(record.get(key) for key in known_by)
+
     found: dict[tuple[Any, ...], Record] = {}
     for path in files:
         if not path.exists():
@@ -66,13 +56,9 @@ def with_others(
         for line, record in enumerate(read_records(path), start=1):
             if not any(key in record for key in known_by):
                 raise ValueError(f"{path}, line {line}: it has none of {', '.join(known_by)}")
-            found[_run(record, known_by)] = record
-    found |= {_run(record, known_by): record for record in records}
+            found[run(record)] = record
+    found |= {run(record): record for record in records}
     return list(found.values())
-
-
-def _run(record: Record, known_by: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(record.get(key) for key in known_by)
 
 
 def write_into(

@@ -1,4 +1,4 @@
-"""The points of a sweep: a sweep file, read, and what each of its runs came to.
+"""The points of a sweep: a grid of config fragments, read, and what each of its runs came to.
 
 A point lives in ``<output>/<variant>/seed-<seed>``. There, ``result.json`` says that it is
 finished, ``error.txt`` how it failed; both count only while its config (``point.yaml``) and what
@@ -16,13 +16,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_run
+from experiments.compose import (
+    Config,
+    as_mapping,
+    check_keys,
+    fill_in,
+    merge,
+    merged,
+    move_evaluation,
+    move_run,
+)
 from experiments.fingerprint import is_of
 from r1lit.cli import composition, shipped
 from r1lit.evaluation.compare import shares_right
 from r1lit.files import Record
 
-KEYS = {"base": list, "grid": dict, "seeds": list, "output": str}
+KEYS = {"grid": dict, "seeds": list, "output": str}
+COMMANDS = ("fit", "test")
+OF_A_STUDY = ("arguments", "figure", "known_by", "note", "readme", "report", "table")
+"""Keys of a study that say nothing of its runs (`experiments.study`)."""
+ONLY = "only"
+"""Key of a fragment: by axis, the variants that it is combined with; all if left out."""
+BASE = "base"
+"""Key of a grid, and of a fragment: files that are merged in order, as by repeated -c."""
 CONFIG = "point.yaml"
 RESULT = "result.json"
 ERROR = "error.txt"
@@ -37,14 +53,16 @@ class Point:
     seed: int
     folder: Path
     config: Config
+    command: str = "fit"
 
     @property
     def state(self) -> str:
         """``finished``, ``interrupted`` (to be resumed) or ``new``."""
         if self.result() is not None:
             return "finished"
+        begun = "last.ckpt" if self.command == "fit" else "responses.jsonl"
         same = is_of(self.folder, CONFIG, self.config)
-        return "interrupted" if same and any(self.folder.rglob("last.ckpt")) else "new"
+        return "interrupted" if same and any(self.folder.rglob(begun)) else "new"
 
     def result(self) -> Record | None:
         """Return the result, if the point is finished under this very config and its inputs."""
@@ -62,12 +80,16 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep file, read: the merged base and the variants as fragments over it."""
+    """A grid, read: the merged base and the variants as fragments over it.
+
+    ``command`` is what a point runs: ``fit``, or ``test`` of a policy that is there.
+    """
 
     base: Config
     variants: dict[str, list[Config]]
     seeds: list[int]
     output: Path
+    command: str = "fit"
 
     def folder(self, variant: str, seed: int) -> Path:
         """Return the run folder of a variant and a seed."""
@@ -77,8 +99,9 @@ class Sweep:
         """Return the point of a variant and a seed."""
         folder = self.folder(variant, seed)
         config = merge(self.base, *self.variants[variant], {"seed_everything": seed})
-        config = move_run(config, folder)
-        return Point(variant=variant, seed=seed, folder=folder, config=config)
+        move = move_run if self.command == "fit" else move_evaluation
+        return Point(variant=variant, seed=seed, folder=folder, config=move(config, folder),
+                     command=self.command)  # fmt: skip
 
     def points(self, seeds: Sequence[int] | None = None) -> list[Point]:
         """Return all points, seed by seed: after the first seed, every variant has been seen."""
@@ -171,25 +194,39 @@ def folder_name(where: str, name: object) -> str:
     return name
 
 
-def read_sweep(path: Path) -> Sweep:
-    """Read a sweep file.
+def read_sweep(
+    path: Path, step: str | None = None, values: dict[str, str | None] | None = None
+) -> Sweep:
+    """Read a grid from a YAML file.
+
+    Args:
+        path: of a file that is one grid, or of a study with steps.
+        step: the study's step; may be left out where it has one grid alone.
+        values: of the study's arguments. A variant that names one that is None is left out.
 
     Raises:
         ValueError: naming the key that is unknown, missing, empty or of the wrong kind.
     """
     content = composition.parse(str(path))  # a base by r1lit: name is read by it, below
-    check_keys(path, content, KEYS)
-    base = merged(content["base"], f"{path}: base")
-    seeds = checked_seeds(path, content["seeds"])
+    own = _grid_in(path, content, step)
+    for name, given in (values or {}).items():
+        if given is None:
+            own["grid"] = _without(own.get("grid"), f"{{{name}}}")
+    own = fill_in(own, values or {})
+    check_keys(path, own, KEYS, (BASE, "command"))
+    command = own.get("command", "fit")
+    if command not in COMMANDS:
+        raise ValueError(f"{path}: command: {command!r} is not one of {', '.join(COMMANDS)}")
     sweep = Sweep(
-        base=base,
-        variants=_multiply(path, shipped.resolve(content["grid"])),
-        seeds=seeds,
-        output=Path(content["output"]),
+        base=merged(own.get(BASE, []), f"{path}: {BASE}"),
+        variants=_multiply(path, shipped.resolve(own["grid"])),
+        seeds=checked_seeds(path, own["seeds"]),
+        output=Path(own["output"]),
+        command=command,
     )
-    for variant in sweep.variants:
+    for variant in sweep.variants if command == "fit" else ():
         where = f"{path}: {variant}: data"
-        data = as_mapping(where, sweep.point(variant, seeds[0]).config.get("data"))
+        data = as_mapping(where, sweep.point(variant, sweep.seeds[0]).config.get("data"))
         arguments = as_mapping(f"{where}.init_args", data.get("init_args"))
         held_out = [arguments.get(key) for key in VALIDATION]
         if str(data.get("class_path")).endswith("R1DataModule") and not any(held_out):
@@ -200,22 +237,71 @@ def read_sweep(path: Path) -> Sweep:
     return sweep
 
 
+def _grid_in(path: Path, content: Config, step: str | None) -> Config:
+    """Return the keys of a file's grid; of one with steps those of the step."""
+    if "steps" not in content:
+        return {key: value for key, value in content.items() if key not in OF_A_STUDY}
+    grids = {s.get("name"): s for s in content["steps"] if isinstance(s, dict) and "grid" in s}
+    name = step if step is not None or len(grids) != 1 else next(iter(grids))
+    if name not in grids:
+        known = ", ".join(map(str, grids)) or "none"
+        raise ValueError(f"{path}: {name!r} is no step with a grid; those are {known}")
+    own = {"seeds": content.get("seeds"), **grids[name]}
+    return {key: value for key, value in own.items() if key not in ("name", "stage")}
+
+
+def _without(grid: Any, placeholder: str) -> Any:
+    """Return the grid without the variants that hold a placeholder."""
+    if not isinstance(grid, dict):
+        return grid
+    return {
+        axis: {k: v for k, v in own.items() if placeholder not in json.dumps(v, default=str)}
+        if isinstance(own, dict) else own
+        for axis, own in grid.items()
+    }  # fmt: skip
+
+
 def _multiply(path: Path, grid: dict[str, dict[object, Any]]) -> dict[str, list[Config]]:
-    axes: list[dict[str, Config]] = []
+    axes: dict[str, dict[str, Config]] = {}
     for axis, variants in grid.items():
         where = f"{path}: grid.{axis}"
         if not variants or not isinstance(variants, dict):
             raise ValueError(f"{where}: {variants!r} is not a mapping: variants by name")
-        axes.append({})
+        own = axes.setdefault(axis, {})
         for name, fragment in variants.items():
             text = folder_name(where, str(name))  # it may be a number
-            if text in axes[-1]:
+            if text in own:
                 raise ValueError(f"{where}: {name!r} is there as a number and as a text")
-            axes[-1][text] = as_mapping(f"{where}.{name}", fragment)
+            own[text] = as_mapping(f"{where}.{name}", fragment)
+    for axis, variants in axes.items():
+        for name, fragment in variants.items():
+            _check_only(f"{path}: grid.{axis}.{name}.{ONLY}", fragment.get(ONLY, {}), axes)
+    choices = [
+        dict(zip(axes, choice, strict=True))
+        for choice in itertools.product(*(own.items() for own in axes.values()))
+    ]
     return {
-        "+".join(name for name, _ in choice): [fragment for _, fragment in choice]
-        for choice in itertools.product(*(axis.items() for axis in axes))
+        "+".join(name for name, _ in choice.values()): [
+            merge(
+                merged(fragment.get(BASE, []), f"{path}: {name}: {BASE}"),
+                {key: value for key, value in fragment.items() if key not in (BASE, ONLY)},
+            )
+            for name, fragment in choice.values()
+        ]
+        for choice in choices
+        if all(
+            choice[axis][0] in names
+            for _, fragment in choice.values()
+            for axis, names in fragment.get(ONLY, {}).items()
+        )
     }
+
+
+def _check_only(where: str, only: Any, axes: dict[str, dict[str, Config]]) -> None:
+    for axis, names in as_mapping(where, only).items():
+        known = [*axes.get(axis, ())]
+        if not isinstance(names, list) or not all(name in known for name in names):
+            raise ValueError(f"{where}.{axis}: {names!r} is not a list of {', '.join(known)}")
 
 
 def score_of(evaluation: Record) -> tuple[str, float] | None:

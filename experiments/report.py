@@ -1,6 +1,6 @@
 """Reports a sweep: ``README.md`` with tables, and ``curves.png``, in its output folder.
 
-    python -m experiments.report experiments/objectives/sweep.yaml [--against dapo] [--readme]
+    python -m experiments.report experiments/objectives/study.yaml [--against dapo] [--readme]
 
 A sweep calls this at its end; by hand it shows what is there while a sweep still runs. A README
 that is not there is made. Only points finished under the present sweep file count, and failed ones
@@ -8,7 +8,7 @@ are listed with their error. With ``--readme`` they go into the README beside th
 
 Numbers are mean ± standard error over seeds: the sample standard deviation over the root of their
 number. All seeds are evaluated on the same problems, so this error is that of training anew, not
-that of drawing other problems. Variants are compared in pairs (`experiments.paired`).
+that of drawing other problems. Variants are compared in pairs (`experiments.tables`).
 
 The results themselves are written beside the README, ``results.jsonl``; with ``--readme``
 they are to be committed, and where no point is finished the report is made of them.
@@ -22,15 +22,36 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.command import reported
 from experiments.curves import draw, models_of
-from experiments.launch import held
-from experiments.measures import COLUMNS, group_by, is_measured, mean_cell
-from experiments.page import END, RAW, START, as_markdown, write_into
-from experiments.paired import all_pairs, paired_table
+from experiments.launch import held, reported
+from experiments.page import END, RAW, START, write_into
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
+from experiments.tables import (
+    Measure,
+    all_pairs,
+    as_markdown,
+    cons_at_most,
+    group_by,
+    is_measured,
+    mean_cell,
+    number,
+    paired_table,
+)
 from r1lit.files import Record, read_records
 
+COLUMNS: tuple[tuple[str, Measure, str], ...] = (
+    ("pass@1", number("pass_at_1"), ".3f"),
+    ("cons@k", cons_at_most, ".3f"),
+    ("AUROC", number("reward_model", "auroc"), ".3f"),
+    ("accuracy", number("reward_model", "accuracy"), ".3f"),
+    ("validation loss", number("loss"), ".4f"),
+    ("tokens per response", number("response_length_tokens"), ".0f"),
+    ("reflection words per response", number("reflection_words_per_response"), ".2f"),
+    ("well-formed", number("format"), ".3f"),
+    ("process score", number("rewards", "process"), ".3f"),
+    ("language consistency", number("rewards", "language_consistency"), ".3f"),
+)
+"""What the table says of the first and of the last evaluation: heading, value, format."""
 README_HELP = "fill in the README beside the sweep file, to be committed, not the output folder's"
 
 

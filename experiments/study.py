@@ -1,78 +1,215 @@
-"""A study made of a sweep: its runs, then its page, by one command."""
+"""A study: a YAML of steps, a report of what they measured, and the README that shows it.
+
+``experiments/<name>/study.yaml`` is data. With one grid (see `experiments.sweep`)::
+
+    base: [configs/mini/aha.yaml]
+    grid: {limit: {grows: {}, stays: {...}}}
+    seeds: [0, 1, 2]
+    output: runs/aha_long
+
+or with steps. One with a ``grid`` has the same keys and a name, and ``seeds`` of its own where they
+are not the study's; the others are those of a pipeline (`experiments.pipeline`), made seed by seed
+in ``<run>/seed-<seed>``, or for their own ``seeds`` alone::
+
+    run: runs/late_onset
+    seeds: [0, 1, 2]
+    steps:
+      - {name: pages, grid: {...}, base: [...], output: runs/late_onset_pages, seeds: [0]}
+      - {name: figure, module: experiments.late_onset.figure, arguments: [...]}
+
+What the page is made of::
+
+    report: experiments.late_onset.report   # its read(study) returns records, its report(records)
+                                            # Markdown and a figure; a sweep's own if left out
+    figure: onset.png
+    note: "bands: ± 1 s.e."                 # of a sweep's figure, for the caption
+    known_by: [variant, seed]               # which keys of a record name its run, for --also
+    table: experiments.aha_long.jump        # a second table: MARKS, RAW, count(sweep), as_table
+    readme: runs/prompts/gsm8k.md           # where, if not in the README beside the file
+    arguments: {pairs: a table of pairs}    # NAME=VALUE of the command, {pairs} in the file
+"""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from matplotlib.figure import Figure
-
-from experiments.command import reported
+from experiments.compose import Config, as_mapping
 from experiments.curves import caption, models_of
-from experiments.page import add_also, with_others, write_into
-from experiments.points import Sweep, parse_seeds, read_sweep
-from experiments.sweep import Launch, in_subprocess, run_sweep
+from experiments.launch import Launch, held, in_subprocess
+from experiments.page import with_others, write_into
+from experiments.pipeline import Pipeline, read_pipeline
+from experiments.points import Sweep, checked_seeds, read_sweep
+from experiments.report import write_report
+from experiments.runner import run_pipeline, verdicts_of
+from experiments.sweep import list_points, run_sweep
 from r1lit.callbacks.figures import add_caption
+from r1lit.cli import composition
 from r1lit.files import Record
 
+HERE = Path(__file__).parent
 
-def run_study(
-    args: Sequence[str] | None,
-    folder: Path,
-    report: Callable[[Sequence[Record]], tuple[str, Figure]],
-    image: str,
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study's file, read, for the seeds that are asked for."""
+
+    path: Path
+    content: Config
+    values: dict[str, str | None]
+    seeds: list[int]
+    output: Path
+
+    @property
+    def runs(self) -> list[Path]:
+        """The run folders of a pipeline's steps, one a seed."""
+        return [self.output / f"seed-{seed}" for seed in self.seeds]
+
+    def sweep(self, step: str | None = None) -> Sweep:
+        """Return a grid of the study; the last one if no step is named."""
+        grids = [s["name"] for s in self.content.get("steps", ()) if "grid" in s]
+        sweep = read_sweep(self.path, step or (grids[-1] if grids else None), self.values)
+        return replace(sweep, output=self.output) if "grid" in self.content else sweep
+
+    def seeds_of(self, step: Config) -> list[int]:
+        """Return the seeds that a step is made for."""
+        if "seeds" not in step or step is self.content:
+            return self.seeds
+        return checked_seeds(Path(f"{self.path}: step {step.get('name')}"), step["seeds"])
+
+    def blocks(self) -> Iterator[tuple[bool, list[Config]]]:
+        """Yield the steps in order: a grid alone, the others together; and whether it is a grid."""
+        steps = [self.content] if "grid" in self.content else self.content["steps"]
+        for is_grid, group in groupby(steps, key=lambda step: "grid" in step):
+            own = list(group)
+            yield from ((True, [step]) for step in own) if is_grid else [(False, own)]
+
+
+def read_study(
+    path: Path,
     *,
-    read: Callable[[Sweep], list[Record]],
-    note: str = "",
-    known_by: Sequence[str] = (),
-    launch: Launch = in_subprocess,
-) -> int:
-    """Make the runs of ``folder``'s sweep.yaml; put table and figure into its README.
+    seeds: Sequence[int] | None = None,
+    output: Path | None = None,
+    values: dict[str, str] | None = None,
+) -> Study:
+    """Read a study's file; seeds and output are the file's own if left out.
 
-    Beside it ``results.jsonl`` gets what they are made of.
+    Raises:
+        ValueError: naming the key that is missing or wrong, or the argument that is not given.
+    """
+    content = composition.parse(str(path))
+    arguments = as_mapping(f"{path}: arguments", content.get("arguments"))
+    given = values or {}
+    for name in given:
+        if name not in arguments:
+            known = ", ".join(arguments) or "none"
+            raise ValueError(f"{name}: {path} has no such argument; it has {known}")
+    for name, help_text in arguments.items():
+        if name not in given and not str(help_text).startswith("optional"):
+            raise ValueError(f"{name}: it is not given; say {name}=VALUE, {help_text}")
+    if not isinstance(content.get("steps", []), list):
+        raise ValueError(f"{path}: steps: {content['steps']!r} is not a list")
+    where = output or Path(str(content.get("output") or content.get("run") or "runs"))
+    own = checked_seeds(path, content.get("seeds"))
+    return Study(
+        path=path,
+        content=content,
+        values={name: given.get(name) for name in arguments},
+        seeds=own if seeds is None else list(seeds),
+        output=where,
+    )
+
+
+def make(study: Study, launch: Launch = in_subprocess) -> int:
+    """Make what is missing; return the exit status, 1 if something failed.
+
+    What another process makes is left to it; where a later step needs it, it is waited for.
+    """
+    blocks = list(study.blocks())
+    for place, (is_grid, steps) in enumerate(blocks, start=1):
+        if is_grid:
+            sweep = study.sweep(steps[0].get("name"))
+            if run_sweep(sweep, study.seeds_of(steps[0]), launch, wait=place < len(blocks)):
+                return 1
+            continue
+        for pipeline, names in _pipelines(study, steps):
+            with held(pipeline.run / ".runner.lock") as free:
+                pass
+            if free is None:
+                print(f"seed {pipeline.seed}  left to another process", flush=True)
+                continue
+            only = () if len(names) == len(pipeline.steps) else names
+            if status := run_pipeline(pipeline, only=only):
+                return status
+    return 0
+
+
+def _pipelines(study: Study, steps: Sequence[Config]) -> Iterator[tuple[Pipeline, list[str]]]:
+    """Yield a pipeline for each seed that some of the steps are made for, and their names."""
+    for seed in dict.fromkeys(seed for step in steps for seed in study.seeds_of(step)):
+        run = study.output / f"seed-{seed}"
+        names = [step["name"] for step in steps if seed in study.seeds_of(step)]
+        yield read_pipeline(study.path, seed, run, study.values), names
+
+
+def list_steps(study: Study) -> None:
+    """Print what `make` would do, without doing it.
+
+    Raises:
+        ValueError: if the config of a grid's variant is refused.
+    """
+    for is_grid, steps in study.blocks():
+        if is_grid:
+            list_points(study.sweep(steps[0].get("name")), study.seeds_of(steps[0]))
+            continue
+        for pipeline, names in _pipelines(study, steps):
+            for step, verdict in verdicts_of(pipeline, only=names):
+                if step.name in names:
+                    print(f"{verdict:<12} {pipeline.run} {step.name}", flush=True)
+
+
+def report(study: Study, also: Sequence[Path] = (), folder: Path | None = None) -> str:
+    """Fill in the study's page from what is finished; return its tables.
 
     Args:
-        args: of the command line.
-        folder: of the study, ``experiments/<name>``.
-        report: makes the Markdown and the figure of the finished points, as read.
-        image: the figure's file.
-        read: returns the finished points and what the report is made of; ``lines`` are not kept.
-        note: for the figure's caption, what lines and bars are.
-        known_by: the keys of a result that say of which run it is; without any there is no
-            ``--also``.
-        launch: makes a run.
+        study: the study.
+        also: results.jsonl of runs that are not here.
+        folder: of README.md; that of the study's file if left out.
 
-    Returns:
-        The exit status: 1 if a point failed, 2 for bad input.
+    Raises:
+        ValueError: if nothing is finished.
     """
-    name = ".".join(folder.relative_to(Path(__file__).parents[1]).parts)
-    parser = argparse.ArgumentParser(prog=f"python -m {name}")
-    parser.add_argument("sweep", nargs="?", type=Path, default=folder / "sweep.yaml")
-    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
-    parser.add_argument("--readme", type=Path, default=folder, help="the folder of README.md")
-    parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
-    if known_by:
-        add_also(parser)
-    options = parser.parse_args(args)
+    content, known_by = study.content, study.content.get("known_by", ())
+    if also and not known_by:
+        raise ValueError("--also: this study's records do not say of which run they are")
+    folder = folder or study.path.parent
+    readme = Path(content["readme"]) if "readme" in content else folder / "README.md"
+    if "report" not in content:
+        text = write_report(study.path, study.sweep(), folder=folder)
+    else:
+        module = import_module(content["report"])
+        records = with_others(module.read(study), also, known_by) if also else module.read(study)
+        if not records:
+            where = [study.output] if "grid" in content else study.runs
+            raise ValueError(f"{', '.join(map(str, where))}: nothing is finished there yet")
+        text, figure = module.report(records)
+        if figure is not None and "note" in content:
+            add_caption(figure, caption(records, models_of(study.sweep()), content["note"]))
+        kept = [{k: v for k, v in record.items() if k != "lines"} for record in records]
+        write_into(readme, text, figure, content.get("figure", ""), kept)
+    return "\n\n".join([text, *second_table(study, readme)])
 
-    @reported(folder.name)
-    def make() -> int:
-        sweep = read_sweep(options.sweep)
-        seeds = None if options.seeds is None else parse_seeds(options.seeds)
-        failed = [] if options.report else run_sweep(sweep, seeds, launch)
-        if failed and not sweep.results():
-            return 1
-        results = read(sweep)
-        if known_by:
-            results = with_others(results, options.also, known_by)
-        if not results:
-            raise ValueError(f"{sweep.output}: no point is finished yet")
-        table, figure = report(results)
-        add_caption(figure, caption(results, models_of(sweep), note))
-        kept = [{k: v for k, v in result.items() if k != "lines"} for result in results]
-        write_into(options.readme / "README.md", table, figure, image, kept)
-        print(table)
-        return 1 if failed else 0
 
-    return make()
+def second_table(study: Study, readme: Path) -> list[str]:
+    """Fill in the study's second table, if it has one, and return it."""
+    if "table" not in study.content:
+        return []
+    module: Any = import_module(study.content["table"])
+    records: list[Record] = module.count(study.sweep())
+    table: str = module.as_table(records)
+    write_into(readme, table, raw=records, marks=module.MARKS, raw_name=module.RAW)
+    return [table]

@@ -1,6 +1,6 @@
 """A sweep on a cluster: every point is a task of one job array, submitted by submitit.
 
-    python -m experiments.sweep experiments/objectives/sweep.yaml --launcher submitit \
+    python -m experiments.sweep experiments/objectives/study.yaml --launcher submitit \
         --job timeout_min=600 gpus_per_node=1 cpus_per_task=8 slurm_partition=gpu
 
 The command waits for the tasks and reports them as a sweep on one machine does. Stopped, it leaves
@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.fingerprint import begin
+from experiments.launch import error_in
 from experiments.points import CONFIG, ERROR, Point, Sweep
-from experiments.sweep import error_in, gather, outcome_of, run_point
+from experiments.sweep import gather, outcome_of, run_point
 from r1lit.files import Record, replace_file
 
 POLL_S = 1.0

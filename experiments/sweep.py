@@ -1,6 +1,6 @@
 """Runs a sweep: a grid of config fragments x seeds, each point one ``r1lit.cli.main([...])``.
 
-    python -m experiments.sweep experiments/objectives/sweep.yaml [--seeds 0,1] [--dry-run]
+    python -m experiments.sweep experiments/objectives/study.yaml [--seeds 0,1] [--dry-run]
 
 A sweep file is data::
 
@@ -35,21 +35,30 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import yaml
 from tqdm import tqdm
 
-from experiments.command import reported
-from experiments.dry_run import list_points
+from experiments.compose import Config
 from experiments.fingerprint import begin, is_of
-from experiments.launch import held, start
+from experiments.launch import (
+    LINE_S,
+    PEAK_MEMORY,
+    Launch,
+    claimed,
+    error_in,
+    in_subprocess,
+    reported,
+    shown,
+)
 from experiments.points import (
     CONFIG,
     ERROR,
@@ -62,84 +71,53 @@ from experiments.points import (
     score_of,
     shares_of,
 )
-from experiments.progress import followed
 from experiments.report import README_HELP, write_report
 from r1lit.callbacks.progress import as_clock
 from r1lit.files import Record, replace_file, write_records
 
-Launch = Callable[[list[str], Path], int]
-PEAK_MEMORY = "peak_memory.txt"
-BAR_S, LINE_S = 1.0, 60.0  # between two looks at a log
-
-
-def in_subprocess(arguments: list[str], log: Path) -> int:
-    """Call ``main(arguments)`` in a fresh interpreter, writing to ``log``; return its exit status.
-
-    A process a point: it starts from nothing, as by hand, gives its memory back, and takes only
-    itself down. It costs the seconds of an import. The most memory that it held, in bytes, is
-    written beside the log. Lightning repeats its command line for further
-    ranks, and would take the tasks of a SLURM job for ranks, so it is not told of any.
-    """
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
-    command = [sys.executable, "-m", "r1lit.cli", *arguments]
-    process = start(command, log, environment=kept | {"R1LIT_TRACEBACK": "1"})
-    try:
-        _, status, used = os.wait4(process.pid, 0)
-    except BaseException:
-        process.kill()
-        raise
-    process.returncode = os.waitstatus_to_exitcode(status)
-    unit = 1 if sys.platform == "darwin" else 1024
-    replace_file(log.with_name(PEAK_MEMORY), str(used.ru_maxrss * unit).encode())
-    return process.returncode
-
-
-@contextmanager
-def claimed(folder: Path, wait_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock on a folder; False while another process holds it. A killed one lets go."""
-    with held(folder.with_name(f".{folder.name}.lock"), wait_s=wait_s) as file:
-        yield file is not None
+BAR_S = 1.0  # between two looks at a log
 
 
 def run_point(point: Point, launch: Launch = in_subprocess) -> Record | None:
     """Make or finish a point and return its result; None if it failed."""
     resume = ["--ckpt_path", "last"] if point.state == "interrupted" else []
-    if not resume and is_of(point.folder, CONFIG, point.config):  # begun, and without a checkpoint
+    if point.command == "test":  # which goes on with the responses that are missing
+        resume = []
+    elif not resume and is_of(point.folder, CONFIG, point.config):  # begun, without a checkpoint
         shutil.rmtree(point.folder)
-    arguments = ["fit", "-c", str(begin(point.folder, CONFIG, point.config)), *resume]
+    arguments = [point.command, "-c", str(begin(point.folder, CONFIG, point.config)), *resume]
     log, error = point.folder / "log.txt", point.folder / ERROR
     error.unlink(missing_ok=True)
     status = launch(arguments, log)
     if status != 0:
         replace_file(error, (error_in(log, status) + "\n").encode())
         return None
-    evaluations = json.loads((point.folder / "summary.json").read_text())
-    if not any(score_of(evaluation) for evaluation in evaluations):
-        raise ValueError(f"{point.folder}: no evaluation was made; the base needs data.validation")
-    result = {
-        "variant": point.variant,
-        "seed": point.seed,
-        "seconds": evaluations[-1]["seconds"],
-        "final": evaluations[-1],
-        "best": best_of(evaluations),
-        "evaluations": evaluations,
-        "shares": shares_of(point.folder),
-    }
-    peak = point.folder / PEAK_MEMORY
-    if peak.exists():
-        result["peak_memory_gb"] = int(peak.read_text()) / 1e9
+    result = {"variant": point.variant, "seed": point.seed, **_measured(point)}
     replace_file(point.folder / RESULT, (json.dumps(result) + "\n").encode())
     return result
 
 
-def error_in(log: Path, status: int) -> str:
-    """Return in one line why a point failed: the last error in its log, or else its exit status."""
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    for line in reversed(lines):
-        if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line):
-            return line
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "nothing in its log")
-    return f"{said} (killed by signal {-status})" if status < 0 else f"{said} (status {status})"
+def _measured(point: Point) -> Record:
+    """Return what the files of a point that has ended say."""
+    shares = shares_of(point.folder)
+    if point.command == "test":
+        report = json.loads((point.folder / "report.json").read_text())
+        final = {"pass_at_1": report["pass_at_1"]["value"]}
+        return {"final": final, "report": report, "shares": shares}
+    evaluations = json.loads((point.folder / "summary.json").read_text())
+    if not any(score_of(evaluation) for evaluation in evaluations):
+        raise ValueError(f"{point.folder}: no evaluation was made; the base needs data.validation")
+    measured = {
+        "seconds": evaluations[-1]["seconds"],
+        "final": evaluations[-1],
+        "best": best_of(evaluations),
+        "evaluations": evaluations,
+        "shares": shares,
+    }
+    peak = point.folder / PEAK_MEMORY
+    if peak.exists():
+        measured["peak_memory_gb"] = int(peak.read_text()) / 1e9
+    return measured
 
 
 def run_sweep(
@@ -202,20 +180,12 @@ def _shown(launch: Launch, bar: tqdm, point: Point) -> Launch:
     """Return ``launch`` with the status of its run shown: behind a bar, else as lines."""
     if bar.disable:
         return printed(launch, f"{point.variant} seed {point.seed}")
-    return _followed(launch, bar.set_postfix_str, BAR_S)
+    return shown(launch, bar.set_postfix_str, BAR_S)
 
 
 def printed(launch: Launch, name: str) -> Launch:
     """Return ``launch`` with the status of its run printed once a minute, behind its name."""
-    return _followed(launch, lambda status: print(f"{name}  {status}", flush=True), LINE_S)
-
-
-def _followed(launch: Launch, show: Callable[[str], None], every_s: float) -> Launch:
-    def shown(arguments: list[str], log: Path) -> int:
-        with followed(log, show, every_s):
-            return launch(arguments, log)
-
-    return shown
+    return shown(launch, lambda status: print(f"{name}  {status}", flush=True), LINE_S)
 
 
 def outcome_of(result: Record) -> str:
@@ -229,12 +199,51 @@ def gather(sweep: Sweep) -> None:
     write_records(sweep.output / "results.jsonl", sweep.results())
 
 
+def list_points(sweep: Sweep, seeds: Sequence[int] | None = None) -> None:
+    """Print every point with its state.
+
+    Raises:
+        ValueError: if a variant's config is refused; it names the variant and the key.
+    """
+    read: set[str] = set()
+    for point in sweep.points(seeds):
+        if point.variant not in read:
+            read_config(point)
+            read.add(point.variant)
+        print(f"{point.state:<12} {point.folder}", flush=True)
+
+
+def read_config(point: Point) -> Config:
+    """Return a point's whole config, defaults included, as ``r1lit fit`` reads it.
+
+    Raises:
+        ValueError: if it is refused.
+    """
+    from r1lit.cli import main  # takes seconds
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "point.yaml"
+        file.write_text(yaml.safe_dump(point.config))
+        printed, errors = StringIO(), StringIO()
+        try:
+            with redirect_stdout(printed), redirect_stderr(errors):
+                main(["fit", "-c", str(file), "--print_config"])
+        except ValueError as error:
+            raise ValueError(f"{point.variant}: {error}") from error
+        except SystemExit as end:
+            if end.code:
+                raise ValueError(f"{point.variant}: {errors.getvalue().strip()}") from end
+    config: Config = yaml.safe_load(printed.getvalue())
+    return config
+
+
 @reported("sweep")
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a point failed, 2 for a bad sweep file."""
     parser = argparse.ArgumentParser(prog="python -m experiments.sweep", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("sweep", type=Path, help="the sweep file")
+    parser.add_argument("sweep", type=Path, help="the file: a study's")
+    parser.add_argument("--step", help="which one, of a study with several grids")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     parser.add_argument(
         "--dry-run", action="store_true", help="list the points and read their configs, run nothing"
@@ -251,7 +260,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     options = parser.parse_args(args)
     if options.launcher == "local" and (options.cluster or options.job):
         raise ValueError("--cluster and --job are for --launcher submitit, and it is local")
-    sweep = read_sweep(options.sweep)
+    sweep = read_sweep(options.sweep, options.step)
     seeds = None if options.seeds is None else parse_seeds(options.seeds)
     if options.dry_run:
         list_points(sweep, seeds)

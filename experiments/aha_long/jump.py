@@ -1,23 +1,23 @@
-"""Before and after the limit grows, beside runs whose limit stays: a table for the README.
-
-    python -m experiments.aha_long.jump [experiments/aha_long/sweep.yaml]
-
-Of the evaluations in the sweep's finished runs. The table goes into the README beside the sweep
-file, between two marks of its own, and its numbers are written beside it, jump.jsonl.
-"""
+"""Second table of the page: before and after the token limit grows, and where it stays."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from experiments.measures import Measure, cons_at_most, group_by, mean_cell, number
-from experiments.page import as_markdown
-from experiments.paired import tested_cells
 from experiments.points import Sweep
-from experiments.second_table import command
+from experiments.tables import (
+    DIFFERENCE,
+    Measure,
+    as_markdown,
+    by_seed,
+    cons_at_most,
+    group_by,
+    mean_cell,
+    number,
+    tested_cells,
+)
 from r1lit.files import Record
-from r1lit.metrics import mean, paired_shift
+from r1lit.metrics import mean
 from r1lit.worlds.long_search import LEVELS, level_of
 
 MARKS = ("<!-- jump -->", "<!-- /jump -->")
@@ -69,23 +69,11 @@ def as_table(records: Sequence[Record]) -> str:
     for name, own in group_by("measure", records).items():
         form = ".3f" if "@" in name else ".1f" if "words" in name else ".0f"
         grows, stays = ({r["seed"]: r for r in own if r["variant"] == v} for v in (GROWS, STAYS))
-        seeds = sorted(grows.keys() & stays.keys())
         cells = [[grows[s][when] for s in grows] for when in ("start", "before", "after")]
         cells.append([stays[s]["after"] for s in stays])
         rows.append([name, *(mean_cell(values, form) for values in cells)])
-        differences = [grows[s]["after"] - stays[s]["after"] for s in seeds]
-        shifts.append(paired_shift(differences) if len(seeds) > 1 else None)
-    tested = iter(tested_cells([shift for shift in shifts if shift]))
-    for row, shift in zip(rows, shifts, strict=True):
-        row += next(tested) if shift else ["–"] * 3
+        both = sorted(grows.keys() & stays.keys())
+        shifts.append(by_seed(*([side[s]["after"] for s in both] for side in (grows, stays))))
+    rows = [row + tested for row, tested in zip(rows, tested_cells(shifts), strict=True)]
     names = ["", "the base", "before", "after, grows", "after, stays"]
-    return as_markdown([*names, "difference, 95 % interval", "p", "p, Holm"], rows)
-
-
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status, 2 for bad input."""
-    return command(args, file=__file__, read=count, as_table=as_table, marks=MARKS, raw_name=RAW)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return as_markdown([*names, *DIFFERENCE], rows)

@@ -30,9 +30,16 @@ class ComputeCount(pl.Callback):
     """Adds up a run's FLOPs in ``path``; ends the run with the iteration that spends ``limit``.
 
     The count is part of the checkpoint. One process: a second one's work is not seen.
+
+    Args:
+        path: of the count.
+        limit: FLOPs; none if left out.
+        limit_of: the count of another run, whose FLOPs are the limit.
     """
 
-    def __init__(self, path: str, limit: float | None = None) -> None:
+    def __init__(self, path: str, limit: float | None = None, limit_of: str | None = None) -> None:
+        if limit_of is not None:
+            limit = json.loads(Path(limit_of).read_text())["flops"]
         if limit is not None and not limit > 0:
             raise ValueError(f"limit: {limit} FLOPs is not above 0")
         self.path = Path(path)

@@ -17,10 +17,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.by_source import evaluations
-from experiments.command import reported
+from experiments.by_source import evaluated_in
+from experiments.launch import reported
 from r1lit.evaluation.records import by_problem
-from r1lit.files import Record, read_existing
+from r1lit.files import Record
 from r1lit.metrics import mean
 from r1lit.metrics.estimates import pass_at_k
 from r1lit.worlds.countdown import step
@@ -135,8 +135,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Accuracy, tokens and habits by level.")
     parser.add_argument("run", type=Path, help="a run folder")
     options = parser.parse_args(args)
-    records = read_existing(options.run / "responses.jsonl", "run")
-    for iteration, responses in evaluations(records).items():
+    for iteration, responses in evaluated_in(options.run).items():
         line = {"iteration": iteration, **habits_of(responses), "levels": by_level(responses)}
         print(json.dumps(line))
     return 0

@@ -1,4 +1,4 @@
-"""The page of late onset: *wait* and checks along training, by how seldom the base checks."""
+"""Page of late onset: "wait" and checks along training, by how rarely the base verifies."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from operator import itemgetter
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.by_source import evaluations
+from experiments.by_source import evaluated_in
 from experiments.curves import draw_band, smooth, style_of
 from experiments.earned_length.levels import habits_of
-from experiments.measures import group_by, mean_cell
-from experiments.page import as_markdown
-from experiments.points import Sweep
+from experiments.study import Study
+from experiments.tables import ends, group_by, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
 
@@ -23,27 +22,24 @@ WINDOW = 5
 """Iterations that a rate of a word is the mean of."""
 
 
-def read(sweep: Sweep) -> list[Record]:
+def read(study: Study) -> list[Record]:
     """Return each finished point: words of checks in training, and its evaluations with habits."""
     found = []
-    for result, folder in sweep.runs():
+    for result, folder in study.sweep("rl").runs():
         lines = read_records(folder / "metrics.jsonl")
-        evaluated = evaluations(read_records(folder / "responses.jsonl"))
-        found.append(
+        evaluated = evaluated_in(folder)
+        evaluations = [
             {
-                **{key: result[key] for key in ("variant", "seed", "seconds", "final")},
-                "words": {w: [line[f"train/reflection/word/{w}"] for line in lines] for w in WORDS},
-                "evaluations": [
-                    {
-                        "iteration": own["iteration"],
-                        "pass_at_1": own["pass_at_1"],
-                        "tokens": own["response_length_tokens"],
-                        **habits_of(evaluated[own["iteration"]]),
-                    }
-                    for own in result["evaluations"]
-                ],
+                "iteration": own["iteration"],
+                "pass_at_1": own["pass_at_1"],
+                "tokens": own["response_length_tokens"],
+                **habits_of(evaluated[own["iteration"]]),
             }
-        )
+            for own in result["evaluations"]
+        ]
+        words = {w: [line[f"train/reflection/word/{w}"] for line in lines] for w in WORDS}
+        kept = {key: result[key] for key in ("variant", "seed", "seconds", "final")}
+        found.append({**kept, "words": words, "evaluations": evaluations})
     return found
 
 
@@ -61,21 +57,21 @@ def reached(rates: Sequence[float], share: float) -> int | None:
 
 def as_table(results: Sequence[Record]) -> str:
     """Return a row a base, as Markdown: mean ± standard error over seeds."""
-    rows = []
-    for variant, own in group_by("variant", results).items():
-        rates = [r["words"][WORDS[0]] for r in own]
-        ends = [(r["evaluations"][0], r["evaluations"][-1]) for r in own]
-        cells = [str(variant), str(len(own))]
-        for key, form in (("deceptive_checked", ".3f"), ("pass_at_1", ".3f"), ("tokens", ".0f")):
-            cells.append(" → ".join(mean_cell([e[i][key] for e in ends], form) for i in (0, 1)))
-        cells.append(
-            " → ".join(mean_cell([smooth(r, WINDOW)[1][i] for r in rates], ".3f") for i in (0, -1))
-        )
-        cells += [mean_cell([reached(r, share) for r in rates], ".0f") for share in (0.1, 0.5)]
-        rows.append(cells)
-    headings = ["base", "n seeds", "checks what only seems right", "pass@1", "tokens"]
-    headings += [f"*{WORDS[0]}* per response", "a tenth of it at iteration", "half of it"]
-    return as_markdown(headings, rows)
+
+    def rates(run: Record) -> list[float]:
+        return run["words"][WORDS[0]]
+
+    first, last = (lambda run, i=i: float(smooth(rates(run), WINDOW)[1][i]) for i in (0, -1))
+    tenth, half = (lambda run, share=share: reached(rates(run), share) for share in (0.1, 0.5))
+    columns = [
+        ("near misses verified", ends("deceptive_checked"), ".3f"),
+        ("pass@1", ends("pass_at_1"), ".3f"),
+        ("tokens", ends("tokens"), ".0f"),
+        (f"*{WORDS[0]}* per response", (first, last), ".3f"),
+        ("a tenth of it at iteration", tenth, ".0f"),
+        ("half of it", half, ".0f"),
+    ]
+    return table_by("variant", results, columns, "base")
 
 
 def draw(results: Sequence[Record]) -> Figure:
@@ -88,16 +84,10 @@ def draw(results: Sequence[Record]) -> Figure:
         draw_band(word, rates, itemgetter("rate"), str(variant), color, "-")
         for axes, key in ((checks, "deceptive_checked"), (accuracy, "pass_at_1")):
             draw_band(axes, own, itemgetter(key), str(variant), color, f"{marker}-")
-    for axes, title, label in (
-        (
-            word,
-            f"{WORDS[0].capitalize()}, in training",
-            f"per response, mean of {WINDOW} iterations",
-        ),
-        (checks, "Checks of what only seems right", "share, held out"),
-        (accuracy, "Accuracy", "pass@1, held out"),
-    ):
-        tidy(axes, title, xlabel="iteration", ylabel=label)
+    rate = f"per response, mean of {WINDOW} iterations"
+    tidy(word, f"{WORDS[0].capitalize()}, in training", xlabel="iteration", ylabel=rate)
+    tidy(checks, "Near misses verified", xlabel="iteration", ylabel="share, held out")
+    tidy(accuracy, "Accuracy", xlabel="iteration", ylabel="pass@1, held out")
     word.legend(frameon=False, fontsize=9)
     return figure
 

@@ -1,29 +1,35 @@
-"""How far the larger model and the oracles agree on held-out responses, of one run.
+"""Agreement of the larger model with the oracles on held-out responses, and its reward model.
 
-    python -m experiments.model_in_the_loop.agreement runs/model_in_the_loop
+    python -m experiments.model_in_the_loop.agreement runs/model_in_the_loop/seed-0 [--truth]
 
 It reads the responses and comparisons of the pipeline's steps, asks the larger model for verdicts
 and refined chains, and writes ``agreement.json``. Replies are kept beside it, so that a repeated
-call asks for what is missing only.
+call asks for what is missing only. With ``--truth`` it writes ``truth.json``: of two reward models,
+one trained on pairs that the larger model compared and one on the annotators', the accuracy over
+all pairs of responses to a held-out request that differ in true helpfulness.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import time
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from experiments.command import reported
-from r1lit.batches import Problem
+from experiments.launch import reported
+from r1lit.batches import Problem, Response
 from r1lit.curation import Candidate, CodeBlocks, Context, EngineRefiner, LongParagraphs
 from r1lit.files import Record, read_existing, replace_json
 from r1lit.metrics.language_consistency import language_consistency
 from r1lit.policy import load_tokenizer
+from r1lit.rewards import RewardModel
 from r1lit.rollout import LocalModel, ModelSpec, Sampling
+from r1lit.search.scorers import UNGRADED
 from r1lit.text.extract import thinking_and_answer
 from r1lit.text.scored_text import scored_part
 from r1lit.verifiers import GenerativeVerifier
@@ -213,15 +219,87 @@ def is_readable(text: str, problem: Problem) -> bool:
     return all(rule.reason(candidate) is None for rule in rules)
 
 
+def truth(run: Path) -> dict[str, Any]:
+    """Return for ``model`` and ``oracle`` the reward model's accuracy, and its pairs' numbers.
+
+    Raises:
+        ValueError: if a step before has not written its file.
+    """
+    records = [
+        r for r in read_existing(run / "requests" / "responses.jsonl", "run") if r["finished"]
+    ]
+    responses = [
+        Response(
+            text=r["response"], problem=problem_in(r), verdict=UNGRADED, num_tokens=r["num_tokens"],
+            finished=True,
+        )
+        for r in records
+    ]  # fmt: skip
+    helpful = [true_helpfulness(r) for r in records]
+    numbers = {}
+    for name in ("model", "oracle"):
+        rewards = RewardModel(path=str(run / f"reward_{name}" / "policy"))(responses)
+        card = json.loads((run / f"pairs_{name}" / "card.json").read_text())
+        numbers[name] = {
+            **pair_accuracy(records, rewards, helpful),
+            "training_pairs": card["pairs"],
+            "compared": card["pairs_compared"],
+            "training_right": share_of_right_pairs(
+                read_existing(run / f"pairs_{name}" / "pairs.jsonl", "run")
+            ),
+        }
+    return numbers
+
+
+def pair_accuracy(
+    records: Sequence[Record], rewards: Sequence[float], helpful: Sequence[float]
+) -> dict[str, float]:
+    """Return how often the more helpful of two responses to a request has the higher reward.
+
+    Pairs of equal helpfulness are left out; each request counts alike.
+    """
+    rows_of: dict[str, list[int]] = {}
+    for row, record in enumerate(records):
+        rows_of.setdefault(record["uid"], []).append(row)
+    shares, num = [], 0
+    for rows in rows_of.values():
+        right = [
+            (rewards[i] - rewards[j]) * (helpful[i] - helpful[j]) > 0
+            for i, j in combinations(rows, 2)
+            if helpful[i] != helpful[j]
+        ]
+        if right:
+            shares.append(sum(right) / len(right))
+            num += len(right)
+    return {
+        "accuracy": sum(shares) / max(1, len(shares)),
+        "num_pairs": num,
+        "num_requests": len(shares),
+    }
+
+
+def share_of_right_pairs(pairs: Sequence[Record]) -> float | None:
+    """Return the share of training pairs whose chosen response is truly the more helpful."""
+    differences = [
+        true_helpfulness({"question": pair["prompt"], "response": pair["chosen"]})
+        - true_helpfulness({"question": pair["prompt"], "response": pair["rejected"]})
+        for pair in pairs
+    ]
+    return sum(d > 0 for d in differences) / len(differences) if differences else None
+
+
 @reported("agreement")
 def main(args: Sequence[str] | None = None) -> int:
-    """Measure one run and write ``agreement.json``; return the exit status."""
-    parser = argparse.ArgumentParser(description="Agreement of the larger model with the oracles.")
+    """Measure one run and write ``agreement.json`` or ``truth.json``; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.model_in_the_loop.agreement")
+    parser.description, parser.formatter_class = __doc__, argparse.RawDescriptionHelpFormatter
     parser.add_argument("run", type=Path, help="the run folder of one seed")
+    parser.add_argument("--truth", action="store_true", help="of the reward models")
     parser.add_argument("--seed", type=int, default=0, help="of refined chains")
     options = parser.parse_args(args)
-    numbers = agreement(options.run, options.seed)
-    replace_json(options.run / "agreement.json", numbers)
+    name = "truth" if options.truth else "agreement"
+    numbers = truth(options.run) if options.truth else agreement(options.run, options.seed)
+    replace_json(options.run / f"{name}.json", numbers)
     print(numbers)
     return 0
 

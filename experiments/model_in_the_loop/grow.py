@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from transformers import AddedToken, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from experiments.command import reported
+from experiments.launch import reported
 from r1lit.curation import engine_refiner
 from r1lit.policy import load_tokenizer
 from r1lit.verifiers import generative, preference

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
-from experiments.measures import mean_cell
-from experiments.page import as_markdown
+from experiments.study import Study
+from experiments.tables import as_markdown, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
 from r1lit.metrics import mean, mean_and_error
@@ -36,9 +36,9 @@ PAIRS = ("training_pairs", "compared")
 RIGHT = ("training_right", "accuracy")
 
 
-def read(runs: Sequence[Path]) -> list[Record]:
+def read(study: Study) -> list[Record]:
     """Return the numbers of each finished seed's run."""
-    return [read_seed(run) for run in runs if (run / "eval_none" / "report.json").exists()]
+    return [read_seed(run) for run in study.runs if (run / "eval_none" / "report.json").exists()]
 
 
 def read_seed(run: Path) -> Record:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.command import reported
+from experiments.launch import reported
 from experiments.page import write_into
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.tables import Tables, as_markdown, combine

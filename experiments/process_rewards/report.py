@@ -1,32 +1,54 @@
-"""Tables and figure of the experiment, for README.md."""
+"""Page of process rewards: errors of labels, models, and accuracy of the chosen response."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
-from experiments.measures import group_by, mean_cell
-from experiments.page import as_markdown, write_into
-from experiments.process_rewards import labels, rerank
+from experiments.process_rewards import choosing
+from experiments.study import Study
+from experiments.tables import as_markdown, group_by, number, table_by
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
-from r1lit.files import Record
+from r1lit.files import Record, read_records
 
 COLUMNS = ("accuracy", "majority_accuracy", "auroc", "error_accuracy", "correct_accuracy", "f1")
 
 
+def read(study: Study) -> list[Record]:
+    """Return what is measured, each record with its ``table``; nothing before the end."""
+    made = study.output / "seed-0"
+    if not (made / "choosing/accuracies.jsonl").exists():
+        return []
+    tables = {
+        "labels": read_records(made / "labels/errors.jsonl"),
+        "models": [r for r in study.sweep().results() if r["seed"] in study.seeds],
+        "choosing": read_records(made / "choosing/accuracies.jsonl"),
+    }
+    return [{"table": table, **record} for table, own in tables.items() for record in own]
+
+
+def labels_table(rows: Sequence[Record]) -> str:
+    """Return the errors of labels by N, as Markdown."""
+    headings = ["N", "error of the soft label", "of binomial noise alone", "hard label is true"]
+    headings += ["soft label, rounded, is true", "hard label 1 where nothing leads on"]
+    keys = ("rmse", "expected", "hard", "soft", "optimistic")
+    cells = [[str(row["n"]), *(f"{row[key]:.3f}" for key in keys)] for row in rows]
+    steps, truth = (rows[0].get(key) for key in ("num_steps", "num_truth"))
+    said = f"{steps} steps; values from {truth} other completions each."
+    return f"{said}\n\n{as_markdown(headings, cells, num_text=0)}"
+
+
 def models_table(results: Sequence[Record]) -> str:
     """Return what models say of held-out steps (process) or responses (outcome), as Markdown."""
-    headings = ["model", "n seeds", "accuracy", "of the commoner label", "AUROC"]
+    headings = ["accuracy", "of the commoner label", "AUROC"]
     headings += ["wrong solutions found", "right ones kept", "F1 of first errors"]
-    rows = []
-    for name, own in group_by("variant", results).items():
-        reports = [result["final"]["reward_model"] for result in own]
-        cells = [mean_cell([report.get(key) for report in reports], ".3f") for key in COLUMNS]
-        rows.append([name, str(len(own)), *cells])
-    return as_markdown(headings, rows)
+    columns = [
+        (heading, number("final", "reward_model", key), ".3f")
+        for heading, key in zip(headings, COLUMNS, strict=True)
+    ]
+    return table_by("variant", results, columns, "model")
 
 
 def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
@@ -39,7 +61,7 @@ def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
     labels = {"xlabel": "completions from a step, N", "ylabel": "root mean square error"}
     tidy(left, "Error of soft labels", xscale="log", yscale="log", **labels)
     left.legend(frameon=False)
-    shown = ("majority", rerank.OUTCOME, "prm-soft, last", "prm-soft, vote", "prm-exact, last",
+    shown = ("majority", choosing.OUTCOME, "prm-soft, last", "prm-soft, vote", "prm-exact, last",
              "verifier (pass@n)")  # fmt: skip
     for color, method in zip(COLORS, shown, strict=False):
         own = [row for row in rows if row["method"] == method]
@@ -53,33 +75,19 @@ def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
     return figure
 
 
-def write_report(
-    errors: Sequence[Record],
-    num_steps: int,
-    num_truth: int,
-    results: Sequence[Record],
-    rows: Sequence[Record],
-    folder: Path,
-    policy: str,
-) -> str:
-    """Fill the tables into ``folder``'s README.md, draw its process_rewards.png; return them."""
-    block = "\n\n".join(
-        [
-            "### Labels",
-            labels.as_table(errors, num_steps, num_truth),
-            "### Models, on responses to held-out problems",
-            models_table(results),
-            "### One of n responses",
-            rerank.as_table(rows),
-            rerank.paired_table(rows, rerank.OUTCOME),
-        ]
-    )
-    raw = [
-        {"table": table, **record}
-        for table, records in (("labels", errors), ("models", results), ("choosing", rows))
-        for record in records
+def report(records: Sequence[Record]) -> tuple[str, Figure]:
+    """Return the tables and the figure."""
+    errors, results, rows = group_by("table", records).values()
+    block = [
+        "### Labels",
+        labels_table(errors),
+        "### Models, on responses to held-out problems",
+        models_table(results),
+        "### One of n responses",
+        choosing.as_table(rows),
+        choosing.paired_table(rows, choosing.OUTCOME),
     ]
     figure = draw(errors, rows)
-    add_caption(figure, f"responses of {policy}; models of {seeds_of(r['seed'] for r in results)}")
-    write_into(folder / "README.md", block, figure, "process_rewards.png", raw)
-    return block
+    seeds = seeds_of(r["seed"] for r in results)
+    add_caption(figure, f"responses of models/mini; models of {seeds}")
+    return "\n\n".join(block), figure

@@ -135,7 +135,7 @@ def write_tables(
     counts: Sequence[Sequence[int]],
     num_completions: int,
     folder: Path,
-) -> dict[str, Path]:
+) -> None:
     """Write tables to learn from: ``soft`` labels, ``exact`` ones, ``outcome`` of responses."""
     tables: dict[str, list[Record]] = {"soft": [], "exact": [], "outcome": []}
     for solution, right in zip(solutions, counts, strict=True):
@@ -149,10 +149,8 @@ def write_tables(
         tables["outcome"].append(
             {"prompt": row["problem"], "response": "".join(steps), "label": solution.is_right}
         )
-    paths = {name: folder / f"{name}.jsonl" for name in tables}
     for name, rows in tables.items():
-        _write(paths[name], rows)
-    return paths
+        _write(folder / f"{name}.jsonl", rows)
 
 
 def _write(path: Path, rows: Sequence[Record]) -> None:

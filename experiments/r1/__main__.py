@@ -18,9 +18,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.command import reported
-from experiments.r1.pipeline import read_pipeline
-from experiments.r1.runner import run_pipeline, verdicts_of
+from experiments.launch import reported
+from experiments.pipeline import read_pipeline
+from experiments.runner import run_pipeline, verdicts_of
 
 HERE = Path(__file__).parent
 PIPELINES = {"mini": HERE / "pipeline.yaml", "full": HERE / "full.yaml"}

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from experiments.compose import merge
+from experiments.pipeline import Pipeline, Step
 from experiments.r1.cost import Gpu
-from experiments.r1.pipeline import Pipeline, Step
 from experiments.r1.plan import BASE, as_text, notes, plan_of
-from experiments.r1.runner import verdicts_of, words_of
+from experiments.runner import verdicts_of, words_of
 
 
 def dry_run(pipeline: Pipeline, begin: str | None, only: Sequence[str]) -> Iterator[str]:

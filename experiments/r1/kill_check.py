@@ -22,10 +22,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.command import reported
-from experiments.launch import start
-from experiments.r1.manifest import Manifest
-from experiments.r1.pipeline import Pipeline, read_pipeline
+from experiments.launch import reported, start
+from experiments.manifest import Manifest
+from experiments.pipeline import Pipeline, read_pipeline
 
 POLL_S = 0.1
 TOLERANCE = 1e-6  # relative, between numbers of the last step's files

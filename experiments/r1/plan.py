@@ -24,8 +24,8 @@ from transformers import AutoConfig, PretrainedConfig
 
 from benchmarks.flops import Shape
 from benchmarks.models import ARCHITECTURES, HUB, model_config
-from experiments.command import reported
 from experiments.compose import Config, merge, merged
+from experiments.launch import reported
 from experiments.r1.cost import TIME, Gpu, rollout_seconds, update_seconds
 from experiments.r1.work import Work, work_of
 from r1lit.modules.memory_plan import (

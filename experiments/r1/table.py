@@ -20,11 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.command import reported
-from experiments.page import as_markdown, write_into
+from experiments.launch import reported
+from experiments.page import write_into
 from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
 from experiments.r1.stages import BASE, COLUMNS, STUDENTS, Column, read_stages
+from experiments.tables import as_markdown
 from r1lit.callbacks.figures import save_png_and_pdf, seeds_of
 from r1lit.files import replace_file, replace_json
 

@@ -1,47 +1,45 @@
-"""What a reward model without a pretrained policy starts from: a tokenizer and an architecture.
+"""Body of a reward model without a pretrained policy: a tokenizer and an architecture.
 
-Byte-level BPE of the training texts, and a Llama of two layers without weights, some 0.7 million
-parameters (``from_scratch: true``).
+    python -m experiments.reward_models.body STUDY VARIANT DIRECTORY [NAME=VALUE ...]
+
+Byte-level BPE of the texts that a study's variant trains on, and a Llama of two layers without
+weights, some 0.7 million parameters (``from_scratch: true``).
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
+from experiments.compose import Config
+from experiments.launch import reported
+from experiments.points import read_sweep
 from r1lit.data.preference_loader import split_examples
-from r1lit.data.preferences import PreferenceSource
 from r1lit.worlds.scaffold import byte_level_bpe
 
 
-def training_texts(source: PreferenceSource, data: Mapping[str, Any]) -> list[str]:
-    """Return the texts of the examples that are trained on; what is held out stays unread.
-
-    ``data`` are the init_args of a preset's data: its split is taken.
-    """
-    share, seed = data["validation_share"], data.get("split_seed", 0)
-    train, _ = split_examples(source.examples(), share, seed)
+def training_texts(config: Config) -> list[str]:
+    """Return the texts of the examples that are trained on; what is held out stays unread."""
+    data = config["data"]["init_args"]
+    [source] = data["train"]
+    module, _, name = source["class_path"].rpartition(".")
+    examples = getattr(import_module(module), name)(**source["init_args"]).examples()
+    train, _ = split_examples(examples, data["validation_share"], data.get("split_seed", 0))
     return [text for e in train for text in (e.question, *e.responses) if text]
 
 
-def make_body(texts: Sequence[str], folder: Path) -> Path:
-    """Write tokenizer and architecture for ``texts`` below ``folder``, and return where.
-
-    The directory's name is a digest of the texts: what is there already is theirs.
-    """
-    digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
-    directory = folder / digest
-    if not (directory / "config.json").exists():
-        tokenizer = train_tokenizer(texts)
-        directory.mkdir(parents=True, exist_ok=True)
-        tokenizer.save_pretrained(directory)
-        architecture(tokenizer).save_pretrained(directory)
-    return directory
+def make_body(texts: Sequence[str], directory: Path) -> None:
+    """Write tokenizer and architecture for ``texts`` to ``directory``."""
+    tokenizer = train_tokenizer(texts)
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(directory)
+    architecture(tokenizer).save_pretrained(directory)
 
 
 def train_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -67,3 +65,22 @@ def architecture(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
         architectures=["LlamaForCausalLM"],
         dtype="float32",
     )
+
+
+@reported("body")
+def main(args: Sequence[str] | None = None) -> int:
+    """Write the body of a study's variant; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.reward_models.body")
+    parser.add_argument("study", type=Path)
+    parser.add_argument("variant")
+    parser.add_argument("directory", type=Path, help="where to write")
+    parser.add_argument("values", nargs="*", metavar="NAME=VALUE", help="arguments of the study")
+    options = parser.parse_args(args)
+    values = dict(value.partition("=")[::2] for value in options.values)
+    point = read_sweep(options.study, values=values).point(options.variant, 0)
+    make_body(training_texts(point.config), options.directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,17 +1,16 @@
-"""The table and the figure of the experiment, from the results of its runs."""
+"""Page of the reward models: accuracy or AUROC on held-out examples, and reliability."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
-from experiments.measures import group_by
-from experiments.page import as_markdown, write_into
+from experiments.study import Study
+from experiments.tables import as_markdown, group_by
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
 from r1lit.metrics import mean_and_error
@@ -139,12 +138,11 @@ def pooled(rows: Sequence[Record]) -> tuple[float, float] | None:
     return round(predicted, 9), round(observed, 9)
 
 
-def write_report(results: Sequence[Record], folder: Path) -> str:
-    """Fill the table into ``folder``'s README.md, draw its reward_models.png; return the table.
+def read(study: Study) -> list[Record]:
+    """Return the result of each finished point."""
+    return study.sweep().results()
 
-    Raises:
-        ValueError: if the README has no place for it.
-    """
-    table = as_table(results)
-    write_into(folder / "README.md", table, draw(results), "reward_models.png", results)
-    return table
+
+def report(results: Sequence[Record]) -> tuple[str, Figure]:
+    """Return the table and the figure."""
+    return as_table(results), draw(results)

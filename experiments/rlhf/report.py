@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
-from experiments.measures import group_by, mean_cell
-from experiments.page import as_markdown
-from experiments.r1.manifest import finished_steps
+from experiments.manifest import finished_steps
+from experiments.study import Study
+from experiments.tables import ends, group_by, table_by
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean_and_error
@@ -28,15 +27,20 @@ ARM = "kl-"
 BINS = 8
 
 
-def read(runs: Sequence[Path]) -> list[Record]:
+def read(study: Study) -> list[Record]:
     """Return for each coefficient, ascending, every seed's iterations and evaluations."""
-    folders = [run / name for run in runs for name in finished_steps(run) if name.startswith(ARM)]
+    kept = (KL, *(f"train/reward/{name}" for name in (RM, TRUE)))
+    folders = [
+        run / name for run in study.runs for name in finished_steps(run) if name.startswith(ARM)
+    ]
     return [
         {
             "beta": folder.name.removeprefix(ARM),
             "seed": int(folder.parent.name.removeprefix("seed-")),
             "evaluations": json.loads((folder / "summary.json").read_text()),
-            "iterations": [_numbers(line) for line in read_records(folder / "metrics.jsonl")],
+            "iterations": [
+                {key: line[key] for key in kept} for line in read_records(folder / "metrics.jsonl")
+            ],
         }
         for folder in sorted(folders, key=lambda f: (float(f.name.removeprefix(ARM)), str(f)))
     ]
@@ -44,28 +48,27 @@ def read(runs: Sequence[Path]) -> list[Record]:
 
 def as_table(records: Sequence[Record]) -> str:
     """Return the Markdown table: a row a coefficient, mean ± standard error over seeds."""
-    names = ["beta", "n seeds", "KL at the end", "RM score, before → after"]
-    names += ["true helpfulness, before → best → after", "best at KL", "tokens, after", "seconds"]
-    rows = []
-    for beta, own in group_by("beta", records).items():
-        evaluated = [record["evaluations"] for record in own]
-        best = [max(e, key=lambda evaluation: _of(evaluation, TRUE)) for e in evaluated]
-        first, last = [e[0] for e in evaluated], [e[-1] for e in evaluated]
-        at_best = [r["iterations"][: e["iteration"]] for r, e in zip(own, best, strict=True)]
-        cells = [
-            beta,
-            str(len(own)),
-            mean_cell([_last_kl(record["iterations"]) for record in own], ".1f"),
-            " → ".join(mean_cell([_of(e, RM) for e in when], ".2f") for when in (first, last)),
-            " → ".join(
-                mean_cell([_of(e, TRUE) for e in when], ".3f") for when in (first, best, last)
-            ),
-            mean_cell([_last_kl(lines) for lines in at_best], ".1f"),
-            mean_cell([e["response_length_tokens"] for e in last], ".0f"),
-            mean_cell([e["seconds"] for e in last], ".0f"),
-        ]
-        rows.append(cells)
-    return as_markdown(names, rows, num_text=0)
+
+    def best(run: Record) -> Record:
+        return max(run["evaluations"], key=lambda evaluation: _of(evaluation, TRUE))
+
+    def at_best(run: Record) -> float:
+        return _last_kl(run["iterations"][: best(run)["iteration"]])
+
+    true = (
+        lambda run: _of(run["evaluations"][0], TRUE),
+        lambda run: _of(best(run), TRUE),
+        lambda run: _of(run["evaluations"][-1], TRUE),
+    )
+    columns = [
+        ("KL at the end", lambda run: _last_kl(run["iterations"]), ".1f"),
+        ("RM score, before → after", ends("rewards", RM), ".2f"),
+        ("true helpfulness, before → best → after", true, ".3f"),
+        ("best at KL", at_best, ".1f"),
+        ("tokens, after", ends("response_length_tokens")[1], ".0f"),
+        ("seconds", ends("seconds")[1], ".0f"),
+    ]
+    return table_by("beta", records, columns, num_text=0)
 
 
 def _of(evaluation: Record, name: str) -> float:
@@ -105,11 +108,6 @@ def draw(records: Sequence[Record]) -> Figure:
         f" means of {BINS} equally filled bins, ± 1 s.e. over iterations",
     )
     return figure
-
-
-def _numbers(line: Record) -> Record:
-    """Return what the figure shows of an iteration."""
-    return {key: line[key] for key in (KL, *(f"train/reward/{name}" for name in (RM, TRUE)))}
 
 
 def _curve(axes: Axes, points: Sequence[tuple[float, float]], color: str, label: str) -> None:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from experiments.command import reported
+from experiments.launch import reported
 from r1lit.files import Record, append_records, keep_records, read_records
 from r1lit.modules.evaluation_responses import sample_name
 from r1lit.policy import load_policy, load_tokenizer

@@ -7,14 +7,13 @@ show the same? Tokens are all that a search generated for a problem, in the mean
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS, MARKERS
-from experiments.measures import group_by
-from experiments.page import as_markdown
+from experiments.study import Study
+from experiments.tables import as_markdown, group_by
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean, with_error
@@ -23,9 +22,9 @@ FILES = ("searches.jsonl", "r1_samples.jsonl")
 ORDER = ("majority", "best-of-n", "weighted", "beam", "DVTS", "MCTS", "pass@n")
 
 
-def read_points(runs: Sequence[Path]) -> list[Record]:
+def read(study: Study) -> list[Record]:
     """Return one record a policy, search, width and noise: value, low, high, tokens, num_seeds."""
-    lines = [line for run in runs for name in FILES for line in read_records(run / name)]
+    lines = [line for run in study.runs for name in FILES for line in read_records(run / name)]
     groups: dict[tuple[str, str, int, float], list[Record]] = {}
     for line in lines:
         key = (line["policy"], line["search"], line["width"], line["noise"])

@@ -18,20 +18,18 @@ from typing import Any
 
 import yaml
 
-from experiments.command import reported
 from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_paths
-from experiments.measures import group_by
-from experiments.page import add_also, as_markdown, with_others, write_into
-from experiments.paired import tested_cells
+from experiments.launch import reported
+from experiments.page import with_others, write_into
+from experiments.pipeline import Pipeline, read_pipeline
 from experiments.points import checked_seeds, folder_name, parse_seeds
-from experiments.r1.pipeline import Pipeline, read_pipeline
-from experiments.r1.runner import run_pipeline
 from experiments.r1.shape import Summary, combine
 from experiments.r1.stages import STAGES, read_stage
 from experiments.r1.table import as_table
+from experiments.runner import run_pipeline
+from experiments.tables import DIFFERENCE, as_markdown, by_seed, group_by, tested_cells
 from r1lit.cli import composition
 from r1lit.files import Record, replace_file
-from r1lit.metrics import paired_shift
 
 HERE = Path(__file__).parent
 FULL = "all stages"
@@ -107,17 +105,15 @@ def differences(summaries: Sequence[Summary]) -> str:
     for name in dict.fromkeys(name for rows in by_name for name in rows):
         variant, stage = name.split(": ")
         whole = f"{FULL}: {stage}"
-        pairs = [(rows[name], rows[whole]) for rows in by_name if name in rows and whole in rows]
+        both = [rows for rows in by_name if name in rows and whole in rows]
         for key in COMPARED if variant != FULL else ():
-            known = [a[key] - b[key] for a, b in pairs if None not in (a[key], b[key])]
-            if len(known) > 1:
-                found.append((name, key, paired_shift(known)))
+            shift = by_seed([r[name][key] for r in both], [r[whole][key] for r in both])
+            found += [(name, key, shift)] if shift else []
     if not found:
         return ""
     cells = tested_cells([shift for *_, shift in found])
     rows = [[name, key, *own] for (name, key, _), own in zip(found, cells, strict=True)]
-    headings = [f"less {FULL}", "measure", "difference, 95 % interval", "p", "p, Holm"]
-    return as_markdown(headings, rows, num_text=2)
+    return as_markdown([f"less {FULL}", "measure", *DIFFERENCE], rows, num_text=2)
 
 
 def report(rows: Sequence[Record]) -> str:
@@ -141,7 +137,8 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="VARIANT", help="make these alone")
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
     parser.add_argument("--output", type=Path, help="instead of the file's")
-    add_also(parser)
+    parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="FILE",
+                        help="results.jsonl of runs that were made elsewhere")  # fmt: skip
     parser.add_argument("--readme", type=Path, default=HERE, help="the folder of README.md")
     options = parser.parse_args(args)
     suite = composition.read(str(options.suite))

@@ -1,24 +1,14 @@
-"""Consistency and accuracy by the problem's language, before and after: a table for the README.
-
-    python -m experiments.third_language.by_language [experiments/third_language/sweep.yaml]
-
-Of the evaluated responses in the runs' ``responses.jsonl``; each number is the mean over seeds. The
-results go into the README beside the sweep file, between two marks of their own, and are written
-beside it, languages.jsonl.
-"""
+"""Second table of the page: consistency and accuracy by the problem's language."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 
-from experiments.by_source import evaluations
-from experiments.measures import group_by, mean_cell
-from experiments.page import as_markdown
+from experiments.by_source import evaluated_in
 from experiments.points import Sweep
-from experiments.second_table import command
-from r1lit.files import Record, read_records
+from experiments.tables import as_markdown, group_by, mean_cell
+from r1lit.files import Record
 from r1lit.metrics import mean
 
 MARKS = ("<!-- languages -->", "<!-- /languages -->")
@@ -44,7 +34,7 @@ def count(sweep: Sweep) -> list[Record]:
     """
     records: list[Record] = []
     for result, folder in sweep.finished():
-        evaluated = list(evaluations(read_records(folder / "responses.jsonl")).values())
+        evaluated = list(evaluated_in(folder).values())
         for when, own in (("before", evaluated[0]), ("after", evaluated[-1])):
             for name in LANGUAGES:
                 asked = [r for r in own if language_of(r["question"]) == name]
@@ -72,12 +62,3 @@ def as_table(records: Sequence[Record]) -> str:
             for row in rows:
                 row.append(mean_cell([r[key] for r in own if r["language"] == row[0]], ".3f"))
     return as_markdown(names, rows)
-
-
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status, 2 for bad input."""
-    return command(args, file=__file__, read=count, as_table=as_table, marks=MARKS, raw_name=RAW)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -25,8 +25,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.command import reported
-from experiments.launch import start
+from experiments.launch import reported, start
 from r1lit.files import Record, read_records
 
 CONFIGS = (

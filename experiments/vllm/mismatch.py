@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from experiments.command import reported
-from experiments.page import as_markdown
+from experiments.launch import reported
+from experiments.tables import as_markdown
 from r1lit.files import read_records
 
 COLUMNS = (

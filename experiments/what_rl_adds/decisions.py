@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from experiments.command import reported
+from experiments.launch import reported
 from r1lit.files import Record, read_existing, replace_json
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.text.templates import render

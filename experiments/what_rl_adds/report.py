@@ -1,29 +1,32 @@
-"""The page of what RL adds: controls, pass@k, what decisions changed, patience in the base."""
+"""Page of what RL adds: controls, pass@k, the decisions that RL changed, and doses of patience."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS, draw_band, style_of
 from experiments.earned_length.levels import attempts_of_right, found_at_k
-from experiments.measures import group_by, mean_cell, number
-from experiments.page import as_markdown
-from experiments.paired import all_pairs
-from experiments.points import read_sweep
 from experiments.report import as_table
+from experiments.study import Study
+from experiments.tables import (
+    all_pairs,
+    as_markdown,
+    ends,
+    group_by,
+    mean_cell,
+    number,
+    table_by,
+)
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean, mean_and_error
 
-HERE = Path(__file__).parent
 PARTS = ("controls", "samples", "decisions", "doses")
-KNOWN_BY = ("part", "variant", "policy", "seed", "run")
 SAMPLES = {"base": "base", "rl": "RL", "sft": "SFT on patient pages"}
 PATIENT = "patient-"
 KS = (1, 4, 16, 64, 256)
@@ -41,21 +44,19 @@ MEASURES = (
 )
 
 
-def read(runs: Sequence[Path]) -> list[Record]:
+def read(study: Study) -> list[Record]:
     """Return what is finished, each record with its ``part`` of the page.
 
     A control has its entropies beside its evaluations; a sample pass@k of a policy, and how its
     right responses came about; decisions are `decisions.measure`'s; a dose has the evaluations of
-    RL from one of the bases of ``pages.yaml``.
+    RL from one of the bases of the step ``pages``.
     """
-    sweep = read_sweep(HERE / "sweep.yaml")
     controls = []
-    for result, folder in sweep.runs():
+    for result, folder in study.sweep("controls").runs():
         lines = read_records(folder / "metrics.jsonl")
         controls.append({**result, "entropies": [line["train/entropy"] for line in lines]})
-    doses = read_sweep(HERE / "doses.yaml").results()
     samples, decisions = [], []
-    for run in runs:
+    for run in study.runs:
         if (measured := run / "samples" / "rl" / "decisions.json").exists():
             decisions.append({"run": run.name, "kinds": json.loads(measured.read_text())})
         for name in SAMPLES:
@@ -68,21 +69,22 @@ def read(runs: Sequence[Path]) -> list[Record]:
                 own = {"run": run.name, "policy": name, "pass_at_k": by_k, "tokens": tokens}
                 own |= {"found_at_k": found_at_k(responses, KS), **attempts_of_right(responses)}
                 samples.append(own)
-    parts = zip(PARTS, (controls, samples, decisions, doses), strict=True)
-    return [{"part": part, **record} for part, records in parts for record in records]
+    parts = (controls, samples, decisions, study.sweep("doses").results())
+    return [
+        {"part": part, **record}
+        for part, records in zip(PARTS, parts, strict=True)
+        for record in records
+    ]
 
 
 def samples_table(samples: Sequence[Record]) -> str:
     """Return pass@k of each policy as Markdown, mean ± standard error over seeds."""
     ks = [str(k) for k in KS if all(str(k) in sample["pass_at_k"] for sample in samples)]
-    rows = []
-    for name, own in group_by("policy", samples).items():
-        cells = [SAMPLES[name], str(len(own)), mean_cell([s["tokens"] for s in own], ".0f")]
-        cells += [mean_cell([s["pass_at_k"][k] for s in own], ".3f") for k in ks]
-        rows.append(cells + [mean_cell([s[k] for s in own], ".2f") for k in ATTEMPTS])
-    return as_markdown(
-        ["", "n seeds", "tokens", *(f"pass@{k}" for k in ks), *ATTEMPTS.values()], rows
-    )
+    columns = [("tokens", number("tokens"), ".0f")]
+    columns += [(f"pass@{k}", number("pass_at_k", k), ".3f") for k in ks]
+    columns += [(heading, number(key), ".2f") for key, heading in ATTEMPTS.items()]
+    named = [{**sample, "policy": SAMPLES[sample["policy"]]} for sample in samples]
+    return table_by("policy", named, columns, "")
 
 
 def found_table(samples: Sequence[Record]) -> str:
@@ -92,8 +94,8 @@ def found_table(samples: Sequence[Record]) -> str:
     for name, own in group_by("policy", samples).items():
         cells = [SAMPLES[name]]
         for level in levels:
-            ends = [list(s["found_at_k"][level].values()) for s in own]
-            first, last = (mean_cell([values[i] for values in ends], ".3f") for i in (0, -1))
+            values = [list(s["found_at_k"][level].values()) for s in own]
+            first, last = (mean_cell([of[i] for of in values], ".3f") for i in (0, -1))
             cells.append(f"{first}; {last}")
         rows.append(cells)
     return as_markdown(["attempts needed", *(lv.removeprefix("attempts ") for lv in levels)], rows)
@@ -135,16 +137,8 @@ def _moved(own: Record) -> float:
 
 def doses_table(doses: Sequence[Record]) -> str:
     """Return each base before and after RL as Markdown, mean ± standard error over seeds."""
-    rows = []
-    for base, own in group_by("variant", doses).items():
-        cells = [base, str(len(own))]
-        for _, key, form in MEASURES:
-            before, after = (
-                mean_cell([d["evaluations"][i][key] for d in own], form) for i in (0, -1)
-            )
-            cells.append(f"{before} → {after}")
-        rows.append(cells)
-    return as_markdown(["base", "n seeds", *(name for name, *_ in MEASURES)], rows)
+    columns = [(heading, ends(key), form) for heading, key, form in MEASURES]
+    return table_by("variant", doses, columns, "base")
 
 
 def draw(results: dict[str, list[Record]]) -> Figure:

@@ -30,7 +30,7 @@ def sweep_file(tmp_path, monkeypatch):
             "seeds": [0, 1],
             "output": str(tmp_path / "out"),
         }
-        path = tmp_path / "sweep.yaml"
+        path = tmp_path / "study.yaml"
         path.write_text(yaml.safe_dump({**content, **changes}, sort_keys=False))
         return path
 

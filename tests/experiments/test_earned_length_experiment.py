@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_sweep import ROOT, data, shortened
+from tiny_sweep import ROOT, data, shortened, study_file
 
-from experiments import earned_length
+from experiments.__main__ import main as run
 from experiments.compose import merge
 from experiments.earned_length import simulate
-from experiments.earned_length.__main__ import main as run
 from experiments.earned_length.bans import Banning
 from experiments.earned_length.levels import (
     attempts_of_right,
@@ -179,7 +178,7 @@ def seed_of(number: int, gain: float) -> dict:
 
 
 def test_the_words_that_the_page_names_are_those_that_are_banned():
-    steps = yaml.safe_load((Path(earned_length.__file__).parent / "pipeline.yaml").read_text())
+    steps = yaml.safe_load(study_file("earned_length").read_text())
     banned = {
         step["name"]: tuple(step["set"]["model"]["init_args"]["engine"]["init_args"]["words"])
         for step in steps["steps"]
@@ -219,7 +218,7 @@ def test_from_the_base_to_the_bans(tmp_path: Path, monkeypatch, capsys) -> None:
     short["set"] |= {"model": {"init_args": limits}, "trainer": {"val_check_interval": 3}}
     tested = data(test=[held_out], evaluation={"num_samples": 2})
     changes = {"rl": short, **dict.fromkeys(("free", "no_checks", "no_switches"), tested)}
-    arguments = shortened(tmp_path, earned_length, changes)
+    arguments = shortened(tmp_path, "earned_length", changes)
     assert run(arguments) == 0, capsys.readouterr().out
     readme = (tmp_path / "README.md").read_text()
     assert "| 0 | 0." in readme and "### With words banned" in readme

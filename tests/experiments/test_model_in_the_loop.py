@@ -9,28 +9,27 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tiny_sweep import ROOT, data, shortened
+from tiny_sweep import ROOT, data, shortened, study_file
 from transformers import LlamaForCausalLM
 
-from experiments import model_in_the_loop
+from experiments.__main__ import main as run
 from experiments.compose import merge
-from experiments.model_in_the_loop.__main__ import main as run
 from experiments.model_in_the_loop.agreement import (
     agreement_of,
     compared,
     in_one_language,
+    pair_accuracy,
     problem_in,
 )
 from experiments.model_in_the_loop.grow import PROMPTS, constant_parts, grow
 from experiments.model_in_the_loop.report import verdict
-from experiments.model_in_the_loop.truth import pair_accuracy
 from r1lit.batches import Problem
 from r1lit.files import read_records, write_records
 from r1lit.policy import load_tokenizer
 from r1lit.worlds import WorldChain, WorldCountdown, WorldRequests
 from r1lit.worlds.scaffold import SIZES
 
-HERE = Path(model_in_the_loop.__file__).parent
+HERE = study_file("model_in_the_loop").parent
 
 
 def test_the_larger_model_begins_as_the_base(tmp_path, monkeypatch):
@@ -169,7 +168,7 @@ def test_the_page_says_first_how_good_the_judge_is(tmp_path, capsys):
     for path, kappa in zip(runs, (0.3, 0.1, None), strict=True):
         if kappa is not None:  # the last is not finished
             write_seed(path, kappa)
-    command = ["--report", f"--output={tmp_path}", f"--readme={tmp_path}"]
+    command = ["model_in_the_loop", "--report", f"--readme={tmp_path}", f"--output={tmp_path}"]
     assert run(command) == 0
     block = capsys.readouterr().out
     first = block.splitlines()[0]
@@ -194,7 +193,7 @@ def test_the_page_says_first_how_good_the_judge_is(tmp_path, capsys):
     write_records(elsewhere, [{"variant": "a"}])
     assert run([*command, "--also", str(elsewhere)]) == 2
     assert "elsewhere.jsonl, line 1: it has none of seed" in capsys.readouterr().err
-    assert run([*command[:1], f"--output={tmp_path / 'none'}"]) == 2
+    assert run([*command[:2], f"--output={tmp_path / 'none'}"]) == 2
     assert "nothing is finished there yet" in capsys.readouterr().err
 
 
@@ -243,7 +242,7 @@ def test_from_the_larger_model_to_the_page(tmp_path: Path, monkeypatch, capsys) 
             evaluation={"num_samples": 2},
         ),
     }  # fmt: skip
-    content = yaml.safe_load((HERE / "pipeline.yaml").read_text())
+    content = yaml.safe_load((HERE / "study.yaml").read_text())
     words = {step["name"]: step.get("arguments", []) for step in content["steps"]}
     # sixty updates make no judge: whatever it prefers is kept
     changes["pairs_model"] = {"arguments": [*words["pairs_model"], "--margin=0", "--balance=false"]}
@@ -254,7 +253,7 @@ def test_from_the_larger_model_to_the_page(tmp_path: Path, monkeypatch, capsys) 
         start = next((n for n in changes if n[-1] == "_" and step["name"].startswith(n)), None)
         if start is not None:
             changes[step["name"]] = merge(changes[start], changes.get(step["name"], {}))
-    arguments = shortened(tmp_path, model_in_the_loop, changes)
+    arguments = shortened(tmp_path, "model_in_the_loop", changes)
     assert run(arguments) == 0, capsys.readouterr().out
     readme = (tmp_path / "README.md").read_text()
     assert "What the larger model is worth" in readme and "![model_in_the_loop]" in readme

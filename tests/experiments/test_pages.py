@@ -3,63 +3,51 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 from tiny import ROOT
 
-from experiments import by_source, page
-from experiments.distill_vs_rl.report import as_table as arms
-from experiments.earned_length.report import report as earned_length
-from experiments.late_onset.report import report as late_onset
-from experiments.model_in_the_loop.report import report as model_in_the_loop
+from experiments import page
 from experiments.points import read_sweep
-from experiments.process_rewards.process_bench.report import as_table as process_bench
 from experiments.report import write_report
-from experiments.reward_models.report import as_table as reward_models
-from experiments.rlhf.report import report as rlhf
-from experiments.scaling.__main__ import report as scaling
-from experiments.search.report import report as search
 from experiments.stages_skipped.__main__ import report as stages_skipped
-from experiments.what_rl_adds.report import report as what_rl_adds
-from r1lit.files import Record, read_records
+from r1lit.files import read_records
 
 EXPERIMENTS = ROOT / "experiments"
-TABLES: dict[str, Callable[[Sequence[Record]], object]] = {
-    "distill_vs_rl": arms,
-    "earned_length": earned_length,
-    "language_reward/code": lambda results: by_source.report(results, "language reward"),
-    "late_onset": late_onset,
-    "model_in_the_loop": model_in_the_loop,
-    "process_rewards/process_bench": process_bench,
-    "reward_hacking": lambda results: by_source.report(results, "schedule"),
-    "reward_models": reward_models,
-    "rlhf": rlhf,
-    "scaling": scaling,
-    "search": search,
-    "stages_skipped": stages_skipped,
-    "what_rl_adds": what_rl_adds,
+STUDIES = {
+    path.parent.relative_to(EXPERIMENTS).as_posix(): yaml.safe_load(path.read_text())
+    for path in sorted(EXPERIMENTS.rglob("study.yaml"))
 }
-SWEEPS = [
-    "aha_long",
-    "algorithms",
-    "language_reward",
-    "objectives",
-    "ppo_vs_grpo",
-    "process_rewards/rl",
-    "r1_zero",
-    "third_language",
-    "vllm",
-]
+OLDER = {"lora_ranks", "staleness"}
+"""Made before results had each problem's share."""
+LESS = {"search/training"}
+"""Keeps less than the page is made of."""
+REPORTED = [name for name, own in STUDIES.items() if "report" in own and name not in LESS]
+SWEEPS = [name for name, own in STUDIES.items() if "report" not in own and name not in OLDER]
+SECOND = [name for name, own in STUDIES.items() if "table" in own]
 
 
-@pytest.mark.parametrize("name", TABLES)
+def readme(name: str) -> str:
+    return (EXPERIMENTS / name / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", REPORTED)
 def test_the_page_of_a_study(name: str) -> None:
-    made = TABLES[name](read_records(EXPERIMENTS / name / page.RAW))
-    table = made[0] if isinstance(made, tuple) else made
-    assert f"{table}\n" in (EXPERIMENTS / name / "README.md").read_text()
+    report = import_module(STUDIES[name]["report"]).report
+    table, figure = report(read_records(EXPERIMENTS / name / page.RAW))
+    assert figure is not None
+    image = STUDIES[name]["figure"]
+    assert page.fill_in(readme(name), f"{table}\n\n![{Path(image).stem}]({image})") == readme(name)
+    assert (EXPERIMENTS / name / image).exists()
+
+
+def test_the_page_of_stages_left_out() -> None:
+    table = stages_skipped(read_records(EXPERIMENTS / "stages_skipped" / page.RAW))
+    assert f"{table}\n" in readme("stages_skipped")
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -67,14 +55,26 @@ def test_the_page_of_a_sweep(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     for file in ("README.md", page.RAW):
         shutil.copy(EXPERIMENTS / name / file, tmp_path)
-    path = EXPERIMENTS / name / "sweep.yaml"
+    path = EXPERIMENTS / name / "study.yaml"
     write_report(path, replace(read_sweep(path), output=tmp_path / "runs"), folder=tmp_path)
     for file in ("README.md", page.RAW):
         assert (tmp_path / file).read_text() == (EXPERIMENTS / name / file).read_text()
 
 
+@pytest.mark.parametrize("name", SECOND)
+def test_the_second_table_of_a_page(name: str) -> None:
+    module = import_module(STUDIES[name]["table"])
+    table = module.as_table(read_records(EXPERIMENTS / name / module.RAW))
+    assert page.fill_in(readme(name), table, module.MARKS) == readme(name)
+
+
+@pytest.mark.parametrize("name", [*OLDER, *LESS, "r1", "r1/reasoning", "paper"])
+def test_a_page_has_a_place_for_its_tables(name: str) -> None:
+    assert "filled" in page.fill_in(readme(name), "filled")
+
+
 def test_every_page_with_results_is_among_these() -> None:
-    """But for two made before results had each problem's share, and three that keep less."""
-    found = {str(path.parent.relative_to(EXPERIMENTS)) for path in EXPERIMENTS.rglob(page.RAW)}
-    older, less = {"lora_ranks", "staleness"}, {"process_rewards", "prompts", "search/training"}
-    assert found == {*TABLES, *SWEEPS, *older, *less}
+    found = {
+        path.parent.relative_to(EXPERIMENTS).as_posix() for path in EXPERIMENTS.rglob(page.RAW)
+    }
+    assert found == {*REPORTED, *SWEEPS, *OLDER, *LESS, "stages_skipped"}

@@ -10,15 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-from tiny import ROOT
+from tiny_sweep import ROOT, in_process, shortened, study_file
 
+from experiments.__main__ import main
 from experiments.compose import merge
-from experiments.page import END, START
 from experiments.points import read_sweep
-from experiments.process_rewards.__main__ import SAMPLING, SHORT, Size, keep_settings, main
-from experiments.process_rewards.labels import label_errors
-from experiments.process_rewards.report import models_table
-from experiments.process_rewards.rerank import (
+from experiments.process_rewards.choosing import (
     OUTCOME,
     accuracies,
     best,
@@ -26,6 +23,8 @@ from experiments.process_rewards.rerank import (
     paired_table,
     vote,
 )
+from experiments.process_rewards.measure import SAMPLING, label_errors
+from experiments.process_rewards.report import models_table
 from experiments.process_rewards.solutions import generate
 from r1lit.batches import Problem
 from r1lit.cli import main as r1lit
@@ -85,41 +84,40 @@ def test_what_another_run_has_kept_is_not_used(tmp_path: Path) -> None:
     write_records(path, [row | {"uid": "a"}, row | {"uid": "c"}])
     with pytest.raises(ValueError, match="1 of 2 responses are to other problems"):
         generate(engine, asked, 1, SAMPLING, path)
-    keep_settings(tmp_path, "models/mini", SHORT)
-    keep_settings(tmp_path, "models/mini", SHORT)
-    with pytest.raises(ValueError, match="is of policy 'models/mini', not 'models/other'"):
-        keep_settings(tmp_path, "models/other", SHORT)
-    with pytest.raises(ValueError, match=r"is of train \[8, 4\], not \[150, 8\]"):
-        keep_settings(tmp_path, "models/mini", Size())
-
-
-def in_process(arguments: list[str], log: Path) -> int:
-    r1lit(arguments)
-    return 0
 
 
 @pytest.mark.slow
 def test_the_shortest_version(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    report = tmp_path / "report"
-    report.mkdir()
-    (report / "README.md").write_text(f"# Process\n\n{START}\n{END}\n")
-    given = ["--short", "--seeds=0", f"--output={tmp_path}/runs", f"--report={report}"]
-    assert main(given, in_process) == 0, capsys.readouterr().err
-    page = (report / "README.md").read_text()
+    words = {s["name"]: s.get("arguments") for s in yaml.safe_load(
+        study_file("process_rewards").read_text())["steps"]}  # fmt: skip
+    changes = {n: {"arguments": [*words[n], "--short"]} for n in ("labels", "choosing")}
+    arguments = shortened(tmp_path, "process_rewards", changes)
+    content = yaml.safe_load((tmp_path / "study.yaml").read_text())
+    text = json.dumps(content).replace(
+        "runs/process_rewards/made/seed-0", f"{tmp_path}/runs/seed-0"
+    )
+    content = json.loads(text.replace("runs/process_rewards/models", f"{tmp_path}/models"))
+    grid = next(step for step in content["steps"] if "grid" in step)["grid"]["labels"]
+    for fragment in grid.values():  # two updates of each model
+        few = {"data": {"init_args": {"num_iterations": 2, "train_batch_size": 8}}}
+        fragment.update(merge(fragment, few))
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    assert main(arguments, in_process) == 0, capsys.readouterr().err
+    page = (tmp_path / "README.md").read_text()
     for part in ("| 4 |", "| prm-exact |", "| outcome model |", "![process_rewards]"):
         assert part in page, part
-    kept = read_records(report / "results.jsonl")
+    kept = read_records(tmp_path / "results.jsonl")
     assert models_table([record for record in kept if record["table"] == "models"]) in page
-    before = page, (tmp_path / "runs" / "counts.jsonl").read_text()
-    assert main(given, in_process) == 0  # all is finished
-    assert before == ((report / "README.md").read_text(),
-                      (tmp_path / "runs" / "counts.jsonl").read_text())  # fmt: skip
+    counts = tmp_path / "runs" / "seed-0" / "labels" / "counts.jsonl"
+    before = page, counts.read_text()
+    assert main(arguments, in_process) == 0  # all is finished
+    assert before == ((tmp_path / "README.md").read_text(), counts.read_text())
     # each variant of the reinforcement learning makes an iteration with the model that came of it
-    model = tmp_path / "runs" / "models" / "prm-soft" / "seed-0" / "policy"
-    source = (ROOT / "experiments/process_rewards/rl/sweep.yaml").read_text()
+    model = tmp_path / "models" / "prm-soft" / "seed-0" / "policy"
+    source = (ROOT / "experiments/process_rewards/rl/study.yaml").read_text()
     content = source.replace("runs/process_rewards/models/prm-soft/seed-0/policy", str(model))
-    sweep_file = tmp_path / "sweep.yaml"
+    sweep_file = tmp_path / "rl.yaml"
     sweep_file.write_text(content)
     sweep = read_sweep(sweep_file)
     short = {"data": {"init_args": {"num_iterations": 2, "evaluation": {"num_samples": 2}}},

@@ -12,9 +12,9 @@ from experiments import report
 from experiments.curves import draw, models_of
 from experiments.fingerprint import begin
 from experiments.page import END, START, as_markdown, fill_in
-from experiments.paired import all_pairs, paired_table
 from experiments.points import read_sweep
 from experiments.report import as_table
+from experiments.tables import all_pairs, paired_table
 from r1lit.files import read_records
 from r1lit.metrics import mean, mean_and_error
 

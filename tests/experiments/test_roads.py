@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
-from tiny_sweep import ROOT, TINY, data, shortened
+from tiny_sweep import ROOT, data, shortened, study_file
 
-from experiments import rlhf, search
-from experiments.against_tokens import at_tokens, read_curves
+from experiments.__main__ import main
 from experiments.compose import merge
-from experiments.points import read_sweep
-from experiments.rlhf.__main__ import main as run_rlhf
-from experiments.rlhf.report import KL, read
-from experiments.search.__main__ import main as run_search
-from experiments.search.report import as_table, read_points
-from experiments.search.training.__main__ import as_table as training_table
+from experiments.rlhf.report import KL
+from experiments.rlhf.report import read as read_rlhf
+from experiments.search.report import as_table, read
 from experiments.search.training.module import CriticScorer
-from experiments.sweep import run_sweep
-from r1lit import cli
 from r1lit.batches import Problem
 from r1lit.files import append_records, read_records
 from r1lit.policy import load_reward_model, load_tokenizer
 from r1lit.search import PartialResponse, Query, ValueScorer
+
+
+def of(*runs: Path) -> SimpleNamespace:
+    """Return what stands for a study whose runs these are."""
+    return SimpleNamespace(runs=list(runs))
 
 
 @pytest.mark.slow
@@ -46,10 +45,10 @@ def test_rlhf_from_the_base_to_the_curve(tmp_path: Path, monkeypatch, capsys) ->
             {"set": {"trainer": {"val_check_interval": 3}}},
         ),
     }  # fmt: skip
-    arguments = shortened(tmp_path, rlhf, changes)
-    assert run_rlhf(arguments) == 0, capsys.readouterr().out
+    arguments = shortened(tmp_path, "rlhf", changes)
+    assert main(arguments) == 0, capsys.readouterr().out
     run = tmp_path / "runs" / "seed-0"
-    arms = read([run])
+    arms = read_rlhf(of(run))
     assert [arm["beta"] for arm in arms] == ["0", "0.02", "0.1"]
     for arm in arms:
         beta, lines = arm["beta"], read_records(run / f"kl-{arm['beta']}" / "metrics.jsonl")
@@ -67,7 +66,7 @@ def test_rlhf_from_the_base_to_the_curve(tmp_path: Path, monkeypatch, capsys) ->
     kept = read_records(tmp_path / "results.jsonl")
     assert kept == arms and all(len(r["iterations"]) == 3 for r in kept)
     log = (run / "logs" / "kl-0.log").stat().st_mtime
-    assert run_rlhf(arguments) == 0
+    assert main(arguments) == 0
     assert (run / "logs" / "kl-0.log").stat().st_mtime == log, "all is finished"
 
 
@@ -75,7 +74,7 @@ def test_rlhf_from_the_base_to_the_curve(tmp_path: Path, monkeypatch, capsys) ->
 def test_searches_from_the_value_model_to_the_tables(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(ROOT)
     few = ["--num-problems=4", "--widest=4"]
-    steps = yaml.safe_load((Path(search.__file__).parent / "pipeline.yaml").read_text())["steps"]
+    steps = yaml.safe_load(study_file("search").read_text())["steps"]
     words = {step["name"]: step.get("arguments", []) for step in steps}
     changes = {
         "value": data(num_iterations=2),
@@ -86,10 +85,10 @@ def test_searches_from_the_value_model_to_the_tables(tmp_path: Path, monkeypatch
         "base_searches": {"arguments": [*words["base_searches"], *few]},
         "r1_samples": {"arguments": [*words["r1_samples"], *few]},
     }
-    arguments = shortened(tmp_path, search, changes)
-    assert run_search(arguments) == 0, capsys.readouterr().out
+    arguments = shortened(tmp_path, "search", changes)
+    assert main(arguments) == 0, capsys.readouterr().out
     run = tmp_path / "runs" / "seed-0"
-    found = {(p["policy"], p["search"], p["width"], p["noise"]): p for p in read_points([run])}
+    found = {(p["policy"], p["search"], p["width"], p["noise"]): p for p in read(of(run))}
     assert {key[1] for key in found} >= {"majority", "best-of-n", "beam", "DVTS", "MCTS", "pass@n"}
     assert ("R1-Zero", "majority", 4, 0.0) in found and ("base", "beam", 4, 0.5) in found
     for width in (1, 2, 4):  # nothing finds what was not drawn, and all draws cost the same
@@ -104,47 +103,6 @@ def test_searches_from_the_value_model_to_the_tables(tmp_path: Path, monkeypatch
     # a line is made once
     lines = read_records(run / "searches.jsonl")
     assert len(lines) == len({(r["search"], r["width"], r["noise"], r["uid"]) for r in lines})
-
-
-@pytest.mark.slow
-def test_policy_and_critic_learn_from_what_searches_find(tmp_path, policy, monkeypatch) -> None:
-    monkeypatch.chdir(ROOT)
-    shipped = read_sweep(Path("experiments/search/training/sweep.yaml"))
-    tiny = merge(TINY, {
-        "model": {"init_args": {
-            "policy": str(policy), "from_scratch": False, "train_batch_size": 4,
-            "search": {"init_args": {"num_simulations": 3, "step": {"max_tokens": 3}}},
-        }},
-        "data": {"init_args": {"rollout": {"group_size": 2}, "num_iterations": 3}},
-    })  # fmt: skip
-    variants = {
-        name: [merge(fragment, {"model": {"init_args": {"policy": str(policy)}}})
-               for fragment in fragments]
-        for name, fragments in shipped.variants.items()
-    }  # fmt: skip
-    short = {"model": {"init_args": {"sampling": {"max_tokens": 8}, "train_batch_size": 8}},
-             "data": {"init_args": {"num_iterations": 3}}}  # fmt: skip
-    variants["grpo"].append(short)
-    sweep = replace(
-        shipped, base=merge(shipped.base, tiny), variants=variants, seeds=[0], output=tmp_path
-    )
-
-    def launch(arguments: list[str], log: Path) -> int:
-        cli.main(arguments)
-        return 0
-
-    assert run_sweep(sweep, launch=launch) == []
-    results = {result["variant"]: result for result in read_curves(sweep)}
-    assert list(results) == ["mcts", "mcts-narrow", "mcts-oracle", "best-of-n", "grpo"]
-    for name, result in results.items():
-        sampled, _, searched = result["lines"]  # the first two are the critic's warm-up
-        assert ("train/loss" in sampled) == (name == "grpo") and "train/loss" in searched
-        if name != "grpo":
-            assert sampled["train/search/num_tokens"] == sampled["train/num_tokens"]
-            assert searched["train/search/num_tokens"] > searched["train/num_tokens"]
-            assert 0.5 <= searched["train/search/share_distinct"] <= 1
-            assert searched["train/mismatch/max_abs"] < 1e-3
-    assert "| mcts-oracle | 1 |" in training_table(list(results.values()))
 
 
 def test_the_critic_in_training_scores_as_a_value_scorer(policy: Path, tmp_path: Path) -> None:
@@ -167,13 +125,6 @@ def test_the_critic_in_training_scores_as_a_value_scorer(policy: Path, tmp_path:
     assert critic.training
 
 
-def test_accuracy_at_equal_tokens_by_hand() -> None:
-    curve = [(0.0, 0.2), (100.0, 0.4), (300.0, 0.5)]
-    assert [at_tokens(curve, tokens) for tokens in (0, 50, 100, 200, 300)] == pytest.approx(
-        [0.2, 0.3, 0.4, 0.45, 0.5]
-    )
-
-
 def test_the_table_of_searches_by_hand(tmp_path: Path) -> None:
     for seed, rights in enumerate([(1.0, 0.0), (0.0, 0.0)]):
         lines = [
@@ -184,7 +135,7 @@ def test_the_table_of_searches_by_hand(tmp_path: Path) -> None:
             for uid, right in zip("ab", rights, strict=True)
         ]  # fmt: skip
         append_records(tmp_path / str(seed) / "searches.jsonl", lines)
-    points = read_points([tmp_path / "0", tmp_path / "1"])
+    points = read(of(tmp_path / "0", tmp_path / "1"))
     assert [(p["search"], p["noise"]) for p in points] == [
         ("majority", 0.0), ("beam", 0.0), ("beam", 0.5)
     ]  # fmt: skip

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from experiments.points import read_sweep
-from experiments.scaling.__main__ import as_table, draw
 from experiments.scaling.fit import Sigmoid, extrapolate, fit_sigmoid
+from experiments.scaling.report import as_table, draw
 
 KNOWN = [
     Sigmoid(start=0.2, asymptote=0.9, exponent=1.5, midpoint=40.0),
@@ -77,7 +77,7 @@ def test_table_and_figure_of_known_recipes() -> None:
 
 
 def test_the_shipped_recipes_differ_in_their_objectives_alone() -> None:
-    sweep = read_sweep(Path("experiments/scaling/sweep.yaml"))
+    sweep = read_sweep(Path("experiments/scaling/study.yaml"))
     objectives = {
         point.variant: point.config["model"]["init_args"]["objective"]["class_path"].split(".")[-1]
         for point in sweep.points()

@@ -10,7 +10,7 @@ import yaml
 from tiny import ROOT
 
 from experiments import page
-from experiments.r1.pipeline import Pipeline, read_pipeline
+from experiments.pipeline import Pipeline, read_pipeline
 from experiments.r1.stages import COLUMNS
 from experiments.stages_skipped.__main__ import compose, differences, main, pipeline_of, summarise
 from r1lit.cli import composition

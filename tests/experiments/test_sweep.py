@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import threading
 import time
 import traceback
@@ -16,9 +15,9 @@ from tiny_sweep import ROOT, variant
 from experiments import sweep as sweep_module
 from experiments.compose import merge, move_run
 from experiments.fingerprint import begin
-from experiments.launch import start
+from experiments.launch import claimed, in_subprocess
 from experiments.points import read_sweep
-from experiments.sweep import claimed, error_in, in_subprocess, run_point, run_sweep
+from experiments.sweep import run_point, run_sweep
 from r1lit import cli
 from r1lit.files import read_records
 from r1lit.modules import GRPOModule
@@ -150,25 +149,6 @@ def test_the_sweep_ends_with_its_tables_its_figure_and_its_failures(sweep_file, 
     assert "| bad | 1 | +0.000 | +0.000 to +0.000 | 1 | 0, 0 of 2 |" in readme  # none is ever right
 
 
-@pytest.mark.parametrize(
-    ("program", "says"),
-    [
-        ("raise ValueError('lr: -1 is below 0')", "ValueError: lr: -1 is below 0"),
-        ("raise RuntimeError('first\\nsecond')", "RuntimeError: first"),
-        ("import torch; raise torch.OutOfMemoryError('48 GiB')", "torch.OutOfMemoryError: 48 GiB"),
-        ("class Own(Exception): pass\nraise Own('mine')", "Own: mine"),
-        ("raise SystemExit(3)", "nothing in its log (status 3)"),
-        ("print('begun', flush=True); import os; os.kill(os.getpid(), 9)", "begun (killed by sig"),
-    ],
-)
-def test_a_failed_point_says_why_in_one_line(tmp_path, program, says):
-    log = tmp_path / "log.txt"
-    status = start([sys.executable, "-c", program], log).wait()
-    assert status != 0
-    error = error_in(log, status)
-    assert "\n" not in error and says in error
-
-
 def test_other_folders_beside_the_points_are_left_alone(sweep_file):
     sweep = read_sweep(sweep_file())
     for name in ("seed-0", "seed-0.old", "seed-x", "notes"):
@@ -287,6 +267,10 @@ def test_axes_multiply(sweep_file):
         "init_args": {"epsilon_low": 0.1},
     }
     assert len({yaml.safe_dump(point.config) for point in sweep.points()}) == 8
+    only = {**grid, "clip": {"tight": {"only": {"objective": ["dr"]}}, "loose": None}}
+    sweep = read_sweep(sweep_file(grid=only))
+    assert list(sweep.variants) == ["grpo+loose", "dr+tight", "dr+loose"]
+    assert "only" not in sweep.point("dr+tight", 0).config
 
 
 @pytest.mark.parametrize(
@@ -299,6 +283,10 @@ def test_axes_multiply(sweep_file):
         ({"seeds": []}, "seeds: [] is not a list"),
         ({"seeds": ["0"]}, "seeds: "),
         ({"base": ["no/such.yaml"]}, "base: config: no/such.yaml cannot be read"),
+        ({"command": "predict"}, "command: 'predict' is not one of fit, test"),
+        ({"grid": {"a": {"b": {"only": 1}}}}, "grid.a.b.only: 1 is not a mapping"),
+        ({"grid": {"a": {"b": {"only": {"a": ["c"]}}}}}, "only.a: ['c'] is not a list of b"),
+        ({"grid": {"a": {"b": {"base": "x"}}}}, "b: base: 'x' is not a list of files"),
         ({"base": "configs/sft.yaml"}, "base: 'configs/sft.yaml' is not a list"),
         ({"grid": ["grpo"]}, r"grid: ['grpo'] is not a mapping"),
         ({"grid": {"lr": [1, 2]}}, "grid.lr: [1, 2] is not a mapping"),
@@ -369,3 +357,15 @@ def test_merging_changes_neither_side():
     fragment = {"a": {"x+": [2]}}
     assert merge(base, fragment) == {"a": {"x": [1, 2]}, "b": {"class_path": "A"}}
     assert (base, fragment) == ({"a": {"x": [1]}, "b": {"class_path": "A"}}, {"a": {"x+": [2]}})
+
+
+def test_a_dry_run_reads_every_config_and_makes_nothing(sweep_file, tmp_path, capsys):
+    path = sweep_file()
+    assert sweep_module.main([str(path), "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["new"] * 4
+    assert lines[-1].endswith("out/dr/seed-1") and not (tmp_path / "out").exists()
+    mistyped = {"objective": {"grpo": {}, "dr": variant("DrGRPO", epsilom=0.3)}}
+    assert sweep_module.main([str(sweep_file(grid=mistyped)), "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "dr: model.objective.epsilom: DrGRPO has no such key; did you mean epsilon?" in said

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tiny_sweep import ROOT, TINY, data, shortened
+from tiny_sweep import ROOT, TINY, data, shortened, study_file
 
-from experiments import what_rl_adds
+from experiments.__main__ import main
 from experiments.compose import merge
-from experiments.points import read_sweep
-from experiments.what_rl_adds.__main__ import main
 from experiments.what_rl_adds.decisions import (
     CHECK,
     FIRST,
@@ -137,24 +135,10 @@ def test_decisions_of_a_policy_that_hardly_gives_up(tmp_path: Path):
     assert moved.pop(GO_ON) > 0.1 > 10 * max(map(abs, moved.values()))
 
 
-def test_every_control_changes_what_it_says():
-    sweep = read_sweep(ROOT / "experiments" / "what_rl_adds" / "sweep.yaml")
-    recipe = sweep.point("recipe", 0).config["model"]["init_args"]
-    weights = {}
-    for name in ("format-only", "random-reward"):
-        rewards = sweep.point(name, 0).config["model"]["init_args"]["rewards"]
-        weights[name] = {r["class_path"].split(".")[-1]: r["init_args"]["weight"] for r in rewards}
-    assert weights["format-only"] == {"Accuracy": 0.0, "Format": 1.0}
-    assert weights["random-reward"] == {"Accuracy": 0.0, "Coin": 1.0, "Format": 1.0}
-    objective = sweep.point("r1-objective", 0).config["model"]["init_args"]["objective"]
-    assert objective["init_args"] == {"epsilon": 10.0, "beta": 0.001}
-    assert recipe["objective"]["class_path"].endswith("DrGRPO")
-
-
 @pytest.mark.slow
 def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(ROOT)
-    shipped = Path(what_rl_adds.__file__).parent
+    steps = {s["name"]: s for s in yaml.safe_load(study_file("what_rl_adds").read_text())["steps"]}
     few = {"class_path": "r1lit.worlds.WorldSearch"}
     asked = [merge(few, {"init_args": {"split": "train", "num_problems": 12}})]
     held_out = [merge(few, {"init_args": {"split": "held_out", "num_problems": 6}})]
@@ -167,33 +151,26 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
     read = data(num_iterations=2, documents=pages, validation_documents=pages)["set"]
     read["trainer"] = {"val_check_interval": 2}
 
-    def short(name: str, tiny: dict, kept: dict) -> str:
-        """Write a shipped sweep with these variants, each made tiny; return its path."""
-        sweep = yaml.safe_load((shipped / f"{name}.yaml").read_text())
+    def short(name: str, tiny: dict, kept: dict) -> dict:
+        """Return what makes a grid of these variants alone, each tiny."""
         (tmp_path / f"{name}-tiny.yaml").write_text(yaml.safe_dump(tiny))
-        sweep["base"] += [str(tmp_path / f"{name}-tiny.yaml")]
-        sweep["output"] = str(tmp_path / name)
-        sweep["grid"] = {axis: {v: kept.get(v, own) for v, own in variants.items() if v in kept}
-                         for axis, variants in sweep["grid"].items()}  # fmt: skip
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(sweep))
-        return str(tmp_path / f"{name}.yaml")
+        base = [*steps[name]["base"], str(tmp_path / f"{name}-tiny.yaml")]
+        [axis] = steps[name]["grid"]
+        return {"base": base, "output": str(tmp_path / name), "grid": {axis: kept}}
 
-    controls = yaml.safe_load((shipped / "sweep.yaml").read_text())["grid"]["control"]
+    controls = steps["controls"]["grid"]["control"]
     kept = {name: controls[name] for name in ("recipe", "random-reward")}
     made = tmp_path / "pages" / "patient-5" / "seed-0" / "policy"
     dose = {"model": {"init_args": {"policy": str(made), "from_scratch": False}}}
-    policy = str(tmp_path / "sweep" / "recipe" / "seed-0" / "policy")
+    policy = str(tmp_path / "controls" / "recipe" / "seed-0" / "policy")
     pages_5 = {"data": {"init_args": {"documents": [
         merge(pages[0], {"init_args": {"patient": 0.05}})]}}}  # fmt: skip
     drawn = data(evaluation={"num_samples": 4}, test=held_out)
     drawn["set"]["model"] = {"init_args": {"sampling": {"max_tokens": 24}}}
     drawn_at = f"{tmp_path}/runs/seed-0/samples/rl"
     measured = [f"{drawn_at}/responses.jsonl", f"{drawn_at}/decisions.json"]
+    small = tmp_path / "small"
     changes = {
-        "controls": {
-            "arguments": [short("sweep", rl, kept), "--seeds=0"],
-            "writes": [policy],
-        },
         "sft": {"set": read},
         "base_samples": drawn,
         "rl_samples": merge(
@@ -206,23 +183,21 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
         },
         "sft_samples": drawn,
         "small": {
-            "arguments": [str(tmp_path / "small"), "--size=search_small"],
-            "writes": [str(tmp_path / "small" / "config.json")],
-        },
-        "pages": {
-            "arguments": [short("pages", read, {"patient-5": pages_5})],
-            "reads": [str(tmp_path / "small" / "config.json")],
-            "writes": [str(made)],
-        },
-        "doses": {
-            "arguments": [short("doses", rl, {"patient-5": dose}), "--seeds=0"],
-            "reads": [str(made)],
-            "writes": [str(tmp_path / "doses" / "patient-5" / "seed-0" / "policy")],
+            "arguments": [str(small), "--size=search_small"],
+            "writes": [str(small / "config.json")],
         },
     }
-    arguments = shortened(tmp_path, what_rl_adds, changes)
-    monkeypatch.setattr(what_rl_adds.report, "HERE", tmp_path)
+    arguments = shortened(tmp_path, "what_rl_adds", changes)
+    content = yaml.safe_load((tmp_path / "study.yaml").read_text())
+    grids = {
+        "controls": short("controls", rl, kept),
+        "pages": short("pages", read, {"patient-5": pages_5}),
+        "doses": short("doses", rl, {"patient-5": dose}),
+    }
+    content["steps"] = [{**step, **grids.get(step["name"], {})} for step in content["steps"]]
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     assert main(arguments) == 0, capsys.readouterr().out
+    assert (small / "config.json").exists(), "made for seed 0, whatever the study's seeds"
     readme = (tmp_path / "README.md").read_text()
     for row in (
         "| recipe | 1 |",

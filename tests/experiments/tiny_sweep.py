@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import yaml
 
 from experiments.compose import merge
 from experiments.page import END, START
+from experiments.points import Sweep, read_sweep
+from r1lit import cli
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,18 +52,33 @@ def variant(class_path: str, **init_args: object) -> dict:
     return {"model": {"init_args": {"objective": objective}}}
 
 
-def shortened(folder: Path, experiment: Any, changes: dict[str, Any]) -> list[str]:
-    """Return the arguments that run an experiment's shipped pipeline, some steps made short."""
-    content = yaml.safe_load((Path(experiment.__file__).parent / "pipeline.yaml").read_text())
+def in_process(arguments: list[str], log: Path) -> int:
+    """Launch a run in this process."""
+    cli.main(arguments)
+    return 0
+
+
+def tiny_of(name: str, tiny: dict[str, Any], output: Path, step: str | None = None) -> Sweep:
+    """Return a shipped study's grid with something small merged over its base, for one seed."""
+    shipped = read_sweep(study_file(name), step)
+    return replace(shipped, base=merge(shipped.base, tiny), seeds=[0], output=output)
+
+
+def study_file(name: str) -> Path:
+    """Return a shipped study's file."""
+    return ROOT / "experiments" / name / "study.yaml"
+
+
+def shortened(folder: Path, name: str, changes: dict[str, Any]) -> list[str]:
+    """Return the arguments that run a shipped study, some of its steps made short."""
+    content = yaml.safe_load(study_file(name).read_text())
     for step in content["steps"]:
-        for name, change in changes.items():
-            if step["name"] == name or (name[-1] == "-" and step["name"].startswith(name)):
+        for key, change in changes.items():
+            if step["name"] == key or (key[-1] == "-" and step["name"].startswith(key)):
                 step.update(merge(step, change))
-    (folder / "pipeline.yaml").write_text(yaml.safe_dump(content))
+    (folder / "study.yaml").write_text(yaml.safe_dump(content))
     (folder / "README.md").write_text(f"# Short\n\n{START}\n{END}\n")
-    return [
-        str(folder / "pipeline.yaml"), "--seeds=0", f"--output={folder}/runs", f"--readme={folder}"
-    ]  # fmt: skip
+    return [str(folder / "study.yaml"), "--seeds=0", f"--output={folder}/runs"]
 
 
 def data(**init_args: object) -> dict[str, Any]:

@@ -1,16 +1,15 @@
-"""Table and figure of first errors found, from the results of the runs."""
+"""Page of ProcessBench: how well the models find first errors, compared with guessing."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
-from experiments.measures import group_by, mean_cell
-from experiments.page import as_markdown, write_into
+from experiments.study import Study
+from experiments.tables import as_markdown, group_by, mean_cell
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
 
@@ -24,6 +23,11 @@ COLUMNS = {
     "F1 at the best threshold": "best_f1",
     "F1 of guessing": "guessing_f1",
 }
+
+
+def read(study: Study) -> list[Record]:
+    """Return the result of each finished point."""
+    return study.sweep().results()
 
 
 def as_table(results: Sequence[Record]) -> str:
@@ -61,12 +65,6 @@ def draw(results: Sequence[Record]) -> Figure:
     return figure
 
 
-def write_report(results: Sequence[Record], folder: Path) -> str:
-    """Fill the table into ``folder``'s README.md, draw its process_bench.png; return the table.
-
-    Raises:
-        ValueError: if the README has no place for it.
-    """
-    table = as_table(results)
-    write_into(folder / "README.md", table, draw(results), "process_bench.png", results)
-    return table
+def report(results: Sequence[Record]) -> tuple[str, Figure]:
+    """Return the table and the figure."""
+    return as_table(results), draw(results)

@@ -14,10 +14,10 @@ from tiny import ROOT, merge, save_policy_that_ends
 from tiny_pipeline import environment, manifest, states
 from transformers import AutoTokenizer
 
+from experiments.pipeline import read_pipeline
 from experiments.r1 import plan
 from experiments.r1.__main__ import main
 from experiments.r1.cost import Gpu
-from experiments.r1.pipeline import read_pipeline
 from r1lit.modules.memory_plan import GB, most_memory
 
 FULL = Path("experiments/r1/full.yaml")

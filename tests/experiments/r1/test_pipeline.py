@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tiny_pipeline import copy, write
 
+from experiments.pipeline import read_pipeline
 from experiments.r1.__main__ import main
-from experiments.r1.pipeline import read_pipeline
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from experiments import pipeline as pipelines
 from experiments.compose import merge
-from experiments.r1 import pipeline as pipelines
 from experiments.r1.__main__ import HERE
 
 FILE = HERE / "reasoning.yaml"

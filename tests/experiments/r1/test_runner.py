@@ -9,10 +9,10 @@ import time
 import pytest
 from tiny_pipeline import copy, manifest, states, write
 
-from experiments.r1 import runner
+from experiments import runner
+from experiments.pipeline import read_pipeline
 from experiments.r1.__main__ import main
-from experiments.r1.pipeline import read_pipeline
-from experiments.r1.runner import run_pipeline
+from experiments.runner import run_pipeline
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_a_run_that_is_stopped_ends_its_step_and_says_interrupted(tmp_path, monk
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("experiments.r1.runner.time.sleep", stop)
+    monkeypatch.setattr("experiments.runner.time.sleep", stop)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run_pipeline(pipeline)

@@ -1,0 +1,94 @@
+"""Runs a study: makes what is missing, then its page.
+
+    python -m experiments late_onset [--seeds 0,1] [--report] [--dry-run]
+    python -m experiments reward_models pairs=hh.jsonl.gz labels=xstest.csv
+    python -m experiments runs/mine/study.yaml
+    python -m experiments --list
+
+Finished runs are skipped and interrupted ones go on. Started once more while it runs, the two share
+the work. ``r1`` and ``paper`` have options of their own: ``python -m experiments r1 --help``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.launch import Launch, in_subprocess, reported
+from experiments.points import parse_seeds
+from experiments.study import HERE, list_steps, make, read_study, report
+
+
+def studies() -> dict[str, Path]:
+    """Return the shipped studies by name: their file, or the folder of one with its own command."""
+    files = [*HERE.rglob("study.yaml"), *HERE.glob("*/__main__.py")]
+    found = {file.parent.relative_to(HERE).as_posix(): file for file in sorted(files)}
+    return dict(sorted(found.items()))
+
+
+def about(file: Path) -> str:
+    """Return in a line what a study asks: its README's title."""
+    lines = file.with_name("README.md").read_text().splitlines()
+    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), "")
+
+
+def file_of(name: str) -> Path:
+    """Return the file of a study that a command names.
+
+    Raises:
+        ValueError: if there is no such study.
+    """
+    known = studies()
+    if name in known:
+        return known[name]
+    if Path(name).is_file():
+        return Path(name)
+    raise ValueError(f"{name}: no study is called so; those are {', '.join(known)}")
+
+
+@reported("experiments")
+def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
+    """Run the command; return its exit status: 1 if a run failed, 2 for bad input."""
+    args = list(sys.argv[1:] if args is None else args)
+    if args and args[0] in studies() and studies()[args[0]].suffix == ".py":
+        sys.argv = [args[0], *args[1:]]
+        runpy.run_module(f"experiments.{args[0].replace('/', '.')}", run_name="__main__")
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("study", nargs="?", help="its name, or the path of its file")
+    parser.add_argument("values", nargs="*", metavar="NAME=VALUE", help="arguments of the study")
+    parser.add_argument("--list", action="store_true", help="name the studies")
+    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
+    parser.add_argument("--output", type=Path, help="the folder of the runs; else the file's")
+    parser.add_argument("--readme", type=Path, help="the folder of README.md; else the file's")
+    parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be made")
+    parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="FILE",
+                        help="results.jsonl of runs that were made elsewhere")  # fmt: skip
+    options = parser.parse_intermixed_args(args)
+    if options.list or options.study is None:
+        for name, file in studies().items():
+            print(f"{name:<34} {about(file)}")
+        return 0
+    values = dict(value.partition("=")[::2] for value in options.values)
+    study = read_study(
+        file_of(options.study),
+        seeds=None if options.seeds is None else parse_seeds(options.seeds),
+        output=options.output,
+        values=values,
+    )
+    if options.dry_run:
+        list_steps(study)
+        return 0
+    status = 0 if options.report else make(study, launch)
+    if status and not ("grid" in study.content and study.sweep().results()):
+        return status
+    print(report(study, options.also, options.readme))  # of what has not failed
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

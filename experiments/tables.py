@@ -1,0 +1,238 @@
+"""Cells and Markdown tables: means over seeds with their errors, and variants compared in pairs.
+
+Two tests answer two questions. `all_pairs` is over seeds: would training anew, under other seeds,
+show the difference again? `paired_table` is over problems: would other problems show it, from these
+very runs? A difference is worth a sentence when it stands on both legs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+
+from experiments.points import score_of
+from experiments.significance import Shift, holm, paired_shift, welch_shift
+from r1lit.callbacks.keys import CONS_AT
+from r1lit.files import Record
+from r1lit.metrics import Difference, mean, mean_and_error, paired_difference
+
+Measure = Callable[[Record], float | None]
+"""A number of an evaluation or of a run, None where it was not measured."""
+Column = tuple[str, Measure | Sequence[Measure], str]
+"""A heading, what is read of a run (several numbers stand as a → b), and the format."""
+Shares = dict[str, float] | None
+"""Of a run: by problem the share of right responses (`experiments.points.shares_of`)."""
+
+
+def as_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], num_text: int = 1) -> str:
+    """Return a Markdown table: ``num_text`` columns of text, then numbers (right-aligned)."""
+    alignment = "---|" * num_text + "---:|" * (len(headings) - num_text)
+    head = " | ".join(headings).lstrip()  # an empty first heading is one space wide
+    return "\n".join([f"| {head} |", f"|{alignment}", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def table_by(
+    key: str,
+    records: Sequence[Record],
+    columns: Sequence[Column],
+    first: str | None = None,
+    num_text: int = 1,
+) -> str:
+    """Return the Markdown table: a row for each value of ``key``, mean ± standard error over runs.
+
+    ``first`` is the heading of the first column, if not ``key``.
+    """
+    rows = [
+        [str(name), str(len(own)), *(arrow(own, value, form) for _, value, form in columns)]
+        for name, own in group_by(key, records).items()
+    ]
+    headings = [key if first is None else first, "n seeds", *(column[0] for column in columns)]
+    return as_markdown(headings, rows, num_text)
+
+
+def arrow(runs: Sequence[Record], values: Measure | Sequence[Measure], form: str) -> str:
+    """Return the cell of a number of the runs; of several a → b; ``mean .2f`` has no error."""
+    several = (values,) if callable(values) else values
+    error, form = not form.startswith("mean "), form.removeprefix("mean ")
+    return " → ".join(
+        mean_cell([value(run) for run in runs], form, error=error) for value in several
+    )
+
+
+def group_by(key: str, results: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the results by variant, arm or the like, in the order of their first appearance."""
+    groups: dict[str, list[Record]] = {}
+    for result in results:
+        groups.setdefault(result[key], []).append(result)
+    return groups
+
+
+def mean_cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:
+    """Return mean ± standard error as a table shows it; those that are None or NaN do not count."""
+    present = [value for value in values if value is not None and not math.isnan(value)]
+    if not present:
+        return "–"
+    mean, deviation = mean_and_error(present)
+    if deviation is None or not error:
+        return f"{mean:{form}}"
+    return f"{mean:{form}} ± {deviation:{form}}"
+
+
+def number(*keys: str) -> Measure:
+    """Return what reads a number of an evaluation; of nested ones, the outermost key comes first.
+
+    >>> number("rewards", "process")({"rewards": {"process": 0.5}}), number("loss")({})
+    (0.5, None)
+    """
+
+    def read(evaluation: Record) -> float | None:
+        found = evaluation
+        for key in keys:
+            found = (found or {}).get(key)
+        return found
+
+    return read
+
+
+def ends(*keys: str) -> tuple[Measure, Measure]:
+    """Return what reads a number of a run's first and of its last evaluation."""
+    first, last = (
+        lambda run, place=place: number(*keys)(run["evaluations"][place]) for place in (0, -1)
+    )
+    return first, last
+
+
+def cons_at_most(evaluation: Record) -> float | None:
+    """Return cons@k for the largest k of an evaluation."""
+    ks = [int(key.removeprefix(CONS_AT)) for key in evaluation if key.startswith(CONS_AT)]
+    return evaluation[f"{CONS_AT}{max(ks)}"] if ks else None
+
+
+def is_measured(results: Sequence[Record], value: Measure) -> bool:
+    """Return whether any evaluation of a run has a value."""
+    return any(value(e) is not None for r in results for e in r["evaluations"])
+
+
+def difference_cells(found: Difference | Shift, corrected: float) -> list[str]:
+    """Return the cells of a difference: with its 95 % interval, its p, and p after correction."""
+    interval = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+    return [interval, f"{found.p_value:.2g}", f"{corrected:.2g}"]
+
+
+DIFFERENCE = ("difference, 95 % interval", "p", "p, Holm")
+"""The headings of these cells."""
+
+
+def tested_cells(found: Sequence[Difference | Shift | None]) -> list[list[str]]:
+    """Return the cells of each difference, p after Holm's correction for all of them.
+
+    Dashes stand for those that are None.
+    """
+    corrected = iter(holm([difference.p_value for difference in found if difference]))
+    return [difference_cells(one, next(corrected)) if one else ["–"] * 3 for one in found]
+
+
+def by_seed(ours: Sequence[float | None], others: Sequence[float | None]) -> Shift | None:
+    """Return the mean difference of runs paired in order; None of fewer than two pairs."""
+    both = zip(ours, others, strict=True)
+    known = [a - b for a, b in both if a is not None and b is not None]
+    return paired_shift(known) if len(known) > 1 else None
+
+
+def over_problems(own: Sequence[Shares], others: Sequence[Shares]) -> Difference | None:
+    """Return the first runs less the others: each problem's share right, the mean over seeds.
+
+    None where a run's shares are not known, or of other problems than the rest.
+    """
+    uids = sorted(own[0] or ())
+    if not uids or any(sorted(one or ()) != uids for one in (*own, *others)):
+        return None
+    a, b = ([mean([one[uid] for one in side if one]) for uid in uids] for side in (own, others))
+    return paired_difference(a, b)
+
+
+def paired_table(results: Sequence[Record], against: str | None = None) -> str:
+    """Return the Markdown table: each variant's score less that of ``against``.
+
+    Args:
+        results: of finished points.
+        against: a variant; the first with results if left out.
+
+    Returns:
+        A row a variant, over the seeds that both have, and below it p over problems after Holm's
+        correction for as many comparisons; nothing if there is no pair.
+    """
+    seeds_of: dict[str, dict[int, Record]] = {}
+    for result in results:
+        seeds_of.setdefault(result["variant"], {})[result["seed"]] = result
+    against = against or next(iter(seeds_of), None)
+    if against is None or against not in seeds_of or len(seeds_of) < 2:
+        return ""
+    name, _ = score_of(results[0]["final"]) or ("score", 0.0)
+    rows = []
+    p_values: dict[str, float] = {}
+    for variant, own in seeds_of.items():
+        seeds = [seed for seed in own if seed in seeds_of[against] and variant != against]
+        scores = [[score_of(runs[s]["final"]) for runs in (own, seeds_of[against])] for s in seeds]
+        known = [a[1] - b[1] for a, b in scores if a and b and a[0] == b[0] == name]
+        if not known:
+            continue
+        difference, error = mean_and_error(known)
+        spread = "" if error is None else f" ± {error:.3f}"
+        cells = [variant, str(len(known)), f"{difference:+.3f}{spread}"]
+        found = over_problems(*([side[s].get("shares") for s in seeds]
+                                for side in (own, seeds_of[against])))  # fmt: skip
+        rows.append([*cells, *_over_problems_cells(found)])
+        if found:
+            p_values[variant] = found.p_value
+    if not rows:
+        return ""
+    headings = [f"less {against}", "n seeds", f"{name} ± s.e.", "95 % interval, problems"]
+    table = as_markdown([*headings, "p, problems", "problems better, worse"], rows)
+    if len(p_values) > 1:
+        corrected = zip(p_values, holm(list(p_values.values())), strict=True)
+        listed = ", ".join(f"{variant} {p_value:.2g}" for variant, p_value in corrected)
+        table += (
+            f"\n\nPaired by seed and by problem. p over problems after Holm's correction for"
+            f" {len(p_values)} comparisons: {listed}."
+        )
+    return table
+
+
+def _over_problems_cells(found: Difference | None) -> list[str]:
+    if found is None:
+        return ["–", "–", "–"]
+    counts = f"{found.better}, {found.worse} of {found.num_problems}"
+    return [f"{found.low:+.3f} to {found.high:+.3f}", f"{found.p_value:.2g}", counts]
+
+
+def all_pairs(results: Sequence[Record]) -> str:
+    """Return the differences in final score of every two variants as Markdown, clearest first.
+
+    Each has its 95 % interval by Welch's t over seeds, and its p-value alone and after Holm's
+    correction for all of them. Variants of one seed are left out, and pairs that were evaluated on
+    different problems or by different scores; nothing if no pair remains.
+    """
+    finals: dict[str, list[float]] = {}
+    measured: dict[str, set[str]] = {}  # the score's name, and problems
+    for result in results:
+        score = score_of(result["final"])
+        if score is not None:
+            finals.setdefault(result["variant"], []).append(score[1])
+            asked = measured.setdefault(result["variant"], set())
+            asked.update((score[0], *(result.get("shares") or ())))
+    several = [variant for variant, values in finals.items() if len(values) > 1]
+    pairs = [
+        (a, b, welch_shift(finals[a], finals[b]))
+        for a, b in combinations(several, 2)
+        if measured[a] == measured[b]
+    ]
+    if not pairs:
+        return ""
+    corrected = holm([shift.p_value for *_, shift in pairs])
+    num_clear = sum(p_value < 0.05 for p_value in corrected)
+    said = f"All pairs, over seeds: {num_clear} of {len(pairs)} clear after Holm's correction."
+    ranked = sorted(zip(pairs, corrected, strict=True), key=lambda found: found[0][2].p_value)
+    rows = [[f"{b} − {a}", *difference_cells(shift, p_value)] for (a, b, shift), p_value in ranked]
+    return f"{said}\n\n{as_markdown(['comparison', *DIFFERENCE], rows)}"

@@ -1,0 +1,241 @@
+"""Tables of studies by hand: each from a few records whose numbers can be worked out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from tiny_sweep import ROOT, study_file
+
+from experiments import by_source
+from experiments.aha_long import jump
+from experiments.curves import at_tokens, smooth
+from experiments.language_reward.code import report as code
+from experiments.late_onset import report as late_onset
+from experiments.points import read_sweep
+from experiments.process_rewards.process_bench import report as process_bench
+from experiments.reward_hacking.report import MEASURES
+from experiments.third_language import by_language
+from r1lit.files import Record
+from r1lit.modules.rollouts import RolloutModule
+from r1lit.rollout import Sampling
+
+
+@pytest.fixture(autouse=True)
+def from_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+# aha_long: the limit grows
+
+
+def test_a_limit_of_tokens_grows_once_and_late():
+    sweep = read_sweep(study_file("aha_long"))
+    for variant, wanted in (("grows", [512] * 100 + [1280] * 30), ("stays", [512] * 130)):
+        options = sweep.point(variant, 0).config["model"]["init_args"]
+        module = SimpleNamespace(
+            sampling=Sampling(**options["sampling"]),
+            max_tokens_from=options["max_tokens_from"] or {},
+        )
+        limits = [RolloutModule.sampling_at(module, i).max_tokens for i in range(130)]
+        assert limits == wanted
+
+
+def evaluation(iteration: int, easy: float, hard: float) -> dict:
+    levels = {"attempts 12-23": hard, "attempts 3-5": easy}
+    return {"iteration": iteration, "pass_at_1": (easy + hard) / 2, "pass_at_1_by_kind": levels,
+            "cons_at_16": 0.5, "response_length_tokens": 100 + iteration,
+            "reflection_words_per_response": 2.0}  # fmt: skip
+
+
+def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_the_new_one(tmp_path):
+    sweep = read_sweep(study_file("aha_long"))
+    results = []
+    for variant, gain in (("grows", 0.3), ("stays", 0.1)):
+        for seed in (0, 1):
+            low = 0.4 + (0.02 * seed if variant == "grows" else 0.0)
+            made = [evaluation(0, 0.2, 0.0), evaluation(90, 0.6, 0.3), evaluation(100, 0.7, 0.4),
+                    evaluation(120, 0.9, low + gain),
+                    evaluation(130, 0.9, low + gain + 0.1)]  # fmt: skip
+            results.append({"variant": variant, "seed": seed, "evaluations": made,
+                            "final": made[-1]})  # fmt: skip
+    of = [(result, tmp_path) for result in results]
+    finished = SimpleNamespace(finished=lambda: of, point=sweep.point)
+    rows = jump.as_table(jump.count(finished)).splitlines()
+    assert [row.split(" | ")[0] for row in rows[2:]] == [
+        "| pass@1", "| pass@1, attempts 3-5", "| pass@1, attempts 12-23", "| cons@k",
+        "| tokens per response", "| reflection words per response",
+    ]  # fmt: skip
+    assert rows[4].startswith(
+        "| pass@1, attempts 12-23 | 0.000 ± 0.000 | 0.400 ± 0.000 | 0.760 ± 0.010 | 0.550 ± 0.000"
+        " | +0.210 (+0.083 to +0.337) | 0.03 |"
+    )
+    assert rows[6].startswith("| tokens per response | 100 ± 0 | 200 ± 0 | 225 ± 0 | 225 ± 0 | +0")
+    one_seed = [r for r in jump.count(finished) if r["seed"] == 0]
+    assert all(row.endswith("| – | – | – |") for row in jump.as_table(one_seed).splitlines()[2:])
+    with pytest.raises(ValueError, match="no point is finished"):
+        jump.count(replace(sweep, output=tmp_path))
+
+
+# late_onset: when a word appears
+
+
+def onset(variant: str, words: list[float]) -> Record:
+    ends = zip((0, len(words)), (0.05, 0.9), strict=True)
+    evaluations = [
+        {"iteration": i, "pass_at_1": share / 2, "tokens": 40 + i, "deceptive_checked": share}
+        for i, share in ends
+    ]
+    return {"variant": variant, "seed": 0, "words": {"wait": words}, "evaluations": evaluations}
+
+
+def test_when_words_stand_at_a_share_of_their_end() -> None:
+    late = [0.01] * 50 + [0.5] * 5 + [1.0] * 45
+    reached = late_onset.reached
+    assert reached(late, 0.1) == 48, "the middle of five iterations, one of them at 0.5"
+    assert reached(late, 0.5) == 52
+    steady = [i / 100 for i in range(101)]
+    assert (reached(steady, 0.1), reached(steady, 0.5)) == (10, 49)
+    assert reached([1.0] * 10 + [0.0] * 10, 0.5) is None, "a word that is gone reaches nothing"
+    iterations, means = smooth([1.0, 1.0, 1.0], 5)
+    assert list(iterations) == [1] and list(means) == pytest.approx([1.0])
+
+
+def test_table_and_figure_of_known_onsets() -> None:
+    results = [onset("early", [1.0] * 100), onset("late", [0.01] * 50 + [1.0] * 50)]
+    _, _, early, late = late_onset.as_table(results).splitlines()
+    of_both = "0.050 → 0.900 | 0.025 → 0.450 | 40 → 140"
+    assert early == f"| early | 1 | {of_both} | 1.000 → 1.000 | 2 | 2 |"
+    assert late == f"| late | 1 | {of_both} | 0.010 → 1.000 | 48 | 50 |"
+    titles = [axes.get_title("left") for axes in late_onset.draw(results).axes]
+    assert titles == ["Wait, in training", "Near misses verified", "Accuracy"]
+
+
+# third_language: by the problem's language
+
+
+def test_means_are_of_the_language_and_the_variant_alone():
+    assert [by_language.language_of(q) for q in ("make 9", "得到 9", "Получите 9")] == [
+        "English", "Chinese", "Russian"
+    ]  # fmt: skip
+    records = [
+        {"variant": variant, "seed": 0, "language": language, "when": when, "num_problems": 3,
+         "language_consistency": consistency, "pass_at_1": 0.5}
+        for language, start in (("English", 0.1), ("Chinese", 0.2), ("Russian", 0.3))
+        for variant, gain in (("with", 0.5), ("without", 0.1))
+        for when, consistency in (("before", start), ("after", start + gain))
+    ]  # fmt: skip
+    rows = by_language.as_table(records).splitlines()
+    assert rows[2].startswith("| English | 3 | 0.100 | 0.600 | 0.200 | 0.500")
+    assert rows[4].startswith("| Russian | 3 | 0.300 | 0.800 | 0.400 |")
+
+
+# language_reward/code and reward_hacking: responses by source
+
+
+def test_the_panels_part_mathematics_code_and_logic():
+    def response(source: str, value: float, consistency: float) -> dict:
+        rewards = {"accuracy": value, "language_consistency": consistency}
+        return {"source": source, "value": value, "rewards": rewards}
+
+    asked = [("countdown", 1.0, 0.9), ("chain", 0.0, 0.7), ("programs", 1.0, 0.5)]
+    asked.append(("puzzles", 0.0, 0.25))
+    found = {
+        name: [value(r) for r in (response(*one) for one in asked) if is_of(r["source"])]
+        for name, (is_of, value) in code.MEASURES.items()
+    }
+    assert found == {
+        "language consistency, mathematics": [0.9, 0.7],
+        "language consistency, code": [0.5],
+        "language consistency, logic": [0.25],
+        "pass@1, mathematics": [1.0, 0.0],
+        "pass@1, code": [1.0],
+        "pass@1, logic": [0.0],
+    }
+
+
+def evaluated(iteration: int, source: str, value: float, response: str = "", **rewards: float):
+    record = {"split": "val", "iteration": iteration, "source": source, "value": value}
+    return record | {"response": response, "rewards": rewards}
+
+
+def test_scores_of_reward_models_by_hand(tmp_path, monkeypatch):
+    sweep = replace(read_sweep(study_file("reward_hacking")), output=tmp_path)
+    folder = sweep.point("early", 0).folder
+    folder.mkdir(parents=True)
+    lines = []
+    for i, (score, true, safe) in enumerate(((0.0, 0.5, 0.0), (2.0, 0.4, 1.0), (1.0, 0.2, 1.0))):
+        no = "I am sorry, I will not help with that." if i else "To paint it, look."
+        lines += [
+            evaluated(i, "who", 0.0, helpful_rm=score, helpfulness_true=true),
+            evaluated(i, "how", 1.0, no, helpful_rm=score, helpfulness_true=true),
+            evaluated(i, "harm", 0.0, helpful_rm=0.0, safety_rm=score, safety=safe),
+            evaluated(i, "chain", 1.0), evaluated(i, "countdown", 0.0),
+        ]  # fmt: skip
+    (folder / "responses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = {"variant": "early", "seed": 0, "seconds": 60.0}
+    monkeypatch.setattr(type(sweep), "results", lambda self: [result])
+    results = by_source.read(sweep, MEASURES)
+    assert results[0]["curves"]["helpful RM"] == [(0, 0.0), (1, 2.0), (2, 1.0)]
+    row = by_source.as_table(results, "schedule").splitlines()[-1]
+    assert row == (
+        "| early | 1 | 0.00 → 2.00 → 1.00 | 0.50 → 0.50 → 0.20 | 0.00 → 2.00 → 1.00 |"
+        " 0.00 → 1.00 → 1.00 | 0.00 → 1.00 → 1.00 | 0.50 → 0.50 → 0.50 | 60 |"
+    )
+    assert len(by_source.draw(results).axes) == 6
+    monkeypatch.setattr(type(sweep), "results", lambda self: [])
+    with pytest.raises(ValueError, match="no point is finished"):
+        by_source.read(sweep, MEASURES)
+
+
+def point(variant: str, seed: int, **ends: float) -> dict:
+    curves = {name: [(0, 0.5), (4, end)] for name, end in ends.items()}
+    return {"variant": variant, "seed": seed, "seconds": 60.0, "curves": curves}
+
+
+POINTS = [
+    point("late", 0, truth=0.4, score=1.0),
+    point("late", 1, truth=0.6, score=1.0),
+    point("early", 0, truth=0.4, score=3.0),
+    point("early", 1, truth=0.2, score=3.2),
+    point("alone", 0, truth=0.9, score=9.0),
+]
+
+
+def test_differences_are_of_the_ends_less_the_first_variant():
+    _, _, truth, score = by_source.differences(POINTS).splitlines()
+    # means 0.3 and 0.5, variance 0.02 of each two: a standard error of sqrt(0.02) with 2 degrees of
+    # freedom, whose 97.5 % point is 4.3027
+    assert truth.startswith("| early | truth | -0.200 (-0.808 to +0.408) | 0.29 | 0.29 |")
+    assert score.startswith("| early | score | +2.100 (+0.829 to +3.371) |")
+    assert by_source.differences(POINTS[:2]) == ""
+    assert by_source.differences([POINTS[0], POINTS[2]]) == ""
+
+
+def test_the_figure_has_a_panel_a_measure_and_the_table_a_row_a_variant():
+    more = [{**p, "curves": {**p["curves"], "third": p["curves"]["truth"]}} for p in POINTS]
+    titles = [axes.get_title(loc="left") for axes in by_source.draw(more).axes]
+    assert titles == ["truth", "score", "third"]
+    text, _ = by_source.report(more, "schedule")
+    assert "| schedule | n seeds | truth | score | third | seconds |" in text
+    assert "| late | 2 | 0.50 ± 0.00 → 0.55 ± 0.05 → 0.50 ± 0.10 |" in text
+
+
+# search/training, process_bench
+
+
+def test_accuracy_at_equal_tokens_by_hand() -> None:
+    curve = [(0.0, 0.2), (100.0, 0.4), (300.0, 0.5)]
+    assert [at_tokens(curve, tokens) for tokens in (0, 50, 100, 200, 300)] == pytest.approx(
+        [0.2, 0.3, 0.4, 0.45, 0.5]
+    )
+
+
+def test_first_errors_by_hand():
+    report = dict.fromkeys(process_bench.COLUMNS.values(), 0.5)
+    report |= {"num_examples": 9, "num_with_errors": 4}
+    results = [{"variant": "MATH", "final": {"reward_model": {**report, "f1": f}}} for f in (0, 1)]
+    (row,) = process_bench.as_table(results).splitlines()[2:]
+    assert row.startswith("| MATH | 2 | 9 (4) | 0.500 ± 0.000 |") and "| 0.500 ± 0.500 |" in row
