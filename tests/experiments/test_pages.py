@@ -22,9 +22,9 @@ STUDIES = {
     path.parent.relative_to(EXPERIMENTS).as_posix(): yaml.safe_load(path.read_text())
     for path in sorted(EXPERIMENTS.rglob("study.yaml"))
 }
-OLDER = {"lora_ranks", "staleness"}
+OLDER = ("lora_ranks", "staleness")
 """Made before results had each problem's share."""
-LESS = {"search/training"}
+LESS = ("search/training",)
 """Keeps less than the page is made of."""
 REPORTED = [name for name, own in STUDIES.items() if "report" in own and name not in LESS]
 SWEEPS = [name for name, own in STUDIES.items() if "report" not in own and name not in OLDER]

@@ -11,10 +11,10 @@ import pytest
 from experiments import report
 from experiments.curves import draw, models_of
 from experiments.fingerprint import begin
-from experiments.page import END, START, as_markdown, fill_in
+from experiments.page import END, START, fill_in
 from experiments.points import read_sweep
 from experiments.report import as_table
-from experiments.tables import all_pairs, paired_table
+from experiments.tables import all_pairs, as_markdown, paired_table
 from r1lit.files import read_records
 from r1lit.metrics import mean, mean_and_error
 

@@ -1,0 +1,1 @@
+"""The language reward, with and without."""
