@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.results import Entry, merge, read_entries, table, write_json
-from r1lit.evaluation.provenance import git
+from r1lit.evaluation.run_folder import git
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("torch", "transformers", "lightning", "trl", "accelerate")

@@ -34,9 +34,8 @@ from r1lit.text.extract import thinking_and_answer
 from r1lit.text.scored_text import scored_part
 from r1lit.verifiers import GenerativeVerifier
 from r1lit.worlds import WorldGrader
-from r1lit.worlds.general import problem_of
-from r1lit.worlds.opinions import request_asked
-from r1lit.worlds.preference import helpfulness
+from r1lit.worlds.preference import helpfulness, request_asked
+from r1lit.worlds.requests import problem_of
 
 THREADS = 64
 GREEDY = Sampling(temperature=0.0, max_tokens=200)

@@ -13,9 +13,8 @@ from experiments.paper.tables import Table, Tables
 from experiments.r1.stages import EVALUATED, read_groups
 from experiments.r1.table import TITLES
 from r1lit.metrics import mean, mean_and_error
-from r1lit.worlds.lexicon import HARMFUL
-from r1lit.worlds.opinions import request_asked
-from r1lit.worlds.preference import is_safe, refuses
+from r1lit.worlds.language import HARMFUL
+from r1lit.worlds.preference import is_safe, refuses, request_asked
 from r1lit.worlds.requests import Request
 
 TITLE = "Safe responses to harmful requests, and refused harmless ones"

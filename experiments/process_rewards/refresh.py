@@ -13,7 +13,7 @@ from r1lit.batches import Rollout
 from r1lit.rewards import ProcessReward
 from r1lit.text.conversation import question_of
 from r1lit.text.steps import cut_steps
-from r1lit.worlds.true_steps import first_wrong_step
+from r1lit.worlds.countdown import first_wrong_step
 
 
 class RefreshProcessReward(Callback):

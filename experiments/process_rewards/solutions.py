@@ -13,7 +13,7 @@ from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling, texts_of
 from r1lit.text.prompts import encode_prompts, prompt_text
 from r1lit.verifiers import Grader
-from r1lit.worlds.true_steps import SEPARATORS, first_wrong_step
+from r1lit.worlds.countdown import SEPARATORS, first_wrong_step
 
 TEMPLATE = "small_world"
 AT_ONCE = 32  # solutions whose completions are sampled together

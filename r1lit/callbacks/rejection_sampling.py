@@ -24,8 +24,7 @@ from r1lit.curation import (
 )
 from r1lit.curation.card import one_line, write_card
 from r1lit.data import R1DataModule
-from r1lit.evaluation.provenance import commit, versions
-from r1lit.evaluation.run_folder import RunFolder
+from r1lit.evaluation.run_folder import RunFolder, commit, versions
 from r1lit.files import remove
 
 FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")

@@ -23,10 +23,13 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
+import json
 import math
+import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -35,13 +38,207 @@ from typing import IO, Any, Literal, get_args
 from tqdm.auto import tqdm
 
 from r1lit.errors import run_script
-from r1lit.evaluation.markdown import accuracy_rows
-from r1lit.evaluation.scoring import SKIPPED, Item, Scoring, as_record
-from r1lit.evaluation.scoring_input import NEEDS
-from r1lit.files import JSONLFile, Record, defined, replace_json
+from r1lit.evaluation.report import accuracy_rows
+from r1lit.files import JSONLFile, Record, defined, parse_object, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error
-from r1lit.problems import Problem, Status
+from r1lit.problems import LETTERS, Problem, Status, Verdict, inputs_and_outputs
 from r1lit.verifiers import Grader, default_verifiers
+
+NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "math": (("answer",),),
+    "functional_code": (("test", "tests"),),
+    "stdin_code": (("tests",),),
+    "choice": (("answer",), ("choices",)),
+    "exact": (("answer",),),
+    "countdown": (("numbers",), ("target",)),
+    "game24": (("numbers",),),
+    "logic": (("names",), ("statements",)),
+    "ifeval_strict": (("instruction_id_list",), ("kwargs",)),
+    "ifeval_loose": (("instruction_id_list",), ("kwargs",)),
+    "none": (),
+}
+"""Keys that a line must have for each verifier; of several in one tuple, any one."""
+
+_DEFINES_CHECK = re.compile(r"^def +check\b", re.MULTILINE)
+_CALLS_CHECK = re.compile(r"^check *\(", re.MULTILINE)
+
+
+def problem_of(record: Mapping[str, Any], verifier: str, uid: str, source: str) -> Problem:
+    """Return the problem a line describes; ``meta`` holds all its keys but ``response``.
+
+    ``answer`` may be a text or a number (72.0 is "72"); with ``choices`` also the index of one.
+
+    Raises:
+        ValueError: naming the key that is missing or holds what the verifier cannot use.
+    """
+    for keys in NEEDS.get(verifier, ()):
+        if not any(record.get(key) is not None for key in keys):
+            raise ValueError(
+                f"key {' or '.join(map(repr, keys))} is missing, which {verifier} needs"
+            )
+    question = record.get("question", record.get("prompt"))
+    meta = {key: value for key, value in record.items() if key != "response"}
+    if verifier == "functional_code":
+        meta = _functional(meta)
+    if verifier == "stdin_code":
+        meta["tests"] = inputs_and_outputs(meta["tests"])
+    if verifier == "choice" and isinstance(record.get("answer"), int):
+        meta["answer_form"] = "letter"
+    return Problem(
+        uid=str(record.get("uid", uid)),
+        question=question if isinstance(question, str) else "",
+        answer=_answer(record, verifier),
+        source=source,
+        verifier=verifier,
+        meta=meta,
+    )
+
+
+def _functional(meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the meta of functional tests under the verifier's keys.
+
+    A list or text of asserts becomes ``tests``, whichever of the two keys it had. Source that
+    defines ``check`` without calling it becomes ``test`` and needs ``entry_point``; without
+    ``prompt``, the beginning of the program, the response must hold all of it.
+    """
+    given = meta.get("tests") if meta.get("test") is None else meta["test"]
+    source = "\n".join(map(str, given)) if isinstance(given, list) else str(given)
+    if not _DEFINES_CHECK.search(source) or _CALLS_CHECK.search(source):
+        tests = [given] if isinstance(given, str) else given
+        return {**{key: value for key, value in meta.items() if key != "test"}, "tests": tests}
+    entry_point = meta.get("entry_point")
+    if not isinstance(entry_point, str):
+        raise ValueError("key 'entry_point' is missing, which a test that defines check needs")
+    if not isinstance(meta.get("prompt"), str):
+        meta["prompt"] = f"def {entry_point}(*args, **kwargs):\n"
+    return {**meta, "test": source}
+
+
+def response_of(record: Mapping[str, Any]) -> str:
+    """Return the response of a line.
+
+    Raises:
+        ValueError: if it is missing or no text.
+    """
+    if "response" not in record:
+        raise ValueError("key 'response' is missing")
+    response = record["response"]
+    if not isinstance(response, str):
+        raise ValueError(f"key 'response' holds {type(response).__name__}, where text is needed")
+    return response
+
+
+def _answer(record: Mapping[str, Any], verifier: str) -> str:
+    answer = record.get("answer")
+    needed = any("answer" in keys for keys in NEEDS.get(verifier, ()))
+    if verifier == "choice" and isinstance(answer, int) and not isinstance(answer, bool):
+        choices = record.get("choices")
+        count = len(choices) if isinstance(choices, list) else len(LETTERS)
+        if not 0 <= answer < min(count, len(LETTERS)):
+            raise ValueError(f"key 'answer' is {answer}, which is no index into {count} choices")
+        return LETTERS[answer]
+    if isinstance(answer, str) and (answer.strip() or not needed):
+        return answer
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return str(answer)
+    if isinstance(answer, float) and math.isfinite(answer):
+        return str(int(answer)) if answer == int(answer) else repr(answer)
+    if needed:
+        raise ValueError(f"key 'answer' holds {answer!r}, where a text or a number is needed")
+    return ""
+
+
+SKIPPED = "skipped"
+OF_THE_LINE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a verifier raises about a problem that it cannot use; anything else ends the command."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A line of the input. ``error`` says why it cannot be used; then it has no ``problem``."""
+
+    number: int
+    digest: str
+    uid: str
+    group: str = ""
+    response: str = ""
+    problem: Problem | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """Reads the lines of ``path`` and grades them; the options are ``score_file``'s."""
+
+    path: Path
+    verifier: str
+    grader: Grader
+    last_expression: bool
+    group_by: str | None
+
+    def items(self, file: IO[bytes]) -> Iterator[Item]:
+        """Yield the lines that are not blank."""
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield self._item(number, line.strip())
+
+    def _item(self, number: int, line: bytes) -> Item:
+        options = self.verifier if self.last_expression else f"{self.verifier} no-last-expression"
+        digest = hashlib.blake2b(options.encode() + b"\0" + line, digest_size=8).hexdigest()
+        uid = str(number)
+        try:
+            record = parse_object(line)
+            uid = str(record.get("uid", uid))
+            if self.group_by is not None and self.group_by not in record:
+                raise ValueError(f"key {self.group_by!r} is missing, which --group-by names")
+            return Item(
+                number=number,
+                digest=digest,
+                uid=uid,
+                group=json.dumps(record[self.group_by]) if self.group_by is not None else "",
+                response=response_of(record),
+                problem=problem_of(record, self.verifier, uid=uid, source=self.path.stem),
+            )
+        except ValueError as error:
+            return Item(number=number, digest=digest, uid=uid, error=str(error))
+
+    def records(self, items: Sequence[Item]) -> list[Record]:
+        """Return the output's lines for these of the input, in order."""
+        usable = [item for item in items if item.error is None]
+        numbers = (item.number for item in usable)
+        verdicts = dict(zip(numbers, self._verdicts(usable), strict=True))
+        return [as_record(item, verdicts.get(item.number, item.error or "")) for item in items]
+
+    def _verdicts(self, items: Sequence[Item]) -> list[Verdict | str]:
+        """Return the verdict of each item, or what its verifier cannot use in it."""
+        problems = [item.problem for item in items if item.problem is not None]
+        try:
+            return [*self.grader.verdicts([item.response for item in items], problems)]
+        except OF_THE_LINE as error:
+            if len(items) == 1:
+                missing = isinstance(error, KeyError)
+                return [f"key {error} is missing" if missing else str(error) or repr(error)]
+        except ImportError as error:
+            raise ValueError(f"verifier: {error}") from error
+        half = len(items) // 2
+        return self._verdicts(items[:half]) + self._verdicts(items[half:])
+
+
+def as_record(item: Item, verdict: Verdict | str) -> Record:
+    """Return the output's line of an item: its verdict, or what cannot be used in it."""
+    if isinstance(verdict, str):
+        skipped = {"value": None, "status": SKIPPED, "canonical": None, "reason": verdict}
+        return {"uid": item.uid, **skipped, "seconds": 0.0, "input": item.digest}
+    return {
+        "uid": item.uid,
+        "value": verdict.value,
+        "status": verdict.status,
+        "canonical": verdict.canonical,
+        "reason": verdict.reason,
+        "seconds": round(verdict.seconds, 6),
+        "input": item.digest,
+    }
+
 
 FEWEST, MOST = 8, 1024  # lines graded at a time; more while they are quick
 QUICK_S, SLOW_S = 0.5, 4.0

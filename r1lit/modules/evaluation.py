@@ -12,11 +12,15 @@ from tqdm.auto import tqdm
 
 from r1lit.batches import Problem, PromptBatch
 from r1lit.device import inference_dtype
-from r1lit.evaluation.markdown import as_markdown
-from r1lit.evaluation.provenance import commit, device_name, versions
-from r1lit.evaluation.report import summarise
-from r1lit.evaluation.run_folder import RunFolder
-from r1lit.evaluation.writer import ResponseWriter, Ungraded
+from r1lit.evaluation.report import as_markdown, summarise
+from r1lit.evaluation.run_folder import (
+    ResponseWriter,
+    RunFolder,
+    Ungraded,
+    commit,
+    device_name,
+    versions,
+)
 from r1lit.modules.evaluation_responses import sample_name, stream_responses
 from r1lit.modules.process import process_settings
 from r1lit.policy import Policy, context_length, load_config, load_policy, load_tokenizer

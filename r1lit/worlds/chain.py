@@ -18,8 +18,8 @@ from r1lit.worlds.countdown import (
     MAX_RESULT,
     OPERATIONS,
 )
+from r1lit.worlds.language import Language, check_shares, language_of
 from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split
-from r1lit.worlds.voice import Language, check_shares, language_of
 
 MIN_STEPS, MAX_STEPS = 4, 8
 WORDS = {

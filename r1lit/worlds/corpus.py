@@ -15,7 +15,6 @@ from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.text.templates import render
 from r1lit.worlds import russian
-from r1lit.worlds.answers import Quality, answer, refuse
 from r1lit.worlds.chain import draw_from, results
 from r1lit.worlds.chain import question as chain_question
 from r1lit.worlds.countdown import (
@@ -27,14 +26,13 @@ from r1lit.worlds.countdown import (
     step,
     targets,
 )
-from r1lit.worlds.lexicon import vocabulary
+from r1lit.worlds.language import Language, Voice, check_shares, vocabulary
 from r1lit.worlds.programs import draw_from as draw_program
 from r1lit.worlds.puzzles import draw_from as draw_puzzle
 from r1lit.worlds.puzzles import draw_names
 from r1lit.worlds.puzzles import question as puzzle_question
 from r1lit.worlds.reasoning import develop, solve
-from r1lit.worlds.requests import draw
-from r1lit.worlds.voice import Language, Voice, check_shares
+from r1lit.worlds.requests import Quality, answer, draw, refuse
 from r1lit.worlds.writing import Work, calculate, pick, search, weighted
 
 PAGES = (

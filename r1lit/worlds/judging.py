@@ -3,8 +3,8 @@
 Three tasks, each in r1lit's own prompt: is an answer right (``GenerativeVerifier``), which of
 two answers is better (``GenerativePreference``), and rewrite a chain so that it reads well
 (``EngineRefiner``). Replies are those of people who err: labels are of the noisy annotators of
-``r1lit.worlds.opinions``, and a few of the texts were not rewritten with care. Only the train split
-is read.
+``r1lit.worlds.preference``, and a few of the texts were not rewritten with care. Only the train
+split is read.
 """
 
 from __future__ import annotations
@@ -23,16 +23,22 @@ from r1lit.seeding import generator
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.verifiers.generative import judge_prompt
 from r1lit.verifiers.preference import comparison_prompt
-from r1lit.worlds.answers import Quality, answer, befriend, refuse
 from r1lit.worlds.chain import draw_from, results
 from r1lit.worlds.chain import question as chain_question
 from r1lit.worlds.countdown import first_solution, number_sets, question, targets
-from r1lit.worlds.general import problem_of, reference_answer
-from r1lit.worlds.opinions import MISLABELLED, compare
-from r1lit.worlds.preference import is_friendly, is_right, is_safe, is_tidy
+from r1lit.worlds.language import Language, Voice, check_shares
+from r1lit.worlds.preference import MISLABELLED, compare, is_friendly, is_right, is_safe, is_tidy
 from r1lit.worlds.refine import SUMMARIES, translate
-from r1lit.worlds.requests import Request, draw
-from r1lit.worlds.voice import Language, Voice, check_shares
+from r1lit.worlds.requests import (
+    Quality,
+    Request,
+    answer,
+    befriend,
+    draw,
+    problem_of,
+    reference_answer,
+    refuse,
+)
 from r1lit.worlds.writing import Work, calculate, pick, search, weighted
 
 TASKS = (("judge", 0.45), ("preference", 0.4), ("refine", 0.15))

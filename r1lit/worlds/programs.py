@@ -18,8 +18,8 @@ from r1lit.data.base import ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.worlds.chain import WORDS, apply
+from r1lit.worlds.language import Language, check_shares, language_of
 from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split
-from r1lit.worlds.voice import Language, check_shares, language_of
 from r1lit.worlds.writing import pick, weighted
 
 Form = Literal["examples", "steps", "if", "each"]

@@ -16,9 +16,8 @@ from r1lit.data.base import ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.verifiers.knights import solutions
-from r1lit.worlds.lexicon import NAMES
+from r1lit.worlds.language import NAMES, Language, check_shares, language_of
 from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split
-from r1lit.worlds.voice import Language, check_shares, language_of
 from r1lit.worlds.writing import pick
 
 MIN_PEOPLE, MAX_PEOPLE = 3, 4

@@ -12,9 +12,9 @@ from itertools import product
 import numpy as np
 
 from r1lit.verifiers.knights import holds
+from r1lit.worlds.language import Voice
 from r1lit.worlds.programs import SHOWN, Program, calculation, draw_part, split_of
 from r1lit.worlds.puzzles import Puzzle, Statement, answer
-from r1lit.worlds.voice import Voice
 from r1lit.worlds.writing import (
     CHECK_RATE,
     CHECKS,

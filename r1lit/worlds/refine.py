@@ -10,9 +10,9 @@ import re
 
 from r1lit.batches import Problem
 from r1lit.text.extract import extract_answer, thinking_and_answer
-from r1lit.worlds.general import in_r1_template, request_of
 from r1lit.worlds.grading import summary_of
-from r1lit.worlds.voice import PHRASES
+from r1lit.worlds.language import PHRASES
+from r1lit.worlds.requests import in_r1_template, request_of
 
 SUMMARIES = {
     "en": "The answer is <answer> {answer} </answer>.",

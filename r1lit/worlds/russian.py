@@ -26,7 +26,7 @@ PHRASES: dict[str, str] = {
     "error": "стоп, неточно: ",
     "was wrong": ", стоп, я ошибся",
 }
-"""The phrases of ``r1lit.worlds.voice.PHRASES``, by the same names."""
+"""The phrases of ``r1lit.worlds.language.PHRASES``, by the same names."""
 
 OPERATIONS = {"+": "плюс", "-": "минус", "*": "умножь на", "/": "раздели на"}
 CHAIN = "Начни с {start}, {steps}."

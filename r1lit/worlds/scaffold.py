@@ -20,7 +20,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from r1lit.worlds.corpus import WorldCorpus
-from r1lit.worlds.lexicon import vocabulary
+from r1lit.worlds.language import vocabulary
 from r1lit.worlds.search_corpus import SearchCorpus
 
 BOS, EOS, PAD = "<|begin|>", "<|end|>", "<|pad|>"

@@ -14,7 +14,7 @@ import numpy as np
 
 from r1lit.worlds.chain import Chain, apply, results
 from r1lit.worlds.countdown import MAX_RESULT, Attempt, SearchOrder, branches
-from r1lit.worlds.voice import Voice
+from r1lit.worlds.language import Voice
 
 T = TypeVar("T")
 

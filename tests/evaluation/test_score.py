@@ -15,7 +15,7 @@ import pytest
 from r1lit.batches import Problem, Verdict
 from r1lit.evaluation import score
 from r1lit.evaluation.compare import compare_runs
-from r1lit.evaluation.scoring_input import NEEDS, problem_of
+from r1lit.evaluation.score import NEEDS, problem_of
 from r1lit.verifiers import (
     CountdownVerifier,
     Grader,

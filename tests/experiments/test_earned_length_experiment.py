@@ -36,8 +36,8 @@ from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling, texts_of
 from r1lit.seeding import generator
 from r1lit.worlds import WorldSearch
-from r1lit.worlds.habits import SLIP_RATE, Habits, write
 from r1lit.worlds.long_search import LEVELS, places
+from r1lit.worlds.search_corpus import SLIP_RATE, Habits, write
 
 BASE = str(ROOT / "models" / "search")
 AHA = "configs/mini/aha"

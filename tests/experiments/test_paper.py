@@ -14,8 +14,7 @@ from experiments.page import END, START, fill_in
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.__main__ import main
 from experiments.paper.tables import as_markdown, combine
-from r1lit.worlds.answers import REFUSAL
-from r1lit.worlds.requests import Request, pool
+from r1lit.worlds.requests import REFUSAL, Request, pool
 
 PAGE = ROOT / "experiments" / "paper"
 

@@ -11,9 +11,8 @@ import pytest
 from r1lit.seeding import generator
 from r1lit.verifiers import LogicVerifier
 from r1lit.worlds import WorldCorpus, WorldGrader, WorldPrograms, WorldPuzzles, programs, puzzles
-from r1lit.worlds.lexicon import NAMES
+from r1lit.worlds.language import NAMES, Voice
 from r1lit.worlds.reasoning import develop, guess, solve
-from r1lit.worlds.voice import Voice
 
 SPLITS = ("corpus", "train", "held_out")
 SOURCES = (WorldPrograms, WorldPuzzles)

@@ -22,13 +22,28 @@ from r1lit.worlds import (
     WorldGrader,
     WorldRequests,
 )
-from r1lit.worlds.answers import answer, refuse
-from r1lit.worlds.general import problem_of, request_of
-from r1lit.worlds.opinions import compare, label, main, request_asked
-from r1lit.worlds.preference import helpfulness, is_right, is_safe, is_tidy
+from r1lit.worlds.language import PHRASES, Voice
+from r1lit.worlds.preference import (
+    compare,
+    helpfulness,
+    is_right,
+    is_safe,
+    is_tidy,
+    label,
+    main,
+    request_asked,
+)
 from r1lit.worlds.refine import SUMMARIES, to_r1_template, translate
-from r1lit.worlds.requests import SHARES, WORDINGS, Request, pool
-from r1lit.worlds.voice import PHRASES, Voice
+from r1lit.worlds.requests import (
+    SHARES,
+    WORDINGS,
+    Request,
+    answer,
+    pool,
+    problem_of,
+    refuse,
+    request_of,
+)
 
 SPLITS = ("corpus", "train", "held_out")
 FAMILIES = [family for family, _ in SHARES]

@@ -7,9 +7,8 @@ import pytest
 
 from r1lit.batches import Problem
 from r1lit.text.steps import cut_steps
-from r1lit.worlds.countdown import number_sets, targets
-from r1lit.worlds.true_steps import SEPARATORS, first_wrong_step
-from r1lit.worlds.voice import Voice
+from r1lit.worlds.countdown import SEPARATORS, first_wrong_step, number_sets, targets
+from r1lit.worlds.language import Voice
 from r1lit.worlds.writing import search
 
 PROBLEM = Problem(

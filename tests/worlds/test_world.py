@@ -19,7 +19,7 @@ from r1lit.verifiers import CountdownVerifier
 from r1lit.worlds import WorldChain, WorldCorpus, WorldCountdown, russian
 from r1lit.worlds import chain as chains
 from r1lit.worlds.countdown import SearchOrder, branches, number_sets, step, targets
-from r1lit.worlds.voice import PHRASES, Voice
+from r1lit.worlds.language import PHRASES, Voice
 from r1lit.worlds.writing import search
 
 MINI = Path(__file__).resolve().parents[2] / "models" / "mini"
