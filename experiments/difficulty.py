@@ -26,7 +26,7 @@ import yaml
 from jsonargparse import ArgumentParser
 from tqdm import tqdm
 
-from experiments.command import reported
+from experiments.launch import reported
 from r1lit.data.base import ProblemSource
 from r1lit.device import inference_dtype
 from r1lit.files import Record, append_records, read_records

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.command import reported
-from experiments.page import as_markdown, write_into
+from experiments.launch import reported
+from experiments.page import write_into
 from experiments.prompts.suite import REPORT, read_suite
+from experiments.tables import as_markdown
 from r1lit.files import Record, read_records
 
 FOLDER = Path(__file__).parent

@@ -21,7 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import is_gguf_available, logging
 
-from experiments.command import reported
+from experiments.launch import reported
 from r1lit.files import beside, remove, replace_json, replace_path
 from r1lit.policy import load_config, load_tokenizer
 from r1lit.text.prompts import CHAT, encode_prompts, prompt_text
