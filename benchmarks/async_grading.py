@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.verifiers import THINKING, changed, golds
 from r1lit.batches import Problem, PromptBatch
-from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.modules.rollouts import RolloutWorker, Timings
 from r1lit.policy import load_tokenizer
 from r1lit.rewards import Accuracy, Format
 from r1lit.rollout import (

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from experiments.compose import Config
-from r1lit.modules.memory_settings import MemorySettings, read_settings
+from r1lit.modules.memory_plan import MemorySettings, read_settings
 
 Kind = Literal["reinforcement", "supervised", "preference", "sampling"]
 RANKS = 8  # where a preset takes what GPUs there are

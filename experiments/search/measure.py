@@ -19,7 +19,7 @@ from pathlib import Path
 
 from experiments.launch import reported
 from r1lit.files import Record, append_records, keep_records, read_records
-from r1lit.modules.evaluation_responses import sample_name
+from r1lit.modules.evaluation import sample_name
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Sampling
 from r1lit.search import (

@@ -7,8 +7,7 @@ from r1lit.modules.evaluation import EvaluationModule
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.ppo import PPOModule
 from r1lit.modules.prime import PRIMEModule
-from r1lit.modules.process_reward import ProcessRewardModule
-from r1lit.modules.reward import RewardModule
+from r1lit.modules.reward import ProcessRewardModule, RewardModule
 from r1lit.modules.schedule import CosineOverRun
 from r1lit.modules.sft import SFTModule
 

@@ -1,49 +1,45 @@
-"""What every module shares: a policy, its tokenizer, and one way to make an update."""
+"""What every module shares: a policy, its tokenizer, checkpoints, and one way to make an update."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.device import backend
 from r1lit.errors import check_at_least
-from r1lit.modules.checkpoint import (
-    leave_out_frozen,
-    make_room,
-    note_base,
-    refuse_another_base,
-    refuse_another_policy,
-)
-from r1lit.modules.gradients import clip_gradients, gradient_norm, refuse_non_finite
-from r1lit.modules.process import process_settings
 from r1lit.modules.schedule import CosineOverRun, updates_of_run
 from r1lit.modules.sharding import (
     check_optimizers,
     check_strategy,
-    idle_loss,
     is_sharding,
-    missing_passes,
     reducing_gradients,
     shard_models,
+    with_missing_passes,
 )
 from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.adapter import (
     Adapter,
     PeftConfig,
     Quantization,
+    base_of,
     check_adapter,
     check_quantization,
 )
+from r1lit.policy.loading import policy_fingerprint
 
 
 class PolicyModule(LightningModule):
@@ -128,7 +124,9 @@ class PolicyModule(LightningModule):
         }
         self.register_buffer("iteration", torch.tensor(0))
 
-    configure_callbacks = process_settings
+    def configure_callbacks(self) -> list[DeviceSettings]:
+        """Return what sets the run's process up for its device."""
+        return [DeviceSettings()]
 
     def setup(self, stage: str) -> None:
         """Refuse strategies and precisions under which updates or rollouts cannot work."""
@@ -149,6 +147,11 @@ class PolicyModule(LightningModule):
     def data(self) -> Any:
         """The trainer's data module, or None where loaders were given without one."""
         return getattr(self.trainer, "datamodule", None)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this is the run's only process, which has all weights and gradients."""
+        return isinstance(self.trainer.strategy, SingleDeviceStrategy)
 
     @property
     def context_length(self) -> int | None:
@@ -265,13 +268,14 @@ class PolicyModule(LightningModule):
             ValueError: if the loss or the gradient is not finite; this update is not made then.
         """
         optimizer.zero_grad()
-        missing = missing_passes(len(losses), self.trainer.strategy)
-        losses = [*losses, *[partial(idle_loss, self, optimizer.optimizer)] * missing]
-        alone, own = isinstance(self.trainer.strategy, SingleDeviceStrategy), backend(self.device)
+        alone, own = self.is_alone, backend(self.device)
+        if not alone:
+            losses = with_missing_passes(self, losses, optimizer.optimizer)
         total = torch.tensor(0.0, dtype=torch.float64)
         for index, loss_of in enumerate(losses):
             last = index + 1 == len(losses)
-            with reducing_gradients(self, last), own.in_place_gradients(alone):
+            synced = nullcontext() if alone else reducing_gradients(self, last)
+            with synced, own.in_place_gradients(alone):
                 loss = loss_of()
                 total = total.to(loss.device) + loss.detach().double()
                 self.manual_backward(loss)
@@ -288,6 +292,33 @@ class PolicyModule(LightningModule):
                 scheduler.step()  # type: ignore[call-arg]
         return loss_value, norm_value
 
+    def make_only_update(
+        self,
+        losses: Sequence[Callable[[], Tensor]],
+        metrics: Callable[[], dict[str, float]],
+        batch_size: int,
+    ) -> dict[str, Tensor]:
+        """Make an iteration's only update, and end the iteration.
+
+        Args:
+            losses: as of ``make_update``.
+            metrics: what else to log; called after the update.
+            batch_size: how much the logged numbers weigh.
+
+        Returns:
+            The loss, as a ``training_step`` returns it.
+        """
+        loss, norm = self.make_update(self.policy_optimizer, losses)
+        logged = {"train/loss": loss, "train/grad_norm": norm, **metrics()}
+        self.end_iteration(logged, batch_size)
+        return {"loss": torch.tensor(loss)}
+
+    def end_iteration(self, metrics: dict[str, float], batch_size: int) -> None:
+        """Count the iteration, and log its metrics with the next update's learning rate."""
+        self.iteration += 1
+        metrics = {**metrics, "train/learning_rate": self.learning_rate()}
+        self.log_dict(metrics, batch_size=batch_size, sync_dist=True)
+
     @property
     def policy_optimizer(self) -> LightningOptimizer:
         """The policy's optimiser, the first."""
@@ -303,3 +334,151 @@ class PolicyModule(LightningModule):
         if self.trainer.world_size == 1:
             return float(count)
         return float(self.trainer.strategy.reduce(count.float(), reduce_op="mean"))
+
+
+# gradients
+
+
+def each_gradient(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """Yield the gradients of an optimiser's parameters."""
+    for group in optimizer.param_groups:
+        yield from (p.grad for p in group["params"] if p.grad is not None)
+
+
+def gradient_norm(optimizer: torch.optim.Optimizer) -> Tensor:
+    """Return the 2-norm of all gradients together; of sharded ones (DTensor), over all ranks.
+
+    Sharded ones take one collective, however many there are (one for each of their meshes).
+    """
+    norms: list[Tensor] = []
+    of_shards: dict[tuple[DeviceMesh, tuple[bool, ...]], list[Tensor]] = defaultdict(list)
+    for gradient in each_gradient(optimizer):
+        if isinstance(gradient, DTensor):
+            assert not any(p.is_partial() for p in gradient.placements), gradient.placements
+            is_whole = tuple(p.is_replicate() for p in gradient.placements)
+            local = torch.linalg.vector_norm(gradient.to_local())
+            of_shards[gradient.device_mesh, is_whole].append(local)
+        else:
+            norms.append(torch.linalg.vector_norm(gradient))
+    for (mesh, is_whole), local_norms in of_shards.items():
+        square = torch.linalg.vector_norm(torch.stack(local_norms)).square()
+        placements = [Replicate() if whole else Partial() for whole in is_whole]
+        norms.append(DTensor.from_local(square, mesh, placements).full_tensor().sqrt())
+    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.tensor(0.0)
+
+
+@torch.no_grad()
+def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float, norm: Tensor) -> None:
+    """Scale all gradients, of this norm together, to ``max_norm`` at most, as PyTorch does."""
+    scale = max_norm / (norm + 1e-6)
+    if scale < 1.0:
+        for gradient in each_gradient(optimizer):
+            gradient.mul_(scale.to(gradient.device))
+
+
+def refuse_non_finite(module: Any, what: str, value: float) -> None:
+    """Raise a ValueError that says where to resume from, if a number of an update is not finite."""
+    if math.isfinite(value):
+        return
+    saved = getattr(module.trainer.checkpoint_callback, "last_model_path", "")
+    resume = f"resume from {saved}, which is intact" if saved else "no checkpoint was written"
+    raise ValueError(
+        f"the {what} is {value} at iteration {int(module.iteration)}, update"
+        f" {module.trainer.global_step}, which was not made; {resume}. A lower learning rate or"
+        " a look at the rewards may help"
+    )
+
+
+# checkpoints: all of a policy, or what is trained beside frozen weights
+
+
+BASE = "base_policy"
+
+
+def leave_out_frozen(module: Any) -> None:
+    """Leave the weights that an adapter freezes out of a module's state, saved or loaded."""
+    if module.adapter is None:
+        return
+    names = {f"policy.model.{name}" for name in module.adapter.frozen_names}
+
+    def leave_out(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
+        for name in names:
+            del state[prefix + name]
+
+    def ask_for_none(_: nn.Module, incompatible: Any) -> None:
+        missing = incompatible.missing_keys
+        missing[:] = [name for name in missing if name not in names]
+
+    module.register_state_dict_post_hook(leave_out)
+    module.register_load_state_dict_post_hook(ask_for_none)
+
+
+def note_base(module: Any, checkpoint: dict[str, Any]) -> None:
+    """Put a digest of the files of the policy that is beside an adapter into a checkpoint."""
+    if module.adapter is not None:
+        checkpoint[BASE] = policy_fingerprint(base_of(module.policy_path))
+
+
+def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
+    """Raise a ValueError if an adapter was trained beside other weights, as far as files tell."""
+    if module.adapter is None:
+        return
+    base = base_of(module.policy_path)
+    if checkpoint.get(BASE) not in (None, policy_fingerprint(base)):
+        raise ValueError(
+            f"ckpt_path: the adapter was trained on other weights than {base} has now; put those"
+            " back, or begin again in another folder"
+        )
+
+
+def make_room(module: Any, saved_state: Mapping[str, Tensor]) -> None:
+    """Let the reference of an adapter have values where it had been refreshed."""
+    if module.adapter is not None and any(name.startswith("reference.") for name in saved_state):
+        module.refresh_reference()
+
+
+def refuse_another_policy(
+    saved_state: Mapping[str, Tensor], own_state: Mapping[str, Tensor], path: str
+) -> None:
+    """Raise a ValueError that names a weight that differs, and how many others do."""
+    own = {name: tuple(value.shape) for name, value in own_state.items()}
+    saved = {name: tuple(value.shape) for name, value in saved_state.items()}
+    differ = [n for n in sorted({*own, *saved}) if own.get(n) != saved.get(n)]
+    if differ:
+        name = differ[0]
+        was, now = saved.get(name, "not there"), own.get(name, "not there")
+        raise ValueError(
+            f"ckpt_path: the checkpoint is of another policy than {path}: {name} was {was} and is"
+            f" {now}, {len(differ) - 1} others differ; resume with the policy and objective that it"
+            " was written with, or begin again in another folder"
+        )
+
+
+# the device
+
+
+class DeviceSettings(Callback):
+    """Settings of this operating-system process for the run's device: ``Backend.running``.
+
+    Entered at setup, and left when the run ends or fails.
+
+    After a failure it tears the module down too, which Lightning does only after success.
+    Modules add it (``configure_callbacks``), so that it is there without the command line too. A
+    callback, since a module has no hook for failures.
+    """
+
+    def __init__(self) -> None:
+        self._entered = ExitStack()
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Set the process up."""
+        self._entered.enter_context(backend(trainer.strategy.root_device).running())
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Put it back."""
+        self._entered.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Put it back after a failure or an interruption too, and let go what the module holds."""
+        self._entered.close()
+        pl_module.teardown(trainer.state.fn or "fit")

@@ -15,10 +15,9 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.batches import PreferenceBatch, Rollout
 from r1lit.modules.grpo import GRPOModule
-from r1lit.modules.micro_batches import responses_of
 from r1lit.modules.reward import RewardModule, pair_metrics
 from r1lit.modules.sharding import whole_weights
-from r1lit.modules.update_metrics import UpdateMetrics
+from r1lit.modules.updates import UpdateMetrics, responses_of
 from r1lit.objectives import DPO, PolicyGradient
 from r1lit.policy import LogProbs, Policy, Responses, load_config, load_policy
 from r1lit.policy.policy import make_reference, refresh_reference

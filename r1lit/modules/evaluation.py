@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from lightning.pytorch import LightningModule
 from tqdm.auto import tqdm
 
-from r1lit.batches import Problem, PromptBatch
+from r1lit.batches import PromptBatch
 from r1lit.device import inference_dtype
 from r1lit.evaluation.report import as_markdown, summarise
 from r1lit.evaluation.run_folder import (
@@ -21,12 +22,12 @@ from r1lit.evaluation.run_folder import (
     device_name,
     versions,
 )
-from r1lit.modules.evaluation_responses import sample_name, stream_responses
-from r1lit.modules.process import process_settings
+from r1lit.modules.base import DeviceSettings
 from r1lit.policy import Policy, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.loading import policy_fingerprint
+from r1lit.problems import Problem
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
-from r1lit.rollout import Completion, InProcessEngine, ModelSpec, RolloutEngine, Sampling
+from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
 from r1lit.search import Query, Search
 from r1lit.verifiers import Grader, check_gold_answers, default_verifiers
 
@@ -120,7 +121,9 @@ class EvaluationModule(LightningModule):
             self._folder = RunFolder(self.dirpath, self.trainer.default_root_dir)
         return self._folder
 
-    configure_callbacks = process_settings
+    def configure_callbacks(self) -> list[DeviceSettings]:
+        """Return what sets the run's process up for its device."""
+        return [DeviceSettings()]
 
     def setup(self, stage: str) -> None:
         """Check everything that can be checked before a response is generated."""
@@ -302,3 +305,51 @@ class EvaluationModule(LightningModule):
 
 def _digest(prompt: Sequence[int]) -> str:
     return hashlib.blake2b(repr(tuple(prompt)).encode(), digest_size=6).hexdigest()
+
+
+SAMPLES_A_PROBLEM = 1 << 16
+SEARCHES = 64
+"""How many searches go together; those of an interrupted command are made again."""
+Summaries = Sequence[Mapping[str, float] | None]
+OnFound = Callable[[Sequence[int], Sequence[Completion], Summaries], None]
+"""Takes indices of queries, their responses, and the numbers of the searches if any."""
+
+
+def stream_responses(
+    queries: Sequence[Query],
+    *,
+    engine: RolloutEngine,
+    search: Search | None,
+    sampling: Sampling,
+    seed: int,
+    on_found: OnFound,
+) -> None:
+    """Make one response a query, and call ``on_found`` once with each."""
+    if search is None:
+        groups = (list(own) for _, own in groupby(queries, key=lambda query: query.problem.uid))
+        engine.stream(
+            [
+                Request(
+                    prompt=own[0].prompt,
+                    samples=tuple(query.sample for query in own),
+                    sampling=sampling,
+                    seed=seed,
+                )
+                for own in groups
+            ],
+            lambda indices, completions: on_found(indices, completions, [None] * len(indices)),
+        )
+        return
+    for start in range(0, len(queries), SEARCHES):
+        results = search.run(queries[start : start + SEARCHES], engine, sampling, seed)
+        on_found(
+            range(start, start + len(results)),
+            [result.chosen.response.completion() for result in results],
+            [result.summary() for result in results],
+        )
+
+
+def sample_name(problem: Problem, g: int) -> int:
+    """Return a sample index unique to problem and ``g``, whatever other problems there are."""
+    digest = hashlib.blake2b(problem.uid.encode(), digest_size=5).digest()
+    return int.from_bytes(digest, "big") * SAMPLES_A_PROBLEM + g

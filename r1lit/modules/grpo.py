@@ -18,13 +18,22 @@ from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.errors import check_at_least
-from r1lit.modules.async_rollouts import AsyncRolloutModule
+from r1lit.modules.async_rollouts import PENDING, AsyncRollouts, check_staleness, staleness
 from r1lit.modules.batch_plan import BatchPlan, check_rollout
-from r1lit.modules.covariance import with_selection
-from r1lit.modules.micro_batches import micro_batches, of_rows, responses_of
-from r1lit.modules.rollouts import outcome_metrics
-from r1lit.modules.token_values import of_each_token
-from r1lit.modules.update_metrics import UpdateMetrics
+from r1lit.modules.rollouts import (
+    RolloutModule,
+    RolloutWorker,
+    Timings,
+    collect_mixed,
+    outcome_metrics,
+)
+from r1lit.modules.updates import (
+    UpdateMetrics,
+    of_each_token,
+    of_rows,
+    responses_of,
+    with_selection,
+)
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.objectives.advantages import whitened, with_kl_in_reward
 from r1lit.policy import LogProbs, Responses, is_packed
@@ -36,7 +45,7 @@ from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 
 
-class GRPOModule(AsyncRolloutModule):
+class GRPOModule(RolloutModule):
     """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
 
     The old policy is the policy that sampled: its log-probs are recorded with the tokens, and how
@@ -65,7 +74,10 @@ class GRPOModule(AsyncRolloutModule):
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
         dropout: keep the policy's dropout; log-probs are not the old policy's then, which has none.
-        **options: max_staleness of ``AsyncRolloutModule``, and those of ``PolicyModule``.
+        max_staleness: how many iterations before its own a rollout is generated. 0: each with the
+            present weights. With more, an engine with weights of its own generates while the
+            iterations before update; take a ``correction`` then.
+        **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
     def __init__(
@@ -86,6 +98,7 @@ class GRPOModule(AsyncRolloutModule):
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
         dropout: bool = False,
+        max_staleness: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -107,11 +120,20 @@ class GRPOModule(AsyncRolloutModule):
         self.kl_in_reward = kl_in_reward
         self.whiten_advantages = whiten_advantages
         self.correction = correction
-        for key, least in (("train_batch_size", 1), ("num_inner_epochs", 1), ("kl_in_reward", 0)):
+        self.max_staleness = max_staleness
+        for key, least in (
+            *(("train_batch_size", 1), ("num_inner_epochs", 1)),
+            *(("kl_in_reward", 0), ("max_staleness", 0)),
+        ):
             check_at_least(key, getattr(self, key), least)
+        self.ahead = AsyncRollouts(max_staleness) if max_staleness else None
 
     def setup(self, stage: str) -> None:
-        """Check the batch plan before anything is loaded."""
+        """Check data, correction and batch plan before anything is loaded."""
+        if stage == "fit":
+            check_staleness(self)
+        if self.ahead is not None:
+            self.ahead.close()
         super().setup(stage)
         data = self.data
         if data is not None and stage == "fit":
@@ -160,9 +182,28 @@ class GRPOModule(AsyncRolloutModule):
             **collected,
             "time/update_s": time.perf_counter() - started,
         }
-        self.iteration += 1
-        self.log_dict(metrics, batch_size=len(rollout.responses), sync_dist=True)
+        self.end_iteration(metrics, len(rollout.responses))
         return {"rollout": rollout, **tokens}
+
+    def collect(self, batch: PromptBatch) -> tuple[Rollout, dict[str, float]]:
+        """Return the iteration's rollout with rewards, and what to log of it."""
+        waited = 0.0 if self.ahead is None else self.wait_for_engine(training=True)
+        worker = self.worker(self.sampling_at(batch.iteration), self.seed, training=True)
+        timings = Timings(sync=self.sync_seconds, rollout=waited)
+        collect = partial(worker.collect, batch, timings=timings)
+        if self.ahead is not None:
+            collect = partial(self.ahead.collect, worker, batch, timings=timings)
+        with self.weights_to_sample():
+            if self.dynamic_sampling:
+                rollout, num_dropped = collect_mixed(collect, batch)
+            else:
+                rollout, num_dropped = collect(range(batch.num_prompts)), 0
+            if self.ahead is not None:
+                started = time.perf_counter()
+                self.ahead.begin_later(self, worker, batch.iteration)
+                timings.rollout += time.perf_counter() - started
+        metrics = {"train/num_groups_dropped": float(num_dropped), **timings.metrics()}
+        return rollout, metrics | ({} if self.ahead is None else staleness(self.engine, rollout))
 
     def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
         """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
@@ -186,7 +227,6 @@ class GRPOModule(AsyncRolloutModule):
                 logged.setdefault(name, []).append(value)
         return rollout, {
             **{name: sum(values) / len(values) for name, values in logged.items()},
-            "train/learning_rate": self.learning_rate(),
             **kl,
             **covariance,
             **update_metrics.metrics(),
@@ -231,15 +271,14 @@ class GRPOModule(AsyncRolloutModule):
             update_metrics=update_metrics,
             is_first_update=is_first_update,
         )
-        batches = micro_batches(
+        loss, norm = self.update_rows(
+            self.policy_optimizer,
             rollout,
             rows_b,
-            self.micro_batch_tokens,
+            loss_of,
             packed=is_packed(self.policy),
             skip=self.objective.skips_zero_advantage(),
         )
-        losses = [partial(loss_of, rows_b[chunk]) for chunk in batches]
-        loss, norm = self.make_update(self.policy_optimizer, losses)
         return {"train/loss": loss, "train/grad_norm": norm}
 
     def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
@@ -298,3 +337,39 @@ class GRPOModule(AsyncRolloutModule):
             logp_sampler_bT = rollout.logp_sampler_BT[rows_b, :width]
             update_metrics.add_mismatch(logp_bT, logp_sampler_bT, inputs.mask_BT)
         return outputs.loss
+
+    # rollouts generated ahead (``max_staleness`` above 0)
+
+    def wait_for_engine(self, training: bool) -> float:
+        """Wait until the engine has ended what it generates ahead; return the seconds it took.
+
+        An engine holds one set of weights and generates for one caller at a time. In training one
+        with ``in_flight_updates`` continues meanwhile.
+        """
+        if self.ahead is None or (training and self.engine.in_flight_updates):
+            return 0.0
+        return self.ahead.wait()
+
+    def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
+        """Return what collects rollouts, once the engine is free."""
+        self.wait_for_engine(training)
+        return super().worker(sampling, seed, training)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put in what is generated ahead, once it is there: a resumed run trains on the same."""
+        super().on_save_checkpoint(checkpoint)
+        if self.ahead is not None:
+            checkpoint[PENDING] = self.ahead.state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take it back; under ``--resume_changed`` it is generated again, as now requested."""
+        super().on_load_checkpoint(checkpoint)
+        if self.ahead is not None and not getattr(self.data, "may_differ", False):
+            pending = checkpoint.get(PENDING, {})
+            self.ahead.load(pending, self.global_rank, self.trainer.world_size)
+
+    def teardown(self, stage: str) -> None:
+        """Let the engine end what it generates, then let it go."""
+        if self.ahead is not None:
+            self.ahead.close()
+        super().teardown(stage)

@@ -3,12 +3,14 @@
     rollout -> rewards -> values -> advantages, returns -> minibatch updates of policy and critic
 
 B rows (responses)   T response tokens   K response tokens of some rows, row after row
+
+P prefixes of responses   N completions of each
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,17 +18,17 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from r1lit.batches import Rollout
+from r1lit.batches import PromptBatch, Rollout
 from r1lit.errors import check_at_least, named
 from r1lit.modules.grpo import GRPOModule
-from r1lit.modules.micro_batches import micro_batches, responses_of
-from r1lit.modules.update_metrics import UpdateMetrics
-from r1lit.modules.value_truth import TRUTH_METRICS, TRUTH_STREAM, Prefix, ValueTruth, compare
+from r1lit.modules.rollouts import RolloutWorker, Timings
+from r1lit.modules.updates import UpdateMetrics, responses_of
 from r1lit.objectives import GAE, Objective, ValueObjective
 from r1lit.objectives.advantages import monte_carlo_returns_BT, with_kl_in_reward
 from r1lit.policy import load_reward_config, load_reward_model
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
+from r1lit.seeding import generator
 
 
 class PPOModule(GRPOModule):
@@ -154,14 +156,16 @@ class PPOModule(GRPOModule):
 
     def _update_critic(self, rollout: Rollout, rows_b: Tensor) -> dict[str, float]:
         num_tokens = max(self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum()), 1.0)
-        chunks = micro_batches(rollout, rows_b, self.micro_batch_tokens, packed=False, skip=False)
         clipped: list[Tensor] = []
-        losses = [
-            partial(self._value_loss, rollout, rows_b[chunk], num_tokens, clipped)
-            for chunk in chunks
-        ]
         optimizers: Any = self.optimizers()
-        loss, norm = self.make_update(optimizers[1], losses, self.critic_max_grad_norm)
+        loss, norm = self.update_rows(
+            optimizers[1],
+            rollout,
+            rows_b,
+            partial(self._value_loss, rollout, num_tokens, clipped),
+            packed=False,
+            max_grad_norm=self.critic_max_grad_norm,
+        )
         return {
             "train/value_loss": loss,
             "train/critic_grad_norm": norm,
@@ -169,7 +173,7 @@ class PPOModule(GRPOModule):
         }
 
     def _value_loss(
-        self, rollout: Rollout, rows_b: Tensor, num_tokens: float, clipped: list[Tensor]
+        self, rollout: Rollout, num_tokens: float, clipped: list[Tensor], rows_b: Tensor
     ) -> Tensor:
         """Return the critic's loss on one micro-batch of rows."""
         assert rollout.value_BT is not None and rollout.return_BT is not None
@@ -244,3 +248,116 @@ def explained_variance(value_N: Tensor, return_N: Tensor) -> float:
     if variance == 0:
         return math.nan
     return 1 - float((return_N - value_N).var(correction=0)) / variance
+
+
+# the truth about a critic's values
+
+TRUTH_STREAM = 3 << 32
+
+TRUTH_METRICS = tuple(
+    f"train/value_truth/{name}"
+    for name in ("mean_abs_error", "bias", "correlation", "standard_error")
+)
+
+Prefix = tuple[int, int]  # row, and how many of its tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueTruth:
+    """Measures values against Monte-Carlo continuations (VinePPO, 2410.01679, §4), now and then.
+
+    A prefix of a response is completed ``num_completions`` times by the policy that wrote it; the
+    mean return of the completions is what the critic's value there should be. It costs rollouts,
+    and changes nothing of the training.
+
+    Args:
+        every_n_iterations: how often, from the first iteration on.
+        num_prefixes: of different responses, on each rank; all responses if there are fewer.
+        num_completions: N, of a prefix; 2 at least, to estimate the error of the truth.
+    """
+
+    every_n_iterations: int = 5
+    num_prefixes: int = 32
+    num_completions: int = 16
+
+    def __post_init__(self) -> None:
+        check_at_least("value_truth.every_n_iterations", self.every_n_iterations, 1)
+        check_at_least("value_truth.num_prefixes", self.num_prefixes, 2)
+        check_at_least("value_truth.num_completions", self.num_completions, 2)
+
+    def prefixes(self, rollout: Rollout, seed: int) -> list[Prefix]:
+        """Return what to complete: responses cut at uniformly sampled tokens."""
+        rng = generator(seed, "value truth", rollout.iteration)
+        lengths = rollout.length_B.tolist()
+        rows = rng.permutation(len(lengths))[: self.num_prefixes].tolist()
+        return [(row, int(rng.random() * lengths[row])) for row in rows]
+
+    def continued(
+        self,
+        worker: RolloutWorker,
+        rollout: Rollout,
+        prefixes: list[Prefix],
+        context: int | None = None,
+    ) -> Rollout:
+        """Return P groups of N responses that begin with the prefixes, rewarded as in training.
+
+        All are generated with the token limit that the shortest prefix leaves, where the policy's
+        ``context`` has room for it, and then cut: engines decode equal limits together.
+        """
+        batch = PromptBatch(
+            iteration=rollout.iteration,
+            problems=tuple(rollout.responses[row].problem for row, _ in prefixes),
+            prompts=tuple(rollout.prompts[row // rollout.group_size] for row, _ in prefixes),
+            group_size=self.num_completions,
+            num_prompts=len(prefixes),
+            positions=tuple(range(len(prefixes))),
+        )
+        every = range(len(prefixes))
+        kept = [(rollout.response_BT[row, :t], rollout.logp_old_BT[row, :t]) for row, t in prefixes]
+        max_tokens = worker.sampling.max_tokens
+        most = max_tokens - min(t for _, t in prefixes)
+        requests = []
+        for request, (ids, _) in zip(
+            worker.requests(batch, every, rollout.iteration), kept, strict=True
+        ):
+            prompt = (*request.prompt, *ids.tolist())
+            limit = most if context is None else min(most, context - len(prompt))
+            sampling = replace(request.sampling, max_tokens=limit)
+            requests.append(replace(request, prompt=prompt, sampling=sampling))
+        completions = worker.engine.generate(requests)
+        whole = []
+        for index, completion in enumerate(completions):
+            ids, logps = kept[index // self.num_completions]
+            assert completion.token_ids is not None and completion.logps is not None
+            is_cut = len(ids) + completion.num_tokens > max_tokens
+            whole.append(
+                replace(
+                    completion,
+                    token_ids=torch.cat([ids, completion.token_ids.to(ids)])[:max_tokens],
+                    logps=torch.cat([logps, completion.logps.to(logps)])[:max_tokens],
+                    finish_reason="length" if is_cut else completion.finish_reason,
+                )
+            )
+        return worker.grade(whole, batch, every, Timings())
+
+
+def compare(value_P: Tensor, return_PN: Tensor) -> tuple[float, float, float, float]:
+    """Return mean absolute error, bias and correlation of values, and the truth's standard error.
+
+    The bias is the mean of values less truth: a critic that lags behind a policy that improves has
+    values too low.
+
+    The truth is itself a mean of N; a critic that is exact has a mean absolute error of some 0.8 of
+    that standard error. The correlation is NaN where all values, or all truths, are equal.
+    """
+    truth_P = return_PN.mean(-1)
+    gap_P = value_P - truth_P
+    error_P = return_PN.std(-1, correction=1) / math.sqrt(return_PN.shape[1])
+    x_P, y_P = (v - v.mean() for v in (value_P, truth_P))
+    scale = float(x_P.norm() * y_P.norm())
+    return (
+        float(gap_P.abs().mean()),
+        float(gap_P.mean()),
+        float((x_P * y_P).sum()) / scale if scale else math.nan,
+        float(error_P.mean()),
+    )

@@ -20,7 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from r1lit.batches import Rollout
 from r1lit.modules.grpo import GRPOModule
-from r1lit.modules.micro_batches import micro_batches, responses_of
+from r1lit.modules.updates import responses_of
 from r1lit.objectives import ImplicitProcess, Objective
 from r1lit.policy import LogProbs, is_packed, load_policy
 from r1lit.policy.policy import make_reference
@@ -129,22 +129,18 @@ class PRIMEModule(GRPOModule):
     def _update_process_model(
         self, rollout: Rollout, rows_b: Tensor, logp_ref_BT: Tensor
     ) -> tuple[float, float]:
-        chunks = micro_batches(
+        optimizers: Any = self.optimizers()
+        return self.update_rows(
+            optimizers[1],
             rollout,
             rows_b,
-            self.micro_batch_tokens,
+            partial(self._process_loss, rollout, logp_ref_BT, len(rows_b)),
             packed=is_packed(self.process_model),
-            skip=False,
+            max_grad_norm=self.process_max_grad_norm,
         )
-        losses = [
-            partial(self._process_loss, rollout, rows_b[chunk], logp_ref_BT, len(rows_b))
-            for chunk in chunks
-        ]
-        optimizers: Any = self.optimizers()
-        return self.make_update(optimizers[1], losses, self.process_max_grad_norm)
 
     def _process_loss(
-        self, rollout: Rollout, rows_b: Tensor, logp_ref_BT: Tensor, num_rows: int
+        self, rollout: Rollout, logp_ref_BT: Tensor, num_rows: int, rows_b: Tensor
     ) -> Tensor:
         """Return a micro-batch's share of the minibatch's mean cross-entropy."""
         responses = responses_of(rollout, rows_b)

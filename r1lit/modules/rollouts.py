@@ -1,29 +1,45 @@
-"""What modules that roll out share: engine, grader, rewards, and evaluation by responses."""
+"""Rollouts: prompts -> completions -> verdicts -> rewards; and evaluation by responses.
+
+P prompts   G responses per prompt   B = P*G rows, prompt-major   T response tokens
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, TracebackType
+from typing import Any, cast
 
-from r1lit.batches import PromptBatch, Rollout, Status, TokenValues
+import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
+
+from r1lit.batches import Problem, PromptBatch, Response, Rollout, Status, TokenValues
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.rollout_worker import RolloutWorker, Timings
 from r1lit.modules.sharding import whole_weights
-from r1lit.modules.token_values import token_values
+from r1lit.modules.updates import micro_batches, token_values
 from r1lit.policy import Policy, load_policy
-from r1lit.rewards import Reward, as_reward, check_rewards
+from r1lit.rewards import Reward, RewardFunction, as_reward, check_rewards, score
 from r1lit.rollout import (
+    Completion,
     InProcessEngine,
     ModelSpec,
+    Request,
     RolloutEngine,
     Sampling,
     check_trains,
+    texts_of,
 )
+from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
+from r1lit.text.pieces import pieces
+from r1lit.text.steps import token_places
 from r1lit.verifiers import Grader, check_gold_answers
 
 VALIDATION_STREAM = 1 << 32
@@ -148,7 +164,7 @@ class RolloutModule(PolicyModule):
         """Return the training forward's values of the first ``num_token_rows`` responses."""
         if not self.num_token_rows:
             return {}
-        with whole_weights(self.policy):  # ranks may have unlike numbers of responses
+        with self.whole_weights():  # ranks may have unlike numbers of responses
             values = token_values(self.policy, rollout, self.num_token_rows, sampling.temperature)
         return {"tokens": values}
 
@@ -160,7 +176,11 @@ class RolloutModule(PolicyModule):
 
     def weights_to_sample(self) -> AbstractContextManager[None]:
         """Hold all weights on every rank while an engine decodes with them here."""
-        return whole_weights(self.policy) if self.engine.shares_weights else nullcontext()
+        return self.whole_weights() if self.engine.shares_weights else nullcontext()
+
+    def whole_weights(self) -> AbstractContextManager[None]:
+        """Hold all weights of the policy on every rank; they are held anyway in one process."""
+        return nullcontext() if self.is_alone else whole_weights(self.policy)
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""
@@ -180,6 +200,35 @@ class RolloutModule(PolicyModule):
             training=training,
         )
 
+    def update_rows(
+        self,
+        optimizer: LightningOptimizer,
+        rollout: Rollout,
+        rows_b: Tensor,
+        loss_of: Callable[[Tensor], Tensor],
+        *,
+        packed: bool,
+        skip: bool = False,
+        max_grad_norm: float | None = None,
+    ) -> tuple[float, float]:
+        """Make one update on a minibatch of rows: micro-batches, the loss of each, the step.
+
+        Args:
+            optimizer: one of ``self.optimizers()``.
+            rollout: of the iteration, over all of its rows.
+            rows_b: the minibatch's rows.
+            loss_of: returns the loss of a micro-batch's rows, its share of the minibatch's.
+            packed: whether rows are computed packed.
+            skip: leave out rows of advantage 0.
+            max_grad_norm: the module's if left out.
+
+        Returns:
+            The minibatch's loss, and its gradient norm before clipping.
+        """
+        chunks = micro_batches(rollout, rows_b, self.micro_batch_tokens, packed=packed, skip=skip)
+        losses = [partial(loss_of, rows_b[chunk]) for chunk in chunks]
+        return self.make_update(optimizer, losses, max_grad_norm)
+
     def teardown(self, stage: str) -> None:
         """Let the verifiers' worker processes go, and what the engine has started."""
         self.grader.close()
@@ -198,3 +247,301 @@ def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:
         **{f"{stage}/reward/{n}": float(r.mean()) for n, r in rollout.rewards.items()},
         **{f"{stage}/verifier/{s}": statuses.count(s) / len(statuses) for s in UNDECIDED},
     }
+
+
+@dataclass(kw_only=True)
+class Timings:
+    """Seconds spent on each part of an iteration.
+
+    What is graded while responses are generated is part of ``rollout``; ``grade`` is what comes
+    after. ``sync`` is the last time that the engine was given weights.
+    """
+
+    sync: float = 0.0
+    rollout: float = 0.0
+    grade: float = 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """Return them by their logged names."""
+        return {f"time/{name}_s": seconds for name, seconds in vars(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutWorker:
+    """Everything between a batch of prompts and a rollout; its advantages are 0 yet.
+
+    ``device`` is where the rollout's tensors are put, the policy's. In ``training`` rewards may
+    wait for their iteration; otherwise all are computed, so that evaluation shows them too.
+    """
+
+    engine: RolloutEngine
+    grader: Grader
+    rewards: Sequence[RewardFunction]
+    tokenizer: PreTrainedTokenizerBase
+    sampling: Sampling
+    seed: int
+    device: torch.device
+    training: bool = False
+
+    def collect(
+        self,
+        batch: PromptBatch,
+        prompt_indices: Sequence[int],
+        timings: Timings,
+        iteration: int | None = None,
+    ) -> Rollout:
+        """Return a rollout of some of the batch's prompts."""
+        iteration = batch.iteration if iteration is None else iteration
+        requests = self.requests(batch, prompt_indices, iteration)
+        started = time.perf_counter()
+        with self.grading(batch, prompt_indices) as grading:
+            completions = self.engine.generate(requests, grading.begin)
+            timings.rollout += time.perf_counter() - started
+            return self._finish(grading, completions, batch, prompt_indices, timings, iteration)
+
+    def grade(
+        self,
+        completions: Sequence[Completion],
+        batch: PromptBatch,
+        prompt_indices: Sequence[int],
+        timings: Timings,
+        grading: AsyncGrading | None = None,
+    ) -> Rollout:
+        """Return completions that exist already, of some of the batch's prompts, as a rollout.
+
+        Their ``grading`` may have begun.
+        """
+        with grading or self.grading(batch, prompt_indices) as grading:
+            return self._finish(
+                grading, completions, batch, prompt_indices, timings, batch.iteration
+            )
+
+    def requests(
+        self, batch: PromptBatch, prompt_indices: Sequence[int], iteration: int
+    ) -> list[Request]:
+        """Return the requests to the engine for some of the batch's prompts."""
+        samples, size = batch.samples(prompt_indices), batch.group_size
+        return [
+            Request(
+                prompt=batch.prompts[p],
+                samples=tuple(samples[i * size : (i + 1) * size]),
+                sampling=self.sampling,
+                seed=self.seed,
+                iteration=iteration,
+            )
+            for i, p in enumerate(prompt_indices)
+        ]
+
+    def grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> AsyncGrading:
+        """Return what grades the completions of some of the batch's prompts."""
+        problems = [batch.problems[p] for p in prompt_indices for _ in range(batch.group_size)]
+        return AsyncGrading(self.grader, self.tokenizer, problems)
+
+    def _finish(
+        self,
+        grading: AsyncGrading,
+        completions: Sequence[Completion],
+        batch: PromptBatch,
+        prompt_indices: Sequence[int],
+        timings: Timings,
+        iteration: int,
+    ) -> Rollout:
+        """Wait for the verdicts, and put the rollout together."""
+        started = time.perf_counter()
+        responses = grading.finish(completions)
+        rewards, total = score(self.rewards, responses, iteration if self.training else None)
+
+        def per_group(values: Sequence[float]) -> Tensor:
+            values_B = torch.tensor(values, dtype=torch.float32, device=self.device)
+            return values_B.reshape(len(prompt_indices), batch.group_size)
+
+        response_BT, mask_BT, logp_BT = pad(completions, self.tokenizer, self.device)
+        begun = [f for f in self.rewards if f.from_iteration <= iteration] if self.training else []
+        rollout = Rollout(
+            iteration=iteration,
+            group_size=batch.group_size,
+            prompts=tuple(batch.prompts[p] for p in prompt_indices),
+            responses=responses,
+            response_BT=response_BT,
+            length_B=mask_BT.sum(-1),
+            loss_mask_BT=mask_BT,
+            logp_sampler_BT=logp_BT,
+            logp_old_BT=logp_BT,
+            rewards={name: per_group(values) for name, values in rewards.items()},
+            reward_PG=per_group(total),
+            advantage_BT=torch.zeros_like(logp_BT),
+            version_BT=_versions(completions, self.device),
+            **step_rewards(begun, responses, response_BT, self.tokenizer),
+        )
+        timings.grade += time.perf_counter() - started
+        return rollout
+
+
+def pad(
+    completions: Sequence[Completion], tokenizer: PreTrainedTokenizerBase, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return completions as tensors padded to the longest: tokens, which exist, log-probs; [B, T].
+
+    Text of an engine that returns no tokens is tokenised; log-probs that are not known are 0. (Such
+    an engine is refused for training, so that evaluation alone meets them.)
+    """
+    tokens, logps = [], []
+    for completion in completions:
+        ids = completion.token_ids
+        if ids is None:
+            assert completion.text is not None
+            ids = torch.tensor(tokenizer(completion.text, add_special_tokens=False)["input_ids"])
+        logp = completion.logps
+        tokens.append(ids.to(device, torch.long))
+        logps.append(torch.zeros(len(ids), device=device) if logp is None else logp.to(device))
+    length_B = torch.tensor([len(ids) for ids in tokens], device=device)
+    response_BT = pad_sequence(tokens, True, float(tokenizer.pad_token_id))
+    mask_BT = torch.arange(response_BT.shape[1], device=device) < length_B[:, None]
+    return response_BT, mask_BT, pad_sequence(logps, True)
+
+
+def _versions(completions: Sequence[Completion], device: torch.device) -> Tensor | None:
+    """Return the weights' versions, [B, T]; None of texts, whose tokens are not the engine's."""
+    if any(completion.token_ids is None for completion in completions):
+        return None
+    return pad_sequence([c.versions_T().to(device) for c in completions], True)
+
+
+def collect_mixed(
+    collect: Callable[[Sequence[int]], Rollout], batch: PromptBatch
+) -> tuple[Rollout, int]:
+    """Fill P groups whose rewards differ: DAPO's dynamic sampling (2503.14476, Eq. 11).
+
+    The first P prompts are rolled out, then as many of the reserve at a time as groups are still
+    missing. If the reserve runs out, unmixed groups of the first round fill up the batch: they
+    carry no advantage, and the number of updates stays the same.
+
+    Returns:
+        The rollout of P groups, and how many unmixed groups were dropped from it.
+    """
+    mixed_rollouts, unmixed_rollouts = [], []
+    next_prompt, missing = 0, batch.num_prompts
+    while missing and next_prompt < len(batch.problems):
+        prompt_indices = range(next_prompt, min(next_prompt + missing, len(batch.problems)))
+        rollout = collect(prompt_indices)
+        next_prompt = prompt_indices.stop
+        mixed = mixed_groups(rollout)
+        unmixed = [p for p in range(rollout.num_prompts) if p not in mixed]
+        if mixed:
+            mixed_rollouts.append(take_groups(rollout, mixed))
+        if unmixed:
+            unmixed_rollouts.append(take_groups(rollout, unmixed))
+        missing -= len(mixed)
+    num_unmixed = sum(r.num_prompts for r in unmixed_rollouts)
+    if missing:
+        fill = take_groups(join_rollouts(unmixed_rollouts), range(missing))
+        mixed_rollouts.append(fill)
+    return join_rollouts(mixed_rollouts), num_unmixed - missing
+
+
+THREADS = 8  # each waits for worker processes, whose number is the verifiers' affair
+
+
+class AsyncGrading:
+    """Grades the completions of one rollout, some of them while others are still generated.
+
+    The verdict on a response does not depend on when its grading begins. Only verifiers that work
+    ``in_background`` begin early; the others are called in this thread at the end, all rows at
+    once. Use as a context manager: after an error, gradings under way are not waited for.
+
+    Args:
+        grader: decides.
+        tokenizer: turns tokens into the text that is graded.
+        problems: what each of the B rows answers.
+    """
+
+    def __init__(
+        self, grader: Grader, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]
+    ) -> None:
+        self.grader = grader
+        self.tokenizer = tokenizer
+        self.problems = problems
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
+        self._begun: list[tuple[list[int], Future[list[Response]]]] = []
+
+    def begin(self, rows: Sequence[int], completions: Sequence[Completion]) -> None:
+        """Begin to grade rows that have ended; an engine's ``on_finished``."""
+        early = {
+            row: completion
+            for row, completion in zip(rows, completions, strict=True)
+            if self.grader.verifier_of(self.problems[row]).in_background
+        }
+        if early:
+            future = self._threads.submit(self._grade, list(early), list(early.values()))
+            self._begun.append((list(early), future))
+
+    def finish(self, completions: Sequence[Completion]) -> tuple[Response, ...]:
+        """Return the B graded responses, in order.
+
+        Raises:
+            Exception: what the grader raised, about an early response too.
+        """
+        begun = [(rows, future) for rows, future in self._begun if not future.cancel()]
+        rest = sorted(set(range(len(completions))).difference(*(rows for rows, _ in begun)))
+        graded = dict(zip(rest, self._grade(rest, [completions[r] for r in rest]), strict=True))
+        for rows, future in begun:
+            graded.update(zip(rows, future.result(), strict=True))
+        return tuple(graded[row] for row in range(len(completions)))
+
+    def _grade(self, rows: Sequence[int], completions: Sequence[Completion]) -> list[Response]:
+        texts = texts_of(completions, self.tokenizer)
+        problems = [self.problems[row] for row in rows]
+        return [
+            Response(
+                text=text,
+                problem=problem,
+                verdict=verdict,
+                num_tokens=completion.num_tokens,
+                finished=completion.finished,
+                version=completion.version,
+            )
+            for text, problem, verdict, completion in zip(
+                texts, problems, self.grader.verdicts(texts, problems), completions, strict=True
+            )
+        ]
+
+    def __enter__(self) -> AsyncGrading:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._threads.shutdown(wait=error is None, cancel_futures=True)
+
+
+def step_rewards(
+    functions: Sequence[RewardFunction],
+    responses: Sequence[Response],
+    response_BT: Tensor,
+    tokenizer: PreTrainedTokenizerBase,
+) -> dict[str, Tensor]:
+    """Return ``reward_BT`` and ``step_end_BT`` of a rollout; nothing if no function rewards steps.
+
+    Args:
+        functions: those that count in this iteration; they have been called with the responses.
+        responses: with the texts that the functions have seen.
+        response_BT: their tokens.
+        tokenizer: of the tokens.
+    """
+    given = [own for f in functions if (own := f.step_rewards(responses)) is not None]
+    if not given:
+        return {}
+    decode = cast(Callable[[list[int]], str], partial(tokenizer.decode, skip_special_tokens=True))
+    reward_BT = torch.zeros(response_BT.shape, device=response_BT.device)
+    step_end_BT = torch.zeros_like(response_BT, dtype=torch.bool)
+    for row, response in enumerate(responses):
+        texts = pieces(decode, response_BT[row, : response.num_tokens].tolist())
+        for own in given:
+            places = token_places(texts, own[row].ends)
+            for place, reward in zip(places, own[row].rewards, strict=True):
+                reward_BT[row, place] += reward
+                step_end_BT[row, place] = True
+    return {"reward_BT": reward_BT, "step_end_BT": step_end_BT}

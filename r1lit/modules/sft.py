@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from r1lit.batches import PackedRows
 from r1lit.modules.batch_plan import check_update, print_supervised_plan
-from r1lit.modules.loss_accumulator import LossAccumulator
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.sharding import idle_forwards
+from r1lit.modules.updates import LossAccumulator
 from r1lit.policy import CrossEntropy
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling
@@ -81,26 +80,14 @@ class SFTModule(RolloutModule):
         self.check_iteration(batch.iteration)
         num_tokens = self.mean_over_ranks(batch.loss_mask_RL.sum())
         sums = LossAccumulator()
-        loss, norm = self.make_update(
-            self.policy_optimizer,
+        return self.make_only_update(
             [
                 partial(sums.share, partial(self.summed_losses, rows), num_tokens)
                 for rows in self._micro_batches(batch)
             ],
-        )
-        self.iteration += 1
-        self.log_dict(
-            {
-                "train/loss": loss,
-                "train/grad_norm": norm,
-                "train/num_tokens": num_tokens,
-                "train/learning_rate": self.learning_rate(),
-                **sums.metrics("train", num_tokens),
-            },
+            lambda: {"train/num_tokens": num_tokens, **sums.metrics("train", num_tokens)},
             batch_size=1,
-            sync_dist=True,
         )
-        return {"loss": torch.tensor(loss)}
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
         """Measure the loss of held-out rows, or roll out responses to held-out problems."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -171,6 +172,14 @@ def missing_passes(num_passes: int, strategy: Strategy) -> int:
         return 0
     count = torch.tensor(num_passes, device=strategy.root_device)
     return int(strategy.reduce(count, reduce_op="max")) - num_passes
+
+
+def with_missing_passes(
+    module: Any, losses: Sequence[Callable[[], Tensor]], optimizer: torch.optim.Optimizer
+) -> list[Callable[[], Tensor]]:
+    """Return an update's losses, with an ``idle_loss`` for each pass that this rank misses."""
+    missing = missing_passes(len(losses), module.trainer.strategy)
+    return [*losses, *[partial(idle_loss, module, optimizer)] * missing]
 
 
 def idle_forwards(model: Any, num_passes: int, strategy: Strategy) -> None:

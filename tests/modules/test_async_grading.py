@@ -14,8 +14,7 @@ from tiny import TiredVerifier, data, model, save_policy_that_ends
 from tiny_models import EOS, make_tokenizer, says
 
 from r1lit.batches import Problem, PromptBatch, Verdict
-from r1lit.modules.async_grading import AsyncGrading
-from r1lit.modules.rollout_worker import RolloutWorker, Timings
+from r1lit.modules.rollouts import AsyncGrading, RolloutWorker, Timings
 from r1lit.rewards import Accuracy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Sampling
 from r1lit.verifiers import CountdownVerifier, FunctionalCodeVerifier, Grader, MathVerifier

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from r1lit.batches import Rollout
 from r1lit.modules import GRPOModule
-from r1lit.modules.micro_batches import responses_of
+from r1lit.modules.updates import responses_of
 from r1lit.objectives import AdvantageEstimator
 from r1lit.policy import load_policy
 from r1lit.rollout import Completion, InProcessEngine, OnFinished, Request

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from r1lit.modules.gradients import clip_gradients, gradient_norm
+from r1lit.modules.base import clip_gradients, gradient_norm
 
 
 def test_clipping_is_pytorch_s():

@@ -15,11 +15,12 @@ from r1lit.batches import PackedRows
 from r1lit.modules.memory_plan import (
     GB,
     Architecture,
+    MemorySettings,
     memory_lines,
     memory_parts,
     most_memory,
+    read_settings,
 )
-from r1lit.modules.memory_settings import MemorySettings, read_settings
 from r1lit.policy import CrossEntropy, Policy
 
 CONFIG = partial(

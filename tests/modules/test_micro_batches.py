@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 
 import pytest
 
-from r1lit.modules.micro_batches import split_rows
+from r1lit.modules.updates import split_rows
 
 
 def draw(seed: int) -> tuple[list[int], list[int], list[int], int]:

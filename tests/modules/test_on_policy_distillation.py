@@ -12,8 +12,8 @@ from tiny import data, merge, save_policy
 from tiny_distillation import losses, on_policy
 
 from r1lit.cli import main
-from r1lit.modules.rollout_worker import Timings
-from r1lit.modules.student_rollouts import roll_out_share
+from r1lit.modules.distillation import roll_out_share
+from r1lit.modules.rollouts import Timings
 from r1lit.seeding import generator
 
 

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from r1lit import cli
 from r1lit.batches import Problem, Response, Rollout, Verdict
 from r1lit.files import read_records
-from r1lit.modules.token_values import token_values
+from r1lit.modules.updates import token_values
 from r1lit.policy import Policy
 from r1lit.text.pieces import pieces
 

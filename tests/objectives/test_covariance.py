@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from r1lit.batches import Rollout
-from r1lit.modules.covariance import with_selection
+from r1lit.modules.updates import with_selection
 from r1lit.objectives import GRPO, ClipCov, KLCov, LossInputs
 from r1lit.objectives.terms import covariance_N
 

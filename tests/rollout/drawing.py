@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from r1lit.modules.rollout_worker import pad
+from r1lit.modules.rollouts import pad
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
 
 

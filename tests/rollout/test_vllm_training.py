@@ -23,7 +23,7 @@ from tiny import ROOT, grpo_config, save_policy
 from waiting import wait_until
 
 from r1lit.cli import main
-from r1lit.modules.token_values import token_values
+from r1lit.modules.updates import token_values
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import ModelSpec
 from r1lit.rollout.transfers import TRANSFERS

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules import PPOModule
-from r1lit.modules.rollout_worker import Timings
+from r1lit.modules.rollouts import Timings
 from r1lit.objectives import GAE
 from r1lit.policy import ScalarModel, evaluating
 from r1lit.policy.scalar_head import score_rows
