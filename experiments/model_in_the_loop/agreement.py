@@ -25,7 +25,7 @@ from experiments.launch import reported
 from r1lit.batches import Problem, Response
 from r1lit.curation import Candidate, CodeBlocks, Context, EngineRefiner, LongParagraphs
 from r1lit.files import Record, read_existing, replace_json
-from r1lit.metrics.language_consistency import language_consistency
+from r1lit.metrics.language import language_consistency
 from r1lit.policy import load_tokenizer
 from r1lit.rewards import RewardModel
 from r1lit.rollout import LocalModel, ModelSpec, Sampling

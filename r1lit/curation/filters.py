@@ -20,8 +20,7 @@ from r1lit.batches import Status, Verdict
 from r1lit.curation.candidate import Candidate, Context, Filter, check_fraction
 from r1lit.data.base import ProblemSource
 from r1lit.errors import check_at_least
-from r1lit.metrics.language import SCRIPTS_OF
-from r1lit.metrics.language_consistency import language_consistency
+from r1lit.metrics.language import SCRIPTS_OF, language_consistency
 from r1lit.metrics.words import count_words, prose
 from r1lit.rewards.rules import has_format, repeated_share
 from r1lit.seeding import permutation

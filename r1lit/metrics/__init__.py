@@ -4,11 +4,11 @@ The torchmetric `r1lit.metrics.majority_vote.MajorityVote` is imported from its 
 takes seconds to import.
 """
 
-from r1lit.metrics.elo import elo_rating
 from r1lit.metrics.estimates import (
     Graded,
     accuracy,
     cons_at_k,
+    elo_rating,
     lengths,
     mean,
     mean_and_error,
@@ -22,8 +22,7 @@ from r1lit.metrics.intervals import (
     paired_difference,
     standard_error,
 )
-from r1lit.metrics.language import language_of
-from r1lit.metrics.language_consistency import language_consistency
+from r1lit.metrics.language import language_consistency, language_of
 from r1lit.metrics.reflection import REFLECTION_WORDS, count_reflection_words
 from r1lit.metrics.students_t import Shift, holm, paired_shift, welch_shift
 

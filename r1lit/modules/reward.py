@@ -19,8 +19,13 @@ from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from r1lit.batches import PreferenceBatch
 from r1lit.errors import check_at_least
-from r1lit.metrics.process import step_report
-from r1lit.metrics.reward_models import Report, label_report, pair_report, prefers_longer
+from r1lit.metrics.reward_models import (
+    Report,
+    label_report,
+    pair_report,
+    prefers_longer,
+    step_report,
+)
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.batch_plan import print_preference_plan
 from r1lit.modules.sharding import whole_weights
@@ -300,7 +305,7 @@ class ProcessRewardModule(RewardModule):
     is a sequence classifier of one number, the log-odds that the work is right so far:
     ``r1lit.rewards.ProcessReward`` and ``r1lit.search.ValueScorer`` take it.
 
-    ``reward_report`` holds the newest evaluation (``r1lit.metrics.process``).
+    ``reward_report`` holds the newest evaluation (``r1lit.metrics.reward_models``).
 
     Args:
         policy: an SFT policy's directory, or a reward model's, to go on with or to evaluate.

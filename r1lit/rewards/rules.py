@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from r1lit.batches import Response
 from r1lit.errors import check_at_least
-from r1lit.metrics.language import language_of
-from r1lit.metrics.language_consistency import check_language, language_consistency
+from r1lit.metrics.language import check_language, language_consistency, language_of
 from r1lit.rewards.base import RewardFunction
 from r1lit.text.extract import thinking_and_answer
 

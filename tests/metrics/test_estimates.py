@@ -23,7 +23,7 @@ from r1lit.metrics import (
     standard_error,
     with_error,
 )
-from r1lit.metrics.elo import expected_solved
+from r1lit.metrics.estimates import expected_solved
 
 
 def group(text: str) -> list[Graded]:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from r1lit.metrics.process import first_below, first_error_f1, guessing_f1, step_report
+from r1lit.metrics.reward_models import first_below, first_error_f1, guessing_f1, step_report
 
 # two solutions with a first error at 1, one of which is found; three without, two of them kept
 LABELS = [[1, 0], [1, 0], [1, 1], [1, 1, 1], [1]]

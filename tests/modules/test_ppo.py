@@ -14,7 +14,7 @@ from tiny import data, grpo_config, merge, model, save_policy
 
 from r1lit.batches import Rollout
 from r1lit.cli import main
-from r1lit.modules import PPOModule, gradients
+from r1lit.modules import PPOModule, base
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.ppo import ValueTruth, compare, explained_variance
 from r1lit.modules.updates import token_values
@@ -219,13 +219,13 @@ def test_a_value_model_starts_from_a_reward_model(fit, tmp_path: Path, policy: P
 def test_each_optimiser_is_clipped_to_its_own_norm(fit, monkeypatch, tmp_path: Path) -> None:
     """And an update changes the weights of one of them alone."""
     clipped: list[tuple[float, float, float]] = []
-    clip = gradients.clip_gradients
+    clip = base.clip_gradients
 
     def watched(optimizer, max_norm, norm):
-        exact = gradients.gradient_norm(optimizer)
+        exact = base.gradient_norm(optimizer)
         assert torch.equal(exact, norm)
         clip(optimizer, max_norm, norm)
-        clipped.append((max_norm, float(norm), float(gradients.gradient_norm(optimizer))))
+        clipped.append((max_norm, float(norm), float(base.gradient_norm(optimizer))))
 
     monkeypatch.setattr("r1lit.modules.base.clip_gradients", watched)
     moved: list[set[str]] = []

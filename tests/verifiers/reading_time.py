@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.metrics.language import language_of
-from r1lit.metrics.language_consistency import language_consistency
+from r1lit.metrics.language import language_consistency, language_of
 from r1lit.metrics.reflection import count_reflection_words
 from r1lit.metrics.words import count_words, prose
 from r1lit.rewards import (
