@@ -64,10 +64,7 @@ class IterationCheckpoint(ModelCheckpoint):
         self._due_after_validation = False
         self._lock: FileLock | None = None
 
-    @property
-    def state_key(self) -> str:
-        """The key of this callback's state in a checkpoint."""
-        return type(self).__qualname__
+    state_key = pl.Callback.state_key  # ModelCheckpoint's would change with the settings
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Have checkpoints streamed, and the folder to this run alone while it trains."""
