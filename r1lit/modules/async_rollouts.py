@@ -55,8 +55,11 @@ class AsyncRollouts:
         self._by_iteration: dict[int, Pending] = {}
         self._thread: threading.Thread | None = None
 
-    def begin_later(self, module: Any, worker: RolloutWorker, iteration: int) -> None:
+    def begin_later(
+        self, module: Any, worker: RolloutWorker, iteration: int, timings: Timings
+    ) -> None:
         """Begin the rollouts of the next ``max_staleness`` iterations, as far as the run goes."""
+        started = time.perf_counter()
         loader, num_updates = module.data.train_dataloader(), updates_of_run(module)
         later = range(iteration + 1, iteration + 1 + self.max_staleness)
         an_iteration = module.plan.updates_per_iteration
@@ -66,6 +69,7 @@ class AsyncRollouts:
             if i * an_iteration < num_updates
         ]
         self.begin(worker.engine, batches)
+        timings.rollout += time.perf_counter() - started
 
     def begin(
         self, engine: RolloutEngine, batches: Iterable[tuple[RolloutWorker, PromptBatch]]

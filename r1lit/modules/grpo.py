@@ -199,9 +199,7 @@ class GRPOModule(RolloutModule):
             else:
                 rollout, num_dropped = collect(range(batch.num_prompts)), 0
             if self.ahead is not None:
-                started = time.perf_counter()
-                self.ahead.begin_later(self, worker, batch.iteration)
-                timings.rollout += time.perf_counter() - started
+                self.ahead.begin_later(self, worker, batch.iteration, timings)
         metrics = {"train/num_groups_dropped": float(num_dropped), **timings.metrics()}
         return rollout, metrics | ({} if self.ahead is None else staleness(self.engine, rollout))
 
@@ -240,6 +238,13 @@ class GRPOModule(RolloutModule):
         """
         rollout = replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
         return whitened(rollout, self.mean_over_ranks) if self.whiten_advantages else rollout
+
+    def minibatches(self, rollout: Rollout, epochs: Iterable[int]) -> Iterator[Tensor]:
+        """Yield the rows of each minibatch, in an order of its own in each epoch."""
+        size = self.train_batch_size // self.trainer.world_size
+        for epoch in epochs:
+            order = permutation(len(rollout.responses), self.seed, "rows", rollout.iteration, epoch)
+            yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
     def update_minibatch(
         self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
@@ -281,26 +286,6 @@ class GRPOModule(RolloutModule):
         )
         return {"train/loss": loss, "train/grad_norm": norm}
 
-    def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
-        """Return the log-probs ``[B, T]`` of all responses, of the policy or of a reference."""
-        log_probs = LogProbs(temperature=self.sampling.temperature)
-        packed = is_packed(self.policy)
-        return self.of_each_token(rollout, model, lambda x: model(x, log_probs).logp_K, packed)
-
-    def of_each_token(
-        self, rollout: Rollout, model: Any, compute: Callable[[Responses], Tensor], packed: bool
-    ) -> Tensor:
-        """Return a number a token ``[B, T]`` that a model computes; see ``of_each_token``."""
-        strategy = self.trainer.strategy
-        return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
-
-    def minibatches(self, rollout: Rollout, epochs: Iterable[int]) -> Iterator[Tensor]:
-        """Yield the rows of each minibatch, in an order of its own in each epoch."""
-        size = self.train_batch_size // self.trainer.world_size
-        for epoch in epochs:
-            order = permutation(len(rollout.responses), self.seed, "rows", rollout.iteration, epoch)
-            yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
-
     def _loss(
         self,
         rollout: Rollout,
@@ -337,6 +322,19 @@ class GRPOModule(RolloutModule):
             logp_sampler_bT = rollout.logp_sampler_BT[rows_b, :width]
             update_metrics.add_mismatch(logp_bT, logp_sampler_bT, inputs.mask_BT)
         return outputs.loss
+
+    def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
+        """Return the log-probs ``[B, T]`` of all responses, of the policy or of a reference."""
+        log_probs = LogProbs(temperature=self.sampling.temperature)
+        packed = is_packed(self.policy)
+        return self.of_each_token(rollout, model, lambda x: model(x, log_probs).logp_K, packed)
+
+    def of_each_token(
+        self, rollout: Rollout, model: Any, compute: Callable[[Responses], Tensor], packed: bool
+    ) -> Tensor:
+        """Return a number a token ``[B, T]`` that a model computes; see ``of_each_token``."""
+        strategy = self.trainer.strategy
+        return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
     # rollouts generated ahead (``max_staleness`` above 0)
 
