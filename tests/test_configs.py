@@ -85,7 +85,7 @@ COMPOSITIONS = [
     ("reward/helpful.yaml",),  # they run in tests/experiments/test_reward_models_experiment.py
     ("reward/helpful.yaml", "reward/dpo.yaml"),  # its module runs in tests/modules/test_dpo.py
     ("reward/safety.yaml",),
-    ("reward/process.yaml",),  # runs in tests/modules/test_process_reward.py
+    ("reward/process.yaml",),  # runs in tests/modules/test_reward.py
     ("data/gsm8k.yaml", "distill/on_policy.yaml", "hardware/one_gpu.yaml"),
     *[(f"eval/{name}",) for name in EVALUATIONS],  # they run in tests/evaluation/test_suites.py
 ]
