@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from r1lit.problems import Problem, Response, Status, Verdict
 
@@ -29,7 +29,10 @@ __all__ = [
     "Status",
     "TokenValues",
     "Verdict",
+    "of_all_ranks",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,3 +224,15 @@ class PreferenceBatch:
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PreferenceBatch:
         """Return itself: rows are plain integers, the module pads and places them."""
         return self
+
+
+def of_all_ranks(own: T) -> list[T]:
+    """Return what each rank holds of something, in their order; ``[own]`` in a single process.
+
+    All ranks call it. Tensors should be on the CPU.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [own]
+    ranks: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(ranks, own)
+    return ranks

@@ -53,7 +53,7 @@ class MajorityVoteEvaluation(Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the evaluation."""
-        rows, self._shares = gather(trainer, self._shares), []
+        rows, self._shares = gather(self._shares), []
         if not rows:
             return
         values = {name: float(value) for name, value in self._metric.compute().items()}

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import lightning.pytorch as pl
-import torch.distributed
 from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from r1lit.batches import Rollout
+from r1lit.batches import Rollout, of_all_ranks
 
 T = TypeVar("T")
 
@@ -71,13 +70,9 @@ def folder_of(given: Path | None, trainer: pl.Trainer, callback: Callback, name:
     return folder / name
 
 
-def gather(trainer: pl.Trainer, rows: list[T]) -> list[T]:
+def gather(rows: list[T]) -> list[T]:
     """Return the rows of all ranks, so that a mean over them is exact whatever each rank held."""
-    if trainer.world_size == 1:
-        return rows
-    rows_by_rank: list[list[T]] = [[] for _ in range(trainer.world_size)]
-    torch.distributed.all_gather_object(rows_by_rank, rows)
-    return [row for rank in rows_by_rank for row in rank]
+    return [row for rank in of_all_ranks(rows) for row in rank]
 
 
 def log_iteration(pl_module: pl.LightningModule, values: dict[str, float], batch_size: int) -> None:

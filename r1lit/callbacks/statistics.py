@@ -47,7 +47,7 @@ class RolloutStatistics(Callback, Generic[Row]):
         rollout = rollout_of(outputs)
         if rollout is None:
             return
-        rows = gather(trainer, self.rows(rollout))
+        rows = gather(self.rows(rollout))
         values = self.summarise(rows, "train")
         self.on_iteration_summarised(rollout, values)
         named = {f"train/{name}": value for name, value in values.items()}
@@ -73,7 +73,7 @@ class RolloutStatistics(Callback, Generic[Row]):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the numbers of the whole evaluation."""
-        rows, self._evaluation = gather(trainer, self._evaluation), []
+        rows, self._evaluation = gather(self._evaluation), []
         if rows:
             stage = stage_of(trainer)
             values = self.summarise(rows, stage)

@@ -24,9 +24,8 @@ from typing import Any
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch import distributed as dist
 
-from r1lit.batches import PromptBatch, Rollout
+from r1lit.batches import PromptBatch, Rollout, of_all_ranks
 from r1lit.data.loaders import shard
 from r1lit.modules.rollouts import AsyncGrading, RolloutWorker, Timings
 from r1lit.modules.schedule import updates_of_run
@@ -146,7 +145,7 @@ class AsyncRollouts:
             iteration: pack_completions(pending.completions.result())
             for iteration, pending in self._by_iteration.items()
         }
-        ranks = _of_all_ranks(own)
+        ranks = of_all_ranks(own)
         return {
             i: {name: torch.cat([rank[i][name] for rank in ranks]) for name in packed}
             for i, packed in own.items()
@@ -204,11 +203,3 @@ def staleness(engine: RolloutEngine, rollout: Rollout) -> dict[str, float]:
         if len(known):
             mean, largest = now - float(known.double().mean()), float(now - known.min())
     return {"train/staleness/mean": mean, "train/staleness/max": largest}
-
-
-def _of_all_ranks(own: Any) -> list[Any]:
-    if not (dist.is_available() and dist.is_initialized()):
-        return [own]
-    ranks = [None] * dist.get_world_size()
-    dist.all_gather_object(ranks, own)
-    return ranks

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
-from r1lit.batches import PreferenceBatch
+from r1lit.batches import PreferenceBatch, of_all_ranks
 from r1lit.errors import check_at_least
 from r1lit.metrics.reward_models import (
     Report,
@@ -226,11 +226,7 @@ class RewardModule(PolicyModule):
         self.log_dict(numbers, batch_size=1)
 
     def _gathered(self) -> list[Any]:
-        if self.trainer.world_size == 1:
-            return self._evaluated
-        by_rank: list[list[Any]] = [[] for _ in range(self.trainer.world_size)]
-        torch.distributed.all_gather_object(by_rank, self._evaluated)
-        return [scored for own in by_rank for scored in own]
+        return [scored for own in of_all_ranks(self._evaluated) for scored in own]
 
     def _prefers_longer(self) -> bool:
         train = self.data.examples.get("train", []) if self.data is not None else []

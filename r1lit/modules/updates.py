@@ -20,7 +20,7 @@ from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from r1lit.batches import Rollout, TokenValues
+from r1lit.batches import Rollout, TokenValues, of_all_ranks
 from r1lit.modules.sharding import idle_forwards
 from r1lit.objectives import LossInputs, Objective
 from r1lit.objectives.terms import covariance_N, masked_sum, mismatch_sums, num_selected
@@ -294,7 +294,7 @@ def with_selection(
     mask_BT = rollout.loss_mask_BT
     values_BT = rollout.logp_old_BT, rollout.advantage_BT
     own_2N = torch.stack([value_BT[mask_BT].float() for value_BT in values_BT])
-    ranks = _of_all_ranks(own_2N)
+    ranks = [values.to(own_2N.device) for values in of_all_ranks(own_2N.cpu())]
     logp_N, advantage_N = torch.cat(ranks, 1)
     cov_N = covariance_N(logp_N, advantage_N)
     metrics = {"train/covariance/mean": float(cov_N.mean()) if len(cov_N) else math.nan}
@@ -311,12 +311,3 @@ def with_selection(
     selected_BT = torch.zeros_like(mask_BT).masked_scatter(mask_BT, own_N)
     metrics["train/covariance/selected"] = float(selected_N.float().mean())
     return replace(rollout, is_selected_BT=selected_BT), metrics
-
-
-def _of_all_ranks(own_2N: Tensor) -> list[Tensor]:
-    """Return the tensors of all ranks, in their order, on this rank's device."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return [own_2N]
-    ranks: list[Tensor] = [own_2N] * dist.get_world_size()
-    dist.all_gather_object(ranks, own_2N.cpu())
-    return [values.to(own_2N.device) for values in ranks]
