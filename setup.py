@@ -11,7 +11,7 @@ class WithConfigsAndModels(build_py):
     """Builds the package, and ``r1lit/shipped`` in it."""
 
     def run(self) -> None:
-        """Copy what `r1lit.cli.shipped` finds; an editable install finds it in the checkout."""
+        """Copy what `r1lit.cli.composition` finds; an editable install finds it in the checkout."""
         super().run()
         if not self.editable_mode:
             for name in ("configs", "models"):

@@ -27,7 +27,7 @@ from experiments.compose import (
     move_run,
 )
 from experiments.fingerprint import is_of
-from r1lit.cli import composition, shipped
+from r1lit.cli import composition
 from r1lit.evaluation.compare import shares_right
 from r1lit.files import Record
 
@@ -219,7 +219,7 @@ def read_sweep(
         raise ValueError(f"{path}: command: {command!r} is not one of {', '.join(COMMANDS)}")
     sweep = Sweep(
         base=merged(own.get(BASE, []), f"{path}: {BASE}"),
-        variants=_multiply(path, shipped.resolve(own["grid"])),
+        variants=_multiply(path, composition.resolved(own["grid"])),
         seeds=checked_seeds(path, own["seeds"]),
         output=Path(own["output"]),
         command=command,

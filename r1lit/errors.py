@@ -1,6 +1,6 @@
 """Errors for the user in one line: the key, its value, and what would be right.
 
-Checks of settings, crashes in a user's own code, console scripts, and the parser's reports.
+Checks of settings, crashes in a user's own code, console scripts, and what a parser refuses.
 """
 
 from __future__ import annotations
@@ -11,14 +11,36 @@ import importlib
 import inspect
 import math
 import os
-import re
 import signal
 import sys
 import traceback
+import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+PACKAGES = ("modules", "data", "objectives", "rewards", "callbacks", "verifiers", "rollout",
+            "search", "policy", "curation", "worlds")  # fmt: skip
+INSTALL = {"peft": "lora", "bitsandbytes": "qlora", "optimi": "bf16", "vllm": "vllm"}
+"""Packages of r1lit's extras -> the extra."""
+
+_GO_ON = "then the same command with --ckpt_path last goes on, or begins again without a checkpoint"
+_RIGHTS = "name a folder that you may write to, such as --run runs/mine"
+_IN_THE_WAY = "a file stands where a folder is to be; move it away"
+REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some, {_GO_ON}"),
+    errno.EFBIG: f"raise the limit (ulimit -f), {_GO_ON}",
+    errno.EIO: "the disk failed; go on elsewhere, from a copy of the last checkpoint, if any",
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _RIGHTS),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), _IN_THE_WAY),
+    errno.EISDIR: "a folder stands where a file is to be; move it away",
+}
+"""What to do about an error of the system."""
 
 
 def check_at_least(key: str, value: float, least: float) -> None:
@@ -39,7 +61,9 @@ def named(key: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(re.sub(r"^policy:", f"{key}:", str(error))) from error
+        if not str(error).startswith("policy:"):
+            raise
+        raise ValueError(key + str(error).removeprefix("policy")) from error
 
 
 class OwnCodeError(ValueError):
@@ -67,25 +91,6 @@ def own_code(what: str, owner: object) -> Iterator[None]:
         ) from error
 
 
-_GO_ON = "then the same command with --ckpt_path last goes on, or begins again without a checkpoint"
-_ROOM = f"free some, {_GO_ON}"
-_RIGHTS = "name a folder that you may write to, such as --run runs/mine"
-_IN_THE_WAY = "a file stands where a folder is to be; move it away"
-REMEDIES = {
-    errno.ENOSPC: _ROOM,
-    errno.EDQUOT: _ROOM,
-    errno.EFBIG: f"raise the limit (ulimit -f), {_GO_ON}",
-    errno.EIO: "the disk failed; go on elsewhere, from a copy of the last checkpoint, if any",
-    errno.EROFS: _RIGHTS,
-    errno.EACCES: _RIGHTS,
-    errno.EPERM: _RIGHTS,
-    errno.ENOTDIR: _IN_THE_WAY,
-    errno.EEXIST: _IN_THE_WAY,
-    errno.EISDIR: "a folder stands where a file is to be; move it away",
-}
-"""What to do about an error of the system."""
-
-
 def run_script(name: str, main: Callable[[], object]) -> None:
     """Run ``main``: bad input, or a disk that refuses, ends in one line and exit status 2.
 
@@ -108,11 +113,14 @@ def run_script(name: str, main: Callable[[], object]) -> None:
             sys.exit(128 + signal.SIGTERM)
         raise
     except (ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in REMEDIES:
-            raise
+        message = str(error)
+        if isinstance(error, OSError):
+            if error.errno not in REMEDIES:
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            message = f"{where}{error.strerror}; {REMEDIES[error.errno]}"
         if os.environ.get("R1LIT_TRACEBACK"):
             raise
-        message = of_the_disk(error) if isinstance(error, OSError) else str(error)
         print(f"{name}: error: {message}", file=sys.stderr)
         if isinstance(error, OwnCodeError):
             for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
@@ -122,124 +130,6 @@ def run_script(name: str, main: Callable[[], object]) -> None:
         warnings.formatwarning = shown
 
 
-def of_the_disk(error: OSError) -> str:
-    """Say which file it is about, what the system says, and what to do.
-
-    >>> of_the_disk(OSError(errno.EACCES, "Permission denied", "/a"))
-    '/a: Permission denied; name a folder that you may write to, such as --run runs/mine'
-    """
-    assert error.errno is not None
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror}; {REMEDIES[error.errno]}"
-
-
-PACKAGES = (
-    "modules",
-    "data",
-    "objectives",
-    "rewards",
-    "callbacks",
-    "verifiers",
-    "rollout",
-    "search",
-    "policy",
-    "curation",
-    "worlds",
-)
-SECTIONS = ("model", "data", "trainer", "run", "seed_everything", "ckpt_path")
-CONFIGURATION = "name a configuration, as -c r1lit:mini/r1_zero.yaml"
-LIGHTNING = {
-    r"accumulate_grad_batches=(\d+)": r"trainer.accumulate_grad_batches: \1 is not 1; the model's"
-    " micro_batch_tokens bounds what a backward pass holds, its train_batch_size is an update",
-    r"gradient_clip_val=([\d.e-]+)": r"trainer.gradient_clip_val: \1 is not null; the model's"
-    " max_grad_norm clips gradients",
-    r"accelerator name: `accelerator='(.*?)'`. Available names are: (.*)\.": r"trainer.accelerator:"
-    r" '\1' is not one of \2",
-    r"No supported gpu backend found": "trainer.accelerator: 'gpu' is not on this machine; auto"
-    " takes what there is, cpu the processor",
-    r"`(\w+)Accelerator` can not run on your system": r"trainer.accelerator: there is no \1 device"
-    " on this machine; auto takes what there is, cpu the processor",
-    r"strategy name: `strategy='(.*?)'`": r"trainer.strategy: '\1' is not one of auto, ddp and"
-    " Lightning's other names",
-    r"`devices` selected with `(\w+)Accelerator` should be (.*)": r"trainer.devices: for \1 it"
-    r" should be \2",
-    r"`val_check_interval` \((\d+)\) must be less than or equal to the number of the training"
-    r" batches \((\d+)\)": r"trainer.val_check_interval: \1 is more than the \2 iterations of an"
-    r" epoch; at most \2, or limit_val_batches: 0 for no validation",
-    r"Found more than one stateful callback of type `(\w+)`": r"trainer.callbacks: \1 is there"
-    " twice; leave one of them out",
-    r"Invalid learning rate: (\S+)": r"optimizer.lr: \1 is not 0 or above",
-    r"No `training_step\(\)` method": "model: this class does not train; EvaluationModule is for"
-    " test and predict",
-    r"required: \S*(?:model|data)": f"model, data: not given; {CONFIGURATION}",
-    r"invalid choice: '(.*?)'.*'fit'": r"'\1' is no command; there are fit, validate, test and"
-    " predict",
-    r"No module named 'peft'|import of peft halted": "adapter: peft is not installed; pip install"
-    " 'r1lit[lora]'",
-    r"\"subcommand\" to be one of": "no command is given; there are fit, validate, test and"
-    " predict, each with --help",
-}
-"""What Lightning and the parser say of all keys -> what is right here."""
-
-_QUOTED = r"['\"](.*?)['\"]"
-_KEY = re.compile(rf"Parser key {_QUOTED}:")
-_CLASS = re.compile(rf"Problem with given class_path {_QUOTED}:")
-_NOISE = re.compile(
-    r"Does not validate|Subtypes:|Errors:|Given value type|.*does not correspond to a subclass"
-    r"|class_path: .*(?:cannot be imported: No module|init_args do not fit)"
-)
-_LITERAL = re.compile(r"typing\.Literal\[(.*?)\]")
-_KINDS = {"NoneType": "null", **dict.fromkeys(("list", "Sequence", "Iterable"), "a list")}
-
-
-class _Fault(NamedTuple):
-    """One complaint of the report: where, about an argument of which class, in which words."""
-
-    key: str
-    class_path: str
-    text: str
-
-
-def explain(message: str, trainer_keys: Iterable[str] = ()) -> str:
-    r"""Return one line for a report of jsonargparse, which is nested and lists every alternative.
-
-    ``trainer_keys`` are what a misspelt key of the trainer is compared with.
-
-    >>> explain('Parser key "model":\n  Expected a <class \'int\'>. Got value: many')
-    "model: 'many' is not an int"
-    """
-    known = explain_lightning(message)
-    if known is not None:
-        return known
-    faults, value = _faults(message)
-    for fault in faults:
-        explanation = _about_name(fault, trainer_keys)
-        if explanation is not None:
-            return explanation
-    free = [fault for fault in faults if not fault.text.startswith("Expected ")]
-    if free:
-        explanation = " ".join(dict.fromkeys(" ".join(fault.text.split()) for fault in free))
-        return (
-            explanation
-            if ":" in explanation or not free[0].key
-            else f"{free[0].key}: {explanation}"
-        )
-    wanted = _wanted(fault.text for fault in faults)
-    last = faults[-1] if faults else _Fault("", "", message)
-    unknown = next((m for f in faults if (m := re.search(r"path string: (.*)", f.text))), None)
-    if wanted and value is not None and not (unknown and wanted == "null"):
-        return f"{last.key}: {value!r} is not {wanted}"
-    if unknown:
-        return f"{last.key or '--help'}: {unknown[1]!r} names no class{hint(unknown[1], names())}"
-    return " ".join(message.split())
-
-
-def explain_lightning(message: str) -> str | None:
-    """Return what is right where Lightning says ``message``; None if it is not known here."""
-    found = ((re.search(pattern, message), words) for pattern, words in LIGHTNING.items())
-    return next((match.expand(words) for match, words in found if match), None)
-
-
 def hint(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean …?" with the known name closest to ``name``, or the known ones.
 
@@ -247,16 +137,14 @@ def hint(name: str, known: Iterable[str]) -> str:
     ('; did you mean max_epochs?', '; there are max_epochs, min_steps')
     """
     candidates = list(known)
-    if not candidates:
-        return ""
     longer = [c for c in candidates if name and c.lower().startswith(name.lower())]
     close = difflib.get_close_matches(name, candidates, n=1) or longer
     if close:
         return f"; did you mean {close[0]}?"
-    return f"; there are {', '.join(candidates)}" if len(candidates) <= 12 else ""
+    return f"; there are {', '.join(candidates)}" if 0 < len(candidates) <= 12 else ""
 
 
-def names() -> dict[str, str]:
+def class_paths() -> dict[str, str]:
     """Return the public classes of r1lit: name -> class path."""
     found: dict[str, str] = {}
     for package in PACKAGES:
@@ -265,111 +153,258 @@ def names() -> dict[str, str]:
     return found
 
 
-def _faults(message: str) -> tuple[list[_Fault], str | None]:
-    """Return the complaints of a report, and the value given at the innermost key."""
-    keys: list[tuple[int, str]] = []
-    faults: list[_Fault] = []
-    class_path, value, value_depth = "", None, -1
-    # a key that stands within a sentence begins a level of its own
-    for line in re.sub(r"(\n *)(.*\S) Parser key", r"\1\2\1  Parser key", message).splitlines():
-        text = line.strip().removeprefix("- ").removeprefix("Not of type PlainReward: ")
-        depth = len(line) - len(line.lstrip())
-        if match := _KEY.match(text):
-            keys = [*((d, key) for d, key in keys if d < depth), (depth, match[1])]
-        elif match := _CLASS.match(text):
-            class_path = match[1]
-        elif text.startswith("Given value: "):
-            if depth > value_depth and "NestedArg(" not in text:
-                value, value_depth = text[len("Given value: ") :].split(". Got value")[0], depth
-        elif text and not _NOISE.match(text) and "expects a function or a callable" not in text:
-            if match := re.search(r"Got value: (.*)", text):
-                value, value_depth = match[1], depth
-            path = ".".join(key for at, key in keys if at < depth)
-            faults.append(_Fault(path, class_path, text))
-        elif "has no attribute" in text:
-            path = ".".join(key for at, key in keys if at < depth)
-            faults.append(_Fault(path, class_path, text.split(". Got value")[0]))
-    depth_of = max((len(fault.key) for fault in faults), default=0)
-    return [f for f in faults if len(f.key) == depth_of or _about_name(f)], value
+def import_path(path: str) -> Any:
+    """Return what a class path names."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
-def _about_name(fault: _Fault, trainer_keys: Iterable[str] = ()) -> str | None:
-    """Return the line about a key, a class or a module that does not exist."""
-    key = fault.key
-    if match := re.search(rf"Option {_QUOTED} is not accepted", fault.text):
-        return _no_key(fault, match[1]) if fault.class_path else _unknown(match[1], trainer_keys)
-    if match := re.search(rf"Group {_QUOTED} does not accept option {_QUOTED}", fault.text):
-        name = f"{match[1]}.{match[2]}"
-        return _no_key(fault, name) if fault.class_path else _unknown(name, trainer_keys)
-    if match := re.search(rf"does not accept option {_QUOTED}", fault.text):
-        return _unknown(match[1], trainer_keys)
-    if match := re.search(r"unrecognized arguments: --([\w.+]+)", fault.text):
-        return _no_key(fault, match[1]) if fault.class_path else _unknown(match[1], trainer_keys)
-    if match := re.search(r"an instantiatable class, but (\S+) is abstract", fault.text):
-        base = _imported(match[1])
-        found = vars(importlib.import_module(match[1].rpartition(".")[0])).values()
-        known = [c.__name__ for c in found if _makes(c, base)]
-        return f"{key}: no class is given, and its keys are those of one{hint('', known)}"
-    # without a key it is r1lit's own message, and names one
-    match = re.search(rf"module {_QUOTED} has no attribute {_QUOTED}", fault.text)
-    if key and match:
-        known = getattr(importlib.import_module(match[1]), "__all__", [])
-        return f"{key}: {match[1]}.{match[2]} does not exist{hint(match[2], known)}"
-    if match := re.search(rf"No module named {_QUOTED}", fault.text):
-        return (
-            f"{key}: {fault.class_path or match[1]!r} cannot be imported, there is no module"
-            f" {match[1]!r}; its folder must be on PYTHONPATH (PYTHONPATH=. for this one)"
-        )
+def given_keys(args: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the keys and values of a command line, in order.
+
+    >>> given_keys(["--a.b", "1", "--c=2", "--flag"])
+    [('a.b', '1'), ('c', '2'), ('flag', '')]
+    """
+    pairs: list[tuple[str, str]] = []
+    is_open = False
+    for arg in args:
+        if arg.startswith("--"):
+            name, equals, value = arg[2:].partition("=")
+            pairs.append((name, value))
+            is_open = not equals
+        elif is_open:
+            pairs[-1], is_open = (pairs[-1][0], arg), False
+    return pairs
+
+
+def own_error(error: BaseException | None) -> ValueError | None:
+    """Return the ValueError of r1lit's or the user's own code that a library's error wraps."""
+    while error is not None:
+        places = traceback.extract_tb(error.__traceback__)
+        own = places and f"{os.sep}site-packages{os.sep}" not in places[-1].filename
+        if isinstance(error, ValueError) and (
+            own or f"{os.sep}r1lit{os.sep}" in places[-1].filename
+        ):
+            return error
+        error = error.__cause__ or error.__context__
     return None
 
 
-def _no_key(fault: _Fault, name: str) -> str:
-    owner = fault.class_path.split(".")[-1]
-    if fault.class_path.startswith("lightning.") and fault.key in ("model", "data"):
-        return f"{fault.key}: no class is given that {name} is a key of; {CONFIGURATION}"
-    group, _, last = name.rpartition(".")
-    keys = _keys_of(fault.class_path)
-    known = [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == group]
-    right = hint(last, known) if known else hint(name, keys)
-    return f"{fault.key}.{name}: {owner} has no such key{right}"
+class Refused:
+    """Says in one line what a parser has refused, by asking it for one key after another.
+
+    Args:
+        parser: what refused ``values``.
+        values: files and keys merged: mappings, lists and values, or texts of the command line.
+    """
+
+    def __init__(self, parser: ArgumentParser, values: dict[str, Any]) -> None:
+        self.parser = parser
+        self.values = values
+
+    def explain(self, error: Exception) -> ValueError:
+        """Return the fault at the first key that is wrong, or else what ``error`` says."""
+        try:
+            self._keys("", self.parser, self.values)
+        except ValueError as fault:
+            return fault
+        own = own_error(error)
+        return own or ValueError(" ".join(str(error).split()))
+
+    def _keys(self, where: str, parser: ArgumentParser, values: dict[str, Any], owner: str = "",
+              group: str = "") -> None:  # fmt: skip
+        """Check the keys of a class, of a group of its keys, or of the whole."""
+        kinds = _kinds(parser)
+        for key, value in values.items():
+            name = group + str(key).removesuffix("+")
+            path = f"{where}.{name}".lstrip(".")
+            if name in kinds:
+                self._value(path, kinds[name], value)
+            elif isinstance(value, dict) and any(k.startswith(f"{name}.") for k in kinds):
+                self._keys(where, parser, value, owner, f"{name}.")
+            elif name not in {action.dest for action in parser._actions}:
+                while isinstance(value, dict) and len(value) == 1 and "class_path" not in value:
+                    (key, value), name = next(iter(value.items())), f"{name}.{next(iter(value))}"
+                self._unknown(where, owner, name, kinds)
+
+    def _unknown(self, where: str, owner: str, name: str, kinds: dict[str, Any]) -> NoReturn:
+        path = f"{where}.{name}".lstrip(".")
+        group, _, last = name.rpartition(".")
+        own = [key.rpartition(".")[2] for key in kinds if group and key.rpartition(".")[0] == group]
+        elsewhere = [
+            f"{section}.{key}"
+            for section in ("model", "data")
+            for key in self._of_section(section)
+            if f".{key}".endswith((f".{name}", f".{last}"))
+        ]
+        if not where:
+            if group == "trainer":
+                raise ValueError(f"{path}: the trainer has no such key{hint(last, own)}")
+            right = hint(name.split(".")[0], dict.fromkeys(key.split(".")[0] for key in kinds))
+            raise ValueError(f"{path}: there is no such key{right}")
+        close = difflib.get_close_matches(last, own or kinds, n=1)
+        right = hint(last, own) if own else hint(name, kinds)
+        if elsewhere and not close:
+            right = f"; did you mean {min(elsewhere, key=lambda key: name not in key)}?"
+        raise ValueError(f"{path}: {owner} has no such key{right}")
+
+    def _of_section(self, section: str) -> dict[str, Any]:
+        """Return the keys of the class that is the model, or the data."""
+        node = self.values.get(section)
+        path = node.get("class_path") if isinstance(node, dict) else node
+        try:
+            return _kinds(_parser_of(_found("", str(path), ())))
+        except (ValueError, TypeError):
+            return {}
+
+    def _value(self, where: str, kind: Any, value: Any) -> None:
+        """Check one value, or what is in it."""
+        if _fits(kind, value):
+            return
+        kinds = _alternatives(kind)
+        if isinstance(value, list):
+            for one in kinds:
+                for item in value if get_args(one) and get_origin(one) is not dict else ():
+                    self._value(where, get_args(one)[0], item)
+        bases = [one for one in kinds if inspect.isclass(one) and one not in _PLAIN]
+        for one in kinds if isinstance(value, str) else ():  # a class may be an item of a list
+            if get_args(one):
+                bases += [x for x in _alternatives(get_args(one)[0]) if inspect.isclass(x)]
+        bases = [one for one in bases if one not in _PLAIN]
+        if isinstance(value, dict) and (bases or "class_path" in value):
+            self._class(where, bases, value)
+        elif (
+            isinstance(value, str)
+            and (bases or Callable in kinds)
+            and not {str, int, float} & {*kinds}
+        ):
+            self._class(where, bases, {"class_path": value})
+        raise ValueError(f"{where}: {value!r} is not {_words(kinds)}")
+
+    def _class(self, where: str, bases: list[Any], value: dict[str, Any]) -> None:
+        """Check a class and its arguments."""
+        path = value.get("class_path")
+        base: Any = bases[0] if bases else None
+        if path is None and base is not None and is_dataclass(base):
+            self._keys(where, _parser_of(base), value, where.rpartition(".")[2])
+            return
+        if path is None:
+            if where in ("model", "data"):
+                keys = ", ".join(value.get("init_args") or value)
+                raise ValueError(
+                    f"{where}: no class is given that {keys} is a key of; {CONFIGURATION}"
+                )
+            known = [c.__name__ for c in _below(base) if not inspect.isabstract(c)]
+            raise ValueError(
+                f"{where}: no class is given, and its keys are those of one{hint('', known)}"
+            )
+        found = _found(where, path, bases)
+        owner = found.__name__ if inspect.isclass(found) else path
+        self._keys(where, _parser_of(found), value.get("init_args") or {}, owner)
+        if inspect.isclass(found) and bases and not issubclass(found, tuple(bases)):
+            names = " or ".join(base.__name__ for base in bases)
+            raise ValueError(f"{where}: {path} is not of a kind of {names}")
 
 
-def _makes(found: Any, base: type) -> bool:
-    return inspect.isclass(found) and issubclass(found, base) and not inspect.isabstract(found)
+CONFIGURATION = "name a configuration, as -c r1lit:mini/r1_zero.yaml"
+_PLAIN = (str, int, float, bool, list, dict, type(None), object)
+_NAMES = {type(None): "null", str: "a text"}
 
 
-def _keys_of(class_path: str) -> list[str]:
-    """Return a class's arguments, and of r1lit's those of groups and bases too."""
-    found = _imported(class_path)
-    if not class_path.startswith("r1lit."):
-        return [*inspect.signature(found).parameters]
+def _kinds(parser: ArgumentParser) -> dict[str, Any]:
+    """Return the type of each key that a parser has."""
+    return {a.dest: a._typehint for a in parser._actions if hasattr(a, "_typehint")
+            and not a.dest.endswith(".help")}  # fmt: skip
+
+
+def _parser_of(found: Any) -> ArgumentParser:
+    """Return a parser of the arguments of a class or function."""
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(found, fail_untyped=False)
-    return list(parser.get_defaults().keys())
+    if inspect.isclass(found):
+        parser.add_class_arguments(found, fail_untyped=False)
+    else:
+        parser.add_function_arguments(found, fail_untyped=False)
+    return parser
 
 
-def _unknown(key: str, trainer_keys: Iterable[str]) -> str:
-    section, _, name = key.partition(".")
-    if section == "trainer" and name:
-        return f"{key}: the trainer has no such key{hint(name, trainer_keys)}"
-    return f"{key}: there is no such key{hint(section, SECTIONS if trainer_keys else ())}"
+def _fits(kind: Any, value: Any) -> bool:
+    """Return whether the parser takes a value, or a text of the command line, for such a key."""
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--x", type=kind)
+    try:
+        if isinstance(value, str):
+            parser.parse_args([f"--x={value}"])
+        else:
+            parser.parse_object({"x": value})
+    except Exception:
+        return False
+    return True
 
 
-def _wanted(texts: Iterable[str]) -> str:
-    """Return what would be right, of the alternatives listed."""
-    kinds: list[str] = []
-    for text in texts:
-        if literal := _LITERAL.search(text):
-            kinds += [part.strip().strip("'") for part in literal[1].split(",")]
-        elif match := re.search(r"Expected a <class '(?:[\w.]*\.)?(\w+)'>", text):
-            name = match[1]
-            kinds.append(_KINDS.get(name, f"an {name}" if name[0] in "aeiou" else f"a {name}"))
-    kinds = list(dict.fromkeys(kinds))
-    return " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
+def _alternatives(kind: Any) -> list[Any]:
+    """Return what a value may be: the members of unions, values of literals, what is returned."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return [one for member in get_args(kind) for one in _alternatives(member)]
+    if origin is Literal:
+        return list(get_args(kind))
+    if origin is Callable:
+        return [Callable, *_alternatives(get_args(kind)[1])]
+    return [kind]
 
 
-def _imported(class_path: str) -> Any:
-    module, _, name = class_path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
+def _found(where: str, path: str, bases: Iterable[Any]) -> Any:
+    """Return what a class path, or the bare name of a class, names.
+
+    Raises:
+        ValueError: naming ``where``, if there is none.
+    """
+    module, _, name = path.rpartition(".")
+    if not module:
+        known = class_paths()
+        known |= {c.__name__: f"{c.__module__}.{c.__name__}" for b in bases for c in _below(b)}
+        if name not in known:
+            raise ValueError(f"{where}: {path!r} names no class{hint(path, known)}")
+        return import_path(known[name])
+    try:
+        holder = importlib.import_module(module)
+    except ImportError as error:
+        missing = error.name or module
+        how = "its folder must be on PYTHONPATH (PYTHONPATH=. for this one)"
+        if (extra := INSTALL.get(missing.split(".")[0])) is not None:
+            how = f"pip install 'r1lit[{extra}]'"
+        raise ValueError(
+            f"{where}: {path!r} cannot be imported, there is no module {missing!r}; {how}"
+        ) from error
+    if not hasattr(holder, name):
+        right = hint(name, getattr(holder, "__all__", []))
+        raise ValueError(f"{where}: {path} does not exist{right}")
+    return getattr(holder, name)
+
+
+def _below(base: Any) -> Iterator[Any]:
+    """Yield all subclasses."""
+    for found in base.__subclasses__():
+        yield found
+        yield from _below(found)
+
+
+def _words(kinds: Iterable[Any]) -> str:
+    """Return alternatives as words."""
+    words = []
+    for kind in kinds:
+        name = getattr(kind, "__name__", str(kind))
+        if kind in _NAMES:
+            words.append(_NAMES[kind])
+        elif get_args(kind) or kind is list:
+            words.append("a mapping" if get_origin(kind) is dict else "a list")
+        elif inspect.isclass(kind):
+            words.append(f"an {name}" if name[0] in "aeiou" else f"a {name}")
+        else:
+            words.append("a class or function" if kind is Callable else str(kind))
+    words = list(dict.fromkeys(words))
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from r1lit.errors import explain, own_code, run_script
+from r1lit.errors import own_code, run_script
 
 
 def bad():
@@ -56,18 +56,3 @@ def test_ctrl_c_is_one_line(capsys):
 def test_a_warning_is_one_line(capsys, recwarn):
     run_script("r1lit-x", lambda: print(warnings.formatwarning("slow", UserWarning, "a.py", 1)))
     assert capsys.readouterr().out == "r1lit-x: warning: slow\n\n"
-
-
-def test_a_report_becomes_the_key_its_value_and_what_is_right() -> None:
-    report = """Parser key "model":
-  Does not validate against any of the Union subtypes
-  Subtypes: [<class 'X'>, <class 'NoneType'>]
-  Errors:
-    - Problem with given class_path 'r1lit.modules.GRPOModule':
-        Parser key "train_batch_size":
-          Expected a <class 'int'>. Got value: many
-    - Expected a <class 'NoneType'>
-  Given value type: <class 'dict'>
-  Given value: {'a': 1}"""
-    assert explain(report) == "model.train_batch_size: 'many' is not an int"
-    assert explain("already one") == "already one"

@@ -22,14 +22,13 @@ SMALL = (
 )  # fmt: skip
 CHECK = """
 import json, r1lit
-from r1lit.cli import shipped
-from r1lit.cli.composition import read
-names = [p.relative_to(shipped.root() / "configs").as_posix()
-         for p in sorted((shipped.root() / "configs").rglob("*.yaml"))]
+from r1lit.cli.composition import read, root
+names = [p.relative_to(root() / "configs").as_posix()
+         for p in sorted((root() / "configs").rglob("*.yaml"))]
 for name in names:
     read("r1lit:" + name)
 print(json.dumps({"file": r1lit.__file__, "configs": names, "version": r1lit.__version__,
-                  "models": sorted(p.name for p in shipped.root().joinpath("models").iterdir())}))
+                  "models": sorted(p.name for p in root().joinpath("models").iterdir())}))
 """
 
 

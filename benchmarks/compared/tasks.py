@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from r1lit.cli.shipped import find
+from r1lit.cli.composition import find
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "RECIPES.md").read_text()

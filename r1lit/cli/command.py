@@ -7,37 +7,58 @@ import os
 import signal
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentError
+from jsonargparse import ArgumentError, Namespace
 from lightning.fabric.plugins.environments import (
     LSFEnvironment,
     MPIEnvironment,
     SLURMEnvironment,
     TorchElasticEnvironment,
 )
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.accelerators import AcceleratorRegistry
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import StrategyRegistry
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from r1lit.callbacks.outcome import Outcome
 from r1lit.callbacks.run_config import RunConfig
 from r1lit.callbacks.scalars import log_main_scalars
-from r1lit.cli.composition import SUBCOMMANDS
+from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
-from r1lit.errors import explain, explain_lightning
+from r1lit.errors import CONFIGURATION, Refused, hint, own_error
 from r1lit.modules.memory_plan import print_memory_plan
 
+OPTIONS: dict[str, tuple[Any, str]] = {
+    "run": (
+        str | None,
+        "The run folder: checkpoints, policy, numbers, responses and logs go there.",
+    ),
+    "slow_bf16": (
+        bool,
+        "Keep precision bf16-mixed on a CPU that has no instructions for bfloat16.",
+    ),
+    "resume_changed": (
+        bool,
+        "Go on from a checkpoint although model or data are configured otherwise now.",
+    ),
+    "log_all": (
+        bool,
+        "Give loggers every number, not only the 25 or so that a run is watched by.",
+    ),
+}
+"""Keys beside Lightning's: their types, and what help says."""
+
 QUIET = (
-    ".*args parameter is intended to run from within Python.*",  # tests and notebooks do
     ".*does not have many workers.*",  # our loaders have none
     r".*module\(s\) in eval mode at the start of training.*",  # the reference is meant to be
     ".*isinstance.treespec, LeafSpec.*",
@@ -53,7 +74,6 @@ CHATTY = (
     "lightning.pytorch.trainer.connectors.checkpoint_connector",
 )
 """Loggers that advertise, or repeat themselves at every evaluation."""
-
 
 SAID_BETTER = (
     "TPU available",
@@ -81,51 +101,46 @@ class R1CLI(LightningCLI):
         return {self.command: LightningCLI.subcommands()[self.command]}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the seeds, name the run folder, and let precision be insisted on."""
+        """Link the seeds, and add r1lit's own keys."""
         parser.link_arguments("seed_everything", "model.init_args.seed")
         parser.link_arguments("seed_everything", "data.init_args.seed")
-        parser.add_argument(
-            "--run",
-            type=str | None,
-            default=None,
-            help="The run folder: checkpoints, policy, numbers, responses and logs go there.",
-        )
-        parser.add_argument(
-            "--slow_bf16",
-            type=bool,
-            default=False,
-            help="Keep precision bf16-mixed on a CPU that has no instructions for bfloat16.",
-        )
-        parser.add_argument(
-            "--resume_changed",
-            type=bool,
-            default=False,
-            help="Go on from a checkpoint although model or data are configured otherwise now.",
-        )
-        parser.add_argument(
-            "--log_all",
-            type=bool,
-            default=False,
-            help="Give loggers every number, not only the 25 or so that a run is watched by.",
-        )
+        for key, (kind, words) in OPTIONS.items():
+            default = False if kind is bool else None
+            parser.add_argument(f"--{key}", type=kind, default=default, help=words)
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse them.
+
+        Raises:
+            ValueError: the first key that is wrong, its value, and what would be right.
+        """
+        try:
+            self.config = parser.parse_args(args)
+        except (ArgumentError, TypeError) as error:
+            values = as_mapping(args)
+            fault = Refused(self._subcommand_parsers[self.command], values).explain(error)
+            missing = [key for key in ("model", "data") if key not in values]
+            if missing and fault.args == (str(error),):
+                fault = ValueError(f"{', '.join(missing)}: not given; {CONFIGURATION}")
+            raise fault from error
+
+    def instantiate_classes(self) -> None:
+        """Make trainer, model and data; an error of their own is not wrapped."""
+        try:
+            super().instantiate_classes()
+        except ValueError as error:
+            raise own_error(error) or error from None
 
     def before_instantiate_classes(self) -> None:
         """Refuse what cannot be begun, and choose the precision that this machine is fast in."""
         config = self.config[self.subcommand]
-        check_ranks(config.trainer)
+        trainer = config.trainer
+        check_ranks(trainer)
+        check_trainer(trainer)
+        check_checkpoint(config.ckpt_path)
         if self.subcommand == "fit":
             check_validation(config)
-        if "://" in str(config.ckpt_path):
-            raise ValueError(
-                f"ckpt_path: {config.ckpt_path!r} is a URL; a checkpoint can run code, so it must"
-                " be a file on this machine"
-            )
-        path = config.ckpt_path
-        if path not in (None, "last", "best", "hpc") and not Path(path).exists():
-            raise ValueError(
-                f"ckpt_path: {path!r} does not exist; last is the newest one in the run folder"
-            )
-        trainer = config.trainer
+            check_rates(config.model)
         if trainer.fast_dev_run:  # a trial must not touch what lies in the run folder
             self.trial = TemporaryDirectory(prefix="r1lit-trial-")
             config.run = trainer.default_root_dir = self.trial.name
@@ -142,7 +157,13 @@ class R1CLI(LightningCLI):
             )
 
     def before_fit(self) -> None:
-        """Say how much memory each rank needs, before any weights are loaded."""
+        """Refuse what Lightning would; say how much memory a rank needs, before weights load."""
+        if type(self.model).training_step is LightningModule.training_step:
+            raise ValueError(
+                f"model: {type(self.model).__name__} does not train; it is for test and predict"
+            )
+        if not self.model.automatic_optimization:
+            check_manual_optimization(self.trainer)
         policy = getattr(self.model, "policy_config", None)
         if policy is not None:
             print_memory_plan(self.config.fit.as_dict(), policy, self.trainer)
@@ -164,6 +185,7 @@ class R1CLI(LightningCLI):
             kwargs["logger"] = TensorBoardLogger(
                 config.run, name="", version="", default_hp_metric=False
             )
+        check_callbacks(self.config_init[self.subcommand].trainer.callbacks)
         trainer = super().instantiate_trainer(**kwargs)
         for logger in [] if config.log_all else trainer.loggers:
             log_main_scalars(logger)
@@ -188,6 +210,107 @@ def ended_at_once_by_sigterm(at_once: bool) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def check_trainer(trainer: Any) -> None:
+    """Refuse an accelerator, a strategy or devices that are not there.
+
+    Raises:
+        ValueError: naming ``trainer.accelerator``, ``trainer.strategy`` or ``trainer.devices``.
+    """
+    name, known = trainer.accelerator, AcceleratorRegistry.available_accelerators()
+    if isinstance(name, str) and name not in ("auto", "gpu"):
+        if name not in known:
+            raise ValueError(
+                f"trainer.accelerator: {name!r} is not one of auto, gpu, {', '.join(known)}"
+            )
+        accelerator = AcceleratorRegistry[name]["accelerator"]
+        if not accelerator.is_available():
+            raise ValueError(
+                f"trainer.accelerator: there is no {name.upper()} device on this machine; auto"
+                " takes what there is, cpu the processor"
+            )
+        try:
+            accelerator.parse_devices(1 if trainer.devices == "auto" else trainer.devices)
+        except (TypeError, MisconfigurationException, ValueError) as error:
+            raise ValueError(
+                f"trainer.devices: {trainer.devices!r} is no number of {name.upper()} devices;"
+                " auto, or an int from 1 on, would be right"
+            ) from error
+    if name == "gpu" and not torch.accelerator.is_available():
+        raise ValueError(
+            "trainer.accelerator: 'gpu' is not on this machine; auto takes what there is, cpu the"
+            " processor"
+        )
+    strategies = ["auto", *StrategyRegistry.available_strategies()]
+    if isinstance(trainer.strategy, str) and trainer.strategy not in strategies:
+        raise ValueError(
+            f"trainer.strategy: {trainer.strategy!r} is none of Lightning's"
+            f"{hint(trainer.strategy, strategies)}"
+        )
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Refuse two callbacks whose states a checkpoint could not tell apart.
+
+    Raises:
+        ValueError: naming ``trainer.callbacks``.
+    """
+    listed = callbacks if isinstance(callbacks, list) else []
+    with_state = [c for c in listed if type(c).state_dict is not Callback.state_dict]
+    for key, count in Counter(callback.state_key for callback in with_state).items():
+        if count > 1:
+            name = next(type(c).__name__ for c in with_state if c.state_key == key)
+            raise ValueError(f"trainer.callbacks: {name} is there twice; leave one of them out")
+
+
+def check_manual_optimization(trainer: Trainer) -> None:
+    """Refuse what only Lightning's own updates would heed.
+
+    Raises:
+        ValueError: naming the trainer's key, and the model's in its place.
+    """
+    if trainer.accumulate_grad_batches != 1:
+        raise ValueError(
+            f"trainer.accumulate_grad_batches: {trainer.accumulate_grad_batches} is not 1; the"
+            " model's micro_batch_tokens bounds what a backward pass holds, its train_batch_size is"
+            " an update"
+        )
+    if trainer.gradient_clip_val:
+        raise ValueError(
+            f"trainer.gradient_clip_val: {trainer.gradient_clip_val} is not null; the model's"
+            " max_grad_norm clips gradients"
+        )
+
+
+def check_rates(model: Any) -> None:
+    """Refuse a negative learning rate.
+
+    Raises:
+        ValueError: naming ``model.optimizer.lr``.
+    """
+    for key in ("optimizer", "critic_optimizer"):
+        optimizer = model.init_args.get(key)
+        rate = optimizer.init_args.get("lr", 0) if isinstance(optimizer, Namespace) else 0
+        if isinstance(rate, int | float) and not rate >= 0:
+            raise ValueError(f"model.{key}.lr: {rate} is not 0 or above")
+
+
+def check_checkpoint(path: str | None) -> None:
+    """Refuse a checkpoint that is not a file of this machine.
+
+    Raises:
+        ValueError: naming ``ckpt_path``.
+    """
+    if "://" in str(path):
+        raise ValueError(
+            f"ckpt_path: {path} is a URL; a checkpoint can run code, so it must be a file on this"
+            " machine"
+        )
+    if path not in (None, "last", "best", "hpc") and not Path(str(path)).exists():
+        raise ValueError(
+            f"ckpt_path: {path!r} does not exist; last is the newest one in the run folder"
+        )
 
 
 def check_ranks(trainer: Any) -> None:
@@ -258,7 +381,7 @@ def run_command(args: Sequence[str]) -> R1CLI:
             logger.addFilter(_says_something)
     try:
         return R1CLI(
-            next(arg for arg in args if arg in SUBCOMMANDS),
+            args[0],
             subclass_mode_model=True,
             subclass_mode_data=True,
             seed_everything_default=0,
@@ -268,16 +391,8 @@ def run_command(args: Sequence[str]) -> R1CLI:
             parser_kwargs={"exit_on_error": False},
             args=list(args),
         )
-    except (ArgumentError, MisconfigurationException, TypeError, ValueError) as error:
-        explanation = explain(str(error), signature(Trainer).parameters)
-        if explanation == str(error) and isinstance(error, TypeError | ValueError):
-            raise
-        raise ValueError(explanation) from error
-    except RuntimeError as error:
-        known = explain_lightning(str(error))
-        if known is None:
-            raise
-        raise ValueError(known) from error
+    except MisconfigurationException as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def _says_something(record: logging.LogRecord) -> bool:

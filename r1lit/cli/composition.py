@@ -6,12 +6,13 @@ Files are merged in the order of their ``-c``; keys on the command line come las
     list             replaced; ``key+`` appends to the list ``key``
     other class_path replaces the class and all its arguments: it starts from its own defaults
     run              the run folder, the same as ``trainer.default_root_dir``
-    r1lit:NAME       what is shipped with r1lit: `r1lit.cli.shipped`
+    r1lit:NAME       a config, or a policy's folder (``r1lit:models/mini``), shipped with r1lit: in
+                     a checkout they lie in ``configs`` and ``models``, a wheel holds copies
 """
 
 from __future__ import annotations
 
-import importlib
+import argparse
 import os
 import re
 from collections.abc import Sequence
@@ -20,18 +21,26 @@ from typing import Any
 
 import yaml
 
-from r1lit.cli import shipped
-from r1lit.cli.renamed import refuse_old_class, refuse_old_key, refuse_old_names
-from r1lit.errors import names
+from r1lit.errors import class_paths, given_keys, hint, import_path
 
 Config = dict[str, Any]
-FOLDER = ("run", "trainer.default_root_dir")
-OWN_FOLDER = ("model.dirpath", "model.init_args.dirpath")
+ROOT_DIR = "default_root_dir"
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
+SHIPPED = "r1lit:"
 
 
 class Loader(yaml.SafeLoader):
-    """YAML in which 1e-5 is a number, as the parser of the command line has it."""
+    """YAML in which 1e-5 is a number, as the parser of the command line has it, and keys differ."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Make a mapping; a key that is there twice is an error."""
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {twice!r} is there twice", node.start_mark
+            )
+        return super().construct_mapping(node, deep)
 
 
 class Dumper(yaml.SafeDumper):
@@ -85,71 +94,81 @@ def same_class(one: Any, other: Any) -> bool:
     >>> same_class("torch.optim.AdamW", "torch.optim.adamw.AdamW")
     True
     """
-    if one == other:
-        return True
     (left, _, name), (right, _, other_name) = str(one).rpartition("."), str(other).rpartition(".")
-    if name != other_name:
-        return False
-    if not (left and right):
-        return True
+    if one == other or name != other_name or not (left and right):
+        return name == other_name
     try:
-        classes = [getattr(importlib.import_module(m), name) for m in (left, right)]
+        return import_path(one) is import_path(other)
     except (ImportError, AttributeError):
         return False
-    return classes[0] is classes[1]
 
 
 def compose(args: Sequence[str]) -> list[str]:
     """Return the command line with its ``-c`` files merged into one.
 
     Raises:
-        ValueError: if a file cannot be read, an old name is used, or two run folders are named.
+        ValueError: if a file cannot be read, or two run folders are named.
     """
-    command = next((i for i, arg in enumerate(args) if arg in SUBCOMMANDS), None)
-    if command is None:
-        return list(args)
-    sources, others = _take_configs(_with_whole_names(args[command + 1 :]))
-    others = [_shipped(arg) for arg in others]
+    at = next(i for i, arg in enumerate(args) if arg in SUBCOMMANDS) + 1
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-c", "--config", action="append", default=[])
+    given, others = parser.parse_known_args([*args[: at - 1], *args[at:]])
+    whole = class_paths() if any(arg.partition("=")[0].endswith(".help") for arg in others) else {}
+    others = [_in_full(arg, whole) for arg in others]
     config: Config = {}
-    for source in sources:
-        config = merge(_moved(config, fragment := read(source)), _with_run(fragment))
-    refuse_old_names(config)
-    given = _keys(others)
-    for key, value in given:
-        _make_room(config, key, value)
-    folders = [v for key, v in given if key in FOLDER and v not in ("", "null")]
+    for source in given.config:
+        config = _merged_with_run(config, read(source))
+    keys = given_keys(others)
+    folders = [text for key, text in keys if key in ("run", f"trainer.{ROOT_DIR}")]
     if len(set(map(Path, folders))) > 1:
         raise ValueError(f"run: {folders[0]} and {folders[1]} are both named; a run has one folder")
-    if folders and not any(key in OWN_FOLDER for key, _ in given):
-        config = _moved(config, {"run": folders[-1]})
-    if folders or config.get("run"):
-        config = merge(config, _with_run({"run": (folders or [config["run"]])[-1]}))
+    if folders and not any(
+        key.endswith(".dirpath") and key.startswith("model.") for key, _ in keys
+    ):
+        config = _merged_with_run(config, {"run": folders[-1]})
+    for key, text in keys:
+        config = _with_key(config, key, text)
+    run = folders[-1] if folders else config.get("run")
+    if run == "":
+        raise ValueError("run: '' names no folder; --run runs/mine would")
+    if run not in (None, "null"):
+        config = merge(config, {"run": run, "trainer": {ROOT_DIR: run}})
         _keep_logs_there(config)
-        _refuse_file_in_the_way(Path(config["run"]))
+        _refuse_file_in_the_way(Path(run))
     made = ["--config", yaml.dump(config, Dumper=Dumper, sort_keys=False)] if config else []
-    return [*args[: command + 1], *made, *others]
+    return [args[at - 1], *made, *others]
+
+
+def as_mapping(composed: Sequence[str]) -> Config:
+    """Return what ``compose`` returned with its keys merged, their values as texts."""
+    has_files = composed[1:2] == ["--config"]
+    config: Config = yaml.load(composed[2], Loader=Loader) if has_files else {}
+    for key, text in given_keys(composed[3 if has_files else 1 :]):
+        config = merge(config, _nested(key, text))
+    return config
 
 
 def read(source: str) -> Config:
     """Read a YAML file, or a mapping given as text, with paths in the place of ``r1lit:`` names.
 
     Raises:
-        ValueError: if it is neither.
+        ValueError: if it is neither, or names what r1lit does not ship.
     """
-    config: Config = shipped.resolve(parse(source), beside=source.startswith(shipped.PREFIX))
+    config: Config = resolved(parse(source), beside=source.startswith(SHIPPED))
     return config
 
 
 def parse(source: str) -> Config:
     """Read the same with ``r1lit:`` names as they stand."""
-    path = shipped.find(source) if source.startswith(shipped.PREFIX) else Path(source)
     is_text = source.lstrip().startswith("{") or "\n" in source
     name = repr(source[:60]) if is_text else source
+    path = find(source) if source.startswith(SHIPPED) else Path(source)
     try:
         config = yaml.load(source if is_text else path.read_text(), Loader=Loader)
     except OSError as error:
-        why = f"({error.strerror}){shipped.instead_of(source)}"
-        raise ValueError(f"config: {source} cannot be read {why}") from error
+        own = SHIPPED + source.removeprefix("configs/")
+        instead = f"; r1lit ships {own}" if own.removeprefix(SHIPPED) in _shipped() else ""
+        raise ValueError(f"config: {source} cannot be read ({error.strerror}){instead}") from error
     except yaml.YAMLError as error:
         raise ValueError(f"config: {name} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict | None):
@@ -157,35 +176,107 @@ def parse(source: str) -> Config:
     return config or {}
 
 
-def _with_run(config: Config) -> Config:
-    """Return a file's configuration with its run folder under both of its names."""
-    trainer = config.get("trainer")
-    root = trainer.get("default_root_dir") if isinstance(trainer, dict) else None
-    run = config.get("run") or root
-    if not run:
-        return config
-    if root and Path(root) != Path(run):
+def root() -> Path:
+    """Return the folder of ``configs`` and ``models``."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "shipped"
+    return installed if installed.is_dir() else package.parent
+
+
+def find(name: str) -> Path:
+    """Return where ``r1lit:<path>`` lies: a config, or below ``models``.
+
+    Raises:
+        ValueError: if there is none, naming those that are there.
+    """
+    found = _shipped().get(name.removeprefix(SHIPPED))
+    if found is None:
+        known = [f"{SHIPPED}{path}" for path in _shipped()]
         raise ValueError(
-            f"run: {run} and trainer.default_root_dir: {root} differ; run names the run folder"
+            f"{name}: r1lit ships nothing of that name{hint(name, known) or ';'} there are"
+            f" {', '.join(known)}"
         )
-    return merge(config, {"run": run, "trainer": {"default_root_dir": run}})
+    return found
 
 
-def _moved(config: Config, fragment: Config) -> Config:
-    """Return what was merged before; a run folder named now is an evaluation's folder too."""
+def _shipped() -> dict[str, Path]:
+    """Return all that r1lit ships, models first: the path that names it -> where it lies."""
+    found = {f"models/{path.name}": path for path in sorted((root() / "models").glob("*"))}
+    configs = root() / "configs"
+    return found | {p.relative_to(configs).as_posix(): p for p in sorted(configs.rglob("*.yaml"))}
+
+
+def resolved(node: Any, *, beside: bool = False) -> Any:
+    """Return a configuration with every ``r1lit:`` name replaced by its path.
+
+    Where it lies ``beside`` the models, as shipped configs do, ``models/<name>`` is one too.
+    """
+    if isinstance(node, dict):
+        return {key: resolved(value, beside=beside) for key, value in node.items()}
+    if isinstance(node, list):
+        return [resolved(value, beside=beside) for value in node]
+    if isinstance(node, str) and node.startswith(SHIPPED):
+        return str(find(node))
+    if beside and isinstance(node, str) and node.startswith("models/") and (root() / node).exists():
+        return str(root() / node)
+    return node
+
+
+def _in_full(arg: str, classes: dict[str, str]) -> str:
+    """Return an argument, NAME or ``--key=NAME``, with the path or class that is meant."""
+    key, equals, value = arg.rpartition("=")
+    return f"{key}{equals}{classes.get(value, resolved(value))}"
+
+
+def _merged_with_run(config: Config, fragment: Config) -> Config:
+    """Merge a file; a run folder that it names is an evaluation's folder too."""
+    trainer = fragment.get("trainer")
+    folder = trainer.get(ROOT_DIR) if isinstance(trainer, dict) else None
+    run = fragment.get("run") or folder
+    if run and folder and Path(run) != Path(folder):
+        raise ValueError(
+            f"run: {run} and trainer.{ROOT_DIR}: {folder} differ; run names the run folder"
+        )
     model: Any = config.get("model")
-    arguments = model.get("init_args") if isinstance(model, dict) else None
-    names_one = _with_run(fragment).get("run")
-    if names_one and isinstance(arguments, dict) and "dirpath" in arguments:
-        kept = {key: value for key, value in arguments.items() if key != "dirpath"}
-        return {**config, "model": {**model, "init_args": kept}}
-    return config
+    if run and isinstance(model, dict) and isinstance(model.get("init_args"), dict):
+        kept = {key: value for key, value in model["init_args"].items() if key != "dirpath"}
+        config = {**config, "model": {**model, "init_args": kept}}
+    return merge(config, {**fragment, "run": run} if run else fragment)
+
+
+def _with_key(config: Config, key: str, text: str) -> Config:
+    """Return the configuration with the class or list of a key; the parser reads other values."""
+    parts = [part for part in key.split(".") if part != "init_args"]
+    node: Any = config
+    for part in parts:
+        if isinstance(node, dict) and "class_path" in node and part != "class_path":
+            node = node.get("init_args") or {}
+        node = node.get(part) if isinstance(node, dict) else None
+    value = _value(text)
+    takes = isinstance(node, list) and isinstance(value, list)
+    if isinstance(node, dict) and "class_path" in node:
+        takes = isinstance(value, str) or (isinstance(value, dict) and "class_path" in value)
+    return merge(config, _nested(key, value)) if takes or parts[-1] == "class_path" else config
+
+
+def _nested(key: str, value: Any) -> Config:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
+
+
+def _value(text: str) -> Any:
+    try:
+        value = yaml.load(text, Loader=Loader)
+        is_file = isinstance(value, str) and Path(value).suffix in (".yaml", ".yml")
+        return read(value) if is_file and Path(value).is_file() else value
+    except yaml.YAMLError:
+        return text
 
 
 def _keep_logs_there(config: Config) -> None:
     """Let loggers that name no folder write to the run folder."""
-    loggers = config["trainer"].get("logger")
-    for logger in _listed(loggers):
+    for logger in _listed(config["trainer"].get("logger")):
         if isinstance(logger, dict) and "class_path" in logger:
             arguments = logger.setdefault("init_args", {})
             if "save_dir" not in arguments:
@@ -205,95 +296,3 @@ def _refuse_file_in_the_way(run: Path) -> None:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _shipped(arg: str) -> str:
-    """Return an argument, ``r1lit:name`` or ``--key=r1lit:name``, with the path for the name."""
-    key, equals, value = arg.rpartition("=")
-    return f"{key}{equals}{shipped.resolve(value)}"
-
-
-def _take_configs(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the values of ``-c`` and ``--config``, and the other arguments."""
-    configs, others = [], []
-    left = iter(args)
-    for arg in left:
-        name, equals, value = arg.partition("=")
-        if name in ("-c", "--config"):
-            configs.append(value if equals else next(left, ""))
-        else:
-            others.append(arg)
-    return configs, others
-
-
-def _with_whole_names(args: Sequence[str]) -> list[str]:
-    """Return the arguments with r1lit's classes named whole where help is requested.
-
-    >>> _with_whole_names(["--model.help", "GRPOModule"])
-    ['--model.help', 'r1lit.modules.GRPOModule']
-    """
-    if not any(arg.partition("=")[0].endswith(".help") for arg in args):
-        return list(args)
-    classes, whole = names(), list(args)
-    for i, arg in enumerate(args):
-        key, equals, value = arg.partition("=")
-        if key.endswith(".help") and equals:
-            whole[i] = f"{key}={classes.get(value, value)}"
-        elif key.endswith(".help") and i + 1 < len(args):
-            whole[i + 1] = classes.get(args[i + 1], args[i + 1])
-    return whole
-
-
-def _keys(args: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the keys and values of a command line, in order.
-
-    >>> _keys(["--a.b", "1", "--c=2", "--flag"])
-    [('a.b', '1'), ('c', '2'), ('flag', '')]
-    """
-    pairs: list[tuple[str, str]] = []
-    for arg in args:
-        if arg.startswith("--"):
-            name, _, value = arg[2:].partition("=")
-            pairs.append((name, value))
-        elif pairs and not pairs[-1][1]:
-            pairs[-1] = (pairs[-1][0], arg)
-    return pairs
-
-
-def _make_room(config: Config, key: str, text: str) -> None:
-    """Take out of ``config`` what a key on the command line replaces whole, checking its names."""
-    parts = [part for part in key.split(".") if part != "init_args"]
-    parent: Any = None
-    node: Any = config
-    where = ""
-    for part in parts:
-        if isinstance(node, list):
-            node = node[-1] if node else None
-        if not isinstance(node, dict):
-            return
-        if {"class_path", "init_args"} & node.keys() and part not in ("class_path", "dict_kwargs"):
-            refuse_old_key(where, str(node.get("class_path")), part)
-            node = node.get("init_args") or {}
-        parent, node = node, node.get(part)
-        where = f"{where}.{part}".lstrip(".")
-    value = _value(text)
-    new_class = value.get("class_path") if isinstance(value, dict) else value
-    refuse_old_names(value, where)
-    if parts[-1] == "class_path":
-        node = parent
-    if isinstance(node, dict) and "class_path" in node and isinstance(new_class, str):
-        refuse_old_class(where.removesuffix(".class_path"), new_class)
-        if not same_class(new_class, node["class_path"]):
-            node.pop("init_args", None)
-            node.pop("dict_kwargs", None)
-    elif isinstance(node, list) and isinstance(value, list):
-        del parent[parts[-1]]
-
-
-def _value(text: str) -> Any:
-    try:
-        value = yaml.load(text, Loader=Loader)
-        is_file = isinstance(value, str) and Path(value).suffix in (".yaml", ".yml")
-        return read(value) if is_file and Path(value).is_file() else value
-    except yaml.YAMLError:
-        return text

@@ -189,7 +189,7 @@ MISTAKES: dict[str, Mistake] = {
     "pattern that finds nothing": Mistake(table(path="{table}", answer_pattern="####(.*)"), ("answer_pattern", "####")),
     "problems for supervised training": Mistake(data(validation=None), ("SFTModule", "data.documents"), base="sft"),
     "documents for reinforcement learning": Mistake(data(train=None, validation=None, documents=[{"class_path": "r1lit.data.TableDocuments", "init_args": {"path": "{table}", "prompt": "question", "response": "answer"}}]), ("GRPOModule", "data.train", "SFTModule")),
-    "old key": Mistake(model(rows_per_update=8), ("model.rows_per_update", "model.train_batch_size")),
+    "key of an older version": Mistake(model(rows_per_update=8), ("model.rows_per_update", "GRPOModule has no such key")),
     "refresh without reference": Mistake(callback("ReferenceRefresh", every_n_iterations=0), ("every_n_iterations", "0", "at least 1")),
     "test without problems": Mistake(data(test=None), ("test", "data.test", "null"), base="test"),
     "fit of an evaluation": said(words=("model", "EvaluationModule", "test and predict"), base="test as fit"),

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import r1lit
-from r1lit.cli import shipped
+from r1lit.cli import composition
 from r1lit.cli.composition import compose, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,8 +67,8 @@ def test_a_name_that_is_nearly_one_or_a_path_of_the_checkout_gets_the_right_one(
 def test_an_installed_copy_goes_before_a_checkout(tmp_path, monkeypatch):
     package = tmp_path / "site-packages/r1lit"
     shutil.copytree(ROOT / "configs/mini", package / "shipped/configs/mini")
-    monkeypatch.setattr(shipped, "__file__", str(package / "cli" / "shipped.py"))
-    assert shipped.find("r1lit:mini/r1_zero.yaml").is_relative_to(package)
+    monkeypatch.setattr(composition, "__file__", str(package / "cli" / "composition.py"))
+    assert composition.find("r1lit:mini/r1_zero.yaml").is_relative_to(package)
 
 
 def test_one_version_everywhere_and_a_semantic_one():
