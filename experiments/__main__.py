@@ -30,8 +30,9 @@ def studies() -> dict[str, Path]:
 
 
 def about(file: Path) -> str:
-    """Return in a line what a study asks: its README's title."""
-    lines = file.with_name("README.md").read_text().splitlines()
+    """Return in a line what a study asks: its README's title, or its file's first comment."""
+    page = file.with_name("README.md")
+    lines = (page if page.exists() else file).read_text().splitlines()
     return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), "")
 
 

@@ -2,21 +2,20 @@
 
     python -m experiments.real_model            # fills in the README, of what is evaluated so far
 
-The evaluations are made by `experiments.prompts` of ``evaluations.yaml``. What the table is made of
-lies beside the README, ``passes.jsonl``; without evaluations the table is made of that.
+The evaluations are those of ``evaluations.yaml``. What the table is made of lies beside the README,
+``passes.jsonl``; without evaluations the table is made of that.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.launch import reported
 from experiments.page import write_into
-from experiments.prompts.suite import REPORT, read_suite
+from experiments.points import read_sweep
 from experiments.tables import as_markdown
 from r1lit.files import Record, read_records
 
@@ -29,20 +28,14 @@ SHOWN = (1, 4, 16, 64)
 
 def collect(suite_file: Path) -> list[Record]:
     """Return a record of each evaluation that is finished."""
-    suite = read_suite(suite_file)
+    kept = ("num_problems", "num_samples", "pass_at_k", "cons_at_k", "verdicts")
     records = []
-    for policy in suite.policies:
-        for prompt in suite.prompts_of(policy):
-            for seed in suite.seeds:
-                path = suite.folder(policy, prompt, seed) / REPORT
-                if path.exists():
-                    report = json.loads(path.read_text())
-                    kept = ("num_problems", "num_samples", "pass_at_k", "cons_at_k", "verdicts")
-                    own = {"policy": policy, "prompt": prompt, "seed": seed}
-                    own |= {key: report[key] for key in kept}
-                    own["tokens"] = report["response_length"]["mean"]
-                    own["truncated"] = report["truncated"]
-                    records.append(own)
+    for result in read_sweep(suite_file).results():
+        (policy, prompt), report = result["variant"].split("+"), result["report"]
+        own = {"policy": policy, "prompt": prompt, "seed": result["seed"]}
+        own |= {key: report[key] for key in kept}
+        own |= {"tokens": report["response_length"]["mean"], "truncated": report["truncated"]}
+        records.append(own)
     return records
 
 

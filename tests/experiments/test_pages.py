@@ -21,6 +21,7 @@ EXPERIMENTS = ROOT / "experiments"
 STUDIES = {
     path.parent.relative_to(EXPERIMENTS).as_posix(): yaml.safe_load(path.read_text())
     for path in sorted(EXPERIMENTS.rglob("study.yaml"))
+    if path.with_name(page.RAW).exists()
 }
 OLDER = ("lora_ranks", "staleness")
 """Made before results had each problem's share."""
