@@ -262,12 +262,12 @@ def test_a_failed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, policy:
     with pytest.raises(RuntimeError, match="on purpose"):
         main(["fit", "-c", str(broken), *fail])
     saved = torch.load(tmp_path / "broken" / "checkpoints" / "last.ckpt", weights_only=False)
-    [(iteration, packed)] = saved["drawn_ahead"].items()
+    [(iteration, packed)] = saved["pending_rollouts"].items()
     assert iteration == 1 and len(packed["num_tokens"]) == 16, "the next one's responses"
     main(["fit", "-c", str(broken), "--ckpt_path", "last"])
     assert_equal(everything(tmp_path / "whole"), everything(tmp_path / "broken"))
     last = torch.load(tmp_path / "whole" / "checkpoints" / "last.ckpt", weights_only=False)
-    assert last["drawn_ahead"] == {}
+    assert last["pending_rollouts"] == {}
 
 
 @pytest.mark.slow
