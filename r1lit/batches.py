@@ -76,10 +76,10 @@ class Rollout:
     ``length_B`` says which tokens exist (``mask_BT``), EOS included; ``loss_mask_BT`` which of them
     count in the loss, in any pattern: a tool's output or a truncated response may be left out.
     ``logp_sampler_BT`` are log-probs as sampled; ``logp_old_BT`` those that ratios start from, the
-    same unless a correction has the trainer compute them anew. ``advantage_BT`` is per token.
+    same unless a correction has the trainer compute them again. ``advantage_BT`` is per token.
 
-    Optional: ``reward_BT`` are rewards of single tokens, beside ``reward_PG`` which comes with the
-    last one; ``step_end_BT`` is true where they are of steps that end there; ``value_BT`` a
+    Optional: ``reward_BT`` are rewards of single tokens; ``reward_PG`` comes with the last one in
+    addition; ``step_end_BT`` is true where they are of steps that end there; ``value_BT`` a
     critic's values before each token, and ``return_BT`` what it learns; ``correction_BT`` is what a
     correction weighs the tokens by; ``is_selected_BT`` are the tokens that an objective treats
     apart; ``version_BT`` counts the updates of the weights that sampled each token, -1 where the

@@ -41,7 +41,7 @@ def bootstrap_intervals(
     """Return the 95 % interval of each column's mean: the percentile bootstrap over problems.
 
     Problems are resampled with replacement, all columns of a problem together, and the mean is
-    taken anew; the interval lies between the 2.5th and the 97.5th percentile of these means. A
+    resampled; the interval lies between the 2.5th and the 97.5th percentile of these means. A
     single problem gives NaN: nothing is known about another.
 
     Raises:

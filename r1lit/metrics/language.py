@@ -79,7 +79,7 @@ def language_of(question: str) -> str:
     fewer than 4 words, or when it is not at least 0.95 sure, the question is taken for English (or
     Russian, Arabic, Hindi), and so is one without a word.
 
-    langdetect draws n-grams at random. Here it has a factory of its own with a fixed seed and
+    langdetect samples n-grams. Here it has a factory of its own with a fixed seed and
     profiles in a fixed order: the answer depends on the question alone, and the global
     ``DetectorFactory.seed`` is left as it is.
 

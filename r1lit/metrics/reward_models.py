@@ -104,7 +104,7 @@ def prefers_longer(lengths: Sequence[Sequence[int]], labels: Sequence[float]) ->
     Of pairs, a logistic regression on the difference in length without intercept (the order of a
     pair is an accident) decides by the sign of its slope, which is that of the summed differences
     of the preferred less the other, the gradient of its likelihood at 0. Of labelled responses,
-    whether the safe are longer than the unsafe in the mean.
+    whether the safe are longer than the unsafe on average.
 
     >>> prefers_longer([(3, 9), (8, 7)], [1.0, 1.0])
     False

@@ -1,4 +1,4 @@
-"""How sure a mean of a few runs is: Student's t, equivalence within a margin, many comparisons.
+"""Errors of a mean of a few runs: Student's t, equivalence within a margin, many comparisons.
 
 Three seeds are few: with 2 degrees of freedom the 95 % interval is 4.3 standard errors to either
 side, not 2.

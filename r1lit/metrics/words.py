@@ -81,8 +81,8 @@ _WORD = regex.compile("|".join(f"(?P<{s}>{p})" for s, p in _PATTERNS.items()), r
 def prose(text: str) -> str:
     r"""Return ``text`` with a space in place of code, formulas and what else is in no language.
 
-    A dollar sign opens a formula by pandoc's rule: no space behind it, none before the closing
-    one, no digit behind that. So prices stay apart from formulas.
+    A dollar sign opens a formula by pandoc's rule: no space after it, none before the closing
+    one, no digit after that. So prices stay apart from formulas.
 
     >>> prose("We pay $5 or $6; then $x + y$ is `len(a)`, see https://a.org/b").split()
     ['We', 'pay', '$', 'or', '$', ';', 'then', 'is', ',', 'see']

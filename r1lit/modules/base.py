@@ -1,4 +1,4 @@
-"""What every module shares: a policy, its tokenizer, checkpoints, and one way to make an update."""
+"""The base of modules: a policy, its tokenizer, checkpoints, and one way to make an update."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class PolicyModule(LightningModule):
         gradient_checkpointing: trade time for memory in the update.
         trust_remote_code: run Python code that comes with the model; it has your rights.
         adapter: train this adapter of peft's alone (``peft.LoraConfig``); checkpoints and exports
-            hold no other weights. Where ``policy`` is a PEFT folder, its adapter goes on; without
+            hold no other weights. Where ``policy`` is a PEFT folder, its adapter continues; without
             ``adapter`` it is merged, and all weights are trained.
-        quantization: ``BitsAndBytesConfig`` of weights beside ``adapter``, as a mapping (QLoRA).
+        quantization: ``BitsAndBytesConfig`` of the weights under ``adapter``, as a mapping (QLoRA).
         reduce_every_pass: reduce sharded gradients over ranks (FSDP2) after each micro-batch, not
             once an update: until then every rank would hold whole ones, as large as the model.
         micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
@@ -177,12 +177,12 @@ class PolicyModule(LightningModule):
         return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
 
     def _copy_policy(self) -> None:
-        """Make the models that stand beside the policy, for a subclass that has some."""
+        """Make further models, for a subclass that has some."""
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         """Return the policy's optimiser, and its scheduler if there is one, each in a list.
 
-        A subclass that trains another model beside the policy appends that one's.
+        A subclass that trains another model too appends that one's.
         """
         optimizer = self._make_optimizer(p for p in self.policy.parameters() if p.requires_grad)
         for saved, group in zip(self._saved_groups, optimizer.param_groups, strict=False):
@@ -389,7 +389,7 @@ def refuse_non_finite(module: Any, what: str, value: float) -> None:
     )
 
 
-# checkpoints: all of a policy, or what is trained beside frozen weights
+# checkpoints: all of a policy, or only what is trained if others are frozen
 
 
 BASE = "base_policy"
@@ -414,13 +414,13 @@ def leave_out_frozen(module: Any) -> None:
 
 
 def note_base(module: Any, checkpoint: dict[str, Any]) -> None:
-    """Put a digest of the files of the policy that is beside an adapter into a checkpoint."""
+    """Put a digest of the files of the policy under an adapter into a checkpoint."""
     if module.adapter is not None:
         checkpoint[BASE] = policy_fingerprint(base_of(module.policy_path))
 
 
 def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
-    """Raise a ValueError if an adapter was trained beside other weights, as far as files tell."""
+    """Raise a ValueError if an adapter was trained on other weights, as far as files tell."""
     if module.adapter is None:
         return
     base = base_of(module.policy_path)

@@ -40,7 +40,7 @@ MAX_ROWS = 256
 class EvaluationModule(LightningModule):
     """Generates, grades and reports; `r1lit test` runs it on the problems of ``data.test``.
 
-    A response is a function of (seed, problem, sample), the same whatever else is generated, and is
+    A response is a function of (seed, problem, sample), whatever else is generated, and is
     written to ``responses.jsonl`` with its verdict when it ends. Run again after an interruption,
     only the missing responses are generated; so it is when ``data.evaluation.num_samples`` (k) or
     the number of problems is raised. At the end ``report.json`` and ``report.md`` are written
@@ -286,7 +286,7 @@ class EvaluationModule(LightningModule):
             print(f"{table}\n{self.folder.path}: report.json, report.md, responses.jsonl")
 
     def predict_step(self, batch: PromptBatch, batch_idx: int) -> int:
-        """Do the same for rejection sampling; return how many problems the batch held."""
+        """Do the same for rejection sampling; return the batch's number of problems."""
         self.test_step(batch, batch_idx)
         return batch.num_prompts
 

@@ -1,4 +1,4 @@
-"""How much memory a run takes on each GPU, by part, from its configuration: no weights are made.
+"""Memory of a run on each GPU, by part, from its configuration: no weights are made.
 
     always   weights, gradients, optimiser state, reference, reward models, teacher, a served vLLM
     update   activations of the largest micro-batch, logits, weights that are gathered
@@ -275,7 +275,7 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
 def most_tokens(model: Config) -> int:
     """Return the most tokens of a response that a module's arguments allow; 0 without rollouts.
 
-    An evaluation of data beside supervised training is not counted.
+    An evaluation of data during supervised training is not counted.
     """
     if not model.get("sampling") or model.get("on_policy", 1.0) == 0:
         return 0

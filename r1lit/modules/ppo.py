@@ -32,7 +32,7 @@ from r1lit.seeding import generator
 
 
 class PPOModule(GRPOModule):
-    """``GRPOModule`` with a critic: a value for every token, learnt beside the policy.
+    """``GRPOModule`` with a critic: a value for every token, trained together with the policy.
 
     Each minibatch is an update of the policy and one of the critic, with optimisers of their own
     (under DDP take ``strategy: ddp_find_unused_parameters_true``). ``group_size`` may be 1.

@@ -1,4 +1,4 @@
-"""PRIME: implicit process rewards from a model that learns outcomes beside the policy.
+"""PRIME: implicit process rewards from a model that learns outcomes during the run.
 
     rollout -> update of the process model -> its rewards of tokens -> advantages -> updates
 

@@ -149,7 +149,7 @@ class RolloutModule(PolicyModule):
             on_epoch=True,
             batch_size=len(rollout.responses),
             sync_dist=True,
-            add_dataloader_idx=False,  # held-out documents have a loader beside this one
+            add_dataloader_idx=False,  # held-out documents have a loader of their own
         )
         return {"rollout": rollout, **self.tokens_of(rollout, self.validation_sampling)}
 
@@ -179,7 +179,7 @@ class RolloutModule(PolicyModule):
         return self.whole_weights() if self.engine.shares_weights else nullcontext()
 
     def whole_weights(self) -> AbstractContextManager[None]:
-        """Hold all weights of the policy on every rank; they are held anyway in one process."""
+        """Have all weights of the policy on every rank; one process has them always."""
         return nullcontext() if self.is_alone else whole_weights(self.policy)
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:

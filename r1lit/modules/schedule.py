@@ -19,7 +19,7 @@ class CosineOverRun(LRScheduler):
 
     Args:
         optimizer: whose rates it sets.
-        final_share: of the first rate, behind the last update.
+        final_share: of the first rate, after the last update.
     """
 
     def __init__(self, optimizer: Optimizer, final_share: float = 0.1) -> None:
@@ -30,7 +30,7 @@ class CosineOverRun(LRScheduler):
         super().__init__(optimizer)
 
     def fall_over(self, num_updates: float) -> None:
-        """End behind this many updates.
+        """End after this many updates.
 
         Raises:
             ValueError: if they are infinite.

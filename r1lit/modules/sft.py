@@ -107,7 +107,7 @@ class SFTModule(RolloutModule):
     def summed_losses(self, rows: PackedRows) -> dict[str, Tensor]:
         """Return the cross-entropy summed over the rows' target tokens, as ``loss``.
 
-        What a subclass returns beside the loss is logged, as a mean over target tokens.
+        What else a subclass returns is logged, as a mean over target tokens.
         """
         return {"loss": self.policy(rows, CrossEntropy()).cross_entropy}
 

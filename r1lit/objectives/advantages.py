@@ -46,7 +46,7 @@ class AdvantageEstimator(ABC):
     def estimate(self, rollout: Rollout) -> Tensor:
         """Return ``advantage_BT``; what stands in the padding is not read.
 
-        ``rollout.advantage_BT`` is 0 yet. Rewards are finite: whoever computes them rejects others.
+        ``rollout.advantage_BT`` is still 0. Rewards are finite; others were rejected before.
         """
 
 

@@ -9,8 +9,8 @@ advantage, and a few tokens, likely and rewarded ones, make most of it. A token'
     Cov_n = (log pi(o_n) - mean log pi) (A_n - mean A)
 
 Which tokens are held back is decided once an iteration, at the policy that sampled, so that no
-split into micro-batches matters; the authors' code decides in each micro-batch anew, at the policy
-as it is then. Tokens of advantage 0 are never selected: they are no part of an update.
+split into micro-batches matters; the authors' code decides in each micro-batch, at the policy as it
+is then. Tokens of advantage 0 are never selected: they are no part of an update.
 
 Worked example, log-probs (-1, -3, -1, -3), advantages (2, 2, -2, -2): means -2 and 0, Cov
 (2, -2, -2, 2). Likely and rewarded, or unlikely and punished: the policy sharpens.

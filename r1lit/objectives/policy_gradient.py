@@ -255,7 +255,7 @@ class CISPO(Objective):
         return is_weight_BT * advantage_BT * hide_padding(inputs.logp_BT, inputs.mask_BT)
 
     def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
-        """Return where the weight is clipped and the advantage is not 0, whatever its sign."""
+        """Return where the weight is clipped and the advantage is not 0, of either sign."""
         log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
         low, high = self.log_bounds
         return ((log_ratio_BT < low) | (log_ratio_BT > high)) & (advantage_BT != 0)
