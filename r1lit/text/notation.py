@@ -21,6 +21,7 @@ _SIGNS = {
     "∞": r"\infty ", "π": r"\pi ", "°": r"^\circ ", "±": r"\pm ", "∓": r"\mp ",
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
     "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}",
+    "′": "'", "″": "''", "‴": "'''",
     "ℕ": r"\mathbb{N}", "ℂ": r"\mathbb{C}", "，": ",", "、": ",", "；": ";", "：": ":",
     "。": ".", "％": "%", "¥": "", "￥": "", "€": "", "£": "", "！": "",
 }  # fmt: skip
@@ -95,6 +96,7 @@ _WRAPS = re.compile(
     r"|mathsf|mathtt|mathnormal|bold|texttt|underline|uline|underbar|emph|ensuremath|fbox|displaystyle)\s*(?=\{)"
 )
 _LETTER = re.compile(r"\\(?:mathrm|operatorname|text|textit)\s*\{\s*(e|i|\d[\d,.]*)\s*\}")
+_PRIMES = re.compile(r"\^?\s*(?:\{\s*((?:\\prime\s*)+)\}|((?:\\prime(?![A-Za-z])\s*)+))")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 
 
@@ -111,6 +113,8 @@ def without_looks(text: str) -> str:
     if "\\" not in text:
         return text
     text = _LETTER.sub(r"\1", _LOOKS.sub("", text))
+    if "prime" in text:
+        text = _PRIMES.sub(lambda run: "'" * run[0].count("prime"), text)
     while match := _WRAPS.search(text):
         end = _closing(text, match.end())
         if end is None:

@@ -1,20 +1,21 @@
-r"""Units behind a value: which words only say of what there are so many, and which say how many.
+r"""Units behind a value, and numbers in words.
 
 ``5 cookies`` and ``5\text{ cm}`` are 5; ``5 million``, ``5 lakh``, ``5 or more`` and ``5 (wrong)``
-are not. A unit must be words alone, and none of them a word that changes a value.
+are not. A unit must be words alone, and none of them a word that changes a value. Where two texts
+both name a unit of measure, ``other_measure`` compares them: kind, prefix and power.
 """
 
 from __future__ import annotations
 
 import re
-import string
+from functools import lru_cache
 
 _NUMBER_WORDS = (
     r"zero|two|three|four|five|six|seven|eight|nine|tens?|eleven|twelve|\w+teen|twenty|thirty|forty"
     r"|fifty|sixty|seventy|eighty|ninety|hundreds?|thousands?|[a-z]+illions?|mi?ln|mio|bn|lakhs?"
     r"|lacs?|crores?|arabs?|kharabs?|myriads?|googols?|dozens?|gross|doubled?|tripled?|twice|thrice"
     r"|hal(?:f|ves)|thirds?|fourths?|quarters?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?"
-    r"|hundredths?|thousandths?|percent(?:age)?|pct|squared|cubed|root|factorial|times|plus|minus"
+    r"|hundredths?|thousandths?|percent(?:age)?|pct|squared|cubed|root|factorial|plus|minus"
     r"|over|divided|modulo|mod|pi|tau|infinity|inf|oo|sqrt|log|ln|sin|cos|tan|exp|th|st|nd|rd"
 )
 _DOUBTS = (
@@ -32,9 +33,11 @@ CHANGES = re.compile(
 )
 """A word that makes another value of the number beside it, or doubts it."""
 _UNSURE = re.compile(rf"\b(?:one|{_NUMBER_WORDS}|{_DOUBTS}|or)\b|n['’]t\b|[?≈~]", re.IGNORECASE)
+_TIMES = re.compile(r"\btimes\b(?!\W*$|\s+(?:per|an?|each|every)\b)", re.IGNORECASE)
+"""18 times a day are 18; 3 times 6 and twice as many are not 3."""
 _UNIT = re.compile(r"^[\s(\[]*[^\W\d_][^\W\d_\s./*·-]*(?:[\s./*·-]+[^\W\d_]+|\^?[23²³])*[\s.)\]]*$")
 MAX_UNIT = 60
-MAX_CHARACTERS = 400
+MAX_CHARACTERS = 2000
 """What is longer stays as it is: no answer is, and some patterns here are quadratic."""
 
 _TEX_UNIT = re.compile(
@@ -46,40 +49,84 @@ _SPACE = re.compile(r"\\[ ,;:!]|~")
 _TEX_PER = re.compile(r"\}\s*/\s*\\(?:text|mathrm|mbox|operatorname)\s*\{")
 _VALUE = re.compile(r"(?:[\d})!%]|\\pi|(?:^|[^A-Za-z])[A-Za-z])$")
 _ENDS_IN_TEXT = re.compile(r"\\(?:text|mbox|math|operator)[a-z]*\s*\{[^{}]*[^\d{}][^{}]*\}$")
-_WORDS_BEHIND = re.compile(
-    r"^(.*?(?:[\d})]|\\pi))(\s*\(\s*[A-Za-z][A-Za-z .]*\)|\s+\(?[A-Za-z]{2,}[A-Za-z./^23{}() -]*)$"
-)
-_PLAIN_VALUE = re.compile(r"^(?:[A-Za-z]\s*=\s*)?[-+]?(?:\\[A-Za-z]+|[\d\s.,{}()/^+*!$\\-])*$")
 _SYMBOLS = (
     r"(?:sq\.? ?|cu\.? ?)?(?:km/h|kmph|m/s|mph|[kcmdn]?m|[km]?g|lbs?|oz|ft|in|yd|mi|min|hrs?|h|s|ms"
-    r"|[mM]?[lL])(?:\^(?:[23]|\{[23]\})|/s|/h)?\.?"
+    r"|[mM]?[lL]|[kMG]?(?:N|J|W|V|Pa|Hz)|[kMGT]B)(?:\^(?:[23]|\{[23]\})|/s|/h)?\.?"
+)
+_WORDS_BEHIND = re.compile(
+    r"^(.*?(?:[\d})]|\\pi))"
+    rf"(\s*\(\s*(?:[A-Za-z]{{5}}[A-Za-z .]*|{_SYMBOLS})\s*\)|\s+\([A-Za-z]{{3}}[A-Za-z .]*\)"
+    r"|\s+\(?[A-Za-z]{2,}[A-Za-z./^23{}() -]*)$"
+)
+_PLAIN_VALUE = re.compile(
+    r"^(?:[A-Za-z]\s*=\s*)?[-+]?"
+    r"(?:\\(?!arc|sin|cos|tan|cot|sec|csc|log|ln|exp)[A-Za-z]+|[\d\s.,{}()/^+*!$\\-])*$"
 )
 _GLUED = re.compile(rf"^([-+]?[0-9][0-9,]*(?:\.[0-9]+)?)(?: |\\[ ,;:])?{_SYMBOLS}$", re.ASCII)
 _BEHIND_PI = re.compile(r"^(.*(?:[\d})]|\\pi))\s*((?:km/h|m/s|mph|[kcmd]m|ft|in|yd|mi))$")
 _DEGREES = re.compile(r"\^\{?\\circ\}?\s*+\\?(?:text|mathrm)?\s*+\{?\s*+[CF]\s*+\}?$")
 _TEXT_NUMBER = re.compile(r"^\\(?:text|mbox|mathrm|textbf|textrm)\s*\{\s*([-+$]?\d[^{}\\]*)\}$")
 _IN_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf)\s*+\{([^{}]*+)\}")
-_POWER = re.compile(r"(?:\^(?:[23]|\{[23]\})|[²³])$")
-_UNIT_LETTERS = string.ascii_letters + string.whitespace + "¢°$/."
 
 _MEASURES = {
-    "mm": "millimeter millimetre", "cm": "centimeter centimetre", "dm": "decimeter decimetre",
-    "m": "meter metre", "km": "kilometer kilometre", "in": "inch inches", "ft": "foot feet",
-    "yd": "yard", "mi": "mile", "mg": "milligram", "g": "gram", "kg": "kilogram", "lb": "lbs pound",
-    "oz": "ounce", "ml": "mL milliliter millilitre", "l": "L liter litre", "s": "sec second",
-    "min": "minute", "h": "hr hrs hour", "day": "", "week": "", "month": "", "yr": "year",
-    "$": "dollar USD", "¢": "cent", "°": "degree", "rad": "radian", "penny": "pennies",
-    "nickel": "", "dime": "",
-    "am": "AM a.m A.M", "pm": "PM p.m P.M", "BC": "BCE",
-    "AD": "CE", "east": "", "west": "", "north": "", "south": "", "left": "", "right": "",
-    "km/h": "kmph kph", "mi/h": "mph", "m/s": "mps",
+    "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "lb": "lbs pound",
+    "oz": "ounce", "gal": "gallon", "acre": "", "min": "minute 分钟", "h": "hr hrs hour 小时",
+    "day": "天", "week": "周", "month": "月", "yr": "year 年", "$": "dollar USD usd buck 美元",
+    "¢": "cent", "€": "euro EUR 欧元", "£": "GBP quid", "¥": "", "yuan": "RMB CNY 元 块钱",
+    "yen": "JPY 日元", "rupee": "Rs", "°": "degree 度", "°C": "celsius", "°F": "fahrenheit",
+    "rad": "radian", "penny": "pennies", "nickel": "", "dime": "", "am": "AM a.m A.M",
+    "pm": "PM p.m P.M", "BC": "BCE", "AD": "CE", "east": "", "west": "", "north": "", "south": "",
+    "left": "", "right": "", "mm": "毫米", "cm": "厘米", "dm": "分米", "m": "米",
+    "km": "公里 千米", "kg": "公斤 千克", "g": "克", "t": "tonne 吨", "ton": "", "l": "升",
+    "ml": "毫升", "s": "sec secs 秒 秒钟",
 }  # fmt: skip
-_MEASURE_OF = {
-    form: symbol
-    for symbol, names in _MEASURES.items()
-    for name in (symbol, *names.split())
-    for form in {name, name + "s"}
-}
+_METRIC = {
+    "m": "meter metre", "g": "gram gramme", "s": "second", "l": "L liter litre", "N": "newton",
+    "J": "joule", "W": "watt", "Pa": "pascal", "Hz": "hertz", "V": "volt", "A": "ampere amp",
+    "Ω": "ohm", "mol": "mole", "B": "byte", "bit": "", "cal": "calorie", "eV": "", "K": "kelvin",
+}  # fmt: skip
+_PREFIXES = {
+    "": "", "n": "nano", "µ": "micro", "m": "milli", "c": "centi", "d": "deci", "k": "kilo",
+    "M": "mega", "G": "giga", "T": "tera",
+}  # fmt: skip
+
+
+def _measures() -> dict[str, str]:
+    """Return symbol by name, for all names, plurals and prefixes of units of measure."""
+    found: dict[str, str] = {}
+    for unit, names in _METRIC.items():
+        for letter, prefix in _PREFIXES.items():
+            for name in names.split():
+                found[(letter if len(name) == 1 else prefix) + name] = letter + unit
+            found[letter + unit] = letter + unit
+    for symbol, names in _MEASURES.items():
+        found |= dict.fromkeys((symbol, *names.split()), symbol)
+    plurals = {name + "s": symbol for name, symbol in found.items() if len(name) > 1}
+    return plurals | found
+
+
+_MEASURE_OF = _measures()
+_RATES = {"mph": "mi/h", "mps": "m/s", "kmph": "km/h", "kph": "km/h", "kmh": "km/h", "fps": "ft/s"}
+_RATE = re.compile(rf"\b({'|'.join(_RATES)})\b")
+_COMPATIBLE = {frozenset(pair.split()) for pair in ("° °C", "° °F", "¥ yuan", "¥ yen")}
+_WORDS_OF_POWER = {
+    "square": 2, "sq": 2, "cubic": 3, "cu": 3, "平方": 2, "立方": 3,
+}  # fmt: skip
+_SPACING = re.compile(r"\\[ ,;:!]|\\q?quad|~")
+_CIRCLE = re.compile(r"\s*\^?\s*\{?\s*(?:\\circ|°|º)\s*\}?|\\degree|℃|℉")
+_KIND_OF_DEGREE = re.compile(
+    r"(?:°|(?:°|\bdegrees?)\s+)(?:(C|celsius|centigrade)|(F|fahrenheit))\b", re.IGNORECASE
+)
+_RAISED = re.compile(r"\^\{\s*(-?\d+)\s*\}")
+_CURRENCY = re.compile(r"(?:(\\\$|\$|€|£|¥|￥)|\\(euro|pounds|yen))\s*[-+]?\.?\d")
+_MONEY = {"\\$": "$", "$": "$", "€": "€", "£": "£", "¥": "¥", "￥": "¥", "euro": "€", "pounds": "£",
+          "yen": "yen"}  # fmt: skip
+_ENDS_IN_UNIT = re.compile(
+    r"\\(?:text|mathrm|mbox|textbf)\s*\{[^{}]*\}(?:\^(?:\d|\{\d\}))?[\s.$]*$"
+)
+_LONE = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
+_TAIL = re.compile(r"(?:[0-9]{1,2}-?\^|[^\W\d_]|[°¢$€£¥/·*.\s()-])*")
+_ONE = re.compile(r"^(平方|立方)?(.+?)(?:\^?(-?\d+))?$")
 
 
 def is_unit(words: str) -> bool:
@@ -91,7 +138,9 @@ def is_unit(words: str) -> bool:
     words = words.strip(" ()[]")
     if len(words) > MAX_UNIT or words in ("k", "K", "M", "B", "T", "e2", "e3", "E2", "E3"):
         return False
-    return bool(_UNIT.match(words)) and not CHANGES.search(words)
+    if len(words) == 1 and words.isascii() and words not in _MEASURE_OF:
+        return False
+    return bool(_UNIT.match(words)) and not (CHANGES.search(words) or _TIMES.search(words))
 
 
 def without_units(text: str) -> str:
@@ -144,25 +193,130 @@ def without_long_symbol(text: str) -> str:
     return short if len(text) - len(short.rstrip()) > 2 - (" " not in text) else text
 
 
+@lru_cache(maxsize=1024)
 def measure_of(text: str) -> str | None:
-    r"""Return the unit of measure that an answer names, by its symbol, or ``None``.
+    r"""Return the unit of measure that an answer names, by symbols and powers, or ``None``.
 
     >>> measure_of("5 km"), measure_of("70 miles per hour"), measure_of("9 cats")
-    ('km', 'mi/h', None)
+    ('km', 'h^-1 mi', None)
+    >>> measure_of(r"5\text{ yd}^2"), measure_of("5 square yards"), measure_of("€5")
+    ('yd^2', 'yd^2', '€')
     """
     if len(text) > MAX_CHARACTERS:
         return None
-    if re.match(r"^[-+]?\\?\$ ?\d[^$]*$", text):
-        return "$"
-    words = _IN_TEXT.sub(r" \1 ", _TEX_PER.sub("/", text)).rstrip()
-    power = _POWER.search(words[-5:])
-    words = words[: len(words) - len(power[0])].rstrip() if power else words
-    before = words.rstrip(_UNIT_LETTERS)
-    unit = words[len(before) :].removeprefix("pi" if before.endswith("\\") else "")
-    parts = re.split(r" ?/ ?| per ", " ".join(unit.strip(" .").split()))
-    symbols = [_MEASURE_OF.get(part.strip(" ."), "") for part in parts]
-    raised = power[0].strip("^{}").translate({ord("²"): "2", ord("³"): "3"}) if power else ""
-    return "/".join(symbols) + raised if all(symbols) else None
+    money = _CURRENCY.search(text)
+    if money and money[1] == "$" and "$" in text[money.end() :]:
+        money = None  # it is LaTeX's
+    in_text = bool(_ENDS_IN_UNIT.search(text))
+    text = text.rstrip(" .") if text.endswith(r"\$") else text.rstrip(" .$")
+    text = _SPACING.sub(" ", _IN_TEXT.sub(r" \1 ", _TEX_PER.sub("/", text))).replace(" ^", "^")
+    text = text.replace("℃", "°C").replace("℉", "°F").replace(r"\cdot", "·")
+    text = text.translate({ord("²"): "^2", ord("³"): "^3"})
+    text = _KIND_OF_DEGREE.sub(
+        lambda kind: f"° {'°C' if kind[1] else '°F'}", _CIRCLE.sub("°", text)
+    )
+    text = _RAISED.sub(r"^\1", text)
+    start = len(text) - len(_TAIL.match(text[::-1])[0])  # type: ignore[index]
+    tail = text[start:]
+    if text[:start].endswith("\\"):  # of \pi cm
+        tail = tail.lstrip("abcdefghijklmnopqrstuvwxyz")
+    if not start or (not in_text and _LONE.search(tail) and _LONE.search(text[:start])):
+        return None  # the letters are unknowns
+    powers = _powers(tail.strip(" ()."))
+    if powers is None:
+        return None
+    if money and not powers.get("$"):
+        powers[_MONEY[money[1] or money[2]]] = 1
+    if len(powers) > 1 and powers.get("°") == 1:
+        del powers["°"]
+    named = sorted((unit, power) for unit, power in powers.items() if power)
+    return " ".join(u if p == 1 else f"{u}^{p}" for u, p in named) or None
+
+
+def _powers(unit: str) -> dict[str, int] | None:
+    """Return power by symbol, or ``None`` if there is a word that is no unit of measure."""
+    unit = _RATE.sub(lambda rate: _RATES[rate[1]], unit.replace("$", " $ "))
+    powers: dict[str, int] = {}
+    over, raised = 1, 1
+    for word in re.findall(r"/|[^\s/·*()]+", unit):
+        bare = word.strip(".-").removesuffix("\\")
+        if word == "/" or bare == "per":
+            over = -1
+        elif bare.lower() in _WORDS_OF_POWER:
+            raised = _WORDS_OF_POWER[bare.lower()]
+        elif bare:
+            one = _ONE.match(bare)
+            assert one is not None
+            symbol = _MEASURE_OF.get(one[2]) or _MEASURE_OF.get(one[2].lower())
+            if symbol is None:
+                return None
+            power = int(one[3] or 1) * raised * _WORDS_OF_POWER.get(one[1] or "", 1)
+            powers[symbol] = powers.get(symbol, 0) + over * power
+            raised = 1
+    return powers if raised == 1 else None
+
+
+def other_measure(text: str, gold: str) -> bool:
+    r"""Return whether two answers name different units of measure.
+
+    >>> other_measure("5 cm", "5 cm^2"), other_measure("5 square cm", r"5\text{ cm}^2")
+    (True, False)
+    >>> other_measure("5 cm", "5"), other_measure("30°C", "30°F"), other_measure("30°C", "30°")
+    (False, True, False)
+    """
+    one, other = measure_of(text), measure_of(gold)
+    if one is None or other is None or one == other:
+        return False
+    return frozenset((one, other)) not in _COMPATIBLE
+
+
+_ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+_TEENS = [
+    "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen",
+    "eighteen", "nineteen",
+]  # fmt: skip
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_SPELLED = (
+    {word: number for number, word in enumerate(_ONES + _TEENS, start=1)}
+    | {word: 10 * number for number, word in enumerate(_TENS, start=2)}
+    | {"zero": 0, "a": 1}
+)
+_BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[-\s](?:{'|'.join(_ONES)}))?|{'|'.join(_TEENS + _ONES)})"
+_BELOW_1000 = (
+    rf"(?:(?:a|{'|'.join(_ONES)})\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})?|{_BELOW_100})(?![a-z])"
+)
+_NUMBER = re.compile(
+    rf"^(?:(?:({_BELOW_1000}|a)\s+thousand(?:,?\s+(?:and\s+)?({_BELOW_1000}))?)"
+    rf"|({_BELOW_1000})|zero)(?![a-z-])(.*)$",
+    re.IGNORECASE,
+)
+_WRAPPED_WORDS = re.compile(r"^\\(?:text|mbox|textbf|mathrm)\s*\{([^{}\\]*)\}$")
+
+
+def spelled_number(text: str) -> str | None:
+    """Return a number in English words as digits, without the unit behind it, or ``None``.
+
+    >>> spelled_number("Twenty-one apples"), spelled_number("a hundred and five")
+    ('21', '105')
+    >>> spelled_number("three or four"), spelled_number("three million"), spelled_number("third")
+    (None, None, None)
+    """
+    if match := _WRAPPED_WORDS.match(text):
+        text = match[1].strip()
+    if not text[:1].isalpha() or len(text) > MAX_UNIT:
+        return None
+    match = _NUMBER.match(text)
+    if not match or (match[4].strip(" .") and not is_unit(match[4].strip(" ."))):
+        return None
+    thousands, rest, whole = (_below_1000(part) for part in match.groups()[:3])
+    return str(1000 * thousands + rest + whole)
+
+
+def _below_1000(words: str | None) -> int:
+    number = 0
+    for word in re.findall(r"[a-z]+", (words or "").lower()):
+        number = 100 * number if word == "hundred" else number + _SPELLED.get(word, 0)
+    return number
 
 
 def only_number(text: str) -> str | None:
@@ -174,6 +328,7 @@ def only_number(text: str) -> str | None:
     if (
         len(text) > MAX_CHARACTERS
         or _UNSURE.search(text)
+        or _TIMES.search(text)
         or len(re.findall(r"[A-Za-z]{2,}", text)) < 3
     ):
         return None

@@ -21,9 +21,9 @@ from latex2sympy2_extended.latex2sympy2 import (
     _Latex2Sympy,
     normalize_latex,
 )
-from latex2sympy2_extended.logic import And
 from latex2sympy2_extended.sets import FiniteSet
 from sympy.core.relational import Relational
+from sympy.logic.boolalg import BooleanAtom
 
 MAX_SIGNS = 3
 MAX_APART = 0.05
@@ -35,14 +35,23 @@ _OPERATION = re.compile(r"\s*([-+*/=])\s*")
 _WORD_FUNCTION = re.compile(
     r"(?<![\\A-Za-z])(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|pi)(?![A-Za-z])"
 )
-_LETTER = re.compile(r"\\(?:mathrm|mathbf|mathit|operatorname)\s*\{\s*([A-Za-z])\s*\}")
+_LETTER = re.compile(
+    r"\\(?:mathrm|mathbf|mathit|operatorname)\s*(?:\{\s*([A-Za-z])\s*\}|\s([A-Za-z])(?![A-Za-z]))"
+)
+_BARE_ACCENT = re.compile(r"\\(vec|hat|bar|overline|tilde|mathbb|Bbb)\s+([A-Za-z])(?![A-Za-z])")
+_NO_ELEMENT = re.compile(r"\\\{\s*\\\}")
+_BASE_WORD = re.compile(r"_\s*\{?\s*\\(?:text|mathrm)\s*\{\s*([a-z]+)\s*\}\s*\}?$")
+_BASE_WORDS = {
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "sixteen": 16,
+}  # fmt: skip
 _BARE_FRACTION = re.compile(r"\\[dt]?frac\s*(\\[A-Za-z]+|\w)\s*(\\[A-Za-z]+|\w)")
 _QUAD = re.compile(  # between the parts of a list; elsewhere it parts what is not to be multiplied
     r"(?<=[,;])\s*(?:\\q?quad\s*)+|(?<=or)\}?\s*(?:\\q?quad\s*)+|(?<=and)\}?\s*(?:\\q?quad\s*)+"
     r"|\s*(?:\\q?quad\s*)+(?=$|[,;]|(?:\\text\{\s*)?(?:or|and)\b)"
 )
 _LOST = re.compile(
-    r"\\q?quad|\\[lcvd]?dots|\.\.\.|…|[A-Za-z)}]\s*(?:'|\\prime)|\\phantom|\\[hv]phantom|\\not(?![A-Za-z])"
+    r"\\q?quad|\\[lcvd]?dots|\.\.\.|…|['\x22]|\\prime|\\phantom|\\[hv]phantom|\\not(?![A-Za-z])"
     r"|\\[xb]?cancel|\\sout|\d*\.\d+\.\d"
 )
 r"""What the grammar drops or reads as something else: ``1, \ldots, 9``, ``f'``, ``5.6.7``."""
@@ -65,6 +74,10 @@ _SLASH_THEN = re.compile(
 )
 _OR = re.compile(r"\s*,?\s*(?:(?<![A-Za-z\\])or(?![A-Za-z])|\\text\{\s*or\s*\}|\\lor\b|\\vee\b)\s*")
 _COMPARES = re.compile(r"[<>]|\\(?:[lg]e(?:q(?:slant)?)?|[lg]t|neq?)(?![A-Za-z])")
+_NUMERAL = re.compile(
+    r"^(-?)(?:\\text\s*\{)?\(?(?:\\text\s*\{)?([0-9]+[0-9A-Z]*|[A-Z]+[0-9][0-9A-Z]*)\}?\)?\}?"
+    r"\s*_\s*\{?\(?\s*([1-9][0-9]?)\s*\)?\}?$"
+)
 _BUILDER = re.compile(
     r"^(?:\\left\s*)?\\?\{\s*([A-Za-z])\s*(?:\\in\s*(?:\\mathbb\{R\}|\\mathbb R|\\Bbb\{R\}|R))?\s*"
     r"(?:\\[,;]\s*)?(?:\\(?:mid|vert|colon)(?![A-Za-z])|(?:\\middle\s*)?\||:)(?:\\[,;])?\s*"
@@ -74,6 +87,16 @@ _ABOUT = re.compile(r"\\(?:approx|simeq|doteq)(?![A-Za-z])|≈")
 _UNBRACKETED = re.compile(r"^[\\{\[]*\d[\d.]*[\\}\]]*$")
 _ROWS = re.compile(r"^\[\s*\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*\s*\]$")
 _ROW = re.compile(r"\[([^\[\]]*)\]")
+
+
+_I = sympy.Symbol("i")
+_NAMED_I = re.compile(r"(?:^|[,;{(]|\bor|\band)\s*[iI]\s*=")
+"""Where ``i`` is a name: ``i = 4``, and the index of a sum."""
+_RELATIONS = (
+    ("LT", sympy.StrictLessThan), ("LTE", sympy.LessThan), ("GT", sympy.StrictGreaterThan),
+    ("GTE", sympy.GreaterThan), ("EQUAL", sympy.Eq), ("ASSIGNMENT", sympy.Eq),
+    ("UNEQUAL", sympy.Ne),
+)  # fmt: skip
 
 
 @lru_cache(maxsize=4096)  # a group's responses share their gold answer, and often their answer
@@ -119,12 +142,30 @@ def read(text: str) -> Any:
     if len(parts) > 1 and _COMPARES.search(text):
         sets = [as_set(read(part)) for part in parts]
         return sympy.Union(*sets) if all(part is not None for part in sets) else None
-    return _latex(text)
+    if numeral := _NUMERAL.match(text):
+        return _numeral(*numeral.groups())
+    value = _latex(text)
+    if value is None and len(parts) > 1:  # (x,y) = (5,8) or (x,y) = (8,5)
+        values = [read(part) for part in parts]
+        value = FiniteSet(*values) if all(part is not None for part in values) else None
+    return value
+
+
+class Numeral(sympy.Basic):
+    """A number in another base than ten, by its digits and base: 101_2 is not the number 5."""
+
+
+def _numeral(sign: str, digits: str, base: str) -> Any:
+    if int(base) == 10:
+        return sympy.Number(sign + digits)
+    return Numeral(sympy.Symbol(sign + digits.upper().lstrip("0") or "0"), sympy.Integer(base))
 
 
 def _in_common_latex(text: str) -> str:
     """Return a text with forms that the grammar lacks rewritten in forms that it has."""
-    text = _ALIAS.sub(lambda alias: _ALIASES[alias[1]], _LETTER.sub(r"\1 ", text))
+    text = _ALIAS.sub(lambda alias: _ALIASES[alias[1]], _LETTER.sub(r" \1\2 ", text))
+    text = _BARE_ACCENT.sub(r"\\\1{\2}", _NO_ELEMENT.sub(r"\\emptyset ", text))
+    text = _BASE_WORD.sub(lambda word: f"_{_BASE_WORDS.get(word[1], word[0][1:])}", text)
     text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", _BARE_ROOT.sub(r"\\sqrt\1{\2}", text))
     text = _CHOOSE.sub(r"\\binom{\1\3}{\2\4}", _UNION.sub(r" \\cup ", text))
     if _OF_DEGREES.search(text):
@@ -151,21 +192,97 @@ def _latex(text: str) -> Any:
         for grammar in (_Shallow, _Grammar):
             # whatever the grammar, or sympy beneath it, cannot make a value of
             with contextlib.suppress(Exception):
-                value = grammar(is_real=True).parse(text)
+                value = grammar().parse(text)
                 break
-    if not isinstance(value, sympy.Basic | sympy.MatrixBase):
+    if isinstance(value, sympy.MatrixBase):
+        return sympy.ImmutableDenseMatrix(value)
+    if not isinstance(value, sympy.Basic) or _is_decided(value):
         return None
-    if isinstance(value, sympy.Complement):  # which the grammar does not evaluate
-        whole, without = value.args
-        value = sympy.Complement(
-            whole, sympy.FiniteSet(*without.args) if isinstance(without, FiniteSet) else without
-        )
-    names = {symbol: sympy.I for symbol in value.free_symbols if symbol.name == "i"}
-    return value.xreplace(names) if names else value
+    return value
+
+
+def _is_decided(value: Any) -> bool:
+    """Return whether something in a value was decided: it is True or False, not what it was."""
+    if isinstance(value, BooleanAtom):
+        return True
+    return not isinstance(value, sympy.Interval) and any(map(_is_decided, value.args))
+
+
+class Chain(sympy.Basic):
+    """Relations that share their inner sides, as written: ``a < b = c`` is ``a < b`` and ``b = c``.
+
+    Sympy's ``And`` decides what it can, and two different chains that cannot hold are both False.
+    """
+
+
+class BracedSet(FiniteSet):
+    r"""A set that was written in braces: ``\{1, 2\}``, not ``1, 2``."""
 
 
 class _Grammar(_Latex2Sympy):
-    r"""latex2sympy, which adds up any two numbers side by side; only ``2\frac{1}{2}`` is a sum."""
+    r"""latex2sympy without what it drops, decides or guesses.
+
+    It adds up any two numbers side by side (only ``2\frac{1}{2}`` is a sum), drops a base and a
+    transposition, evaluates chains, and knows no complex pair. Symbols have no assumptions: the
+    equation of a real ``z`` with ``1 + i`` would be False.
+    """
+
+    def parse(self, latex_str: str) -> Any:
+        self.i_is_a_name = bool(_NAMED_I.search(latex_str))
+        return super().parse(latex_str)
+
+    def convert_relation(self, rel: Any) -> Any:
+        if rel.expr():
+            return self.convert_expr(rel.expr())
+        kind = next((kind for name, kind in _RELATIONS if getattr(rel, name)()), None)
+        if kind is None:
+            raise ValueError(f"{rel.getText()} is no relation that has two sides")
+        left, right = (self.convert_relation(side) for side in rel.relation())
+        if isinstance(right, Relational | Chain):
+            raise ValueError("a chain on the right")
+        parts = list(left.args) if isinstance(left, Chain) else [left]
+        if not isinstance(parts[-1], Relational):
+            return kind(left, right, evaluate=False)
+        return Chain(*parts, kind(parts[-1].rhs, right, evaluate=False))
+
+    def convert_set_relation(self, expr: Any) -> Any:
+        value = super().convert_set_relation(expr)
+        if not isinstance(value, sympy.Basic) or isinstance(value, sympy.Not):
+            raise ValueError(f"{expr.getText()} is decided, not read")
+        return value
+
+    def convert_interval(self, expr: Any) -> Any:
+        ends = [self.convert_expr(end) for end in expr.expr()]
+        if any(end.has(sympy.I) for end in ends):
+            if expr.getText()[0] + expr.getText()[-1] != "()":
+                raise ValueError("an interval with ends that are not real")
+            return sympy.Tuple(*ends)
+        return super().convert_interval(expr)
+
+    def convert_finite_set(self, expr: Any) -> Any:
+        value = super().convert_finite_set(expr)
+        braced = isinstance(value, FiniteSet) and not expr.BOXED_CMD()
+        return BracedSet(*value._unsorted_args) if braced else value
+
+    def convert_atom(self, atom: Any) -> Any:
+        if atom.number_subexpr() and "_" in atom.getText():
+            raise ValueError(f"{atom.getText()} has a base")
+        value = super().convert_atom(atom)
+        return sympy.Symbol("gamma") if value == sympy.EulerGamma else value
+
+    def convert_atom_expr(self, atom_expr: Any) -> Any:
+        value = super().convert_atom_expr(atom_expr)
+        base = value.base if value.is_Pow else value
+        if base not in (_I, sympy.I):
+            return value
+        base = _I if self.i_is_a_name else sympy.I
+        return sympy.Pow(base, value.exp, evaluate=False) if value.is_Pow else base
+
+    def convert_postfix(self, postfix: Any) -> Any:
+        value = super().convert_postfix(postfix)
+        if any(op.transpose() for op in postfix.postfix_op()) and not value.is_Matrix:
+            raise ValueError(f"{postfix.getText()} has a mark")
+        return value
 
     def convert_postfix_list(self, arr: Any, i: int = 0) -> Any:
         if len(arr) - i != 2 or arr[-1].getText().startswith(r"\frac"):
@@ -227,12 +344,21 @@ def as_set(value: Any) -> Any:
     """Return the set of reals that satisfy a relation, a chain or a list of them in one unknown.
 
     A list holds together (``x > 1, x < 3``) unless nothing could (``x < 1, x > 3``). ``None`` where
-    it is no such relation, or sympy cannot solve it.
+    it is no such relation, or sympy cannot solve it, or it holds for no number or for all: then
+    the set does not tell it from others.
     """
     if isinstance(value, sympy.Interval | sympy.Union):
         return value
-    if isinstance(value, And | sympy.FiniteSet) and value.args:
-        sets = [as_set(part) for part in elements(value)]
+    whole = _solved(value)
+    if whole in (sympy.S.Reals, sympy.S.UniversalSet):
+        return sympy.S.Reals if value.has(sympy.oo) else None
+    unsolved = whole is None or whole.is_empty or whole.has(sympy.ConditionSet)
+    return None if unsolved else whole
+
+
+def _solved(value: Any) -> Any:
+    if isinstance(value, Chain | sympy.FiniteSet) and value.args:
+        sets = [_solved(part) for part in elements(value)]
         if any(part is None for part in sets) or len(value.free_symbols) != 1:
             return None
         both = sympy.Intersection(*sets)

@@ -24,8 +24,9 @@ from r1lit.text.notation import (
     words_of,
 )
 from r1lit.text.units import (
-    measure_of,
     only_number,
+    other_measure,
+    spelled_number,
     without_long_symbol,
     without_symbol,
     without_units,
@@ -34,7 +35,7 @@ from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.pool import WorkerPool
 
-MAX_CHARACTERS = 400
+MAX_CHARACTERS = 2000
 MAX_NESTING = 20
 MAX_VOTE = 200
 _END = re.compile(r"\s*(?<!\\)[.,;]+$")
@@ -158,10 +159,14 @@ def _written_alike(taken: str | None, given: str) -> tuple[str | None, str, str]
     if taken is not None and _PLAIN_NUMBER.match(given) and _PLAIN_NUMBER.match(taken):
         return taken, given, ""
     gold_named = _plainly(given)
+    if taken is not None and _PLAIN_NUMBER.match(taken):
+        gold_named = spelled_number(gold_named) or gold_named
     gold = without_units(gold_named) if len(given) <= MAX_CHARACTERS else gold_named
     if taken is None or len(taken) > MAX_CHARACTERS or not gold:
         return taken, gold, ""
     named = _plainly(taken)
+    if _PLAIN_NUMBER.match(gold):
+        named = spelled_number(named) or named
     if "." in gold:  # 8.24 may be called about right
         named, gold = _ABOUT.sub("", named), _ABOUT.sub("", gold)
     for mark in _MARKS.findall(gold_named):  # of the gold answer, too
@@ -172,8 +177,7 @@ def _written_alike(taken: str | None, given: str) -> tuple[str | None, str, str]
         answer = only_number(answer) or answer
     elif _PLAIN_NUMBER.match(answer):
         gold = without_long_symbol(gold)
-    measure, right = measure_of(named), measure_of(gold_named)
-    if measure is not None and right is not None and measure != right:
+    if other_measure(taken, given):
         return named, gold, f"{named[:60]!r} has another unit than {gold_named[:60]!r}"
     labelled = label_and_value(answer)
     if labelled is not None and labelled != label_and_value(gold):

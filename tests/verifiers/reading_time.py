@@ -145,10 +145,11 @@ def readers() -> dict[str, Callable[[str], object]]:
         notation.plain_signs, notation.plain_answer, notation.without_lead, notation.words_of,
         notation.side_by_side, notation.label_and_value, notation.without_looks, units.is_unit,
         units.without_units, units.without_symbol, units.without_long_symbol, units.measure_of,
-        units.only_number,
+        units.only_number, units.spelled_number,
     ):  # fmt: skip
         found[function.__name__] = lambda text, f=function: f(text[: SHORT + 50])
     found["other_words"] = lambda text: notation.other_words(text[: SHORT + 50], text[:400])
+    found["other_measure"] = lambda text: units.other_measure(text[: SHORT + 50], text[:400])
     return found
 
 

@@ -41,7 +41,7 @@ Decide = Callable[[str, str], Verdict]
         ("(b+2)(a+5)", "(a+5)(b+2)", "a*b + 2*a + 5*b + 10"),
         (r"1-\sqrt{19}, 1+\sqrt{19}", r"1 \pm \sqrt{19}", "{-3.358898944, 5.358898944}"),
         ("infinity", r"\infty", "oo"),
-        ("52_{8}", "52_8", "52"),
+        ("52_{8}", "52_8", "52_8"),
         ("c + b + a", "a + b + c", "a + b + c"),
         (r"\dfrac{1 }{ 2}  \text{?!}", r"\frac{1}{2} \text{?!}", "1/2"),
         (r"\left\langle 1, 2 \right\rangle", r"\langle 1,2 \rangle", r"\langle1,2\rangle"),
@@ -81,7 +81,7 @@ def test_wrong(verdict_of: Decide, answer: str, gold: str):
 
 @pytest.mark.parametrize(
     "answer",
-    ["", r"\frac", "\x00", "\ud800", "$$", "}{", "7" * 401, "{" * 300, "(" * 200 + "5" + ")" * 200],
+    ["", r"\frac", "\x00", "\ud800", "$$", "}{", "7" * 2001, "{" * 300, "(" * 99 + "5" + ")" * 99],
 )
 def test_unparsed(verdict_of: Decide, answer: str):
     verdict = verdict_of(answer, "5")
