@@ -67,7 +67,9 @@ _TEXT = re.compile(
     r"^\(?\\(?:text|mbox|textbf|textit|mathrm|textnormal|operatorname)\{([^{}$\\]*)\}\)?[.,]?$"
 )
 _WORDS = re.compile(r"[^\W\d_]+(?:[\s'’-]+(?:[^\W\d_]+|\d+))*")
-_LETTERS = re.compile(r"^\(?[A-Z]\)?(?:(?:\s*+,\s*+|\s++)(?:and\s++)?\(?[A-Z]\)?)+$", re.IGNORECASE)
+_LETTERS = re.compile(
+    r"^(?:\([A-Z]\)|[A-Z])(?:(?:\s*+,\s*+|\s++)(?:and\s++)?(?:\([A-Z]\)|[A-Z]))+$", re.IGNORECASE
+)
 _SIDE_BY_SIDE = re.compile(r"(?<![\^_])\d(?:\s|\\[ ,;:]|\\q?quad|~)+\d", re.ASCII)
 _TEXT_PART = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|math(?:rm|bf|it|sf)|operatorname)\s*\{([^{}]*)\}"

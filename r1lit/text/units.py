@@ -23,7 +23,7 @@ _DOUBTS = (
     r"|unlikely|unsure|unclear|unknown|maybe|perhaps|possibly|probably|might|may|could|guess"
     r"|approx\w*|about|around|roughly|nearly|almost|circa|least|most|under|above|below|between"
     r"|more|less|fewer|than|greater|smaller|up|down|if|unless|except|instead|versus|vs|other"
-    r"|another|remainder|rem|base|some\w*|any\w*|so|ish|score|off|but"
+    r"|another|negative|remainder|rem|base|some\w*|any\w*|so|ish|score|off|but"
 )
 CHANGES = re.compile(
     rf"\b(?:{_NUMBER_WORDS}|{_DOUBTS}|or|and|to|is|are|was)\b|n['’]t\b|[?!]"
@@ -122,7 +122,7 @@ _CURRENCY = re.compile(r"(?:(\\\$|\$|€|£|¥|￥)|\\(euro|pounds|yen))\s*[-+]?
 _MONEY = {"\\$": "$", "$": "$", "€": "€", "£": "£", "¥": "¥", "￥": "¥", "euro": "€", "pounds": "£",
           "yen": "yen"}  # fmt: skip
 _ENDS_IN_UNIT = re.compile(
-    r"\\(?:text|mathrm|mbox|textbf)\s*\{[^{}]*\}(?:\^(?:\d|\{\d\}))?[\s.$]*$"
+    r"\\(?:text|mathrm|mbox|textbf)\s*\{([^{}]*)\}((?:\^(?:\d|\{\d\}))?)[\s.$]*$"
 )
 _LONE = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _TAIL = re.compile(r"(?:[0-9]{1,2}-?\^|[^\W\d_]|[°¢$€£¥/·*.\s()-])*")
@@ -168,8 +168,13 @@ def without_units(text: str) -> str:
 
 def _behind_value(unit: re.Match[str]) -> bool:
     before = unit.string[: unit.start()].rstrip()
-    value = bool(_VALUE.search(before)) and not _ENDS_IN_TEXT.search(before)
-    return value and is_unit(_SPACE.sub(" ", unit[1]))
+    if not _VALUE.search(before) or _ENDS_IN_TEXT.search(before):
+        return False
+    words = _SPACE.sub(" ", unit[1])
+    unknown = before[-1].isalpha() and not before.endswith(
+        r"\pi"
+    )  # n, of which a word may tell more
+    return is_unit(words) and not (unknown and _powers(words.strip(" .")) is None)
 
 
 def without_symbol(text: str) -> str:
@@ -207,7 +212,9 @@ def measure_of(text: str) -> str | None:
     money = _CURRENCY.search(text)
     if money and money[1] == "$" and "$" in text[money.end() :]:
         money = None  # it is LaTeX's
-    in_text = bool(_ENDS_IN_UNIT.search(text))
+    in_text = _ENDS_IN_UNIT.search(_TEX_PER.sub("/", text))
+    if in_text and not money and _VALUE.search(text[: in_text.start()].rstrip(" ~\\,;:!")):
+        text = "1 " + in_text[1] + in_text[2]
     text = text.rstrip(" .") if text.endswith(r"\$") else text.rstrip(" .$")
     text = _SPACING.sub(" ", _IN_TEXT.sub(r" \1 ", _TEX_PER.sub("/", text))).replace(" ^", "^")
     text = text.replace("℃", "°C").replace("℉", "°F").replace(r"\cdot", "·")

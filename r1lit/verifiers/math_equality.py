@@ -43,7 +43,7 @@ def same(answer: Any, gold: Any) -> bool:
     (``0.333333`` and 1/3), never to one that can be written shorter.
     """
     answer, gold = settled(answer), settled(gold)
-    if answer == gold:
+    if answer == gold and len(_listed(answer)) == len(_listed(gold)):
         return True
     decided = _same_named(answer, gold)
     if decided is None:

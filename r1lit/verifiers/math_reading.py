@@ -36,7 +36,7 @@ _WORD_FUNCTION = re.compile(
     r"(?<![\\A-Za-z])(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|pi)(?![A-Za-z])"
 )
 _LETTER = re.compile(
-    r"\\(?:mathrm|mathbf|mathit|operatorname)\s*(?:\{\s*([A-Za-z])\s*\}|\s([A-Za-z])(?![A-Za-z]))"
+    r"\\(?:mathrm|mathbf|mathit|operatorname)\s*(?:\{\s*([A-Za-z])\s*\}|\s([A-Za-z0-9])(?![A-Za-z0-9]))"
 )
 _BARE_ACCENT = re.compile(r"\\(vec|hat|bar|overline|tilde|mathbb|Bbb)\s+([A-Za-z])(?![A-Za-z])")
 _NO_ELEMENT = re.compile(r"\\\{\s*\\\}")
@@ -73,6 +73,10 @@ _SLASH_THEN = re.compile(
     _SLASH.pattern + r"(?=[A-Za-z(]|\\(?!cdot|times|div|[,;:!% ]|right|pm|mp))"
 )
 _OR = re.compile(r"\s*,?\s*(?:(?<![A-Za-z\\])or(?![A-Za-z])|\\text\{\s*or\s*\}|\\lor\b|\\vee\b)\s*")
+_AND = re.compile(r"\s*,?\s*(?:(?<![A-Za-z\\])and(?![A-Za-z])|\\text\{\s*and\s*\}|\\land\b)\s*")
+_SEPARATOR = re.compile(
+    r"([,;]|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\text\{\s*(?:and|or)\s*\}|[()\[\]{}])"
+)
 _COMPARES = re.compile(r"[<>]|\\(?:[lg]e(?:q(?:slant)?)?|[lg]t|neq?)(?![A-Za-z])")
 _NUMERAL = re.compile(
     r"^(-?)(?:\\text\s*\{)?\(?(?:\\text\s*\{)?([0-9]+[0-9A-Z]*|[A-Z]+[0-9][0-9A-Z]*)\}?\)?\}?"
@@ -142,13 +146,39 @@ def read(text: str) -> Any:
     if len(parts) > 1 and _COMPARES.search(text):
         sets = [as_set(read(part)) for part in parts]
         return sympy.Union(*sets) if all(part is not None for part in sets) else None
+    both = [part for part in _AND.split(text) if part]
+    if len(both) > 1 and len(parts) == 1 and _COMPARES.search(text):
+        sets = [as_set(read(part)) for part in both]
+        values = [read(part) for part in both]
+        if all(part is not None for part in sets) and len(_unknowns(values)) == 1:
+            whole = sympy.Intersection(*sets)
+            return None if whole.is_empty else FiniteSet(*values)
     if numeral := _NUMERAL.match(text):
         return _numeral(*numeral.groups())
     value = _latex(text)
-    if value is None and len(parts) > 1:  # (x,y) = (5,8) or (x,y) = (8,5)
-        values = [read(part) for part in parts]
+    if (
+        value is None and text.count("=") > 1
+    ):  # (x,y) = (5,8) or (x,y) = (8,5); A = \{1\}, B = \{2\}
+        parts = _top_level_parts(text)
+        values = [read(part) for part in parts] if len(parts) > 1 else [None]
         value = FiniteSet(*values) if all(part is not None for part in values) else None
     return value
+
+
+def _top_level_parts(text: str) -> list[str]:
+    """Split a list at the commas, ``and`` and ``or`` that stand in no bracket."""
+    parts, depth = [""], 0
+    for piece in _SEPARATOR.split(text):
+        depth += sum(piece.count(c) for c in "([{") - sum(piece.count(c) for c in ")]}")
+        if depth == 0 and piece not in tuple("()[]{}") and _SEPARATOR.fullmatch(piece):
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return [part.strip() for part in parts]
+
+
+def _unknowns(values: list[Any]) -> set[Any]:
+    return set().union(*(value.free_symbols for value in values))
 
 
 class Numeral(sympy.Basic):
@@ -316,7 +346,8 @@ def _about(values: list[Any]) -> Any:
         with contextlib.suppress(TypeError, AttributeError):
             one, other = complex(first), complex(last)
             return first if abs(one - other) <= MAX_APART * max(abs(one), abs(other)) else None
-    return last if isinstance(first, sympy.Symbol) else None
+    rounded = last.has(sympy.Float)
+    return last if rounded and isinstance(first, sympy.Symbol) else None
 
 
 def _both_signs(text: str) -> Any:

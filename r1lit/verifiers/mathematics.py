@@ -50,6 +50,8 @@ _FRACTION = re.compile(
 )
 _ABOUT = re.compile(r"^(?:\\approx(?![A-Za-z])|≈)\s*")
 _MARKS = re.compile(r"\\text\{[^\w{}]+\}")
+_GOES_ON = re.compile(r"\.\.\s*\$?$")
+_QUOTED = re.compile(r"^([\"'“])([^\"'“”]*)[\"'”]$")
 _HUGE = re.compile(r"^[-+]?[0-9.]+[eE][-+]?[0-9]{4,}$", re.ASCII)
 
 
@@ -186,6 +188,9 @@ def _written_alike(taken: str | None, given: str) -> tuple[str | None, str, str]
 
 
 def _plainly(text: str) -> str:
+    if _GOES_ON.search(text):
+        return text
+    text = _QUOTED.sub(r"\2", text.strip())
     return tidy(plain_answer(text)) if len(text) <= MAX_CHARACTERS else tidy(text)
 
 
