@@ -1,4 +1,4 @@
-"""What every piece of work needs to know about the run it is part of."""
+"""The context of a benchmark run that every piece of work reads."""
 
 from __future__ import annotations
 

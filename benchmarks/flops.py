@@ -1,4 +1,4 @@
-"""What the arithmetic alone would cost: model FLOPs of an update, and the roofline of decoding."""
+"""The cost of the arithmetic alone: model FLOPs of an update, and the roofline of decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How cost grows: iteration time with response tokens, memory with vocabulary and with G."""
+"""The growth of cost: iteration time with response tokens, memory with vocabulary and with G."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank holds under FSDP2 and under DDP: two processes, two updates, the bytes of tensors.
+"""The memory of a rank under FSDP2 and under DDP: two processes, two updates, bytes of tensors.
 
     python -m torch.distributed.run --standalone --nproc-per-node 2 \
         -m benchmarks.sharded_memory fsdp2 MODEL report.json

@@ -1,4 +1,4 @@
-"""How large each piece of work is: full size for the results, tiny to try the harness."""
+"""The sizes of the pieces of work: full for the results, tiny to try the harness."""
 
 from __future__ import annotations
 

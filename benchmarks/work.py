@@ -1,4 +1,4 @@
-"""What is measured: one piece of work, given alike to r1lit and to a peer.
+"""A piece of work, given in the same form to r1lit and to a peer.
 
 P prompts   G responses per prompt   B = P*G rows   T response tokens
 

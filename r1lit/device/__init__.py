@@ -1,4 +1,4 @@
-"""What makes a device fast: a backend for each kind; nothing outside names one.
+"""Backends: the fast paths of each kind of device; nothing outside this room names one.
 
 `Backend` has PyTorch's operations, `cpu` and `cuda` replace some.
 """

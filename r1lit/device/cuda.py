@@ -1,4 +1,4 @@
-"""What ``r1lit.device`` registers for CUDA: attention over rows end to end, without padding.
+"""The backend that ``r1lit.device`` registers for CUDA: attention over rows without padding.
 
 Never run yet: see docs/PERFORMANCE.md.
 """

@@ -1,4 +1,4 @@
-"""What a kind of device does in its own way: PyTorch's operations, unless a subclass replaces them.
+"""Operations that differ between devices: PyTorch's own, unless a subclass replaces them.
 
 K predicted tokens   D hidden size   V vocabulary
 """

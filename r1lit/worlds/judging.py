@@ -1,4 +1,4 @@
-"""What people of the small world wrote as judges and refiners: a larger model learns from it.
+"""Replies of simulated judges and refiners, which a larger model learns from.
 
 Three tasks, each in r1lit's own prompt: is an answer right (``GenerativeVerifier``), which of
 two answers is better (``GenerativePreference``), and rewrite a chain so that it reads well

@@ -1,4 +1,4 @@
-"""Which of the world's problems are read about, trained on and held out: 60, 20 and 20 %."""
+"""The split of the world's problems: 60 % corpus, 20 % training, 20 % held out."""
 
 from __future__ import annotations
 

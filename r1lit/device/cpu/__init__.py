@@ -1,4 +1,4 @@
-"""What makes a CPU fast: loops in C++, built at first use, and settings of the process."""
+"""The CPU backend: loops in C++, built at first use, and settings of the process."""
 
 from r1lit.device.cpu.backend import CPU
 from r1lit.device.cpu.build import has_bfloat16_kernels, has_kernels

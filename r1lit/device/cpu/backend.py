@@ -1,4 +1,4 @@
-"""What ``r1lit.device`` registers for CPUs."""
+"""The backend that ``r1lit.device`` registers for CPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine is like: its allocator, and whether it computes in bfloat16."""
+"""The machine: its allocator, and whether it computes in bfloat16."""
 
 from __future__ import annotations
 
