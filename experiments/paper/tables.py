@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments import page
+from experiments.tables import as_markdown as markdown_table
 from r1lit.metrics import mean_and_error
 
 Cell = tuple[float, float | None]
@@ -49,7 +49,7 @@ def as_markdown(tables: Tables) -> str:
             [row, *(_said(cells[column]) if column in cells else "–" for column in columns)]
             for row, cells in table.items()
         ]
-        blocks.append(f"**{title}**\n\n{page.as_markdown(['', *columns], rows)}")
+        blocks.append(f"**{title}**\n\n{markdown_table(['', *columns], rows)}")
     return "\n\n".join(blocks)
 
 

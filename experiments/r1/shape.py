@@ -138,6 +138,7 @@ def as_lines(results: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
         f"Of {len(verdicts)} directions of the paper's table: {counted}."
         + (f" Against the paper: {'; '.join(against)}." if against else ""),
+        _distinct(results),
         "",
         *as_rows(results),
     ]
@@ -148,6 +149,17 @@ def as_lines(results: Sequence[dict[str, Any]]) -> list[str]:
     left = [f"{r['step']} ({r['key']})" for r in results if r["p_holm"] < 0.05]
     clear = "; ".join(left) or "none"
     return [*lines, "", f"Clear after Holm's correction over all {len(results)} moves: {clear}."]
+
+
+def _distinct(results: Sequence[dict[str, Any]]) -> str:
+    """Return how many moves agree, where columns that share a measure of ours count once."""
+    moves = [r for r in results if r["verdicts"]]
+    agree = [r for r in moves if set(r["verdicts"].values()) == {"agrees"}]
+    sums = [r for r in agree if r["step"] == STEPS[-1][0]]
+    return (
+        f"Columns that share a measure of ours counted once, {len(agree)} of {len(moves)} moves"
+        f" agree, {len(sums)} of them in {STEPS[-1][0]}, which is the sum of the other steps."
+    )
 
 
 def as_rows(results: Sequence[dict[str, Any]]) -> list[str]:

@@ -24,29 +24,24 @@ from r1lit.metrics.intervals import (
 )
 from r1lit.metrics.language import language_consistency, language_of
 from r1lit.metrics.reflection import REFLECTION_WORDS, count_reflection_words
-from r1lit.metrics.students_t import Shift, holm, paired_shift, welch_shift
 
 __all__ = [
     "REFLECTION_WORDS",
     "Difference",
     "Graded",
-    "Shift",
     "accuracy",
     "bootstrap_intervals",
     "cons_at_k",
     "count_reflection_words",
     "elo_rating",
-    "holm",
     "language_consistency",
     "language_of",
     "lengths",
     "mean",
     "mean_and_error",
     "paired_difference",
-    "paired_shift",
     "pass_at_k",
     "share_right",
     "standard_error",
-    "welch_shift",
     "with_error",
 ]
