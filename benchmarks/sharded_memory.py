@@ -29,7 +29,7 @@ from benchmarks.worker import ROOT, TAIL, WorkerError, peak_rss_mb, reset_peak_r
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
 from r1lit.policy import CrossEntropy
-from r1lit.rollout.weights_folder import write_weights
+from r1lit.rollout.vllm.weights import write_weights
 
 RANKS = 2
 MB = 2**20

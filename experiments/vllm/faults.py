@@ -68,7 +68,7 @@ class Run:
         assert self.trainer is not None
         for guard in _processes():
             words = _command_of(guard)
-            if str(self.trainer.pid) in words and any(w.endswith("guard.py") for w in words):
+            if str(self.trainer.pid) in words and any(w.endswith("vllm/process.py") for w in words):
                 children = _read(f"/proc/{guard}/task/{guard}/children").split()
                 groups = [int(child) for child in children]
                 return [pid for pid in _processes() if _group_of(pid) in groups]

@@ -20,6 +20,7 @@ from r1lit.endpoint.client import (
     MalformedReply,
     PermanentError,
     only_choice,
+    run,
     token_count,
 )
 from r1lit.errors import check_at_least
@@ -32,7 +33,7 @@ from r1lit.rollout.engine import (
     collect,
 )
 from r1lit.rollout.sampling import Sampling
-from r1lit.rollout.vllm_check import check_tokenizer
+from r1lit.rollout.vllm.client import check_tokenizer
 from r1lit.seeding import generator
 
 NUM_PROMPTS, NUM_REPEATS = 4, 8  # from so many on it is no accident
@@ -105,7 +106,7 @@ class ServerEngine(RolloutEngine):
         once = None if self.chat else self._asked_once()
         if once is not None:
             served = self.served_name or model.name
-            check_tokenizer(once, "../detokenize", served, model.tokenizer)
+            run(check_tokenizer(once, "../detokenize", served, model.tokenizer))
 
     def _asked_once(self) -> Client | None:
         """Return a client that does not try again; None if no vLLM answers it."""

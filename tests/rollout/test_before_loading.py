@@ -52,7 +52,7 @@ def test_a_context_too_short_for_the_longest_response(
     tmp_path: Path, policy: Path, later: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In any phase of the run; ``flags`` are known before the server that they are for starts."""
-    monkeypatch.setattr("r1lit.rollout.vllm.find_python", lambda given: "python")
+    monkeypatch.setattr("r1lit.rollout.vllm.engine.find_python", lambda given: "python")
     served = engine(serve=True, flags={"max-model-len": 32})
     lengths = {"max_tokens": 8 if later else 40}
     phases = {"max_tokens_from": {1: 40}} if later else {}

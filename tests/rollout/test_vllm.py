@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import signal
 import threading
@@ -14,9 +15,10 @@ import pytest
 import torch
 from real_vllm import MINI, RealServer, needs_vllm
 
+from r1lit.endpoint.client import run
 from r1lit.policy import LogProbs, Policy, Responses, load_policy, load_tokenizer
 from r1lit.rollout import Completion, ModelSpec, Request, Sampling, VLLMEngine
-from r1lit.rollout import transfers as module
+from r1lit.rollout.vllm import weights as module
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 
@@ -90,10 +92,12 @@ def largest_difference(policy, asked: list[Request], completions: list[Completio
 
 
 def wait_until_up(engine: VLLMEngine, count: int) -> None:
-    with engine._memory_lent():
+    async def wait() -> None:
         while len(engine._fleet.up) < count:
             engine._fleet.refresh()
-            time.sleep(0.2)
+            await asyncio.sleep(0.2)
+
+    run(engine._lent(wait()))
 
 
 def test_log_probs_are_the_policys_and_a_run_can_be_repeated(servers, policy, tokenizer):
@@ -291,8 +295,8 @@ def test_no_server_is_left(servers, policy, tokenizer):
 
 def test_a_paused_server_of_a_killed_trainer_is_taken_over(servers, policy, tokenizer):
     server = engine_of(servers[:1], policy, tokenizer)._servers[0]
-    server.post("pause?mode=keep")
-    server.post("start_weight_update")
+    run(server.post("pause?mode=keep"))
+    run(server.post("start_weight_update"))
     engine = engine_of(servers[:1], policy, tokenizer)
     asked = requests(tokenizer)  # without a sync: the first request makes one
     assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4

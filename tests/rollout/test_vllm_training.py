@@ -23,11 +23,11 @@ from tiny import ROOT, grpo_config, save_policy
 from waiting import wait_until
 
 from r1lit.cli import main
+from r1lit.endpoint.client import Endpoint
+from r1lit.endpoint.client import run as run_coroutine
 from r1lit.modules.updates import token_values
-from r1lit.policy import load_policy, load_tokenizer
-from r1lit.rollout import ModelSpec
-from r1lit.rollout.transfers import TRANSFERS
-from r1lit.rollout.vllm_process import VLLMProcess
+from r1lit.rollout.vllm.client import VLLMClient
+from r1lit.rollout.vllm.process import VLLMProcess
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 UPDATES = 2  # of an iteration
@@ -201,18 +201,28 @@ def test_a_served_vllm_dies_with_a_trainer_that_is_killed(tmp_path):
 def test_a_served_vllm_that_dies_while_it_starts_again(tmp_path, monkeypatch):
     for name, value in (SMALL | {"R1LIT_TEST_RUN": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
-    name = str(MINI)
-    model = ModelSpec(name=name, tokenizer=load_tokenizer(name), policy=load_policy(name))
-    flags = served()["flags"]
-    server = VLLMProcess(VLLM, model, flags, tmp_path / "vllm.log", TRANSFERS["folder"]())
+    server = VLLMProcess(
+        VLLM,
+        str(MINI),
+        "float32",
+        True,
+        served()["flags"],
+        tmp_path / "vllm.log",
+        "safetensors",
+        {},
+    )
+    client = VLLMClient(Endpoint(url=server.url, max_retries=0), 5.0, "safetensors")
+
+    def wait() -> None:
+        run_coroutine(server.wait(client.answers))
 
     def vllm() -> list[int]:
-        guard = set(processes("guard.py"))
+        guard = set(processes("vllm/process.py"))
         return [pid for pid in processes(str(tmp_path)) if pid not in guard]
 
     server.start()
-    server.wait()
-    waiting = threading.Thread(target=server.wait)
+    wait()
+    waiting = threading.Thread(target=wait)
     for _ in range(2):  # as it runs, and as it starts again
         died = vllm()
         for pid in died:
@@ -228,7 +238,7 @@ def test_a_served_vllm_that_dies_while_it_starts_again(tmp_path, monkeypatch):
     server.stop()
     assert wait_until(lambda: not vllm(), 30)
     with pytest.raises(ValueError, match="serve: vLLM has ended"):
-        server.wait()
+        wait()
     assert not vllm(), "what was stopped is not started again"
 
 

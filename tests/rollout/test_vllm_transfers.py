@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import pickle
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import peft
 import pytest
 import torch
 from real_vllm import MINI, VLLM, RealServer, needs_vllm
-from test_transfers import INFO, WEIGHTS
 from test_vllm import engine_of, largest_difference, move, requests, sync, wait_until_up
+from test_vllm_client import INFO
+from test_vllm_weights import WEIGHTS
 
+from r1lit.endpoint.client import Endpoint, run
 from r1lit.policy import load_policy, load_tokenizer
-from r1lit.rollout import transfers
-from r1lit.rollout.transfers import NCCLTransfer, described
-from r1lit.rollout.vllm_server import VLLMServer
+from r1lit.rollout.vllm import weights as transfers
+from r1lit.rollout.vllm.client import VLLMClient
+from r1lit.rollout.vllm.weights import NCCLTransfer, described
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 GLOO = {"--weight-transfer-config": '{"backend": "gloo"}'}
@@ -175,17 +177,17 @@ def test_vllms_own_engines_accept_what_is_posted(monkeypatch):
     """NCCL and IPC need GPUs; vLLM's classes for what they are sent do not."""
     posts: list[dict[str, Any]] = []
 
-    class Recorder(VLLMServer):
-        def post(self, path: str, payload: Any = None, beside: Callable[[], Any] = list) -> Any:
+    class Recorder(VLLMClient):
+        async def post(self, path: str, payload: Any = None, meanwhile: Any = None) -> Any:
             posts.append(payload or {})
 
-        def label(self, reply: Any = None) -> str:
+        async def label(self) -> str:
             return "before"
 
     monkeypatch.setattr(torch.cuda.nccl, "unique_id", lambda: bytes(range(128)))
-    server = Recorder("http://127.0.0.1:9", 1.0, 1.0, "NO_KEY", "nccl")
+    server = Recorder(Endpoint(url="http://127.0.0.1:9"), 1.0, "nccl")
     server.info = INFO
-    NCCLTransfer().update(WEIGHTS, server, "run-1")
+    run(NCCLTransfer().update(WEIGHTS, server, "run-1"))
     init, update = posts[0]["init_info"], posts[1]["update_info"]
     handles = base64.b64encode(pickle.dumps([{}] * len(WEIGHTS))).decode()
     ipc = described(WEIGHTS) | {"ipc_handles_pickled": handles}

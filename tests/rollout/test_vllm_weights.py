@@ -1,32 +1,30 @@
-"""Weights from memory to memory, without vLLM: gloo on both sides, and servers that fail."""
+"""Weights on their way to vLLM, without it: folders, gloo on both sides, and servers that fail."""
 
 from __future__ import annotations
 
-import json
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import peft
 import pytest
 import torch
+from safetensors.torch import load_file
+from test_vllm_client import serving
+from tiny import ROOT
 from torch import distributed as dist
 
-from r1lit.endpoint.client import RequestError
+from r1lit.endpoint.client import RequestError, run
 from r1lit.policy import load_policy
-from r1lit.rollout.hot_load import max_lora_rank, why_not
-from r1lit.rollout.transfers import TRANSFERS, GlooTransfer
-from r1lit.rollout.vllm_check import ServerInfo
-from r1lit.rollout.vllm_server import VLLMServer
-
-INFO = ServerInfo(
-    max_model_len=64, max_num_seqs=8, dtype="float32", served="m", num_workers=1, max_lora_rank=0
+from r1lit.rollout.vllm import weights as module
+from r1lit.rollout.vllm.weights import (
+    TRANSFERS,
+    GlooTransfer,
+    max_lora_rank,
+    why_not,
+    write_weights,
 )
+
 WEIGHTS = [
     ("matrix", torch.arange(12.0).reshape(3, 4).T),
     ("half", torch.randn(5).to(torch.bfloat16)),
@@ -35,43 +33,31 @@ WEIGHTS = [
 ]
 
 
-@contextmanager
-def serving(
-    answers: dict[str, Callable[[dict[str, Any]], tuple[int, bytes]]], hang_s: float = 1.0
-) -> Iterator[tuple[VLLMServer, list[str]]]:
-    """A server that answers posts by ``answers``, or else with an empty object."""
-    posted: list[str] = []
+def test_all_weights_are_there_and_tied_ones_by_both_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SHARD_BYTES", 2**20)
+    policy = load_policy(str(ROOT / "models" / "mini"))
+    weights = policy.model.state_dict()
+    folder = tmp_path / "weights" / "1"
+    names = write_weights(folder, weights.items())
+    files = sorted(folder.iterdir())
+    assert len(files) > 4 and all(file.stat().st_size < 3 * 2**20 for file in files)
+    read = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    assert names == list(weights) and set(read) == set(weights)
+    assert {"lm_head.weight", "model.embed_tokens.weight"} <= set(read)
+    assert all(torch.equal(read[name], weights[name]) for name in names)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            path = self.path.strip("/")
-            posted.append(path)
-            answer = answers.get(path, lambda _: (200, b"{}"))
-            self.reply(*answer(json.loads(body)))
 
-        def do_GET(self) -> None:
-            answer = answers.get(self.path.strip("/"), lambda _: (200, b""))
-            self.reply(*answer({}))
+def test_a_kill_leaves_no_half_folder(tmp_path):
+    def half():
+        yield "a", torch.zeros(3)
+        raise KeyboardInterrupt
 
-        def reply(self, status: int, content: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, daemon=True).start()
-    server = VLLMServer(f"http://127.0.0.1:{http.server_port}", 60.0, hang_s, "NO_KEY", "gloo")
-    server.info = INFO
     try:
-        yield server, posted
-    finally:
-        http.shutdown()
-        http.server_close()
+        write_weights(tmp_path / "1", half())
+    except KeyboardInterrupt:
+        assert not (tmp_path / "1").exists()
+    names = write_weights(tmp_path / "1", [("b", torch.ones(2, 2).t())])
+    assert names == ["b"] and [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
 def receive(info: dict[str, Any], most: int = 99) -> list[tuple[str, torch.Tensor]]:
@@ -92,15 +78,15 @@ def receive(info: dict[str, Any], most: int = 99) -> list[tuple[str, torch.Tenso
 def test_gloo_broadcasts_every_dtype_and_shape(tmp_path: Path):
     got: list[tuple[str, torch.Tensor]] = []
 
-    def update(payload: dict[str, Any]) -> tuple[int, bytes]:
+    def update(payload: dict[str, Any]) -> Any:
         got.extend(receive(payload["update_info"]))
-        return 200, b"{}"
+        return {}
 
-    label = {"weight_info": lambda _: (200, b'{"weight_version": "before"}')}
+    label = {"weight_info": lambda _: {"weight_version": "before"}}
     with serving({"update_weights": update} | label, hang_s=10) as (server, posted):
         send = GlooTransfer().take(iter(WEIGHTS), tmp_path)
-        send(server, "run-1")
-        send(server, "run-1")  # to one that comes back
+        run(send(server, "run-1"))
+        run(send(server, "run-1"))  # to one that comes back
     assert posted == ["start_weight_update", "update_weights", "finish_weight_update"] * 2
     assert [name for name, _ in got] == [name for name, _ in WEIGHTS] * 2
     for (_, sent), (_, arrived) in zip(WEIGHTS * 2, got, strict=True):
@@ -109,49 +95,23 @@ def test_gloo_broadcasts_every_dtype_and_shape(tmp_path: Path):
 
 
 def test_a_server_that_goes_in_the_middle_of_a_broadcast_is_no_hang(tmp_path: Path):
-    def update(payload: dict[str, Any]) -> tuple[int, bytes]:
+    def update(payload: dict[str, Any]) -> Any:
         receive(payload["update_info"], most=1)
-        return 500, b"out of memory"
+        return 500, "out of memory"
 
-    label = {"weight_info": lambda _: (200, b'{"weight_version": "before"}')}
+    label = {"weight_info": lambda _: {"weight_version": "before"}}
     with serving({"update_weights": update} | label, hang_s=5) as (server, posted):
         large = [(f"w{i}", torch.zeros(10**6)) for i in range(20)]
         send = GlooTransfer().take(large, tmp_path)
         with pytest.raises(RequestError):
-            send(server, "run-1")
+            run(send(server, "run-1"))
     assert posted[-1] == "finish_weight_update", "so that the next try can begin"
 
 
-def test_a_server_that_hangs_is_noticed_while_it_works():
-    release = threading.Event()
-
-    def hang(_: dict[str, Any]) -> tuple[int, bytes]:
-        release.wait(30)
-        return 200, b"{}"
-
-    with serving({"work": hang, "health": hang}, hang_s=0.3) as (server, _):
-        with pytest.raises(RequestError):
-            server.post("work")
-        release.set()
-    with serving({"work": lambda _: (time.sleep(1), (200, b"done"))[1]}, hang_s=0.2) as (server, _):
-        assert server.post("work", beside=lambda: 7) == 7, "slow, healthy, and no JSON"
-
-
-def test_a_sender_that_fails_is_an_error_of_the_request():
-    def fail() -> None:
-        raise RuntimeError("Connection closed by peer")
-
-    with (
-        serving({"work": lambda _: (time.sleep(0.5), (200, b"{}"))[1]}) as (server, _),
-        pytest.raises(RequestError, match="RuntimeError: Connection closed by peer"),
-    ):
-        server.post("work", beside=fail)
-
-
 @pytest.mark.parametrize("name", ["nccl", "ipc"])
-def test_transfers_of_gpus_refuse_weights_elsewhere(name: str, tmp_path: Path):
+def test_transfers_of_gpus_refuse_weights_elsewhere(name: str):
     with pytest.raises(ValueError, match=f"transfer: {name} needs the policy on a GPU, .* on cpu"):
-        TRANSFERS[name]().take(WEIGHTS, tmp_path)
+        TRANSFERS[name]().check(weight for _, weight in WEIGHTS)
 
 
 ALL = "all-linear"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from http_server import HANG_UP, HTTPServer, Received
 
-from r1lit.endpoint.client import Client, Endpoint, begin
-from r1lit.rollout import fleet as module
-from r1lit.rollout.fleet import Fleet
+from r1lit.endpoint.client import Client, Endpoint, run
+from r1lit.rollout.vllm import engine as module
+from r1lit.rollout.vllm.engine import Fleet
 
 
-class Peer:
+class Peer(HTTPServer):
     """A server that echoes numbers, and the client's side of it; ``fault`` may change a reply.
 
     ``fault`` gets how many numbers were asked for so far, and returns a status, or -1 to hang up,
@@ -26,64 +25,42 @@ class Peer:
 
     def __init__(self, seconds: float = 0.0, fault: Callable[[int], int] | None = None) -> None:
         self.asked: list[int] = []
-        self.ups = self.most = 0
+        self.ups = self.most = self.now = 0
         self.hangs = threading.Event()
-        at_once, lock, outer = Counter[str](), threading.Lock(), self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *args: Any) -> None:
-                pass
-
-            def do_GET(self) -> None:
-                word = self.path.strip("/")
-                status = 200
-                if word.isdigit():
-                    with lock:
-                        outer.asked.append(int(word))
-                        at_once[""] += 1
-                        outer.most = max(outer.most, at_once[""])
-                        status = fault(len(outer.asked)) if fault else 200
-                    time.sleep(seconds)
-                    with lock:
-                        at_once[""] -= 1
-                if status == -2:
-                    outer.hangs.set()
-                while outer.hangs.is_set():
-                    time.sleep(0.05)
-                if status < 0:
-                    self.connection.close()
-                    return
-                data = b'{"word": "%s"}' % word.encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.handle_error = lambda *args: None  # type: ignore[method-assign]
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._seconds, self._fault = seconds, fault
+        super().__init__(self._answer)
         self.client = Client(Endpoint(url=self.url, max_retries=0, timeout_s=30), "urls")
-        self.quick = Client(Endpoint(url=self.url, max_retries=0, timeout_s=0.5), "urls")
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def ping(self) -> Future[Any]:
-        return begin(self.quick.send("ping", lambda reply: None))
+    def _answer(self, request: Received) -> Any:
+        word, status = request.path.strip("/"), 200
+        if word.isdigit():
+            with self.lock:
+                self.asked.append(int(word))
+                self.now += 1
+                self.most = max(self.most, self.now)
+                status = self._fault(len(self.asked)) if self._fault else 200
+            time.sleep(self._seconds)
+            with self.lock:
+                self.now -= 1
+        if status == -2:
+            self.hangs.set()
+        while self.hangs.is_set():
+            time.sleep(0.05)
+        return HANG_UP if status < 0 else (status, {"word": word})
 
-    def bring_up(self) -> None:
-        self.quick.request("up", lambda reply: None)
+    async def label(self) -> str:
+        return await self.client.send("ping", lambda reply: reply["word"], None, 0.5)
+
+    async def bring_up(self) -> None:
+        await self.client.send("up", lambda reply: None, None, 0.5)
         self.ups += 1
 
-    def begin(self, number: int) -> Future[Any]:
-        return begin(self.client.send(str(number), lambda reply: int(reply["word"])))
-
-    def finish(self, number: int, reply: Future[Any]) -> int:
-        return reply.result()
+    async def work(self, number: int) -> int:
+        return await self.client.send(str(number), lambda reply: int(reply["word"]))
 
     def close(self) -> None:
         self.hangs.clear()
-        self._server.shutdown()
-        self._server.server_close()
+        super().close()
 
 
 @pytest.fixture
@@ -101,19 +78,22 @@ def peers() -> Iterator[Callable[..., Peer]]:
 
 def share(peers: list[Peer], count: int = 40, at_once: int = 2, patience_s: float = 20.0) -> Fleet:
     """Share numbers, and check that each is done once."""
-    fleet: Fleet[Peer] = Fleet(peers, Peer.bring_up, patience_s)
+    fleet = Fleet(peers, Peer.bring_up, patience_s)
     done: list[int] = []
-    fleet.renew()
-    try:
-        fleet.share(
-            list(range(count)),
-            Peer.begin,
-            Peer.finish,
-            lambda number, result: done.append(result) if number == result else None,
-            at_once,
-        )
-    finally:
-        fleet.close()
+
+    async def share() -> None:
+        await fleet.renew()
+        try:
+            await fleet.share(
+                list(range(count)),
+                Peer.work,
+                lambda number, result: done.append(result) if number == result else None,
+                at_once,
+            )
+        finally:
+            await fleet.close()
+
+    run(share())
     assert sorted(done) == list(range(count))
     return fleet
 
@@ -152,11 +132,9 @@ def test_a_server_that_hangs_is_left(peers, monkeypatch):
 
 def test_no_server_for_longer_than_patience(peers):
     dead = peers()
-    fleet: Fleet[Peer] = Fleet([dead], Peer.bring_up, 1.0)
     dead.close()
     with pytest.raises(ValueError, match=r"no server has been up for 1 s; .*ConnectError") as error:
-        fleet.renew()
-    fleet.close()
+        share([dead], patience_s=1.0)
     assert "\n" not in str(error.value)
 
 
@@ -182,21 +160,23 @@ def test_only_some_of_the_servers_are_needed_at_first(peers):
 def test_servers_are_renewed_while_they_work(peers):
     """What one had that is not renewed goes to the others; those that are go on with theirs."""
     stays, hangs = peers(0.1), peers(0.1)
-    fleet: Fleet[Peer] = Fleet([stays, hangs], Peer.bring_up, 20.0)
+    fleet = Fleet([stays, hangs], Peer.bring_up, 20.0)
     done: list[int] = []
-    fleet.renew()
-    sharing = threading.Thread(
-        target=fleet.share,
-        args=(range(40), Peer.begin, Peer.finish, lambda _, n: done.append(n), 2),
-    )
+
+    async def renew_and_share() -> None:
+        await fleet.renew()
+        sharing = asyncio.create_task(
+            fleet.share(range(40), Peer.work, lambda _, n: done.append(n), 2)
+        )
+        await asyncio.sleep(0.3)
+        await fleet.renew()
+        hangs.hangs.set()
+        await fleet.renew()
+        assert fleet.up == [stays] and stays.ups == 3 and not sharing.done()
+        await sharing
+        await fleet.close()
+
     started = time.monotonic()
-    sharing.start()
-    time.sleep(0.3)
-    fleet.renew()
-    hangs.hangs.set()
-    fleet.renew()
-    assert fleet.up == [stays] and stays.ups == 3 and sharing.is_alive()
-    sharing.join()
-    fleet.close()
+    run(renew_and_share())
     assert sorted(done) == list(range(40))
     assert time.monotonic() - started < module.PING_EVERY_S, "it was not told by a ping"

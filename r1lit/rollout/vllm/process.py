@@ -1,29 +1,36 @@
-"""A vLLM server as a child of this process."""
+"""A vLLM server as a child of this process.
+
+Run as a program this file is the server's guard: it runs a command, and ends all of its processes
+on SIGTERM or when its parent is gone.
+
+    python -I process.py PARENT COMMAND …
+
+A server on a GPU must not outlive a trainer that was killed. Linux's death signal goes with the
+thread that started a child, so the parent's process is looked at instead. The guard starts at once:
+only the standard library is imported.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import weakref
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from r1lit.policy.adapter import base_of
-from r1lit.rollout.engine import ModelSpec
-from r1lit.rollout.transfers import Transfer
-from r1lit.rollout.vllm_check import CPU_FLAG, EXTENSION
-
 VARIABLE = "R1LIT_VLLM_PYTHON"
 OWN = Path(".venv-vllm/bin/python")
-WORKER = Path(__file__).with_name("vllm_worker")
+WORKER = Path(__file__).parents[1] / "vllm_worker"
+EXTENSION = "r1lit_vllm_worker.Extension"
+CPU_FLAG = "no-enable-chunked-prefill"
+"""vLLM 0.32 on a CPU dies of a seeded request whose prompt is computed in two steps."""
 REPORT_EVERY_S = 15.0
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Of torchrun: vLLM would take them for its own."""
@@ -56,68 +63,69 @@ class VLLMProcess:
 
     Args:
         python: a Python that has vLLM.
-        model: the policy; its folder gives architecture and tokenizer.
+        model: the policy's folder or name, which gives architecture and tokenizer.
+        dtype: of the weights, ``float32``.
+        on_cpu: whether it has no GPU.
         flags: further options, which have the last word.
         log: the file for the server's output.
-        transfer: how it is given weights.
+        backend: the weight transfer by which it is given weights.
+        environment: variables that the transfer needs.
         max_lora_rank: of adapters that it is given; 0 for none.
     """
 
     def __init__(
         self,
         python: str,
-        model: ModelSpec,
+        model: str,
+        dtype: str,
+        on_cpu: bool,
         flags: dict[str, Any],
         log: Path,
-        transfer: Transfer,
+        backend: str,
+        environment: dict[str, str],
         max_lora_rank: int = 0,
     ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
-        self.url = f"http://127.0.0.1:{port}"
-        self.log = log
-        assert model.policy is not None
-        name = base_of(model.name)
-        path = Path(name)
+        self.url, self.log = f"http://127.0.0.1:{port}", log
         options: dict[str, Any] = {
-            "model": str(path.absolute()) if path.exists() else name,
+            "model": str(Path(model).absolute()) if Path(model).exists() else model,
             "host": "127.0.0.1",
             "port": port,
-            "dtype": str(model.policy.dtype).removeprefix("torch."),
+            "dtype": dtype,
             "logprobs-mode": "processed_logprobs",
             "generation-config": "vllm",
             "worker-extension-cls": EXTENSION,
-            "weight-transfer-config": json.dumps({"backend": transfer.backend}),
+            "weight-transfer-config": json.dumps({"backend": backend}),
             "enable-scale-out": True,
-            CPU_FLAG: not torch.cuda.is_available(),
+            CPU_FLAG: on_cpu,
         }
-        self._environment = {"PYTHONPATH": str(WORKER), "VLLM_SERVER_DEV_MODE": "1"}
-        self._environment |= transfer.environment
+        self._environment = {"PYTHONPATH": str(WORKER), "VLLM_SERVER_DEV_MODE": "1"} | environment
         if max_lora_rank:
             options |= {"enable-lora": True, "max-lora-rank": max_lora_rank}
             self._environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
-        options |= flags
         command = [python, "-m", "vllm.entrypoints.openai.api_server"]
-        for key, value in options.items():
+        for key, value in (options | flags).items():
             if value is not None and value is not False:
                 command += [f"--{key}"] if value is True else [f"--{key}", str(value)]
-        guard = str(WORKER / "guard.py")
-        self._command = [sys.executable, "-I", guard, str(os.getpid()), *command]
+        self._command = [sys.executable, "-I", __file__, str(os.getpid()), *command]
         self._process: subprocess.Popen[bytes] | None = None
         self._has_answered = self._is_stopped = False
 
     def start(self) -> None:
         """Start it, without waiting."""
-        kept = {
-            k: v for k, v in os.environ.items() if k not in LAUNCHER and "TORCHELASTIC" not in k
-        }
-        environment = kept | self._environment
+        kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER}
+        kept = {key: value for key, value in kept.items() if "TORCHELASTIC" not in key}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         print(f"vLLM is starting at {self.url}; it writes to {self.log}", file=sys.stderr)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, env=environment, cwd=self.log.parent, stdout=log, stderr=log
+                self._command,
+                env=kept | self._environment,
+                cwd=self.log.parent,
+                stdout=log,
+                stderr=log,
             )
         self._stop = weakref.finalize(self, _stop, self._process)
 
@@ -126,8 +134,8 @@ class VLLMProcess:
         self._is_stopped = True
         self._stop()
 
-    def wait(self) -> None:
-        """Wait until it answers; once it has, it is started again as often as it dies.
+    async def wait(self, answers: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until it ``answers``; once it has, it is started again as often as it dies.
 
         Raises:
             ValueError: if it ends before it has ever answered, or was stopped.
@@ -139,12 +147,10 @@ class VLLMProcess:
                 if self._is_stopped or not self._has_answered:
                     raise ValueError(f"serve: vLLM has ended: {self._last_word()}; see {self.log}")
                 self.start()
-            try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
-                    self._has_answered = True
-                    return
-            except OSError:  # refused, and errors by status too
-                time.sleep(0.5)
+            if await answers():
+                self._has_answered = True
+                return
+            await asyncio.sleep(0.5)
             if time.monotonic() - reported > REPORT_EVERY_S:
                 reported = time.monotonic()
                 print(f"vLLM is loading, for {reported - started:.0f} s now", file=sys.stderr)
@@ -165,3 +171,27 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
+
+
+def guard() -> int:
+    """Run the command of this program's arguments; return its exit status."""
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which sends SIGTERM
+    process = subprocess.Popen(command, start_new_session=True)
+    while process.poll() is None and not received and os.getppid() == parent:
+        time.sleep(0.2)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(10)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(guard())

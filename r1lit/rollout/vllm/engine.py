@@ -1,0 +1,537 @@
+"""Rollouts from vLLM servers, which are given the policy's weights as training goes on.
+
+T response tokens
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import shutil
+import tempfile
+import time
+import warnings
+import weakref
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Literal
+
+import torch
+from filelock import AsyncFileLock
+from torch import Tensor
+
+from r1lit.endpoint.client import (
+    Endpoint,
+    PermanentError,
+    RequestError,
+    begin,
+    check_url,
+    run,
+)
+from r1lit.errors import check_at_least
+from r1lit.policy.adapter import base_of
+from r1lit.rollout.engine import Completion, ModelSpec, OnFinished, Request, RolloutEngine, collect
+from r1lit.rollout.vllm.client import (
+    Unit,
+    VLLMClient,
+    Weights,
+    WeightsRefused,
+    check_fits,
+    units,
+)
+from r1lit.rollout.vllm.process import VLLMProcess, find_python
+from r1lit.rollout.vllm.weights import (
+    TRANSFERS,
+    Probe,
+    from_first,
+    max_lora_rank,
+    rank,
+    take_adapter,
+    why_not,
+    why_not_on,
+)
+
+REPLY_SAMPLES = 64
+TICK_S = 0.2
+PING_EVERY_S = 5.0
+LONGEST_PAUSE_S = 15.0
+MAX_TRIES = 10  # of one unit; a server that it kills each time would otherwise go on for ever
+
+
+class VLLMEngine(RolloutEngine):
+    """Generates on vLLM servers, which are given each update's weights.
+
+    Requests are spread over the servers, whoever has least to do first. A request whose server
+    dies, hangs, restarts or answers with an error goes to another, or to the same once it is
+    back and has the weights: no response is dropped. The seed of a sample is a function of (seed,
+    iteration, sample), so that a run can be repeated as far as the servers' batches round alike.
+
+    After each transfer a text's log-probs are compared with the policy's own, and the run stops if
+    they differ. What a server generates from other weights than the policy's is not taken.
+    Log-probs are those of what is sampled: with top-k or top-p they are renormalised.
+
+    Of a policy with a LoRA adapter the adapter alone is handed over, in a folder, if the servers
+    take adapters of its rank; other adapters are merged into the weights.
+
+    Args:
+        urls: of servers that run already, ``http://127.0.0.1:8000``, each with the options of
+            docs/SCALE_OUT.md, and on machines that see ``weights_dir`` if weights are in folders.
+        serve: start one on this machine, and stop it with the run.
+        python: a Python that has vLLM, for ``serve``; that of R1LIT_VLLM_PYTHON or of ``make vllm``
+            if left out.
+        flags: options of the served vLLM, such as ``{max-model-len: 4096}``.
+        transfer: how weights get to servers: as a ``folder`` of safetensors; by ``gloo``, over TCP;
+            by ``nccl``, to other GPUs than the trainer's; by ``ipc``, within one GPU.
+        in_flight_updates: with ``max_staleness``, hand weights over while responses are generated,
+            which go on with them: tokens of one response may be of several versions.
+        concurrency: requests under way at each server; each is for samples of one group.
+        timeout_s: seconds one request may take, and one transfer of weights.
+        hang_s: seconds without any answer after which a server counts as hung; with gloo, for a
+            tensor too.
+        patience_s: seconds without any server after which the run stops.
+        weights_dir: where weights are passed on; in the run folder if left out.
+        tolerance: what the mean difference of log-probs may be after a transfer; 0.001 in float32
+            and 0.05 in other dtypes if left out.
+        api_key_env: the environment variable that holds the key, if the servers require one.
+    """
+
+    whole_distribution = False
+
+    def __init__(
+        self,
+        urls: Sequence[str] = (),
+        serve: bool = False,
+        python: str | None = None,
+        flags: dict[str, Any] | None = None,
+        transfer: Literal["folder", "gloo", "nccl", "ipc"] = "folder",
+        in_flight_updates: bool = False,
+        concurrency: int = 32,
+        timeout_s: float = 3600.0,
+        hang_s: float = 60.0,
+        patience_s: float = 600.0,
+        weights_dir: str | None = None,
+        tolerance: float | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+    ) -> None:
+        if bool(urls) == serve:
+            raise ValueError(
+                f"urls: {list(urls)} with serve: {str(serve).lower()}; give the urls of running"
+                " servers, or serve: true to start one"
+            )
+        if isinstance(urls, str):
+            raise ValueError(f"urls: {urls!r} is not a list, as [{urls}]")
+        check_at_least("concurrency", concurrency, 1)
+        for key, value in (("hang_s", hang_s), ("patience_s", patience_s)):
+            if not value > 0:
+                raise ValueError(f"{key}: {value} is not a positive number of seconds")
+        self._python = find_python(python) if serve else ""
+        self._flags = dict(flags or {})
+        self.concurrency = concurrency
+        self._transfer = TRANSFERS[transfer]()
+        self.in_background = not self._transfer.from_memory
+        if in_flight_updates and not self.in_background:
+            raise ValueError(f"in_flight_updates: true needs transfer: folder, not {transfer}")
+        self.in_flight_updates = in_flight_updates
+        self._timeout_s, self._hang_s, self._patience_s = timeout_s, hang_s, patience_s
+        self._api_key_env = api_key_env
+        self._weights_dir = weights_dir
+        self._tolerance = tolerance
+        self._process: VLLMProcess | None = None
+        self._fleet: Fleet | None = None
+        self._servers = [self._server_at(url) for url in urls]
+
+    def _server_at(self, url: str) -> VLLMClient:
+        url = url.rstrip("/").removesuffix("/v1")
+        check_url(url, "urls")
+        endpoint = Endpoint(
+            url=url, timeout_s=self._timeout_s, max_retries=0, api_key_env=self._api_key_env
+        )
+        return VLLMClient(endpoint, self._hang_s, self._transfer.backend, self.in_flight_updates)
+
+    def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
+        """Look at the servers that there are, and their context; see ``RolloutEngine.check``."""
+        limits = [run(server.look_at(model)).max_model_len for server in self._servers]
+        check_fits(prompt_tokens, max_tokens, *limits, self._flags.get("max-model-len"))
+
+    def bind(self, model: ModelSpec) -> None:
+        """Generate from ``model`` from now on; start the server, or look at those there are.
+
+        Raises:
+            ValueError: if a server does not answer, serves another model or lacks an option.
+        """
+        super().bind(model)
+        self._memory = asyncio.Lock()  # held while the policy's weights may change
+        run(self._memory.acquire())
+        if self._fleet is not None:
+            run(self._fleet.close())
+        self._run = from_first(secrets.token_hex(4))
+        self._versions: dict[str, int] = {}  # by label: those that tokens may be of
+        if self._weights_dir is None and model.folder is None:
+            self._weights_dir = from_first(tempfile.mkdtemp(prefix="r1lit-weights-"))
+            weakref.finalize(self, shutil.rmtree, self._weights_dir, ignore_errors=True)
+        own = (model.folder or Path()) / "weights"
+        self._folder = Path(self._weights_dir or own).absolute()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        assert model.policy is not None
+        self._adapter = model.policy.adapter
+        merged = None if self._adapter is None else why_not(self._adapter, self.in_flight_updates)
+        if self._python and not self._flags.get("enable-lora", True):
+            merged = merged or "flags: enable-lora is off"
+        if self._python and not self._servers:
+            self._start(0 if self._adapter is None or merged else max_lora_rank(self._adapter))
+        elif not self._python:
+            for server in self._servers:
+                info = run(server.look_at(model))
+                if self._adapter is not None and not merged:
+                    merged = why_not_on(info, server.url, max_lora_rank(self._adapter))
+        if merged and self._adapter is not None:
+            self._adapter = None
+            if rank() == 0:
+                warnings.warn(f"adapter: servers get it merged: {merged}", stacklevel=2)
+        self._fleet = Fleet(self._servers, self._bring_up, self._patience_s)
+        self._probe = Probe(model, self._tolerance)
+
+    def _start(self, lora_rank: int) -> None:
+        """Start the server on rank 0, without waiting."""
+        url = None
+        policy = self.model.policy
+        assert policy is not None
+        if rank() == 0:
+            self._process = VLLMProcess(
+                self._python,
+                base_of(self.model.name),
+                dtype=str(policy.dtype).removeprefix("torch."),
+                on_cpu=not torch.cuda.is_available(),
+                flags=self._flags,
+                log=(self.model.folder or self._folder).absolute() / "vllm.log",
+                backend=self._transfer.backend,
+                environment=self._transfer.environment,
+                max_lora_rank=lora_rank,
+            )
+            self._process.start()
+            url = self._process.url
+        self._servers = [self._server_at(from_first(url) or "")]
+
+    def update_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Hand the weights over to all servers; see ``RolloutEngine.update_weights``.
+
+        A server that cannot be reached gets them later. All ranks call it.
+
+        Raises:
+            ValueError: if a server refuses them, or its log-probs are not the policy's afterwards,
+                or none is there for ``patience_s``.
+        """
+        policy = self.model.policy
+        assert policy is not None and self._fleet is not None
+        if self._adapter is None:
+            self._transfer.check(policy.parameters())
+        expected_T = self._probe.expected_T()
+        label = f"{self._run}-{version}"
+        if not self.in_flight_updates:
+            self._versions = {}
+        self._versions[label] = version  # before any rank's server has them
+        folder = self._folder / label
+        if self._adapter is None:
+            send = self._transfer.take(weights, folder)
+        else:
+            send = take_adapter(self._adapter, folder)
+        is_adapter = self._adapter is not None
+        newest = Weights(
+            version=version,
+            label=label,
+            send=send,
+            versions=self._versions,
+            is_adapter=is_adapter,
+        )
+        self._newest = newest, expected_T
+        run(self._lent(self._fleet.renew()))
+        for old in self._folder.iterdir() if rank() == 0 else ():
+            if old.is_dir() and old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+        self.version = version
+
+    def generate(
+        self, requests: Sequence[Request], on_finished: OnFinished | None = None
+    ) -> list[Completion]:
+        """Return the completions; see ``RolloutEngine.generate`` and ``stream``."""
+        return collect(self.stream, requests, on_finished)
+
+    def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:
+        """Hand completions over as their requests end; see ``RolloutEngine.stream``.
+
+        Raises:
+            ValueError: if a response may become longer than a server takes, or a request is
+                refused, or no server is there for ``patience_s``.
+        """
+        if self.version is None:
+            assert self.model.policy is not None
+            self.update_weights(self.model.policy.named_weights(), 0)
+        known = [server.info for server in self._servers if server.info]
+        limits = [info.max_model_len for info in known]
+        for request in requests:
+            check_fits(len(request.prompt), request.sampling.max_tokens, *limits)
+        samples = min(REPLY_SAMPLES, *(info.max_num_seqs for info in known))
+        finished: SimpleQueue[tuple[Unit, list[Completion]] | None] = SimpleQueue()
+
+        async def share() -> None:
+            assert self._fleet is not None
+            try:
+                await self._lent(
+                    self._fleet.share(
+                        list(units(requests, samples)),
+                        lambda server, unit: server.generate(unit, self.model, self._newest[0]),
+                        lambda unit, completions: finished.put((unit, completions)),
+                        self.concurrency,
+                    )
+                )
+            finally:
+                finished.put(None)
+
+        sharing = begin(share())
+        try:
+            while (done := finished.get()) is not None:
+                unit, completions = done
+                on_finished(range(unit.start, unit.start + len(completions)), completions)
+        except BaseException:
+            sharing.cancel()
+            with suppress(Empty):  # what was lent is back
+                while finished.get(timeout=self._hang_s) is not None:
+                    pass
+            raise
+        sharing.result()
+
+    def close(self) -> None:
+        """Stop the server that was started here, and bring none back any more."""
+        if self._fleet is not None:
+            run(self._fleet.close())
+        if self._process is not None:
+            self._process.stop()
+        if self._python:
+            self._process, self._servers = None, []
+
+    def describe(self) -> dict[str, Any]:
+        """Return the report's entries about this engine."""
+        return {"engine": "VLLMEngine", "servers": len(self._servers), "flags": self._flags}
+
+    async def _lent(self, work: Awaitable[None]) -> None:
+        """Let the policy's weights be sent meanwhile; wait at the end for what sends them."""
+        if not self._transfer.from_memory:  # then it may be updated meanwhile
+            await work
+            return
+        self._memory.release()
+        try:
+            await work
+        finally:
+            await self._memory.acquire()
+
+    async def _bring_up(self, server: VLLMClient) -> None:
+        """Have a server hold the newest weights.
+
+        Raises:
+            ValueError: if it is not the right one, or its log-probs are not the policy's.
+            RequestError: if it does not answer, or newer weights have come meanwhile.
+        """
+        if self._process is not None:
+            await self._process.wait(server.answers)
+        reads_memory = self._transfer.from_memory and self._adapter is None
+        async with self._memory if reads_memory else nullcontext():
+            newest = weights, expected_T = self._newest
+            try:
+                await self._load(server, weights)
+            except WeightsRefused:
+                if newest is self._newest:
+                    raise
+        if newest is not self._newest:
+            raise RequestError("newer weights have come meanwhile")
+        await self._probe.check(server, weights, expected_T)
+
+    async def _load(self, server: VLLMClient, weights: Weights) -> None:
+        name = re.sub(r"\W+", "-", server.url)
+        lock = AsyncFileLock(self._folder / f".{name}.lock", timeout=self._timeout_s)
+        async with lock:  # against other ranks
+            label = await server.label()
+            if server.info is None or not label.startswith(f"{self._run}-"):
+                await server.check(self.model)
+            if label == weights.label:
+                return
+            if self._transfer.one_sender and not weights.is_adapter and rank() != 0:
+                raise RequestError(f"{server.url} has not got the weights of rank 0 yet")
+            await server.load(weights)
+
+
+class Fleet:
+    """Servers that share the work: each is up, or on its way back in a task of its own.
+
+    ``renew`` may be awaited while a ``share`` is under way.
+
+    Args:
+        servers: all of them.
+        bring_up: makes a server ready; a ``RequestError`` has it tried again, any other error is
+            raised by whoever awaits the fleet.
+        patience_s: seconds without any server after which the run stops.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[VLLMClient],
+        bring_up: Callable[[VLLMClient], Awaitable[object]],
+        patience_s: float,
+    ) -> None:
+        self.servers = list(servers)
+        self.up: list[VLLMClient] = []
+        self._bring_up, self._patience_s = bring_up, patience_s
+        self._coming: dict[int, asyncio.Task[None]] = {}  # by the server's place
+        self._failed: dict[int, str] = {}
+        self._working: dict[asyncio.Task[Any], VLLMClient] = {}
+        self._last_up = time.monotonic()
+        self._round = 0  # of ``renew``
+
+    async def renew(self) -> None:
+        """Bring all up again; return when each is, or has failed once, and one is at least."""
+        self._round += 1
+        self.up.clear()
+        self._failed.clear()
+        self._last_up = time.monotonic()
+        while not self.up or len(self.up) + len(self._failed) < len(self.servers):
+            self.refresh()
+            await _first_of(self._coming.values())
+
+    def lose(self, server: VLLMClient, reason: object) -> None:
+        """Give a server nothing more until it is up again, and what it has to others."""
+        if server in self.up:
+            self.up.remove(server)
+            warnings.warn(f"{server.url} is left out until it is back: {reason}", stacklevel=2)
+        self._failed[self.servers.index(server)] = str(reason)
+        for task, there in self._working.items():
+            if there is server:
+                task.cancel()
+
+    def refresh(self) -> None:
+        """Send for who is down.
+
+        Raises:
+            ValueError: if none has been up for ``patience_s``.
+            Exception: of ``bring_up``.
+        """
+        for place, server in enumerate(self.servers):
+            coming = self._coming.get(place)
+            if coming is not None and coming.done():
+                self._coming.pop(place).result()
+            elif coming is None and server not in self.up:
+                self._coming[place] = asyncio.create_task(self._come_back(place, server))
+        if self.up:
+            self._last_up = time.monotonic()
+        elif time.monotonic() - self._last_up > self._patience_s:
+            last = next(iter(self._failed.values()), "none has answered")
+            raise ValueError(
+                f"urls: no server has been up for {self._patience_s:g} s; the last time, {last}."
+                " Nothing was trained on what is missing: start one, and go on from the last"
+                " checkpoint with --ckpt_path last"
+            )
+
+    async def close(self) -> None:
+        """Stop bringing servers back."""
+        for task in self._coming.values():
+            task.cancel()
+
+    async def _come_back(self, place: int, server: VLLMClient) -> None:
+        pause_s = 0.5
+        while server not in self.up:
+            began = self._round
+            try:
+                await self._bring_up(server)
+            except RequestError as error:
+                self.lose(server, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                if began == self._round:  # else it may hold older weights
+                    self.up.append(server)
+                    self._failed.pop(place, None)
+
+    async def share(
+        self,
+        units: Sequence[Unit],
+        work: Callable[[VLLMClient, Unit], Coroutine[Any, Any, list[Completion]]],
+        on_done: Callable[[Unit, list[Completion]], None],
+        at_once: int,
+    ) -> None:
+        """Have every unit done by some server, whatever becomes of single ones.
+
+        Whoever has least to do gets the next unit, ``at_once`` at most. If one fails or its server
+        does not answer, all that the server has goes to others, and it is brought up before it
+        gets more.
+
+        Raises:
+            ValueError: if a unit is refused or fails ``MAX_TRIES`` times, or as ``refresh``.
+        """
+        waiting, tries = deque(range(len(units))), Counter[int]()
+        running: dict[asyncio.Task[list[Completion]], int] = {}
+        pings = [asyncio.create_task(self._watch(server)) for server in self.servers]
+        try:
+            while waiting or running:
+                self.refresh()
+                while waiting and (server := self._least_busy(at_once)) is not None:
+                    index = waiting.popleft()
+                    task = asyncio.create_task(work(server, units[index]))
+                    running[task], self._working[task] = index, server
+                await _first_of(running or self._coming.values())
+                back = []
+                for task in [task for task in running if task.done()]:
+                    index, server = running.pop(task), self._working.pop(task)
+                    if not task.cancelled() and task.exception() is None:
+                        on_done(units[index], task.result())
+                        continue
+                    back.append(index)
+                    if not task.cancelled():  # else its server was lost
+                        tries[index] += 1
+                        self._failure(server, task.exception(), tries[index])
+                waiting.extendleft(sorted(back, reverse=True))
+        finally:
+            for left in (*running, *pings):
+                self._working.pop(left, None)
+                left.cancel()
+
+    def _least_busy(self, at_once: int) -> VLLMClient | None:
+        """Return the server that is up and has least to do, if it has less than ``at_once``."""
+        load = Counter(id(server) for server in self._working.values())
+        server = min(self.up, key=lambda server: load[id(server)], default=None)
+        return None if server is None or load[id(server)] >= at_once else server
+
+    def _failure(self, server: VLLMClient, error: BaseException | None, tries: int) -> None:
+        """Lose a server, or raise what no other server would do better."""
+        if not isinstance(error, RequestError):
+            assert error is not None
+            raise error
+        if isinstance(error, PermanentError):
+            raise ValueError(str(error)) from error
+        if tries == MAX_TRIES:
+            raise ValueError(
+                f"urls: a request has failed {MAX_TRIES} times; the last time, {server.url}:"
+                f" {error}"
+            ) from error
+        self.lose(server, error)
+
+    async def _watch(self, server: VLLMClient) -> None:
+        """Lose a server that does not answer twice; a torn connection is no dead server."""
+        while True:
+            await asyncio.sleep(PING_EVERY_S)
+            for last in (False, True):
+                try:
+                    await server.label()
+                    break
+                except RequestError as error:
+                    if last and server in self.up:
+                        self.lose(server, f"no answer ({error})")
+
+
+async def _first_of(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Wait until one of them ends, or for a moment."""
+    if some := list(tasks):
+        await asyncio.wait(some, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+    else:
+        await asyncio.sleep(TICK_S)
