@@ -177,7 +177,6 @@ class Client:
         path: str,
         read: Callable[[dict[str, Any]], T],
         payload: dict[str, Any] | None = None,
-        timeout_s: float | None = None,
     ) -> T:
         """Send ``payload`` once and return ``read`` of the JSON object that the server replies.
 
@@ -188,16 +187,17 @@ class Client:
             SetupError: on status 3xx, 401, 403, 404 and 405.
             PermanentError: on another status that is not tried again.
             MalformedReply: if the reply cannot be read.
-            RequestError: if there is none in ``timeout_s``, the endpoint's if left out.
+            RequestError: if there is none in time.
         """
         key, address = self._api_key(), self._address(path)
         body = None if payload is None else json.dumps(payload).encode()
-        seconds = timeout_s or self.endpoint.timeout_s
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self.endpoint.timeout_s):
                 status, wait_s, content = await self._exchange(address, body, key)
         except TimeoutError:
-            raise RequestError(f"no reply in {seconds:g} s", timed_out=True) from None
+            raise RequestError(
+                f"no reply in {self.endpoint.timeout_s:g} s", timed_out=True
+            ) from None
         except httpx2.HTTPError as error:
             raise RequestError(_redacted(f"{type(error).__name__}: {error}", key)) from None
         text = content.decode("utf-8-sig", "replace")

@@ -30,6 +30,7 @@ class Peer(HTTPServer):
         self._seconds, self._fault = seconds, fault
         super().__init__(self._answer)
         self.client = Client(Endpoint(url=self.url, max_retries=0, timeout_s=30), "urls")
+        self.quick = Client(Endpoint(url=self.url, max_retries=0, timeout_s=0.5), "urls")
 
     def _answer(self, request: Received) -> Any:
         word, status = request.path.strip("/"), 200
@@ -49,10 +50,10 @@ class Peer(HTTPServer):
         return HANG_UP if status < 0 else (status, {"word": word})
 
     async def label(self) -> str:
-        return await self.client.send("ping", lambda reply: reply["word"], None, 0.5)
+        return await self.quick.send("ping", lambda reply: reply["word"])
 
     async def bring_up(self) -> None:
-        await self.client.send("up", lambda reply: None, None, 0.5)
+        await self.quick.send("up", lambda reply: None)
         self.ups += 1
 
     async def work(self, number: int) -> int:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -112,8 +112,10 @@ class VLLMClient:
     def __init__(
         self, endpoint: Endpoint, hang_s: float, backend: str, in_flight: bool = False
     ) -> None:
-        self.client = Client(endpoint, "urls")
-        self.url, self.hang_s = self.client.url, hang_s
+        self._patient = Client(endpoint, "urls")
+        # connections of its own: after an error vLLM tears the one that it came by
+        self._quick = Client(replace(endpoint, timeout_s=hang_s), "urls")
+        self.url, self.hang_s = self._quick.url, hang_s
         self._backend, self._in_flight = backend, in_flight
         self.info: ServerInfo | None = None
         """What ``check`` has found."""
@@ -122,7 +124,7 @@ class VLLMClient:
         self, path: str, read: Callable[[Any], T], payload: dict[str, Any] | None = None
     ) -> T:
         """Return what is read from an answer that takes no time."""
-        return await self.client.send(path, read, payload, self.hang_s)
+        return await self._quick.send(path, read, payload)
 
     async def check(self, model: ModelSpec) -> ServerInfo:
         """Look whether policies like ``model`` can be trained on what the server generates.
@@ -144,7 +146,7 @@ class VLLMClient:
         served = await self.ask("v1/models", lambda reply: reply["data"][0]["id"])
         if not await self._has_route(GENERATE):
             raise ValueError(f"urls: {self.url} lacks --enable-scale-out; {START}")
-        await check_tokenizer(self.client, "detokenize", served, model.tokenizer)
+        await check_tokenizer(self._quick, "detokenize", served, model.tokenizer)
         lora, config = info.get("lora_config") or {}, info["model_config"]
         takes_adapters = lora and await self._has_route(LOAD_ADAPTER)
         self.info = ServerInfo(
@@ -218,7 +220,7 @@ class VLLMClient:
     async def answers(self) -> bool:
         """Return whether it is there and healthy."""
         try:
-            await self._succeeds("health", None, self.hang_s)
+            await _succeeds(self._quick, "health")
         except RequestError:
             return False
         return True
@@ -270,12 +272,11 @@ class VLLMClient:
             RequestError: if the server refuses, dies, hangs or takes too long, or ``meanwhile``
                 fails.
         """
-        timeout_s = self.client.endpoint.timeout_s
-        sent = asyncio.create_task(self._succeeds(path, payload or {}, timeout_s))
+        sent = asyncio.create_task(_succeeds(self._patient, path, payload or {}))
         sending = None if meanwhile is None else _in_thread(meanwhile)
         both: list[asyncio.Future[Any]] = [sent] if sending is None else [sent, sending]
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self._patient.endpoint.timeout_s):
                 while left := [one for one in both if not one.done()]:
                     done, _ = await asyncio.wait(
                         left, timeout=self.hang_s, return_when=asyncio.FIRST_COMPLETED
@@ -284,18 +285,13 @@ class VLLMClient:
                         if one in done:
                             one.result()
                     if not done:
-                        await self._succeeds("health", None, self.hang_s)
+                        await _succeeds(self._quick, "health")
         except TimeoutError:
             raise RequestError(f"{path}: not done in time", timed_out=True) from None
         finally:
             for one in both:
                 one.cancel()
         return None if sending is None else sending.result()
-
-    async def _succeeds(self, path: str, payload: dict[str, Any] | None, timeout_s: float) -> None:
-        """Send a request of whose reply the status alone counts."""
-        with suppress(MalformedReply):  # success in plain text, or without any
-            await self.client.send(path, lambda reply: None, payload, timeout_s)
 
     async def generate(self, unit: Unit, model: ModelSpec, weights: Weights) -> list[Completion]:
         """Return a unit's completions.
@@ -334,7 +330,7 @@ class VLLMClient:
             return [read_completion(choice, weights.versions) for choice in choices]
 
         try:
-            return await self.client.send(GENERATE, read, payload)
+            return await self._patient.send(GENERATE, read, payload)
         except SetupError as error:
             if weights.is_adapter:
                 raise MalformedReply(f"its adapter is gone: it was restarted ({error})") from error
@@ -350,7 +346,7 @@ class VLLMClient:
 
         sampling = {"max_tokens": 1, "prompt_logprobs": 0, "logprobs": 0, "detokenize": False}
         payload = {"model": self._name(weights), "token_ids": ids, "sampling_params": sampling}
-        return await self.client.send(GENERATE, read, payload)
+        return await self._patient.send(GENERATE, read, payload)
 
     def _name(self, weights: Weights) -> str:
         assert self.info is not None
@@ -438,6 +434,12 @@ def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
 
     threading.Thread(target=run, daemon=True, name="weights").start()
     return asyncio.wrap_future(future)
+
+
+async def _succeeds(client: Client, path: str, payload: dict[str, Any] | None = None) -> None:
+    """Send a request of whose reply the status alone counts."""
+    with suppress(MalformedReply):  # success in plain text, or without any
+        await client.send(path, lambda reply: None, payload)
 
 
 def _success(reply: dict[str, Any]) -> None:
