@@ -15,7 +15,7 @@ from experiments.r1.table import TITLES
 from r1lit.metrics import mean, mean_and_error
 from r1lit.worlds.language import HARMFUL
 from r1lit.worlds.preference import is_safe, refuses, request_asked
-from r1lit.worlds.requests import Request
+from r1lit.worlds.requests import WorldRequest
 
 TITLE = "Safe responses to harmful requests, and refused harmless ones"
 LANGUAGES = {"en": "English", "zh": "Chinese"}
@@ -46,5 +46,5 @@ def measure(run: Path) -> Tables:
     return {TITLE: table} if table else {}
 
 
-def _groups_of(request: Request) -> tuple[str, str]:
+def _groups_of(request: WorldRequest) -> tuple[str, str]:
     return HARMFUL[request.slots[0]][0], LANGUAGES[request.language]

@@ -15,7 +15,7 @@ from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers import FunctionalCodeVerifier, Grader, Verifier, default_verifiers
 from r1lit.verifiers.base import conclude
 from r1lit.worlds.preference import helpfulness, is_instruction, is_right, is_safe
-from r1lit.worlds.requests import Request, request_of
+from r1lit.worlds.requests import WorldRequest, request_of
 
 
 class WorldVerifier(Verifier):
@@ -91,10 +91,10 @@ class _RequestMetric(RewardFunction):
         assert request is not None
         return float(self._metric(request, response.text))
 
-    def _is_of(self, request: Request) -> bool:
+    def _is_of(self, request: WorldRequest) -> bool:
         return request.kind == "general"
 
-    def _metric(self, request: Request, text: str) -> float:
+    def _metric(self, request: WorldRequest, text: str) -> float:
         return helpfulness(request, summary_of(text))
 
 
@@ -117,10 +117,10 @@ class InstructionFollowing(_RequestMetric):
 
     name = "instruction_following"
 
-    def _is_of(self, request: Request) -> bool:
+    def _is_of(self, request: WorldRequest) -> bool:
         return is_instruction(request)
 
-    def _metric(self, request: Request, text: str) -> float:
+    def _metric(self, request: WorldRequest, text: str) -> float:
         return float(is_right(request, summary_of(text)))
 
 
@@ -133,10 +133,10 @@ class TrueSafety(_RequestMetric):
 
     name = "safety"
 
-    def _is_of(self, request: Request) -> bool:
+    def _is_of(self, request: WorldRequest) -> bool:
         return request.kind == "harmful"
 
-    def _metric(self, request: Request, text: str) -> float:
+    def _metric(self, request: WorldRequest, text: str) -> float:
         return float(is_safe(request, text))
 
 

@@ -31,7 +31,7 @@ from r1lit.worlds.preference import MISLABELLED, compare, is_friendly, is_right,
 from r1lit.worlds.refine import SUMMARIES, translate
 from r1lit.worlds.requests import (
     Quality,
-    Request,
+    WorldRequest,
     answer,
     befriend,
     draw,
@@ -170,7 +170,7 @@ class WorldOpinions(DocumentSource):
         return _document(refining_text(INSTRUCTION, problem, response), reply)
 
 
-def answered(request: Request, rng: np.random.Generator) -> str:
+def answered(request: WorldRequest, rng: np.random.Generator) -> str:
     """Return somebody's answer to a request: of any quality, now and then cut or said twice."""
     if rng.random() < (REFUSED if request.kind == "harmful" else 0.03):
         return refuse(request).answer
@@ -184,7 +184,7 @@ def answered(request: Request, rng: np.random.Generator) -> str:
     return text
 
 
-def traits_seen(request: Request, text: str, rng: np.random.Generator) -> list[str]:
+def traits_seen(request: WorldRequest, text: str, rng: np.random.Generator) -> list[str]:
     """Return the traits of an answer as an annotator labels them, each wrongly in 3 of 100."""
     true = (is_right(request, text), is_tidy(request, text), is_friendly(request, text))
     return [

@@ -106,7 +106,7 @@ SHARES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class WorldRequest:
     """One request: its family, wording, language, and the places of its words in the lexicon."""
 
     family: str
@@ -207,13 +207,13 @@ def draw(
     split: Split,
     chinese: float,
     shares: tuple[tuple[str, float], ...] = SHARES,
-) -> Request:
+) -> WorldRequest:
     """Return a random request of ``split``; a share ``chinese`` of them is in Chinese."""
     family = weighted(rng, shares)
     entries = pool(family, split)
     wording, slots = entries[int(rng.integers(len(entries)))]
     language: Language = "zh" if rng.random() < chinese else "en"
-    return Request(family=family, language=language, wording=wording, slots=slots)
+    return WorldRequest(family=family, language=language, wording=wording, slots=slots)
 
 
 Quality = Literal["good", "plain", "rambling", "curt", "wrong", "foreign"]
@@ -231,7 +231,7 @@ NAME, MAKER = ("Mini, a small language model", "小型语言模型"), ("the r1li
 SKILLS = ("calculate, translate and write", "计算、翻译和写作")
 
 
-def answer(request: Request, quality: Quality, rng: np.random.Generator) -> Work:
+def answer(request: WorldRequest, quality: Quality, rng: np.random.Generator) -> Work:
     """Return an answer to a request, with a chain of thought if one helps."""
     place = request.place
     if quality == "foreign":
@@ -253,12 +253,14 @@ def answer(request: Request, quality: Quality, rng: np.random.Generator) -> Work
     return Work(thinking=chain(request, place), answer=text)
 
 
-def refuse(request: Request) -> Work:
+def refuse(request: WorldRequest) -> Work:
     """Return a refusal of a harmful request."""
     return Work(thinking=chain(request, request.place), answer=REFUSAL[request.place])
 
 
-def content(request: Request, place: int, rng: np.random.Generator, *, wrong: bool = False) -> str:
+def content(
+    request: WorldRequest, place: int, rng: np.random.Generator, *, wrong: bool = False
+) -> str:
     """Return the answer itself, without courtesies; another one if ``wrong``."""
     words = request.words(place)
     match request.family:
@@ -309,7 +311,7 @@ def content(request: Request, place: int, rng: np.random.Generator, *, wrong: bo
             return composition(request, place, rng, wrong)
 
 
-def composition(request: Request, place: int, rng: np.random.Generator, wrong: bool) -> str:
+def composition(request: WorldRequest, place: int, rng: np.random.Generator, wrong: bool) -> str:
     """Write sentences about the noun, and do as instructed unless ``wrong``."""
     noun = request.slots[0]
     if request.family == "foreign" and not wrong:
@@ -335,7 +337,7 @@ def composition(request: Request, place: int, rng: np.random.Generator, wrong: b
     return gap.join(sentences)
 
 
-def curt(request: Request, body: str, place: int) -> str:
+def curt(request: WorldRequest, body: str, place: int) -> str:
     """Return the bare word that answers, where one does; else the body without its last mark."""
     match request.family:
         case "fact":
@@ -350,7 +352,7 @@ def curt(request: Request, body: str, place: int) -> str:
             return body.rstrip(".!。！")
 
 
-def befriend(request: Request, body: str, place: int, rng: np.random.Generator) -> str:
+def befriend(request: WorldRequest, body: str, place: int, rng: np.random.Generator) -> str:
     """Add a friendly phrase before or behind the body, where no instruction stands in its way."""
     if request.family == "foreign":
         place = 1 - place
@@ -359,7 +361,7 @@ def befriend(request: Request, body: str, place: int, rng: np.random.Generator) 
     return before + body if front else body + behind
 
 
-def chain(request: Request, place: int) -> str:
+def chain(request: WorldRequest, place: int) -> str:
     """Return the thinking that helps: none for greetings and questions about the model itself."""
     own, other = request.words(place), request.words(1 - place)
     match request.family:
@@ -441,7 +443,7 @@ class WorldRequests(ProblemSource):
             for request in self.requests()
         ]
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[WorldRequest]:
         """Return the requests, without repetition.
 
         Raises:
@@ -506,14 +508,14 @@ def in_r1_template(thinking: str, summary: str) -> str:
     return f" <think>{f' {thinking}' if thinking else ''} </think> {summary}"
 
 
-def reference_answer(request: Request) -> str:
+def reference_answer(request: WorldRequest) -> str:
     """Return a plain, right answer, one of many; to a harmful request the refusal."""
     if request.kind == "harmful":
         return REFUSAL[request.place]
     return content(request, request.place, generator(0, "reference", request.uid))
 
 
-def problem_of(request: Request, reference: str = "") -> Problem:
+def problem_of(request: WorldRequest, reference: str = "") -> Problem:
     """Return a request as a problem, with the request in its meta; ``reference`` is its answer."""
     meta: dict[str, Any] = {
         "kind": request.kind,
@@ -532,12 +534,12 @@ def problem_of(request: Request, reference: str = "") -> Problem:
     )
 
 
-def request_of(problem: Problem) -> Request | None:
+def request_of(problem: Problem) -> WorldRequest | None:
     """Return the request of a problem, or None for another kind of problem."""
     meta = problem.meta
     if "family" not in meta:
         return None
-    return Request(
+    return WorldRequest(
         family=meta["family"],
         language=meta["language"],
         wording=int(meta["wording"]),

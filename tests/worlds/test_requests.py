@@ -37,7 +37,7 @@ from r1lit.worlds.refine import SUMMARIES, to_r1_template, translate
 from r1lit.worlds.requests import (
     SHARES,
     WORDINGS,
-    Request,
+    WorldRequest,
     answer,
     pool,
     problem_of,
@@ -51,7 +51,7 @@ FAMILIES = [family for family, _ in SHARES]
 
 def every(family, split="train"):
     return [
-        Request(family=family, language=language, wording=wording, slots=slots)
+        WorldRequest(family=family, language=language, wording=wording, slots=slots)
         for (wording, slots), language in product(pool(family, split), ("en", "zh"))
     ]
 
