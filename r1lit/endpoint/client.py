@@ -241,7 +241,8 @@ class Client:
     def _connections(self) -> httpx2.AsyncClient:
         """Return the pool of this process; a fork must not share its parent's sockets."""
         if self._http is None or self._http[0] != os.getpid():
-            tls = ssl.create_default_context()  # heeds SSL_CERT_FILE
+            # heeds SSL_CERT_FILE; takes time that a request without TLS need not wait for
+            tls = ssl.create_default_context() if self.url.startswith("https:") else False
             # below uvicorn's 5 s: a connection that both sides give up at once tears a request
             limits = httpx2.Limits(keepalive_expiry=2.0)
             client = httpx2.AsyncClient(timeout=None, trust_env=False, verify=tls, limits=limits)
