@@ -114,6 +114,7 @@ class IsolatedFilesystem:
         for name in (PROGRAM, SCRATCH, "/dev", "/proc", "/etc"):
             os.mkdir(_ROOT + name)
         os.symlink("scratch", _ROOT + "/tmp")
+        os.symlink("/scratch", _ROOT + "/dev/shm")  # the semaphores of multiprocessing
         for path in paths:
             _show(path)
         for path in hidden:

@@ -18,6 +18,8 @@ import types
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+CORES = 2
+
 
 def become_python(directory: str, packages: Sequence[str]) -> None:
     """Give this process the standard streams, path and builtins of a fresh interpreter.
@@ -32,6 +34,7 @@ def become_python(directory: str, packages: Sequence[str]) -> None:
     sys.path[:] = [directory, *sys.path, *packages]
     for name in [name for name in sys.modules if name.partition(".")[0] == "r1lit"]:
         del sys.modules[name]
+    os.cpu_count = lambda: CORES  # what multiprocessing.Pool() starts
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
 

@@ -10,16 +10,25 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import json
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Collection, Mapping, Sequence
+from types import CodeType
+from typing import Any, NoReturn, TypeGuard
 
-from r1lit.sandbox.rpc_client import ProgramError, RemoteProgram
+from r1lit.sandbox.calls import ProgramError, RemoteProgram, changed
+from r1lit.sandbox.in_place import CHANGED, follow_changes
 
 MAX_REASON = 300
+_MODULES = (
+    "math", "collections", "itertools", "functools", "typing", "decimal", "fractions", "datetime",
+    "statistics", "operator", "heapq", "bisect", "copy",
+)  # fmt: skip
+"""Modules whose names tests use without importing them, in the order of the search."""
+_ALIASES = {"np": "numpy", "numpy": "numpy"}
 STATUSES = ("right", "wrong", "ended", "error")
 
 
@@ -59,21 +68,19 @@ def run_tests(request: Mapping[str, Any], program: RemoteProgram) -> tuple[str, 
     check: str | None = request.get("check")
     try:
         program.load()
-        namespace: dict[str, Any] = {"__name__": "tests"}
+        namespace: dict[str, Any] = {"__name__": "tests", CHANGED: changed}
         exec(request["given"], namespace)
         if check:
             namespace.pop(check.partition("(")[0], None)  # the program's Solution, not the prompt's
             namespace[check] = program.function(check)
-            # helpers beside it, where nothing of ours defines them
-            names = [name for name in free_names(tests) if name not in namespace]
-        else:
-            names = unknown_names(tests, namespace)
-        _bind(names, tests, program, namespace)
+        own, imported = unknown_names(tests, namespace, check is not None)
+        _bind(own, imported, tests, program, namespace)
     except ProgramError as error:
         return "ended", str(error)
-    for number, test in enumerate(tests, start=1):
+    codes = _compiled(tests, {*own, *([check] if check else [])})
+    for number, (test, code) in enumerate(zip(tests, codes, strict=True), start=1):
         try:
-            exec(compile(test, f"test {number}", "exec"), namespace)
+            exec(code, namespace)
             if check:
                 namespace["check"](namespace[check])
         except BaseException as error:
@@ -83,6 +90,16 @@ def run_tests(request: Mapping[str, Any], program: RemoteProgram) -> tuple[str, 
         if program.failure:  # the tests caught it
             return "ended", program.failure
     return "right", ""
+
+
+def _compiled(tests: Sequence[str], remote: Collection[str]) -> list[CodeType]:
+    """Compile tests so that they see what the program changes in place, where that is safe."""
+    trees = [ast.parse(test) for test in tests]
+    follow_changes(trees, remote)
+    return [
+        compile(ast.fix_missing_locations(tree), f"test {number}", "exec")
+        for number, tree in enumerate(trees, start=1)
+    ]
 
 
 def _describe(error: BaseException, test: str) -> str:
@@ -100,43 +117,117 @@ def _describe(error: BaseException, test: str) -> str:
 
 
 def _bind(
-    names: Sequence[str], tests: Sequence[str], program: RemoteProgram, namespace: dict[str, Any]
+    own: Sequence[str],
+    imported: Mapping[str, str],
+    tests: Sequence[str],
+    program: RemoteProgram,
+    namespace: dict[str, Any],
 ) -> None:
-    """Put the program's functions and values under ``names`` into the tests' namespace."""
-    called = {
-        node.func.id
-        for test in tests
-        for node in ast.walk(ast.parse(test))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    for name in names:
-        if name in called or len(names) == 1:
+    """Put the program's functions and values, and what the tests forgot to import, within reach."""
+    for name, path in imported.items():
+        module, _, attribute = path.partition(".")
+        found = importlib.import_module(module)
+        namespace[name] = getattr(found, attribute) if attribute else found
+    called = {node.func.id for node in _calls(tests)}
+    for name in own:
+        if name in called or len(own) == 1:
             namespace[name] = program.function(name)
-        elif name in sys.stdlib_module_names:
-            namespace[name] = __import__(name)
         else:
             try:
-                namespace[name] = program.value(name)
+                namespace[name] = program.get(name)
             except AttributeError:
                 raise ProgramError(f"the program has no {name}") from None
 
 
-def unknown_names(tests: Sequence[str], given: Mapping[str, Any]) -> list[str]:
-    """Return the names that the tests use and nothing of ours defines: those of the program.
+def _calls(tests: Sequence[str]) -> list[Any]:
+    """Return the calls of something that has a name of its own."""
+    nodes = [node for test in tests for node in ast.walk(ast.parse(test))]
+    return [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+
+
+def unknown_names(
+    tests: Sequence[str], given: Collection[str], known: bool = False
+) -> tuple[list[str], dict[str, str]]:
+    """Return names that the tests use and nothing of ours defines: the program's, and Python's.
+
+    Python's are those that the tests forgot to import, each with its place: a program that is
+    asked for ``isclose`` would judge itself. A name that is one of Python's functions is still the
+    program's where the tests have no other subject, or use it by itself, as in
+    ``assert gcd(4, 6) == 2``. With ``known`` the subject is known, and given.
 
     If there is none, the program bears the name of a builtin: the function that the first test
     calls first.
 
     >>> unknown_names(["assert set(f(1)) == set(g)"], {})
-    ['g', 'f']
+    (['g', 'f'], {})
+    >>> unknown_names(["assert isclose(f(1), 2)", "assert Counter(f(2)) == Counter()"], {})
+    (['f'], {'isclose': 'math.isclose', 'Counter': 'collections.Counter'})
     >>> unknown_names(["assert sum(10, 15) == 6"], {})
-    ['sum']
+    (['sum'], {})
     """
     unknown = [name for name in free_names(tests) if name not in given]
-    if unknown:
-        return unknown
-    calls = [n.func for test in tests for n in ast.walk(ast.parse(test)) if isinstance(n, ast.Call)]
-    return [function.id for function in calls if isinstance(function, ast.Name)][:1]
+    if not unknown and not known:
+        return [node.func.id for node in _calls(tests)][:1], {}
+    bases = _only_looked_into(tests)
+    homes = {name: home for name in unknown if (home := _home(name, name in bases))}
+    subjects = [name for name in unknown if name not in homes]
+    if not subjects and not known:
+        subjects = _innermost(tests, homes)
+    alone = set() if known else {n for n in homes if n not in bases and _stands_alone(n, tests)}
+    imported = {n: home for n, home in homes.items() if n not in subjects and n not in alone}
+    return [name for name in unknown if name not in imported], imported
+
+
+def _only_looked_into(tests: Sequence[str]) -> set[str]:
+    """Return the names that occur as ``name.attribute`` alone."""
+    nodes = [node for test in tests for node in ast.walk(ast.parse(test))]
+    inside = {id(n.value): n.value.id for n in nodes
+              if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}  # fmt: skip
+    bare = {n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in inside}
+    return set(inside.values()) - bare
+
+
+def _home(name: str, is_module: bool) -> str | None:
+    """Return what a forgotten import would have named (``math``, ``math.gcd``), or ``None``."""
+    if is_module:
+        module = _ALIASES.get(name, name)
+        return module if module in {*sys.stdlib_module_names, *_ALIASES.values()} else None
+    for module in _MODULES:
+        if not name.startswith("_") and hasattr(importlib.import_module(module), name):
+            return f"{module}.{name}"
+    return None
+
+
+def _innermost(tests: Sequence[str], names: Collection[str]) -> list[str]:
+    """Return those of Python's names that others are called with: ``sqrt`` in ``isclose(sqrt(2))``.
+
+    Where no call stands in another, all of them.
+    """
+    outer, inner = set(), set()
+    for call in _calls(tests):
+        parts = [n for argument in (*call.args, *call.keywords) for n in ast.walk(argument)]
+        within = {n.func.id for n in parts if isinstance(n, ast.Call) and _is_name(n.func)}
+        if call.func.id in names and within & set(names) - {call.func.id}:
+            outer.add(call.func.id)
+            inner |= within & set(names) - {call.func.id}
+    return [name for name in names if name in inner - outer] or list(names)
+
+
+def _stands_alone(name: str, tests: Sequence[str]) -> bool:
+    """Decide whether every statement that uses a name uses no other, and calls it."""
+    for test in tests:
+        for node in ast.walk(ast.parse(test)):
+            if not isinstance(node, ast.stmt):
+                continue
+            names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            others = {n for n in names if n != name and not hasattr(builtins, n)}
+            if name in names and (others or not isinstance(node, ast.Assert | ast.Expr)):
+                return False
+    return True
+
+
+def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
 
 
 def free_names(sources: Sequence[str]) -> list[str]:

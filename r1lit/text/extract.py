@@ -10,14 +10,22 @@ Tags are case-sensitive. Every function here takes time linear in the response.
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from r1lit.text.notation import INVISIBLE
 
 MAX_NESTED = 5
+MAX_JSON = 2000
 _THINK = re.compile(r"</?think>")
 _ANSWER = re.compile(r"</?answer>")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(  # TeX's box of what follows, without braces
+    r"\\(?:boxed|fbox)(?:(?=\d)|\s+(?=[-+−]?[\d.]|\\[a-z]|[A-J](?![A-Za-z])))((?:(?!</answer>)[^$\n])*)"
+)
+_JSON_KEYS = ("answer", "final_answer", "final answer", "correct_answer", "choice", "option")
+_FENCED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE)
 
 
 def thinking_and_answer(response: str) -> tuple[str, str]:
@@ -65,7 +73,8 @@ def extract_answer(response: str) -> str | None:
 def extract_final(response: str) -> str | None:
     r"""Return the last ``<answer>…</answer>`` or ``\boxed{…}`` outside thinking, or ``None``.
 
-    The one that ends later counts. A box inside the answer tags is taken out of them.
+    The one that ends later counts. A box inside the answer tags is taken out of them. A box without
+    braces, ``\boxed 5``, holds what follows to the end of its line or formula.
 
     >>> extract_final(r"<answer> 1 </answer>, no: \boxed{2}")
     '2'
@@ -113,4 +122,30 @@ def _box_span(text: str) -> tuple[int, int] | None:
             start = open_braces.pop()
             if start is not None:
                 box = (start, token.start())
+    bare = next(reversed(list(_BARE_BOX.finditer(text))), None)
+    if bare is not None and (box is None or box[1] < bare.start()):
+        box = bare.span(1)
     return box
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with all its keys, also those given twice."""
+
+
+def json_answer(text: str) -> str | None:
+    """Return the answer that a text gives as a JSON object, or ``None`` if it is none.
+
+    >>> json_answer('{"answer": "B", "reason": "so"}'), json_answer('{"answer": ["A", "B"]}')
+    ('B', None)
+    """
+    text = text.strip()
+    if len(text) > MAX_JSON or "{" not in text[:20]:
+        return None
+    fenced = _FENCED.fullmatch(text)
+    try:
+        found = json.loads(fenced[1] if fenced else text, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return None
+    pairs = found if isinstance(found, _Pairs) else []
+    answers = [value for key, value in pairs if key.strip().lower() in _JSON_KEYS]
+    return answers[0] if len(answers) == 1 and isinstance(answers[0], str) else None

@@ -2,9 +2,9 @@
 
 from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
+from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.verifiers.exact import ExactVerifier
-from r1lit.verifiers.functional_code import FunctionalCodeVerifier
 from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.generative import GenerativeVerifier
 from r1lit.verifiers.gold_answers import check_gold_answers
@@ -14,7 +14,6 @@ from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
 from r1lit.verifiers.none import NoVerifier
 from r1lit.verifiers.preference import GenerativePreference, PreferenceJudge
-from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 __all__ = [
     "ChoiceVerifier",

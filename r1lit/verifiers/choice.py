@@ -32,14 +32,17 @@ _LEAD = re.compile(
 _TEX = re.compile(r"^\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{(.*)\}$", re.DOTALL)
 _ALONE = re.compile(r"^[(\[{<]?\s*([A-Ja-j])\s*[)\]}>]?\s*[.,:;]?$")
 _LABELLED = re.compile(
-    r"^(?:(?:\(([A-J])\)|\[([A-J])\])\s*(?:[.:,]|-(?=\s))?|([A-J])\s*(?:[.:)\]]|-(?=\s)))\s*(\S.*)$",
+    r"^(?:(?:\(([A-J])\)|\[([A-J])\])\s*(?:[.:,]|-(?=\s))?|([A-J])\s*(?:[.:)\]]"
+    r"|-(?=\s)))\s*(\S.*)$",
     re.DOTALL,
 )
 _BECAUSE = re.compile(r"^[(\[]?([A-J])[)\]]?,?\s+(?:because|since|as|for)\s+(.*)$", re.DOTALL)
 _BESIDE = re.compile(r"^\(?([A-J])\)?(?:\s*[,:]\s*|\s+)(\S.*)$", re.DOTALL)
 _ARTICLE = re.compile(r"(?<![\w(])A\s+(?!is\b|or\b|and\b|was\b)[a-z]")
 _DOUBT = re.compile(
-    r"\b(?:not|n't|nor|neither|either|or|maybe|perhaps|possibly|probably|might|could be|unsure"
+    r"\b(?:not|n't|nor|neither|either|or|maybe|perhaps|possibly|probably|might|unsure"
+    r"|could be(?=\W*$|\s+(?:(?-i:[A-J])\b|any|one|some|others?|another|all|right|correct|true|off"
+    r"|mistaken))"
     r"|all of|none of|both|wrong|incorrect|false|unlikely)\b|\?|或|不是|都",
     re.IGNORECASE,
 )
@@ -143,9 +146,9 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
         return _place(letter, letters)
     if match := _LABELLED.match(text):  # before options' texts, in which the label A is an article
         place, rest = _place(match[1] or match[2] or match[3], letters), match[4].strip()
-        if place is None or _key(rest) == _key(choices[place]):
+        if place is None or _quotes(rest, choices[place]):
             return place  # two options may share this text; the letter tells them apart
-        other = _by_text(rest, choices) is not None
+        other = _by_text(rest, choices) is not None or _could_be(rest, choices)
         return None if other or _wavers(rest, letters, place) else place
     if match := _BECAUSE.match(text):
         place = _place(match[1], letters)
@@ -170,6 +173,21 @@ def _by_text(text: str, choices: Sequence[str]) -> int | None:
 
 def _key(text: str) -> str:
     return normalised(plain_signs(text))
+
+
+def _quotes(rest: str, choice: str) -> bool:
+    """Decide whether a text is an option's, or its beginning up to the end of a sentence."""
+    if _key(rest) == _key(choice):
+        return True
+    sentences = re.split(r"(?<=[.;!?])\s", choice)
+    starts = (" ".join(sentences[:count]) for count in range(1, len(sentences)))
+    return any(_key(rest) == _key(start) for start in starts)
+
+
+def _could_be(rest: str, choices: Sequence[str]) -> bool:
+    """Decide whether a text says that the answer could be an option, by its text."""
+    _, found, behind = f" {_key(rest)} ".partition(" could be ")
+    return bool(found) and any(key and f" {key} " in f" {behind}" for key in map(_key, choices))
 
 
 def _wavers(rest: str, letters: str, place: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from r1lit.text.extract import extract_final, thinking_and_answer
+from r1lit.text.extract import extract_final, json_answer, thinking_and_answer
 from r1lit.text.notation import INVISIBLE
 from r1lit.verifiers.exact import find_text
 from r1lit.verifiers.last_expression import UNSURE
@@ -85,11 +85,13 @@ def committing_text(response: str) -> str | None:
     """
     answer = extract_final(response)
     if answer is not None:
-        return answer
+        return json_answer(answer) or answer
     _, text = thinking_and_answer(response)
     if "<answer>" in text or "\\boxed" in text:
         return None
     text = text.translate(INVISIBLE).strip()
+    if (answer := json_answer(text)) is not None:
+        return answer
     whole, text = len(text) <= MAX_CHARACTERS, text[-MAX_CHARACTERS:]
     sentences = [part.strip() for part in _SENTENCE.split(text) if part and part.strip(" *.")]
     asks = text.rstrip(" *\n").endswith(("?", "？"))

@@ -35,9 +35,13 @@ class _Unparsed(Exception):
 
 
 class _Expression:
-    """A recursive-descent reader: ``value`` is exact, ``numbers`` are those read, in order."""
+    """A recursive-descent reader: ``value`` is exact, ``numbers`` are those read, in order.
 
-    def __init__(self, text: str) -> None:
+    With ``free``, a product needs no sign beside a parenthesis.
+    """
+
+    def __init__(self, text: str, free: bool = False) -> None:
+        self._free = free
         self._tokens = [*_TOKEN.findall(text.translate(_LOOK_ALIKES).rstrip(_SPACE)), ""]
         self._at = 0
         self._nesting = 0
@@ -54,12 +58,21 @@ class _Expression:
         return value
 
     def _product(self) -> Fraction:
-        value = self._atom()
-        while (operation := self._tokens[self._at]) in ("*", "/"):
-            self._at += 1
+        value, divided = self._atom(), False
+        while (operation := self._tokens[self._at]) in ("*", "/") or self._is_beside():
+            implicit = operation not in ("*", "/")
+            if implicit and divided:
+                raise _Unparsed("may be read in two ways: a product without a sign behind /")
+            self._at += not implicit
             right = self._atom()
-            value = value * right if operation == "*" else value / right
+            value = value / right if operation == "/" else value * right
+            divided = divided or operation == "/"
         return value
+
+    def _is_beside(self) -> bool:
+        """Decide whether a product without a sign goes on here: ``)(``, ``4(`` or ``)4``."""
+        before, here = self._tokens[self._at - 1], self._tokens[self._at]
+        return self._free and (here == "(" or (before == ")" and "0" <= here[:1] <= "9"))
 
     def _atom(self) -> Fraction:
         token = self._tokens[self._at]
@@ -149,18 +162,23 @@ def plain_expression(answer: str | None) -> str | None:
 
 
 def decide_expression(
-    answer: str | None, numbers: Sequence[int], target: int, num_used: int | None = None
+    answer: str | None,
+    numbers: Sequence[int],
+    target: int,
+    num_used: int | None = None,
+    free: bool = False,
 ) -> tuple[Status, str | None, str]:
     """Return status, canonical and reason of one expression; ``None`` is no answer.
 
-    With ``num_used`` it uses so many of the numbers, otherwise all.
+    With ``num_used`` it uses so many of the numbers, otherwise all. With ``free``, products need no
+    sign beside a parenthesis.
     """
     if answer is None:
         return "unparsed", None, "no <answer>"
     if len(answer) > MAX_CHARACTERS:
         return "unparsed", None, f"is longer than {MAX_CHARACTERS} characters"
     try:
-        expression = _Expression(answer)
+        expression = _Expression(answer, free)
     except _Unparsed as error:
         return "unparsed", None, str(error)
     except ZeroDivisionError:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from r1lit.problems import Problem, Verdict
-from r1lit.text.extract import extract_final, thinking_and_answer
+from r1lit.text.extract import extract_final, json_answer, thinking_and_answer
 from r1lit.text.notation import INVISIBLE, without_lead
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.last_expression import stated_answer
@@ -21,6 +21,8 @@ _JOINING = re.compile(r"[.](?![0-9])|['’‘`´]")
 _PUNCTUATION = re.compile(
     r"[,;:!?\"“”„«»()\[\]{}_…。，、；：！？]|-(?![0-9])|(?<=[^\W\d_])-(?=[0-9])"
 )
+_QUESTION = re.compile(r"[?？⁇⁈⁉︖﹖¿؟\u037e]")
+_DENIAL = re.compile(r"^[\s*_`\"'“(]*[!！]")
 _MARKS = re.compile(r"[*`$]+")
 _DASHES = dict.fromkeys(map(ord, "−–—‐‑"), "-")
 
@@ -60,6 +62,9 @@ class ExactVerifier(Verifier):
             return conclude("right", gold[:200] or min(accepted), "", start)
         if len(answer) > MAX_CHARACTERS:
             return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
+        if doubt := _doubt(answer, (problem.answer, *_aliases(problem))):
+            text = normalised(without_lead(answer)) or answer
+            return conclude("wrong", text[:200], f"{answer[:60]!r} {doubt}", start)
         answer = _TEX.sub(r"\1", answer)
         for text in (answer, without_lead(answer)):
             if normalised(text) in accepted:
@@ -79,15 +84,23 @@ def find_text(response: str) -> str | None:
     """
     answer = extract_final(response)
     if answer is not None:
-        return answer
+        return json_answer(answer) or answer
     _, text = thinking_and_answer(response)
     if "<answer>" in text or "\\boxed" in text:
         return None
     text = text.translate(INVISIBLE).strip()
-    answer = stated_answer(text)
+    answer = json_answer(text) or stated_answer(text)
     if answer is None and text and "\n" not in text:
         answer = text
     return answer
+
+
+def _doubt(answer: str, accepted: Sequence[str]) -> str:
+    """Say how a sign doubts or denies an answer, unless an accepted text has that sign, too."""
+    for pattern, doubt in ((_QUESTION, "asks"), (_DENIAL, "denies")):
+        if pattern.search(answer) and not any(map(pattern.search, accepted)):
+            return doubt
+    return ""
 
 
 def normalised(text: str) -> str:

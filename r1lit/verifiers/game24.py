@@ -1,6 +1,8 @@
 r"""Game of 24: does an expression use four given numbers once each and reach 24?
 
-The grammar, its signs and its exact arithmetic are Countdown's; ``= 24`` may follow.
+The signs and the exact arithmetic are Countdown's. Beyond its grammar, a product needs no sign
+beside a parenthesis (``(10-4)(13-9)``), brackets may be of any kind, ``x`` between two terms is a
+times, and ``= 24`` may follow or ``24 =`` come first.
 """
 
 from __future__ import annotations
@@ -14,6 +16,22 @@ from r1lit.text.notation import INVISIBLE
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.countdown import decide_expression, plain_expression
 
+_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("[{［｛（", "("),
+        **dict.fromkeys("]}］｝）", ")"),
+        **dict.fromkeys("⋅∗•＊✕✖⨯", "*"),
+        **dict.fromkeys("∕⁄／", "/"),
+        "＝": "=",
+    }
+)
+_CLOSES = dict(zip(")]}）］｝", "([{（［｛", strict=True))
+_LATEX = re.compile(
+    r"\\([{}]|[lr](?:brack|brace)(?![A-Za-z])|[,;:! ]|ast(?![A-Za-z])|(?:big|Big|bigg"
+    r"|Bigg)[lr]?(?![A-Za-z]))"
+)
+_TIMES = re.compile(r"(?<=[0-9)])\s*[xX]\s*(?=[0-9(])")
+_FIRST = re.compile(r"^\s*([0-9]+)\s*=\s*([^=]*[^=\s0-9][^=]*)$")
 _LINE = re.compile(r"^[ \t*]*answer[ \t*]*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -41,7 +59,8 @@ class Game24Verifier(Verifier):
         """
         start = time.perf_counter()
         numbers, target = _numbers(problem), problem.meta.get("target", 24)
-        return conclude(*decide_expression(_answer(response), numbers, target), start)
+        answer = _answer(response)
+        return conclude(*decide_expression(answer, numbers, target, free=True), start)
 
 
 def _answer(response: str) -> str | None:
@@ -50,7 +69,41 @@ def _answer(response: str) -> str | None:
         _, text = thinking_and_answer(response)
         lines = [] if "<answer>" in text or "\\boxed" in text else _LINE.findall(text)
         answer = lines[-1].translate(INVISIBLE).rstrip(" \t*.") if lines else None
-    return plain_expression(answer)
+    answer = plain_expression(answer)
+    return None if answer is None else _plain(answer)
+
+
+def _plain(answer: str) -> str:
+    r"""Write brackets, times and ``24 =`` as the grammar has them.
+
+    >>> _plain(r"24 = [10 - 4] x \{13 - 9\}")
+    '(10 - 4)*(13 - 9) = 24'
+    """
+    latex = {
+        "{": "{",
+        "}": "}",
+        "lbrack": "[",
+        "rbrack": "]",
+        "lbrace": "{",
+        "rbrace": "}",
+        "ast": "*",
+    }
+    answer = _LATEX.sub(lambda sign: latex.get(sign[1], " "), answer)
+    if _pairs_up(answer):
+        answer = answer.translate(_SIGNS)
+    answer = _TIMES.sub("*", answer)
+    return _FIRST.sub(r"\2 = \1", answer)
+
+
+def _pairs_up(text: str) -> bool:
+    """Decide whether every bracket is closed by one of its kind."""
+    opened = []
+    for sign in text:
+        if sign in "([{（［｛":
+            opened.append(sign)
+        elif sign in _CLOSES and (not opened or opened.pop() != _CLOSES[sign]):
+            return False
+    return not opened
 
 
 def _numbers(problem: Problem) -> list[int]:

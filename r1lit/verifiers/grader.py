@@ -8,15 +8,14 @@ from r1lit.errors import own_code
 from r1lit.problems import Problem, Verdict
 from r1lit.verifiers.base import Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
+from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.verifiers.exact import ExactVerifier
-from r1lit.verifiers.functional_code import FunctionalCodeVerifier
 from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
 from r1lit.verifiers.none import NoVerifier
-from r1lit.verifiers.stdin_code import StdinCodeVerifier
 
 
 def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:

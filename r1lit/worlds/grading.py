@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.rewards import RewardFunction
-from r1lit.text.code_block import CodeBlock, find_code
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers import FunctionalCodeVerifier, Grader, Verifier, default_verifiers
 from r1lit.verifiers.base import conclude
+from r1lit.verifiers.code import CodeBlock, find_code
 from r1lit.worlds.preference import helpfulness, is_instruction, is_right, is_safe
 from r1lit.worlds.requests import WorldRequest, request_of
 

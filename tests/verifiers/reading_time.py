@@ -27,7 +27,7 @@ from r1lit.rewards import (
 from r1lit.text import code_block, extract, notation, scored_text, units
 from r1lit.text.steps import step_ends
 from r1lit.verifiers import GenerativeVerifier, MathVerifier, default_verifiers
-from r1lit.verifiers.functional_code import program_files
+from r1lit.verifiers.code import program_files
 from r1lit.verifiers.generative import read_verdict
 from r1lit.verifiers.knights import NAMES
 from r1lit.verifiers.last_expression import last_expression

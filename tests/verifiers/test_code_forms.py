@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from r1lit.batches import Problem
-from r1lit.text.code_block import find_code
 from r1lit.verifiers import FunctionalCodeVerifier, StdinCodeVerifier
+from r1lit.verifiers.code import find_code
 
 FENCE = "`" * 3
 RIGHT = "def add(a, b):\n    return a + b\n"
