@@ -296,7 +296,7 @@ def score_file(
     *,
     on_error: Literal["skip", "fail"] = "skip",
     group_by: str | None = None,
-    last_expression: bool = True,
+    last_expression: bool = False,
     progress: bool = True,
 ) -> Totals:
     """Grade every line of ``path``, append the verdicts to ``output`` and return the totals.
@@ -455,8 +455,8 @@ def main(args: Sequence[str] | None = None) -> Totals:
     parser.add_argument(
         "--last-expression",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="math reads the end of responses that have neither <answer> nor a box (default)",
+        default=False,
+        help="math reads the end of responses that have neither <answer> nor a box",
     )
     given = parser.parse_args(args)
     if given.report is not None and given.group_by is None:

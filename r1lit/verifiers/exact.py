@@ -62,13 +62,11 @@ class ExactVerifier(Verifier):
             return conclude("right", gold[:200] or min(accepted), "", start)
         if len(answer) > MAX_CHARACTERS:
             return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
-        if doubt := _doubt(answer, (problem.answer, *_aliases(problem))):
-            text = normalised(without_lead(answer)) or answer
-            return conclude("wrong", text[:200], f"{answer[:60]!r} {doubt}", start)
         answer = _TEX.sub(r"\1", answer)
-        for text in (answer, without_lead(answer)):
-            if normalised(text) in accepted:
-                return conclude("right", gold or min(accepted), "", start)
+        if accepted & {normalised(answer), normalised(without_lead(answer))}:
+            if doubt := _doubt(answer, (problem.answer, *_aliases(problem))):
+                return conclude("wrong", answer[:200], f"{answer[:60]!r} {doubt}", start)
+            return conclude("right", gold or min(accepted), "", start)
         text = normalised(without_lead(answer))
         if not text:
             return conclude("unparsed", None, "an empty answer", start)

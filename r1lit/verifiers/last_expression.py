@@ -108,7 +108,7 @@ _TAIL = re.compile(
     re.IGNORECASE,
 )
 _RETRACTS = re.compile(
-    r"(?:^|[.!?。！？\n])\s*(?:but\s+|oh\s*,?\s*)?(?:(?:no|not|nope|wait|hmm+|or|maybe|perhaps"
+    r"[.!?。！？\n]\s*(?:but\s+|oh\s*,?\s*)?(?:(?:no|not|nope|wait|hmm+|or|maybe|perhaps"
     r"|possibly|probably\s+not|never\s*mind|scratch\s+that"
     r"|correction|just\s+kidding|I\s+(?:am|['’]m)\s+(?:not|un)\s*sure|I\s*(?:am|['’]m|was"
     r"|made)\s+(?:wrong|mistaken|guessing|a\s+mistake)|I\s+(?:doubt|guess)"

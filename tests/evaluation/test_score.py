@@ -240,15 +240,13 @@ def test_what_was_scored_can_be_compared(tmp_path, grader):
     assert compare_runs(tmp_path / "a.jsonl", tmp_path / "b.jsonl").num_problems == 3
 
 
-def test_the_end_of_a_response_is_read_unless_switched_off(tmp_path):
+def test_the_end_of_a_response_is_read_if_switched_on(tmp_path):
     path = write(tmp_path / "in.jsonl", [{"response": "the answer is 5.", "answer": "5"}])
     out = [str(path), "--verifier", "math", "--output"]
-    assert score.main([*out, str(tmp_path / "a")]).statuses == {"right": 1}
-    assert score.main([*out, str(tmp_path / "b"), "--no-last-expression"]).statuses == {
-        "unparsed": 1
-    }
+    assert score.main([*out, str(tmp_path / "a")]).statuses == {"unparsed": 1}
+    assert score.main([*out, str(tmp_path / "b"), "--last-expression"]).statuses == {"right": 1}
     with pytest.raises(ValueError, match="and these options; name another --output"):
-        score.main([*out, str(tmp_path / "a"), "--no-last-expression"])
+        score.main([*out, str(tmp_path / "a"), "--last-expression"])
 
 
 def test_the_error_of_one_line_is_absent(tmp_path, grader):

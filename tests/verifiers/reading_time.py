@@ -24,10 +24,10 @@ from r1lit.rewards import (
     Repetition,
     SpecialTokenFormat,
 )
-from r1lit.text import code_block, extract, notation, scored_text, units
+from r1lit.text import extract, notation, scored_text, units
 from r1lit.text.steps import step_ends
 from r1lit.verifiers import GenerativeVerifier, MathVerifier, default_verifiers
-from r1lit.verifiers.code import program_files
+from r1lit.verifiers.code import find_code, program_files
 from r1lit.verifiers.generative import read_verdict
 from r1lit.verifiers.knights import NAMES
 from r1lit.verifiers.last_expression import last_expression
@@ -126,10 +126,11 @@ def readers() -> dict[str, Callable[[str], object]]:
         key = f"reward {reward.name}, {options}"
         found[key] = lambda text, r=reward: r([response_of(text)])
     found |= {
-        "find_code": code_block.find_code,
+        "find_code": find_code,
         "thinking_and_answer": extract.thinking_and_answer,
         "extract_answer": extract.extract_answer,
         "extract_final": extract.extract_final,
+        "json_answer": extract.json_answer,
         "scored_part": lambda text: scored_text.scored_part(text, "summary", think_prefilled=True),
         "last_expression": last_expression,
         "program_files": lambda text: program_files(text, "def f(x):\n", "f"),
