@@ -7,8 +7,8 @@ import random
 from transformers import PreTrainedTokenizerBase
 
 from benchmarks.work import SupervisedWork
-from r1lit.data.base import Document, DocumentSource
-from r1lit.data.prompts import EncodedDocument, encode_documents
+from r1lit.data.packing import EncodedDocument, encode_documents
+from r1lit.data.sources import Document, DocumentSource
 
 
 class RecordedDocuments(DocumentSource):

@@ -8,7 +8,7 @@ from benchmarks import problems
 from benchmarks.devices import autocast
 from benchmarks.ours import make_requests
 from benchmarks.work import Work
-from r1lit.data.prompts import encode_prompts, prompt_text
+from r1lit.data.packing import encode_prompts, prompt_text
 from r1lit.policy import load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, texts_of
 from r1lit.verifiers import Grader

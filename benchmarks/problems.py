@@ -12,9 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from benchmarks.work import Work
 from r1lit.batches import Problem, Response
 from r1lit.data import PromptOptions, R1DataModule, RolloutOptions
-from r1lit.data.loaders import PromptLoader
-from r1lit.data.prompts import encode_prompts, prompt_text
-from r1lit.data.samplers import ShuffledSampler
+from r1lit.data.loaders import PromptLoader, ShuffledSampler
+from r1lit.data.packing import encode_prompts, prompt_text
 from r1lit.rewards import Accuracy, Format, RewardFunction, score
 from r1lit.verifiers import Grader
 from r1lit.worlds import WorldChain, WorldCountdown

@@ -27,7 +27,7 @@ from jsonargparse import ArgumentParser
 from tqdm import tqdm
 
 from experiments.launch import reported
-from r1lit.data.base import ProblemSource
+from r1lit.data.sources import ProblemSource
 from r1lit.device import inference_dtype
 from r1lit.files import Record, append_records, read_records
 from r1lit.metrics.estimates import Graded, accuracy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from r1lit.data.base import ProblemSource
+from r1lit.data.sources import ProblemSource
 from r1lit.problems import Problem
 from r1lit.seeding import permutation
 

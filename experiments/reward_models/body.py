@@ -20,7 +20,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 from experiments.compose import Config
 from experiments.launch import reported
 from experiments.points import read_sweep
-from r1lit.data.preference_loader import split_examples
+from r1lit.data.preference_data import split_examples
 from r1lit.worlds.scaffold import byte_level_bpe
 
 

@@ -1,7 +1,8 @@
-"""The configuration of a training run: saved beside it, and compared when it is resumed."""
+"""The configuration of a run, compared when it is resumed, and what loggers are given."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import lightning.pytorch as pl
 import yaml
 from lightning.pytorch.cli import SaveConfigCallback
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_warn
 
-from r1lit.callbacks.outcome import last_checkpoint
-from r1lit.callbacks.stage import finished_iterations, run_folder
+from r1lit.callbacks import keys
+from r1lit.callbacks.base import finished_iterations, run_folder
+from r1lit.callbacks.progress import last_checkpoint
 from r1lit.files import replace_file
 
 COMPARED = ("model", "data")
@@ -175,3 +178,38 @@ def differences(
                 yield from differences(old.get(name), new.get(name), path, all_)
     elif old != new:
         yield key, old, new
+
+
+_DETAIL = re.compile(
+    r"epoch$|time/grade_s$|(train|val|test)/("
+    r"reflection/(?!per_response$)|groups/(?!mixed$)|length/(p90|max|right|wrong|thinking_share)$"
+    r"|mismatch/(?!k3_kl$)|verifier/|num_|pass_at_\d+/|pass_at_1_of_kind/|pass_at_(?!1(_stderr)?$)"
+    r"|reward_std$|covariance/top_20?_)"
+)
+_CONS = re.compile(rf"(val|test)/{keys.CONS_AT}(\d+)$")
+
+
+def main_scalars(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics without details: words, sources, percentiles, all k but the largest.
+
+    >>> main_scalars({"train/loss": 1, "train/length/p90": 2, "val/cons_at_2": 3})
+    {'train/loss': 1, 'val/cons_at_2': 3}
+    >>> main_scalars({"val/cons_at_2": 3, "val/cons_at_4": 4})
+    {'val/cons_at_4': 4}
+    """
+    votes = [match for key in metrics if (match := _CONS.match(key))]
+    last = max((int(match[2]) for match in votes), default=0)
+    fewer = {match[0] for match in votes if int(match[2]) < last}
+    return {k: v for k, v in metrics.items() if k not in fewer and not _DETAIL.match(k)}
+
+
+def log_main_scalars(logger: Logger) -> None:
+    """Have ``logger`` log main scalars alone; files in the run folder keep every number."""
+    log_metrics = logger.log_metrics
+
+    def log_some(metrics: Mapping[str, Any], step: int | None = None) -> None:
+        some = main_scalars(metrics)
+        if some:
+            log_metrics(some, step)
+
+    logger.log_metrics = log_some  # type: ignore[method-assign]

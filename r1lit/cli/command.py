@@ -30,9 +30,8 @@ from lightning.pytorch.strategies import StrategyRegistry
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from r1lit.callbacks.outcome import Outcome
-from r1lit.callbacks.run_config import RunConfig
-from r1lit.callbacks.scalars import log_main_scalars
+from r1lit.callbacks.progress import Outcome
+from r1lit.callbacks.run_config import RunConfig, log_main_scalars
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
 from r1lit.errors import CONFIGURATION, Refused, hint, own_error

@@ -18,7 +18,7 @@ import numpy as np
 
 from r1lit.batches import Status, Verdict
 from r1lit.curation.candidate import Candidate, Context, Filter, check_fraction
-from r1lit.data.base import ProblemSource
+from r1lit.data.sources import ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.metrics.language import SCRIPTS_OF, language_consistency
 from r1lit.metrics.words import count_words, prose

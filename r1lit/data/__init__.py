@@ -1,23 +1,18 @@
 """Sources of problems and documents, and the data modules that batch them."""
 
-from r1lit.data.base import Document, DocumentSource, ProblemSource
-from r1lit.data.curated import CuratedDocuments, Mixture, Part
-from r1lit.data.datamodule import R1DataModule
-from r1lit.data.documents import TableDocuments
-from r1lit.data.late import LateProblems
-from r1lit.data.livecodebench import LiveCodeBench
-from r1lit.data.options import (
+from r1lit.data.datamodule import (
     EvaluationOptions,
     PackingOptions,
     PromptOptions,
+    R1DataModule,
     RolloutOptions,
 )
+from r1lit.data.documents import CuratedDocuments, Mixture, Part, TableDocuments
+from r1lit.data.livecodebench import LiveCodeBench
 from r1lit.data.preference_data import PreferenceDataModule
-from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs
-from r1lit.data.shots import FewShot
-from r1lit.data.sources import CountdownTable, TableProblems
-from r1lit.data.steps import TableSteps
-from r1lit.data.tasks import ChoiceTable, TaskTable
+from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs, TableSteps
+from r1lit.data.problem_tables import ChoiceTable, CountdownTable, TableProblems, TaskTable
+from r1lit.data.sources import Document, DocumentSource, FewShot, LateProblems, ProblemSource
 
 __all__ = [
     "ChoiceTable",

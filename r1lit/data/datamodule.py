@@ -6,24 +6,166 @@ Problems become ``PromptBatch``, documents ``PackedRows``, by the tokenizer of t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem
-from r1lit.data.base import DocumentSource, ProblemSource
-from r1lit.data.contamination import refuse_contaminated_documents, refuse_contamination
-from r1lit.data.late import check_beginnings, read_problems
-from r1lit.data.loaders import PromptLoader, RowLoader, divide
-from r1lit.data.options import EvaluationOptions, PackingOptions, PromptOptions, RolloutOptions
-from r1lit.data.packing import count_rows, pack_documents
-from r1lit.data.prompts import EncodedDocument, encode_questions, show_first
-from r1lit.data.resumable import ResumableDataModule
-from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler, ShuffledSampler
-from r1lit.data.shots import FewShot
+from r1lit.data.loaders import (
+    FixedSampler,
+    GrowingSampler,
+    PromptLoader,
+    ResumableDataModule,
+    RowLoader,
+    Sampler,
+    ShuffledSampler,
+    divide,
+)
+from r1lit.data.packing import (
+    EncodedDocument,
+    LossOn,
+    PackedDocuments,
+    TooLong,
+    count_rows,
+    encode_questions,
+    pack_documents,
+    show_first,
+)
+from r1lit.data.sources import (
+    DocumentSource,
+    FewShot,
+    ProblemSource,
+    check_beginnings,
+    read_problems,
+)
 from r1lit.errors import check_at_least
 from r1lit.text.conversation import question_of
+from r1lit.text.prompts import CHAT
+from r1lit.text.wording import squeezed
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """How a question becomes a prompt.
+
+    Args:
+        template: a name of ``r1lit.text.templates`` (r1_zero, small_world, question_answer,
+            plain), "chat" for
+            the tokenizer's chat template, or a text that holds {question}.
+        wording: put around the question before the template; it holds {question} and is no part of
+            the problem.
+        system_prompt: the system turn of the chat template, where a problem has none; empty for
+            none.
+        max_tokens: a longer prompt is an error; null leaves the model's context as the limit.
+    """
+
+    template: str = "r1_zero"
+    wording: str = "{question}"
+    system_prompt: str = ""
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_below_one("prompts", self, "max_tokens")
+        if self.system_prompt and self.template != CHAT:
+            raise ValueError(
+                f"data.prompts.system_prompt: {self.system_prompt[:40]!r}, but template:"
+                f" {self.template!r} has no system turn; template: chat has one"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutOptions:
+    """What one training iteration rolls out.
+
+    Args:
+        prompts_per_iteration: P, prompts of an iteration, over all ranks.
+        group_size: G, responses to each.
+        num_reserve_prompts: further prompts of an iteration, for dynamic sampling.
+    """
+
+    prompts_per_iteration: int = 16
+    group_size: int = 16
+    num_reserve_prompts: int = 0
+
+    def __post_init__(self) -> None:
+        _refuse_below_one("rollout", self, "prompts_per_iteration", "group_size")
+        if self.num_reserve_prompts < 0:
+            raise ValueError(
+                f"data.rollout.num_reserve_prompts: {self.num_reserve_prompts} is negative; 0 keeps"
+                " none in reserve"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingOptions:
+    """How documents are packed into rows, and rows into updates.
+
+    Args:
+        max_seq_len: tokens of a row; documents are packed whole.
+        train_batch_size: rows of an update, over all ranks; 16 where neither this is given nor
+            ``documents_per_update``.
+        documents_per_update: documents of an update in the mean, instead of its rows, of which it
+            then takes as many as hold them: a paper's batch of documents, at its learning rate.
+        loss_on: "response", or "all" for pretraining.
+        too_long: a document longer than a row is an "error", or loses its end ("truncate").
+    """
+
+    max_seq_len: int = 1024
+    train_batch_size: int | None = None
+    documents_per_update: int | None = None
+    loss_on: LossOn = "response"
+    too_long: TooLong = "error"
+
+    def __post_init__(self) -> None:
+        counts = ("max_seq_len", "train_batch_size", "documents_per_update")
+        _refuse_below_one("packing", self, *counts)
+        if self.train_batch_size is not None and self.documents_per_update is not None:
+            raise ValueError(
+                f"data.packing.train_batch_size: {self.train_batch_size} rows are an update, and so"
+                f" are documents_per_update: {self.documents_per_update}; set one of them to null"
+            )
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of an update, over all ranks, where documents do not decide them."""
+        return 16 if self.train_batch_size is None else self.train_batch_size
+
+    def for_rows(self, packed: PackedDocuments, world_size: int) -> PackingOptions:
+        """Return the options with the rows of an update that ``documents_per_update`` come to.
+
+        Rows come out even over ranks: 128 documents, of which 1,000 lie in 160 rows, are 20 rows on
+        one rank and 24 over eight.
+        """
+        if self.documents_per_update is None:
+            return self
+        rows = self.documents_per_update * len(packed.rows) / len(packed.documents)
+        size = max(1, round(rows / world_size)) * world_size
+        return replace(self, train_batch_size=size, documents_per_update=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """What validation, test and prediction roll out.
+
+    Args:
+        num_samples: k, responses to each problem.
+        prompts_per_batch: the most problems rolled out together.
+    """
+
+    num_samples: int = 16
+    prompts_per_batch: int = 64
+
+    def __post_init__(self) -> None:
+        _refuse_below_one("evaluation", self, *(field.name for field in fields(self)))
+
+
+def _refuse_below_one(group: str, options: Any, *keys: str) -> None:
+    for key in keys:
+        count = getattr(options, key)
+        if count is not None:
+            check_at_least(f"data.{group}.{key}", count, 1)
 
 
 class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
@@ -292,3 +434,53 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         if "train" in self.prompt_ids or "train" in self.rows:
             plan["num_iterations"] = len(self.train_dataloader())
         return plan
+
+
+def refuse_contamination(train: Sequence[Problem], held_out: Sequence[Problem], key: str) -> None:
+    """Check that no held-out problem is trained on, by uid or by the words of its question.
+
+    White space does not count. ``key`` names the held-out problems in the configuration.
+
+    Raises:
+        ValueError: if one is, saying how many and naming the first.
+    """
+    uids = {problem.uid for problem in train}
+    questions = {squeezed(problem.question): problem.uid for problem in train}
+    by_uid = [problem for problem in held_out if problem.uid in uids]
+    if by_uid:
+        raise ValueError(
+            f"contamination: {len(by_uid)} of {len(held_out)} problems of data.{key} have the uid"
+            f" of a training problem, the first {by_uid[0].uid!r}; allow_overlap: true permits it"
+        )
+    by_text = [problem for problem in held_out if squeezed(problem.question) in questions]
+    if by_text:
+        first = by_text[0]
+        raise ValueError(
+            f"contamination: {len(by_text)} of {len(held_out)} problems of data.{key} ask a"
+            f" question that is trained on, the first {first.uid!r}, in training"
+            f" {questions[squeezed(first.question)]!r}; allow_overlap: true permits it"
+        )
+
+
+def refuse_contaminated_documents(
+    documents: Sequence[EncodedDocument],
+    held_out: Sequence[Problem],
+    prompts: Sequence[tuple[int, ...]],
+) -> None:
+    """Check that no validation prompt is the prompt of a training document, token by token.
+
+    The same question in another template is not recognised.
+
+    Raises:
+        ValueError: if one is, saying how many and naming the first.
+    """
+    trained = {tuple(d.tokens[: d.num_prompt_tokens].tolist()) for d in documents}
+    found = [
+        problem for problem, prompt in zip(held_out, prompts, strict=True) if prompt in trained
+    ]
+    if found:
+        raise ValueError(
+            f"contamination: {len(found)} of {len(held_out)} problems of data.validation have"
+            f" the prompt of a document in data.documents, the first {found[0].uid!r};"
+            " allow_overlap: true permits it"
+        )

@@ -13,7 +13,7 @@ import zlib
 from typing import Any
 
 from r1lit.batches import Problem
-from r1lit.data.base import ProblemSource
+from r1lit.data.sources import ProblemSource
 from r1lit.data.tables import Row, Table
 from r1lit.problems import inputs_and_outputs
 

@@ -12,16 +12,103 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_warn
 
 from r1lit.batches import PackedRows, Problem, PromptBatch
-from r1lit.data.packing import LossOn, build_rows
-from r1lit.data.prompts import EncodedDocument
-from r1lit.data.samplers import FixedSampler, GrowingSampler, Sampler
+from r1lit.data.packing import EncodedDocument, LossOn, build_rows
+from r1lit.seeding import permutation
+
+
+class ShuffledSampler:
+    """Endless passes over ``size`` items, each in a new order; batch i takes the next ``count``.
+
+    No item repeats within a pass. A batch may span two passes, so that none is left out. ``first``
+    is the run's iteration that batch 0 is; the orders depend on it.
+    """
+
+    restarts = False
+
+    def __init__(self, size: int, count: int, seed: int, first: int = 0) -> None:
+        self.size = size
+        self.count = count
+        self.seed = seed
+        self.name = ("order", "from", first) if first else ("order",)
+        self._order = lru_cache(maxsize=2)(self._permutation)
+
+    def _permutation(self, pass_: int) -> list[int]:
+        return permutation(self.size, self.seed, *self.name, pass_)
+
+    def __len__(self) -> int:
+        return max(1, self.size // self.count)
+
+    def indices(self, i: int) -> list[int]:
+        """Return the items of batch ``i``."""
+        positions = range(i * self.count, (i + 1) * self.count)
+        return [self._order(at // self.size)[at % self.size] for at in positions]
+
+
+class GrowingSampler:
+    """Shuffled passes over the first ``sizes[f]`` items, for ``f`` the last one up to batch i.
+
+    Where the items grow, new passes over all of them begin, so each is as likely as any other.
+    With ``{0: 3, 2: 5}`` batches 0 and 1 take from items 0 to 2, later ones from 0 to 4. With one
+    size it equals a ``ShuffledSampler``.
+    """
+
+    restarts = False
+
+    def __init__(self, sizes: Mapping[int, int], count: int, seed: int) -> None:
+        assert 0 in sizes, sizes
+        self.sizes = dict(sorted(sizes.items()))
+        self.count = count
+        self.seed = seed
+        self._samplers = {
+            first: ShuffledSampler(size, count, seed, first) for first, size in self.sizes.items()
+        }
+
+    def __len__(self) -> int:
+        return len(self._samplers[max(self.sizes)])
+
+    def indices(self, i: int) -> list[int]:
+        """Return the items of batch ``i``."""
+        first = max(f for f in self.sizes if f <= i)
+        return self._samplers[first].indices(i - first)
+
+
+class FixedSampler:
+    """One pass over ``size`` items in their order, in batches of nearly equal size.
+
+    There are as many batches as it takes to hold at most ``count`` each, but no batch has fewer
+    items than there are processes, since a process with nothing to do would break the collectives.
+    """
+
+    restarts = True
+
+    def __init__(self, size: int, count: int, world_size: int = 1) -> None:
+        if size < world_size:
+            raise ValueError(
+                f"{size} problems or rows to validate on are too few for {world_size} processes"
+            )
+        self.size = size
+        self.num_batches = min(-(-size // count), size // world_size)
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def indices(self, i: int) -> list[int]:
+        """Return the items of batch ``i``."""
+        n = self.num_batches
+        return list(range(i * self.size // n, (i + 1) * self.size // n))
+
+
+Sampler = ShuffledSampler | GrowingSampler | FixedSampler
+
 
 Batch = TypeVar("Batch")
 Item = TypeVar("Item")
@@ -212,3 +299,49 @@ def divide(key: str, count: int, world_size: int) -> None:
     """
     if count % world_size:
         raise ValueError(f"{key}: {count} does not divide among {world_size} processes")
+
+
+TrainLoader = TypeVar("TrainLoader", bound=Loader)
+
+
+class ResumableDataModule(LightningDataModule, Generic[TrainLoader]):
+    """Keeps one training loader throughout a fit, and saves and loads its state."""
+
+    may_differ = False  # set where a run is resumed with other data on purpose
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._train_loader: TrainLoader | None = None
+        self._train_state: dict[str, Any] | None = None
+
+    @abstractmethod
+    def _make_train_loader(self) -> TrainLoader:
+        """Return a new loader of training batches."""
+
+    def train_dataloader(self) -> TrainLoader:
+        """Return the loader of training batches, the same one throughout a fit."""
+        if self._train_loader is None:
+            self._train_loader = self._make_train_loader()
+            self._train_loader.may_differ = self.may_differ
+            if self._train_state is not None:
+                self._train_loader.load_state_dict(self._train_state)
+        return self._train_loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the training loader's state.
+
+        Lightning 2.6 saves it with its loops too, but does not load it from a checkpoint that was
+        written at the end of an epoch: such a run would begin again at iteration 0.
+        """
+        return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the training loader's state, or keep it until the loader is made."""
+        self._train_state = state_dict.get("train")
+        if self._train_loader is not None and self._train_state is not None:
+            self._train_loader.load_state_dict(self._train_state)
+
+    def _process(self) -> dict[str, int]:
+        """Return this process's rank and the number of processes that share the data."""
+        kwargs = getattr(self.trainer, "distributed_sampler_kwargs", None) or {}
+        return {"rank": kwargs.get("rank", 0), "world_size": kwargs.get("num_replicas", 1)}

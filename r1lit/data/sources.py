@@ -1,259 +1,184 @@
-"""Problems from tables: questions with gold answers, and Countdown from numbers and targets."""
+"""Sources of problems and documents: the interface, late problems, and solved examples."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lightning.pytorch.utilities import rank_zero_warn
 
 from r1lit.batches import Problem
-from r1lit.data.base import ProblemSource
-from r1lit.data.tables import Row, Table
-from r1lit.text.conversation import KEY
-
-COUNTDOWN = (
-    "Using the numbers {numbers}, create an equation that equals {target}. Only +, -, * and /"
-    " are allowed, with parentheses where you need them, and every number is used exactly once."
-    " Answer with the expression alone, for example (1 + 2) / 3."
-)
-"""TinyZero's task in our words; its tags are left to the template."""
+from r1lit.errors import check_at_least
+from r1lit.seeding import permutation
+from r1lit.text.conversation import Conversation, Message
 
 
-def _uid(table: Table, n: int, *content: str) -> str:
-    """Name row ``n`` so that a reader finds it, and so that equal names mean equal content."""
-    digest = hashlib.blake2b("\x1f".join(content).encode(), digest_size=4).hexdigest()
-    return f"{table.stem}-{n}-{digest}"
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One supervised example: a prompt as templated text, and the response to train on.
 
-
-class TableProblems(ProblemSource):
-    r"""Problems from the columns of a table.
-
-    Errors name the row, counted from 0 in the whole table.
-
-    Args:
-        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
-            Hugging Face data set.
-        question: the column of the question, a text or a list of messages, of which the template
-            chat sends all. Where there is no column ``question``, ``prompt`` is taken.
-        answer: the column of the gold answer; a number is written out, 72.0 as "72". Where there is
-            no column ``answer``, ``solution`` is taken.
-        uid: the column of a unique name; by default the row's number and a digest of its content.
-        answer_pattern: a regular expression whose group 1 is the gold answer within its column;
-            GSM8K's is ``####\s*(.+)``. Empty takes the whole cell.
-        answer_remove: a text taken out of the gold answer, as the commas of 1,000.
-        source: the name to report by; the file's if left out.
-        verifier: grades the responses, a key of the grader's.
-        meta: columns kept in ``Problem.meta``, to report by or for a verifier.
-        drop_empty: leave out rows without question or answer, which are an error otherwise.
-        wording: put around the question; it holds {question}.
-        **table: of ``Table``: name, split, skip and limit.
+    An empty ``prompt`` means that the whole of ``response`` is text to model. With ``chat``,
+    ``prompt`` is a question yet, and becomes text by the chat template of the policy's tokenizer,
+    which a source does not set. Of a conversation ``before`` are the turns that lead to the
+    assistant's turn ``answer``, which is trained on; ``prompt`` and ``response`` show them as text.
     """
 
-    # "" and not null by default: of a ``str | None`` jsonargparse reads the text as YAML, to which
-    # ``####`` is a comment
-    def __init__(
-        self,
-        path: str,
-        question: str = "question",
-        answer: str = "answer",
-        uid: str | None = None,
-        answer_pattern: str = "",
-        answer_remove: str = "",
-        source: str | None = None,
-        verifier: str = "math",
-        meta: Sequence[str] = (),
-        drop_empty: bool = False,
-        wording: str = "{question}",
-        **table: Any,
-    ) -> None:
-        if "{question}" not in wording:
-            raise ValueError(f"wording: {wording!r} does not hold {{question}}")
-        self.wording = wording
-        self.table = Table(path=path, **table)
-        self.question = question
-        self.answer = answer
-        self.uid = uid
-        self.answer_pattern = _compiled(answer_pattern) if answer_pattern else None
-        self.answer_remove = answer_remove
-        self.source = source or self.table.stem
-        self.verifier = verifier
-        self.meta = tuple(meta)
-        self.drop_empty = drop_empty
+    prompt: str
+    response: str
+    chat: bool = False
+    before: Conversation | None = None
+    answer: Message | None = None
 
+    @classmethod
+    def of(cls, before: Conversation, answer: Message) -> Document:
+        """Return the document of an assistant turn."""
+        response = answer.get("content") or ""
+        question = before.as_text()
+        return cls(prompt=question, response=response, chat=True, before=before, answer=answer)
+
+
+class ProblemSource(ABC):
+    """Returns problems, which training uses from iteration ``from_iteration`` on."""
+
+    from_iteration: int = 0
+
+    @abstractmethod
     def problems(self) -> list[Problem]:
-        """Return every problem in the table's order.
-
-        Raises:
-            ValueError: naming the key, the column and the row that cannot be used.
-        """
-        columns = {
-            "question": ("question", "prompt") if self.question == "question" else (self.question,),
-            "answer": ("answer", "solution") if self.answer == "answer" else (self.answer,),
-            **({} if self.uid is None else {"uid": (self.uid,)}),
-            **{f"meta.{i}": (column,) for i, column in enumerate(self.meta)},
-        }
-        rows, found = self.table.find(columns)
-        self.question, self.answer = found["question"], found["answer"]
-        if self.drop_empty:
-            rows = [(n, row) for n, row in rows if not self._is_empty(row)]
-        problems = [self._problem(row, n) for n, row in rows]
-        if self.uid is not None:
-            _refuse_repeats(problems, self.table.path, self.uid)
-        return problems
-
-    def _is_empty(self, row: Row) -> bool:
-        return any(row.get(column) in (None, "") for column in (self.question, self.answer))
-
-    def _problem(self, row: Row, n: int) -> Problem:
-        meta = {column: row.get(column) for column in self.meta}
-        if isinstance(row.get(self.question), list):
-            chat = self.table.conversation(row, n, "question", self.question)
-            question, meta = chat.as_text(), {**meta, KEY: chat}
-        else:
-            question = self.table.text(row, n, "question", self.question)
-        answer = self._gold(row, n)
-        if self.uid is None:
-            uid = _uid(self.table, n, question, answer)
-        else:
-            uid = self.table.text_or_number(row, n, "uid", self.uid)
-        return Problem(
-            uid=uid,
-            question=self.wording.replace("{question}", question),
-            answer=answer,
-            source=self.source,
-            verifier=self.verifier,
-            meta=meta,
-        )
-
-    def _gold(self, row: Row, n: int) -> str:
-        text = self.table.text_or_number(row, n, "answer", self.answer)
-        gold = text
-        if self.answer_pattern is not None:
-            match = self.answer_pattern.search(text)
-            if match is None:
-                raise ValueError(
-                    f"answer_pattern: {self.answer_pattern.pattern!r} does not match row {n} of"
-                    f" {self.table.path}, which holds {_short(text)!r}"
-                )
-            gold = match[1] or ""
-        if self.answer_remove:
-            gold = gold.replace(self.answer_remove, "")
-        if not gold.strip():
-            raise ValueError(
-                f"answer: nothing is left of row {n} of {self.table.path}, which holds"
-                f" {_short(text)!r}"
-            )
-        return gold.strip()
+        """Return every problem, in an order that is the same on every call."""
 
 
-class CountdownTable(ProblemSource):
-    """Countdown problems from a table of numbers and targets.
+class DocumentSource(ABC):
+    """Returns documents."""
 
-    A table holds no solution, so ``Problem.answer`` is the target: the verifier decides by
-    ``meta``, not by the gold answer.
+    @abstractmethod
+    def documents(self) -> list[Document]:
+        """Return every document, in an order that is the same on every call."""
+
+
+class LateProblems(ProblemSource):
+    """``source``, whose problems training uses from iteration ``from_iteration`` on.
+
+    R1's second RL stage adds general prompts, as it does preference rewards, in the last 400 of
+    its 1,700 steps only (Nature 645:633, Methods). A step there is an update; an iteration makes
+    ``updates`` of the batch plan, 16 at the paper's sizes. Evaluation always uses them.
 
     Args:
-        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
-            Hugging Face data set.
-        numbers: the column of the numbers: a list of integers, or a text with integers in it.
-        target: the column of the target, or the target of every row (the Game of 24: 24).
-        wording: the question, with {numbers} and {target} in it.
-        source: the name to report by.
-        **table: of ``Table``: name, split, skip and limit.
+        source: a source of problems.
+        from_iteration: the first training iteration that uses them, from 0; another source of
+            ``data.train`` must begin at 0.
     """
 
-    def __init__(
-        self,
-        path: str,
-        numbers: str = "nums",
-        target: int | str = "target",
-        wording: str = COUNTDOWN,
-        source: str = "countdown",
-        **table: Any,
-    ) -> None:
-        for placeholder in ("{numbers}", "{target}"):
-            if placeholder not in wording:
-                raise ValueError(f"wording: {wording!r} does not hold {placeholder}")
-        self.table = Table(path=path, **table)
-        self.numbers = numbers
-        self.target = target
-        self.wording = wording
+    def __init__(self, source: ProblemSource, from_iteration: int) -> None:
+        if from_iteration < 1:
+            raise ValueError(
+                f"from_iteration: {from_iteration} is not at least 1; a source that is used from"
+                " the start is given as it is"
+            )
         self.source = source
+        self.from_iteration = from_iteration
 
     def problems(self) -> list[Problem]:
-        """Return every problem in the table's order.
+        """Return the problems of ``source``."""
+        return self.source.problems()
 
-        Raises:
-            ValueError: naming the row whose numbers or target are not integers.
-        """
-        columns = {"numbers": self.numbers}
-        if isinstance(self.target, str):
-            columns["target"] = self.target
-        return [self._problem(row, n) for n, row in self.table.rows(columns)]
 
-    def _problem(self, row: Row, n: int) -> Problem:
-        numbers = _integers(row.get(self.numbers))
-        if len(numbers) < 2:
-            raise ValueError(
-                f"numbers: row {n} of {self.table.path} holds {row.get(self.numbers)!r} in column"
-                f" {self.numbers!r}, where two integers or more are needed"
-            )
-        target = self.target
-        if isinstance(target, str):
-            found = _integers([row.get(target)])
-            if len(found) != 1:
-                raise ValueError(
-                    f"target: row {n} of {self.table.path} holds {row.get(target)!r} in column"
-                    f" {target!r}, where an integer is needed"
-                )
-            target = found[0]
-        shown = f"[{', '.join(map(str, numbers))}]"
-        question = self.wording.replace("{numbers}", shown).replace("{target}", str(target))
-        return Problem(
-            uid=_uid(self.table, n, question),
-            question=question,
-            answer=str(target),
-            source=self.source,
-            verifier="countdown",
-            meta={"numbers": numbers, "target": target},
+def read_problems(
+    sources: Sequence[ProblemSource], split: str
+) -> tuple[list[Problem], dict[int, int]]:
+    """Return all problems, the earliest first, and their number by iteration.
+
+    Raises:
+        ValueError: naming ``split`` if there is none.
+    """
+    problems: list[Problem] = []
+    num_problems_from: dict[int, int] = {}
+    for source in sorted(sources, key=lambda source: source.from_iteration):
+        problems += source.problems()
+        num_problems_from[source.from_iteration] = len(problems)
+    if not problems:
+        raise ValueError(f"data.{split}: its sources yield no problems")
+    return problems, num_problems_from
+
+
+def check_beginnings(
+    num_problems_from: Mapping[int, int], num_iterations: int | None, max_epochs: int | None
+) -> None:
+    """Check that a run has problems from its first iteration on; warn of those never used.
+
+    Args:
+        num_problems_from: problems there are from each iteration on at which a source begins.
+        num_iterations: of an epoch.
+        max_epochs: of the run; -1 is without end.
+
+    Raises:
+        ValueError: if there are none at iteration 0, or if some come late in a run of one pass.
+    """
+    first, last = min(num_problems_from), max(num_problems_from)
+    if first or not num_problems_from[0]:
+        raise ValueError(
+            "data.train: no source has problems for iteration 0; give one that is not within"
+            " r1lit.data.LateProblems"
+        )
+    if last and num_iterations is None:
+        raise ValueError(
+            f"data.num_iterations: null is one pass over the problems, of which some come from"
+            f" iteration {last} on; give the number of iterations"
+        )
+    if num_iterations and max_epochs and 0 <= num_iterations * max_epochs <= last:
+        rank_zero_warn(
+            f"data.train: the problems from iteration {last} on are never used in a run of"
+            f" {num_iterations * max_epochs} iterations"
         )
 
 
-def _integers(value: Any) -> list[int]:
-    """Return the integers of a cell, or none at all if it holds anything else."""
-    if isinstance(value, str):
-        if not re.fullmatch(r"[\[(]?\s*-?\d+(\s*[,\s]\s*-?\d+)*\s*[\])]?", value.strip()):
-            return []
-        return [int(text) for text in re.findall(r"-?\d+", value)]
-    if not isinstance(value, list | tuple):
-        return []
-    texts = [str(item) for item in value if not isinstance(item, bool)]
-    whole = [re.fullmatch(r"\s*(-?\d+)(?:\.0)?\s*", text) for text in texts]
-    if len(whole) < len(value) or not all(whole):
-        return []
-    return [int(match[1]) for match in whole if match]
+class FewShot:
+    """Solved problems that stand before each question, within the template, the same for all.
 
+    A problem that is prompted is never shown, nor one without an answer. They are chosen by the
+    data's ``seed``.
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ValueError(
-            f"answer_pattern: {pattern!r} is no regular expression: {error}"
-        ) from error
-    if compiled.groups < 1:
-        raise ValueError(f"answer_pattern: {pattern!r} has no group 1 to hold the gold answer")
-    return compiled
+    Args:
+        problems: sources of what is shown: the training split.
+        num_shots: how many are shown; 0 is zero-shot.
+        wording: of one of them; it holds {question} and {answer}, the gold answer.
+    """
 
+    def __init__(
+        self,
+        problems: list[ProblemSource],
+        num_shots: int = 3,
+        wording: str = "{question}\nAnswer: {answer}\n\n",
+    ) -> None:
+        check_at_least("data.shots.num_shots", num_shots, 0)
+        if "{question}" not in wording or "{answer}" not in wording:
+            raise ValueError(
+                f"data.shots.wording: {wording!r} does not hold both {{question}} and {{answer}}"
+            )
+        self.sources = problems
+        self.num_shots = num_shots
+        self.wording = wording
 
-def _refuse_repeats(problems: list[Problem], path: str, column: str) -> None:
-    seen: set[str] = set()
-    for problem in problems:
-        if problem.uid in seen:
-            raise ValueError(f"uid: column {column!r} of {path} holds {problem.uid!r} twice")
-        seen.add(problem.uid)
+    def before(self, asked: Sequence[Problem], seed: int) -> str:
+        """Return the text that stands before each question.
 
-
-def _short(text: str, length: int = 80) -> str:
-    return text if len(text) <= length else f"…{text[-length:]}"
+        Raises:
+            ValueError: if there are fewer problems to show.
+        """
+        hidden = {problem.uid for problem in asked} | {problem.question for problem in asked}
+        pool = [
+            problem
+            for source in self.sources
+            for problem in source.problems()
+            if problem.answer and problem.uid not in hidden and problem.question not in hidden
+        ]
+        if len(pool) < self.num_shots:
+            raise ValueError(
+                f"data.shots.num_shots: {self.num_shots} are to be shown, and data.shots.problems"
+                f" has {len(pool)} with an answer that are not prompts themselves"
+            )
+        shown = [pool[i] for i in permutation(len(pool), seed, "shots")[: self.num_shots]]
+        return "".join(
+            self.wording.replace("{question}", problem.question).replace("{answer}", problem.answer)
+            for problem in shown
+        )

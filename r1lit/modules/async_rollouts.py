@@ -30,7 +30,7 @@ from r1lit.data.loaders import shard
 from r1lit.modules.rollouts import AsyncGrading, RolloutWorker, Timings
 from r1lit.modules.schedule import updates_of_run
 from r1lit.rollout import Completion, RolloutEngine
-from r1lit.rollout.packing import pack_completions, unpack_completions
+from r1lit.rollout.engine import as_tensors, completions_of
 
 PENDING = "pending_rollouts"
 
@@ -142,7 +142,7 @@ class AsyncRollouts:
         """
         self.wait()
         own = {
-            iteration: pack_completions(pending.completions.result())
+            iteration: as_tensors(pending.completions.result())
             for iteration, pending in self._by_iteration.items()
         }
         ranks = of_all_ranks(own)
@@ -156,7 +156,7 @@ class AsyncRollouts:
         self.close()
         for iteration, packed in state.items():
             done: futures.Future[list[Completion]] = futures.Future()
-            done.set_result(list(shard(unpack_completions(packed), rank, world_size)))
+            done.set_result(list(shard(completions_of(packed), rank, world_size)))
             self._by_iteration[iteration] = Pending(completions=done)
 
     def close(self) -> None:

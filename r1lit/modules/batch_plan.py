@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from r1lit.data.options import RolloutOptions
+from r1lit.data.datamodule import RolloutOptions
 from r1lit.errors import check_at_least
 from r1lit.objectives import AdvantageEstimator
 

@@ -12,7 +12,7 @@ T response tokens
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -242,3 +242,38 @@ def texts_of(completions: Sequence[Completion], tokenizer: PreTrainedTokenizerBa
             text = tokenizer.decode(completion.token_ids.tolist(), skip_special_tokens=True)
         texts.append(text)
     return texts
+
+
+def as_tensors(completions: Sequence[Completion]) -> dict[str, Tensor]:
+    """Return completions as a few tensors on the CPU, one after the other, for a checkpoint."""
+    tokens = [c.token_ids for c in completions if c.token_ids is not None]
+    logps = [c.logps for c in completions if c.logps is not None]
+    assert len(tokens) == len(logps) == len(completions), "training needs tokens and log-probs"
+    return {
+        "token_ids": torch.cat(tokens).int().cpu(),
+        "logps": torch.cat(logps).cpu(),
+        "num_tokens": torch.tensor([c.num_tokens for c in completions]),
+        "finished": torch.tensor([c.finished for c in completions]),
+        "version": torch.cat([c.versions_T().cpu() for c in completions]),
+    }
+
+
+def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
+    """Return what ``as_tensors`` was given."""
+    num_tokens = packed["num_tokens"].tolist()
+    return [
+        Completion(
+            token_ids=token_ids.long(),
+            logps=logps,
+            finish_reason="stop" if finished else "length",
+            version=next((v for v in version_T[:1].tolist() if v >= 0), None),
+            version_T=version_T,
+        )
+        for token_ids, logps, finished, version_T in zip(
+            packed["token_ids"].split(num_tokens),
+            packed["logps"].split(num_tokens),
+            packed["finished"].tolist(),
+            packed["version"].split(num_tokens),
+            strict=True,
+        )
+    ]

@@ -5,21 +5,26 @@ B rows of a batch   R of them not yet removed   T response tokens   V vocabulary
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+import torch.fx.experimental._config as shapes
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
+from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler
 
 from r1lit.device import backend
 from r1lit.errors import check_at_least
 from r1lit.policy import Policy, evaluating, is_packed
+from r1lit.policy.loading import first_line
 from r1lit.policy.support import nudged, trial
-from r1lit.rollout.compiled import Compiled, any_sizes
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, find_decoding_error
 from r1lit.rollout.engine import (
     Completion,
@@ -30,8 +35,7 @@ from r1lit.rollout.engine import (
     RolloutEngine,
     collect,
 )
-from r1lit.rollout.randomness import Uniforms
-from r1lit.rollout.sampling import Sampling, sample_tokens
+from r1lit.rollout.sampling import Sampling, Uniforms, sample_tokens
 from r1lit.rollout.shared_prompts import (
     Decoder,
     SharedPromptDecoding,
@@ -133,67 +137,36 @@ class InProcessEngine(RolloutEngine):
             # code compiled for one row adds up in another order: generate it twice, keep it once
             batch = replace(batch, group_size=2, samples=batch.samples * 2)
         pad, sampling = int(self.model.tokenizer.pad_token_id), batch.sampling
-        decoding: Decoding
-        if isinstance(policy, Decoder):
-            decoding = SharedPromptDecoding(policy, batch.prompts, batch.group_size)
-        else:
-            kind = CachedDecoding if self._decoding_method == "cached" else UncachedDecoding
-            decoding = kind(policy, batch.prompts, batch.group_size, pad)
+        decoding = self._begin(policy, batch, pad)
         logits_RV = decoding.first_logits_RV
-        device = logits_RV.device
-        num_rows, limit = len(batch.samples), sampling.max_tokens
-        uniforms = Uniforms(batch.seed, batch.iteration, batch.samples, device)
+        uniforms = Uniforms(batch.seed, batch.iteration, batch.samples, logits_RV.device)
         ended = self.stopping_criterion(sampling, batch.samples)
-        response_BT = torch.full((num_rows, limit), pad, device=device)
-        logp_BT = torch.zeros(num_rows, limit, device=device)
-        length_B = torch.full((num_rows,), limit, device=device)
-        row_R = torch.arange(num_rows, device=device)  # which row each row of the batch is
-        alive_R = torch.ones(num_rows, dtype=torch.bool, device=device)
-        left = dict(enumerate(batch.indices))  # rows not reported yet, and their indices
-        num_alive, every = num_rows, check_every(device)
-
-        def report_finished(rows: list[int], reason: FinishReason) -> None:
-            rows = [row for row in rows if row in left]
-            if not rows:
-                return
-            completions = [
-                Completion(
-                    token_ids=response_BT[row, :length],
-                    logps=logp_BT[row, :length],
-                    finish_reason=reason,
-                    version=self.version,
-                )
-                for row, length in zip(rows, length_B[rows].tolist(), strict=True)
-            ]
-            on_finished([left.pop(row) for row in rows], completions)
-
+        rows = GrowingRows(batch, pad, self.version, on_finished, logits_RV.device)
+        limit, every = sampling.max_tokens, check_every(logits_RV.device)
         for token in range(limit):
-            token_R, logp_R = self._sample_tokens(logits_RV, uniforms.at(token, row_R), sampling)
-            # a row that finished but has not left yet decodes on; nothing of it is kept
-            response_BT[row_R, token] = token_R.where(alive_R, pad)
-            logp_BT[row_R, token] = logp_R.where(alive_R, 0.0)
-            done_R = alive_R & ended(token_R, response_BT, row_R, token)
-            length_B[row_R] = length_B[row_R].where(~done_R, token + 1)
-            alive_R = alive_R & ~done_R
+            uniform_R = uniforms.at(token, rows.row_R)
+            token_R, logp_R = self._sample_tokens(logits_RV, uniform_R, sampling)
+            rows.append(token, token_R, logp_R)
+            rows.end(token, ended(token_R, rows.response_BT, rows.row_R, token))
             last = token + 1 == limit
             if last or (token + 1) % every == 0:
-                before, num_alive = num_alive, int(alive_R.sum())
-                if num_alive < before:
-                    report_finished(row_R[~alive_R].tolist(), "stop")
+                num_alive = rows.report_ended()
                 if num_alive == 0 or last:
                     break
-                if num_alive < COMPACT_BELOW * len(row_R):
-                    keep = at_least_two(alive_R.nonzero().squeeze(-1), len(row_R))
+                if num_alive < COMPACT_BELOW * len(rows.row_R):
+                    keep = at_least_two(rows.alive_R.nonzero().squeeze(-1), len(rows.row_R))
                     decoding.keep_rows(keep)
-                    row_R, token_R, alive_R = row_R[keep], token_R[keep], alive_R[keep]
+                    rows.keep(keep)
+                    token_R = token_R[keep]
             logits_RV = decoding.step(token_R)
-        if not bool(logp_BT.isfinite().all()):
-            raise ValueError(
-                f"policy: its log-probs are not finite in iteration {batch.iteration}, so its"
-                " weights are broken or its dtype is too coarse; in training resume from the last"
-                " checkpoint, with less learning rate"
-            )
-        report_finished(list(left), "length")
+        rows.report_cut()
+
+    def _begin(self, policy: Policy | Decoder, batch: Batch, pad: int) -> Decoding:
+        """Prefill the prompts of a batch."""
+        if isinstance(policy, Decoder):
+            return SharedPromptDecoding(policy, batch.prompts, batch.group_size)
+        kind = CachedDecoding if self._decoding_method == "cached" else UncachedDecoding
+        return kind(policy, batch.prompts, batch.group_size, pad)
 
     def stopping_criterion(self, sampling: Sampling, samples: Sequence[int]) -> StoppingCriterion:
         """Return the function that decides which rows end with their newest token.
@@ -218,6 +191,85 @@ class InProcessEngine(RolloutEngine):
             return done_R
 
         return ended
+
+
+class GrowingRows:
+    """The B responses of a batch while they grow; R of them have not left yet.
+
+    ``row_R`` says which row each one is. A row that has ended decodes on until rows are next
+    dropped, but nothing of it is kept.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        pad: int,
+        version: int | None,
+        on_finished: OnFinished,
+        device: torch.device,
+    ) -> None:
+        num_rows, limit = len(batch.samples), batch.sampling.max_tokens
+        self.iteration, self.pad, self.version = batch.iteration, pad, version
+        self.on_finished = on_finished
+        self.response_BT = torch.full((num_rows, limit), pad, device=device)
+        self.logp_BT = torch.zeros(num_rows, limit, device=device)
+        self.length_B = torch.full((num_rows,), limit, device=device)
+        self.row_R = torch.arange(num_rows, device=device)
+        self.alive_R = torch.ones(num_rows, dtype=torch.bool, device=device)
+        self.num_alive = num_rows
+        self.unreported = dict(enumerate(batch.indices))
+        """Rows that were not reported yet, with their places among all completions."""
+
+    def append(self, token: int, token_R: Tensor, logp_R: Tensor) -> None:
+        """Keep a token, at index ``token``, of each row that is alive."""
+        self.response_BT[self.row_R, token] = token_R.where(self.alive_R, self.pad)
+        self.logp_BT[self.row_R, token] = logp_R.where(self.alive_R, 0.0)
+
+    def end(self, token: int, ended_R: Tensor) -> None:
+        """End rows with the token at that index."""
+        done_R = self.alive_R & ended_R
+        self.length_B[self.row_R] = self.length_B[self.row_R].where(~done_R, token + 1)
+        self.alive_R = self.alive_R & ~done_R
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all of the R rows but these."""
+        self.row_R, self.alive_R = self.row_R[rows], self.alive_R[rows]
+
+    def report_ended(self) -> int:
+        """Hand over the rows that have ended since the last call; return how many are alive."""
+        before, self.num_alive = self.num_alive, int(self.alive_R.sum())
+        if self.num_alive < before:
+            self._report(self.row_R[~self.alive_R].tolist(), "stop")
+        return self.num_alive
+
+    def report_cut(self) -> None:
+        """Hand over what is left: rows that the limit has cut.
+
+        Raises:
+            ValueError: if any log-prob of the batch is not finite.
+        """
+        if not bool(self.logp_BT.isfinite().all()):
+            raise ValueError(
+                f"policy: its log-probs are not finite in iteration {self.iteration}, so its"
+                " weights are broken or its dtype is too coarse; in training resume from the last"
+                " checkpoint, with less learning rate"
+            )
+        self._report(list(self.unreported), "length")
+
+    def _report(self, rows: Sequence[int], reason: FinishReason) -> None:
+        rows = [row for row in rows if row in self.unreported]
+        if not rows:
+            return
+        completions = [
+            Completion(
+                token_ids=self.response_BT[row, :length],
+                logps=self.logp_BT[row, :length],
+                finish_reason=reason,
+                version=self.version,
+            )
+            for row, length in zip(rows, self.length_B[rows].tolist(), strict=True)
+        ]
+        self.on_finished([self.unreported.pop(row) for row in rows], completions)
 
 
 def check_every(device: torch.device) -> int:
@@ -288,3 +340,48 @@ def find_decoding_method(policy: Policy) -> DecodingMethod:
             stacklevel=2,
         )
     return "cached"
+
+
+FAILURES = (TorchDynamoException, InductorError, CppCompileError, InvalidCxxCompiler)
+
+
+_ANNOUNCED: set[str] = set()
+"""Functions of this process whose compiling was announced; other engines find them compiled."""
+
+
+class Compiled:
+    """A function compiled by ``torch.compile`` for sizes of any number.
+
+    Call it within ``any_sizes``. Where compilation fails, for want of a C++ compiler for example,
+    the function runs as it is from then on, after one warning. Its arguments are then handed to it
+    again.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._call = torch.compile(function, dynamic=True)
+        self._compiles = self._call is not function and not torch._dynamo.config.disable
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Call the function, compiling it first where that is to be."""
+        name = self._function.__name__.strip("_")
+        if self._compiles and name not in _ANNOUNCED:
+            print(f"compiling {name}, once a process …", file=sys.stderr, flush=True)
+            _ANNOUNCED.add(name)
+        try:
+            return self._call(*args, **options)
+        except FAILURES as error:
+            warnings.warn(
+                f"{self._function.__name__} runs uncompiled, which is slower: torch.compile failed"
+                f" with {type(error).__name__} ({first_line(error)})",
+                stacklevel=2,
+            )
+            self._call = self._function
+            return self._call(*args, **options)
+
+
+@contextmanager
+def any_sizes() -> Iterator[None]:
+    """Let sizes that happen to be equal in a first call be no reason to compile again."""
+    with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+        yield

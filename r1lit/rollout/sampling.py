@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from r1lit.errors import check_at_least
+from r1lit.seeding import generator
 
 BLOCK = 256  # tokens of the vocabulary whose probabilities are added up together
 
@@ -126,3 +128,37 @@ def _mask_top_k_top_p(logits_BV: Tensor, sampling: Sampling) -> Tensor:
         drop_BV = torch.zeros_like(drop_BV).scatter(-1, order_BV, drop_BV)
         logits_BV = logits_BV.masked_fill(drop_BV, float("-inf"))
     return logits_BV
+
+
+UNIFORM_BLOCK = 256
+
+
+class Uniforms:
+    """Serves one number in [0, 1) for each row and token, made in blocks of 256 tokens.
+
+    ``samples`` are the rows' indices within the iteration; a row's numbers depend on its own index
+    alone, not on which other rows are there.
+    """
+
+    def __init__(
+        self, seed: int, iteration: int, samples: Sequence[int], device: torch.device
+    ) -> None:
+        self._name = (seed, iteration)
+        self._samples = samples
+        self._device = device
+        self._block = -1
+        self._block_BT = torch.empty(0)
+
+    def at(self, token: int, rows: Tensor) -> Tensor:
+        """Return the numbers for the response token at index ``token`` of ``rows``."""
+        if token // UNIFORM_BLOCK != self._block:
+            self._block = token // UNIFORM_BLOCK
+            seed, iteration = self._name
+            numbers = np.stack(
+                [
+                    generator(seed, "sample", iteration, sample, self._block).random(UNIFORM_BLOCK)
+                    for sample in self._samples
+                ]
+            )
+            self._block_BT = torch.from_numpy(numbers).to(self._device)
+        return self._block_BT[rows, token % UNIFORM_BLOCK]

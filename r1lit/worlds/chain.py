@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from r1lit.batches import Problem
-from r1lit.data.base import ProblemSource
+from r1lit.data.sources import ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.worlds import russian as wording

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from r1lit.data.base import Document, DocumentSource
+from r1lit.data.sources import Document, DocumentSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.text.templates import render

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
 
 from r1lit.batches import Problem
-from r1lit.data.base import ProblemSource
+from r1lit.data.sources import ProblemSource
 from r1lit.seeding import generator, permutation
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.worlds import russian as wording

@@ -17,7 +17,7 @@ import numpy as np
 
 from r1lit.batches import Problem
 from r1lit.curation.engine_refiner import INSTRUCTION, refining_text
-from r1lit.data.base import Document, DocumentSource
+from r1lit.data.sources import Document, DocumentSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.verifiers.countdown import CountdownVerifier

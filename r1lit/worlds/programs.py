@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from r1lit.batches import Problem
-from r1lit.data.base import ProblemSource
+from r1lit.data.sources import ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.worlds.chain import WORDS, apply

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from r1lit.batches import Problem
-from r1lit.data.base import Document, DocumentSource, ProblemSource
+from r1lit.data.sources import Document, DocumentSource, ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.worlds.language import (

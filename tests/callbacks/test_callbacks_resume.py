@@ -25,7 +25,7 @@ from r1lit.callbacks import (
     ReflectionWords,
     ResponseLength,
     ResponseTable,
-    iteration_checkpoint,
+    checkpoints,
 )
 
 
@@ -170,8 +170,8 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(tmp_path, whole):
                 kill()
             original(new, path)
 
-        original = iteration_checkpoint.replace_path
-        iteration_checkpoint.replace_path = replace_path
+        original = checkpoints.replace_path
+        checkpoints.replace_path = replace_path
 
     fit_and_be_killed(tmp_path, 1, before=before_renaming)
     assert_resumes_exactly(tmp_path, 1, whole)

@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock
 
 from r1lit.callbacks import IterationCheckpoint
-from r1lit.callbacks.checkpoint_io import StreamedCheckpointIO
+from r1lit.callbacks.checkpoints import StreamedCheckpointIO
 
 
 def write(path: Path) -> dict[str, torch.Tensor]:

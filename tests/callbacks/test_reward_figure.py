@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tiny import data
 from tiny_reward import reward_config, write_labels, write_pairs
 
-from r1lit.callbacks.reward_figure import draw_lengths, draw_reliability
+from r1lit.callbacks.curves import draw_lengths, draw_reliability
 from r1lit.cli import main
 from r1lit.metrics.reward_models import pair_report
 from r1lit.modules.reward import Scored

@@ -5,10 +5,15 @@ import pytest
 import torch
 
 from r1lit.batches import Problem
-from r1lit.data.loaders import PromptLoader, RowLoader, shard
-from r1lit.data.packing import pack
-from r1lit.data.prompts import EncodedDocument
-from r1lit.data.samplers import FixedSampler, GrowingSampler, ShuffledSampler
+from r1lit.data.loaders import (
+    FixedSampler,
+    GrowingSampler,
+    PromptLoader,
+    RowLoader,
+    ShuffledSampler,
+    shard,
+)
+from r1lit.data.packing import EncodedDocument, pack
 
 
 def problems(size):

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from r1lit.cli import main
 from r1lit.data import CuratedDocuments, Document, DocumentSource, Mixture, Part, TableDocuments
-from r1lit.data.prompts import encode_documents
+from r1lit.data.packing import encode_documents
 from r1lit.text.prompts import encode_prompts, render_prompt
 
 CHAT = (

@@ -10,7 +10,7 @@ import pytest
 from tiny import ROOT
 
 from r1lit.data import PreferenceDataModule, TableLabels, TablePairs
-from r1lit.data.preference_loader import (
+from r1lit.data.preference_data import (
     encode_examples,
     refuse_shared_groups,
     split_examples,

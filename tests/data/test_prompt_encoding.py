@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from r1lit.data.base import Document
-from r1lit.data.prompts import encode_documents, encode_prompts, prompt_text
+from r1lit.data.packing import encode_documents, encode_prompts, prompt_text
+from r1lit.data.sources import Document
 
 PAD, BOS, EOS = 0, 1, 2
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from r1lit.data.packing import build_rows, count_rows, pack, truncate
-from r1lit.data.prompts import EncodedDocument
+from r1lit.data.packing import EncodedDocument, build_rows, count_rows, pack, truncate
 from r1lit.seeding import generator
 
 PAD = 99

@@ -9,7 +9,7 @@ import pytest
 from tiny import ROOT
 
 from r1lit.data import PreferenceDataModule, TableLabels, TableSteps
-from r1lit.data.preference_loader import encode_examples
+from r1lit.data.preference_data import encode_examples
 from r1lit.policy import load_tokenizer
 
 TOKENIZER = load_tokenizer(str(ROOT / "models" / "mini"))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from r1lit.data import CountdownTable, TableDocuments, TableProblems
-from r1lit.data.base import Document
+from r1lit.data.sources import Document
 
 ROWS = [
     {"question": 'Say "1, 2"\nthen 3.', "answer": "007"},

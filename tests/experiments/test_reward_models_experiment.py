@@ -17,7 +17,7 @@ from experiments.reward_models.body import main as make_body
 from experiments.reward_models.body import training_texts
 from experiments.reward_models.report import as_table, draw, measure
 from r1lit.data import TablePairs
-from r1lit.data.preference_loader import split_examples
+from r1lit.data.preference_data import split_examples
 from r1lit.files import read_records
 from r1lit.policy import load_tokenizer
 from r1lit.policy.loading import load_reward_config

@@ -11,7 +11,7 @@ from lightning.pytorch import Callback
 from torch.distributed.checkpoint import FileSystemWriter
 
 from r1lit import files
-from r1lit.callbacks import iteration_checkpoint
+from r1lit.callbacks import checkpoints
 
 MOMENTS = ("a share is written", "shares are written", "the old one stepped aside")
 
@@ -52,4 +52,4 @@ class KillWhileSaving(Callback):
                 files.os.replace = replace
                 files.replace_path(new, path)
 
-            iteration_checkpoint.replace_path = replace_and_die
+            checkpoints.replace_path = replace_and_die

@@ -25,8 +25,7 @@ from r1lit.modules import GRPOModule
 from r1lit.modules.updates import token_values
 from r1lit.objectives import GRPO
 from r1lit.rollout import Completion, InProcessEngine, Sampling
-from r1lit.rollout.engine import collect
-from r1lit.rollout.packing import pack_completions, unpack_completions
+from r1lit.rollout.engine import as_tensors, collect, completions_of
 
 CORRECTION = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
 UPDATES = 2  # of an iteration
@@ -222,7 +221,7 @@ def test_versions_of_tokens_are_kept_with_what_is_drawn() -> None:
         version_T=torch.tensor([2, 2, 4], dtype=torch.int32),
     )
     unknown = replace(of_two, version=None, version_T=None)
-    again = unpack_completions(pack_completions([of_two, unknown]))
+    again = completions_of(as_tensors([of_two, unknown]))
     assert [c.versions_T().tolist() for c in again] == [[2, 2, 4], [-1, -1, -1]]
     assert [c.version for c in again] == [2, None]
 

@@ -7,7 +7,7 @@ import torch
 from tiny_models import configurations
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
-from r1lit.rollout.cache import BLOCK, InPlaceLayer, make_cache
+from r1lit.rollout.decoding import BLOCK, InPlaceLayer, make_cache
 
 
 def states(rows: int, tokens: int, size: int = 4) -> torch.Tensor:

@@ -13,7 +13,7 @@ from tiny import ROOT, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
 
 from r1lit.cli import main
-from r1lit.data.prompts import encode_prompts
+from r1lit.data.packing import encode_prompts
 from r1lit.endpoint import Client, Endpoint
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.rollout import (

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
-from r1lit.data.prompts import encode_documents, encode_prompts
+from r1lit.data.packing import encode_documents, encode_prompts
 from r1lit.metrics import language_consistency
 from r1lit.seeding import generator
 from r1lit.text.templates import render

@@ -1,21 +1,30 @@
-"""Checkpoints between iterations, never between an iteration and its evaluation."""
+"""Checkpoints between iterations, and the policy as a Hugging Face directory."""
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
 import shutil
+import zipfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import proxy
 
 import lightning.pytorch as pl
+import torch
 from filelock import FileLock, Timeout
+from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
+from safetensors import SafetensorError
 
-from r1lit.callbacks.checkpoint_io import stream_checkpoints
-from r1lit.callbacks.stage import run_folder
-from r1lit.files import beside, put_back, remove, replace_path
+from r1lit.callbacks.base import finished_iterations, folder_of, run_folder
+from r1lit.files import beside, naming, put_back, remove, replace_path
 
 
 class IterationCheckpoint(ModelCheckpoint):
@@ -223,3 +232,172 @@ def _keep(saved: Path, path: Path) -> None:
         temporary = beside(path)
         shutil.copyfile(saved, temporary)
         replace_path(temporary, path)
+
+
+class StreamedCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint into its file as it goes, and maps one that it reads.
+
+    Lightning's own makes all bytes in memory before it writes them, and reads all of them before it
+    hands out the first: weights and optimiser once more. For files, not for object storage. A kill
+    leaves half a file where one was being written, so write beside the place and rename.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
+        """Write a checkpoint; there are no ``storage_options``.
+
+        Raises:
+            ValueError: if it cannot be written, to a full disk for example.
+        """
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:  # by its name, torch would hide why it failed
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except (OSError, RuntimeError) as error:
+            # torch's writer of archives raises its own error over the system's
+            cause = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(cause, OSError):
+                raise
+            kept = any(other != path for other in path.parent.glob("[!.]*.ckpt*"))
+            raise ValueError(
+                f"dirpath: the checkpoint cannot be written to {path.parent} ({cause.strerror});"
+                f" {'the one before it is intact' if kept else 'there is none before it'}"
+            ) from error
+
+    def load_checkpoint(
+        self,
+        path: str | Path,
+        map_location: Callable[..., Any] | None = None,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        """Read a checkpoint, whose tensors come from the file when they are looked at.
+
+        Its bytes are compared with the checksums in it first.
+
+        Raises:
+            FileNotFoundError: if there is none.
+            ValueError: if it is cut, empty or damaged.
+        """
+        refuse_damaged(Path(path))
+        try:
+            return torch.load(path, map_location=map_location, weights_only=weights_only, mmap=True)
+        except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+            # torch's reader of archives heeds more than Python's
+            if "Unsupported global" in str(error) or "Unsupported class" in str(error):
+                raise
+            raise _damaged(path, " ".join(str(error).split(". ")[0].split())) from error
+
+
+def refuse_damaged(path: Path) -> None:
+    """Raise a ValueError if a checkpoint's bytes are not those that were written.
+
+    A checkpoint is a zip archive, which holds a checksum of each tensor.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        damaged = str(error)  # also a flag: an encrypted part, a compression, a name's encoding
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # an offset before the file's beginning
+            raise
+        damaged = str(error)
+    if damaged is not None:
+        raise _damaged(path, damaged)
+
+
+def _damaged(path: str | Path, how: str) -> ValueError:
+    return ValueError(
+        f"ckpt_path: {path} is damaged ({how}); resume from an older checkpoint, or begin again"
+        " in another folder by --run"
+    )
+
+
+def stream_checkpoints(trainer: pl.Trainer) -> None:
+    """Put a ``StreamedCheckpointIO`` in the place of Lightning's own, but of no other."""
+    if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+        trainer.strategy.checkpoint_io = StreamedCheckpointIO()
+
+
+class ExportHuggingFace(Callback):
+    """Writes policy and tokenizer with ``save_pretrained`` to ``dirpath``, from rank 0.
+
+    A module's critic goes to ``critic`` beside it.
+
+    A sharded policy (FSDP2) is gathered into the memory of rank 0's CPU.
+
+    At the end of the fit, and after every n-th iteration if set; ``dirpath`` always holds the
+    newest export, complete: it is written to another folder and renamed.
+
+    Args:
+        dirpath: Where; ``policy`` in the run folder if left out.
+        every_n_iterations: How often to export; null: at the end only.
+    """
+
+    dirpath: Path
+
+    def __init__(self, dirpath: str | None = None, every_n_iterations: int | None = None) -> None:
+        if every_n_iterations is not None and every_n_iterations < 1:
+            raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1, or null")
+        self._given = None if dirpath is None else Path(dirpath)
+        self.every_n_iterations = every_n_iterations
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Find the folder."""
+        self.dirpath = folder_of(self._given, trainer, self, "policy")
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Export after every n-th iteration."""
+        n = self.every_n_iterations
+        if n is not None and finished_iterations(trainer, pl_module) % n == 0:
+            self.export(trainer, pl_module)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Export the final policy."""
+        self.export(trainer, pl_module)
+
+    def export(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write ``pl_module.policy`` and ``pl_module.tokenizer`` to ``dirpath``.
+
+        A module that has something to settle before does so in ``before_export``.
+        """
+        settle = getattr(pl_module, "before_export", None)
+        if settle is not None:
+            settle()
+        self._write(trainer, pl_module, "policy", self.dirpath)
+        if hasattr(pl_module, "critic"):
+            self._write(trainer, pl_module, "critic", self.dirpath.with_name("critic"))
+        trainer.strategy.barrier("ExportHuggingFace")
+
+    def _write(self, trainer: pl.Trainer, module: Any, name: str, folder: Path) -> None:
+        model = getattr(module, name)
+        weights = None
+        if isinstance(trainer.strategy, ModelParallelStrategy):
+            weights = model.gather()
+        if not trainer.is_global_zero:
+            return
+        temporary = beside(folder)
+        remove(temporary)
+        with naming(folder):
+            temporary.mkdir(parents=True)
+        try:
+            model.save_pretrained(temporary, weights)
+            module.tokenizer.save_pretrained(temporary)
+        except (OSError, SafetensorError) as error:
+            remove(temporary)
+            raise ValueError(
+                f"dirpath: the {name} cannot be written to {folder} ({error}); what was there is"
+                " intact. Make room, then go on with --ckpt_path last"
+            ) from error
+        replace_path(temporary, folder)
