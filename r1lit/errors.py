@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
 
 if TYPE_CHECKING:
@@ -89,6 +90,30 @@ def own_code(what: str, owner: object) -> Iterator[None]:
         raise OwnCodeError(
             f"{what} crashed with {cause} ({place.filename}, line {place.lineno})"
         ) from error
+
+
+@contextmanager
+def tracing_own_code() -> Iterator[None]:
+    """Name a crash in a user's own class, such as a callback, that something else has called.
+
+    Raises:
+        OwnCodeError: in the place of an error that no code of r1lit or of a library has raised.
+    """
+    try:
+        yield
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        package, libraries = str(Path(__file__).parent), (sys.prefix, sys.base_prefix)
+        for place in reversed(traceback.extract_tb(error.__traceback__)):
+            if place.filename.startswith(package) or f"{os.sep}lightning{os.sep}" in place.filename:
+                break
+            if not place.filename.startswith(libraries):
+                cause = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise OwnCodeError(
+                    f"{place.name} crashed with {cause} ({place.filename}, line {place.lineno})"
+                ) from error
+        raise
 
 
 def run_script(name: str, main: Callable[[], object]) -> None:

@@ -6,6 +6,9 @@ import errno
 import os
 import pickle
 import shutil
+import signal
+import sys
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -72,6 +75,8 @@ class IterationCheckpoint(ModelCheckpoint):
         self.keep_every_n_iterations = keep_every_n_iterations
         self._due_after_validation = False
         self._lock: FileLock | None = None
+        self._is_interrupted = False
+        self._on_ctrl_c: Any = None
 
     state_key = pl.Callback.state_key  # ModelCheckpoint's would change with the settings
 
@@ -87,6 +92,7 @@ class IterationCheckpoint(ModelCheckpoint):
         """Let other runs have the folder."""
         super().teardown(trainer, pl_module, stage)
         self._release_folder()
+        self._stop_listening()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
@@ -94,6 +100,8 @@ class IterationCheckpoint(ModelCheckpoint):
         """Let other runs have the folder."""
         super().on_exception(trainer, pl_module, exception)
         self._release_folder()
+        if not isinstance(exception, KeyboardInterrupt):  # Lightning ignores a second one from here
+            self._stop_listening()
 
     def _release_folder(self) -> None:
         if self._lock is not None:
@@ -136,6 +144,30 @@ class IterationCheckpoint(ModelCheckpoint):
             old = self._last_path()
             if old.exists():
                 replace_path(old, old.with_stem("previous"))
+        self._listen(trainer)
+
+    def _listen(self, trainer: pl.Trainer) -> None:
+        """On Ctrl-C finish the iteration and save it, where one process trains."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or trainer.world_size > 1 or _is_trial(trainer):
+            return
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background
+            return
+        self._is_interrupted = False
+
+        def finish_first(*_: Any) -> None:
+            if self._is_interrupted:
+                raise KeyboardInterrupt
+            self._is_interrupted = True
+            words = "interrupted: finishing the iteration and saving it; Ctrl-C again ends at once"
+            print(words, file=sys.stderr, flush=True)
+
+        self._on_ctrl_c = signal.signal(signal.SIGINT, finish_first)
+
+    def _stop_listening(self) -> None:
+        if self._on_ctrl_c is not None:
+            signal.signal(signal.SIGINT, self._on_ctrl_c)
+            self._on_ctrl_c = None
 
     def on_train_batch_end(
         self,
@@ -148,7 +180,7 @@ class IterationCheckpoint(ModelCheckpoint):
         """Save if a checkpoint is due and no evaluation comes first."""
         loop = trainer.fit_loop.epoch_loop
         num_finished = loop.total_batch_idx + 1
-        last = loop.batch_progress.is_last_batch or trainer.should_stop
+        last = loop.batch_progress.is_last_batch or trainer.should_stop or self._is_interrupted
         if _is_trial(trainer) or not (last or num_finished % self.every_n_iterations == 0):
             return
         counted = int(getattr(pl_module, "iteration", num_finished))
@@ -194,6 +226,8 @@ class IterationCheckpoint(ModelCheckpoint):
         trainer.strategy.barrier("IterationCheckpoint: renamed")
         self._last_global_step_saved = trainer.global_step
         self._last_checkpoint_saved = str(last)
+        if self._is_interrupted:
+            raise KeyboardInterrupt
 
     def last_path(self, trainer: pl.Trainer) -> Path | None:
         """Return where ``last.ckpt`` lies or will lie; None if there is no folder for it."""

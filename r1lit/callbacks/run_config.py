@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,9 @@ from lightning.pytorch.utilities import rank_zero_warn
 from r1lit.callbacks import keys
 from r1lit.callbacks.base import finished_iterations, run_folder
 from r1lit.callbacks.progress import last_checkpoint
+from r1lit.errors import import_path
 from r1lit.files import replace_file
+from r1lit.policy.loading import policy_fingerprint
 
 COMPARED = ("model", "data")
 CHANGES_NO_NUMBER = {
@@ -28,6 +31,8 @@ CHANGES_NO_NUMBER = {
     "compile",
 }
 """Keys that may differ on resume without a word: a longer run, another split of the same work."""
+LEFT_OUT = {"engine": "r1lit.rollout.InProcessEngine", "grader": "r1lit.verifiers.Grader"}
+"""What a key that is left out stands for, with its defaults."""
 OF_OPTIMISER = ("model.init_args.optimizer", "model.init_args.lr_scheduler")
 OF_ONE_START = ("ckpt_path", "resume_changed")
 
@@ -63,7 +68,8 @@ class RunConfig(SaveConfigCallback):
     def state_dict(self) -> dict[str, Any]:
         """Return what is compared on resume."""
         config = self._read()
-        return {"config": {half: config.get(half) for half in COMPARED}}
+        halves = {half: config.get(half) for half in COMPARED}
+        return {"config": halves, "weights": dict(weights_of(halves))}
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -76,7 +82,13 @@ class RunConfig(SaveConfigCallback):
         saved = checkpoint["callbacks"].get(self.state_key)
         if not self._fitting or saved is None:
             return
-        changed = list(differences(saved["config"], self.state_dict()["config"]))
+        own = self.state_dict()
+        known = saved.get("weights") or dict(weights_of(saved["config"]))
+        changed = [
+            (key, old, new)
+            for key, old, new in differences(saved["config"], own["config"])
+            if own["weights"].get(key) is None or own["weights"][key] != known.get(key)
+        ]
         if not changed:
             return
         changes = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed[:8])
@@ -161,6 +173,20 @@ def refuse_used_folder(trainer: pl.Trainer) -> None:
         )
 
 
+def weights_of(config: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the key of each folder with a model, and a digest of its weights.
+
+    However a folder is spelled, its weights are what a run depends on.
+    """
+    if isinstance(config, Mapping):
+        for name, value in config.items():
+            yield from weights_of(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(config, str) and config and (Path(config) / "config.json").is_file():
+        digest = policy_fingerprint(config)
+        if digest is not None:
+            yield key, digest
+
+
 def differences(
     old: Any, new: Any, key: str = "", all_: bool = False
 ) -> Iterator[tuple[str, Any, Any]]:
@@ -171,6 +197,9 @@ def differences(
     >>> list(differences({"a": {"lr": 1, "b": 2}}, {"a": {"lr": 3, "b": 2}}))
     [('a.lr', 1, 3)]
     """
+    left_out = LEFT_OUT.get(key.rpartition(".")[2])
+    if left_out is not None and not all_:
+        old, new = (with_defaults(left_out) if one is None else one for one in (old, new))
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in sorted({*old, *new}):
             if all_ or name not in CHANGES_NO_NUMBER:
@@ -178,6 +207,17 @@ def differences(
                 yield from differences(old.get(name), new.get(name), path, all_)
     elif old != new:
         yield key, old, new
+
+
+def with_defaults(class_path: str) -> dict[str, Any]:
+    """Return the configuration of a class with its defaults.
+
+    >>> with_defaults("r1lit.rewards.Accuracy")
+    {'class_path': 'r1lit.rewards.Accuracy', 'init_args': {'weight': 1.0}}
+    """
+    parameters = inspect.signature(import_path(class_path)).parameters.values()
+    arguments = {p.name: p.default for p in parameters if p.default is not p.empty}
+    return {"class_path": class_path, "init_args": arguments}
 
 
 _DETAIL = re.compile(

@@ -7,6 +7,7 @@ takes seconds.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -104,14 +105,17 @@ def hub_is_out_of_reach(host: str = "huggingface.co", wait_s: float = 2.0) -> bo
 
 
 def run() -> None:
-    """Run the console script."""
-    if sys.argv[1:2] == ["view"]:
-        from r1lit.view import page
+    """Run the console script; while it ends, Ctrl-C does nothing."""
+    try:
+        if sys.argv[1:2] == ["view"]:
+            from r1lit.view import page
 
-        run_script("r1lit view", lambda: page.main(sys.argv[2:]))
-    elif sys.argv[1:2] == ["merge"]:
-        from r1lit.policy import merge
+            run_script("r1lit view", lambda: page.main(sys.argv[2:]))
+        elif sys.argv[1:2] == ["merge"]:
+            from r1lit.policy import merge
 
-        run_script("r1lit merge", lambda: merge.main(sys.argv[2:]))
-    else:
-        run_script("r1lit", main)
+            run_script("r1lit merge", lambda: merge.main(sys.argv[2:]))
+        else:
+            run_script("r1lit", main)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

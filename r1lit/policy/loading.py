@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -204,11 +205,12 @@ def _read_whole(name_or_path: str, base: str, **options: Any) -> Any:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             base, output_loading_info=True, **options
         )
-    except OSError as error:
-        raise ValueError(
-            f"policy: no weights can be loaded from {name_or_path!r} ({first_line(error)})"
-        ) from error
-    except (ImportError, RuntimeError, ValueError) as error:
+    except (OSError, ImportError, RuntimeError, ValueError, SafetensorError) as error:
+        fault = find_fault(AutoModelForCausalLM, base)
+        if fault is None and isinstance(error, OSError):
+            fault = f"no weights can be loaded from {name_or_path!r} ({first_line(error)})"
+        if fault is not None:
+            raise ValueError(f"policy: {fault}") from error
         attention = options["attn_implementation"]
         raise ValueError(_cannot_make(name_or_path, attention, error)) from error
     model, info = compute_alike(loaded[0]), loaded[1]
@@ -329,6 +331,38 @@ def _cannot_make(name_or_path: str, attention: str, error: BaseException) -> str
     )
 
 
+def find_fault(kind: Any, folder: str) -> str | None:
+    """Return which file of weights is damaged, or which weight is not of the configured shape.
+
+    Args:
+        kind: what makes a model of a configuration, such as ``AutoModelForCausalLM``.
+        folder: a directory with ``config.json`` and ``*.safetensors``; None is known of others.
+    """
+    saved: dict[str, tuple[int, ...]] = {}
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt") as file:
+                names = file.keys()
+                saved |= {name: tuple(file.get_slice(name).get_shape()) for name in names}
+        except (SafetensorError, OSError) as error:
+            return f"{path} is damaged ({first_line(error)}); copy or export it again"
+    if not saved:
+        return None
+    try:
+        with torch.device("meta"):
+            model = kind.from_config(load_config(folder))
+    except (ImportError, ValueError):
+        return None
+    own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    for name in sorted(own.keys() & saved.keys()):
+        if own[name] != saved[name]:
+            return (
+                f"config.json of {folder!r} gives {name} the shape {own[name]}, its weights have"
+                f" {saved[name]}; they are of two models"
+            )
+    return None
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return str(error).strip().split("\n", 1)[0]
@@ -420,11 +454,12 @@ def load_reward_model(
                     base, config=config, output_loading_info=True, **options
                 )
             missing = sorted(info["missing_keys"])
-    except (OSError, ImportError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"policy: no reward model can be made of {name_or_path!r} with attention:"
-            f" {attention!r} ({first_line(error)})"
-        ) from error
+    except (OSError, ImportError, RuntimeError, ValueError, SafetensorError) as error:
+        fault = find_fault(kind, base) or (
+            f"no reward model can be made of {name_or_path!r} with attention: {attention!r}"
+            f" ({first_line(error)})"
+        )
+        raise ValueError(f"policy: {fault}") from error
     assert model is not None
     missing = [name for name in missing if not ((new or folder) and name.startswith(HEAD))]
     _set_head(model, unread, new)

@@ -75,6 +75,12 @@ class Grader:
                 raise ValueError(
                     f"verifier: {name!r} returned {len(verdicts)} verdicts for {len(rows)} texts"
                 )
+            for verdict in verdicts:
+                if not isinstance(verdict, Verdict):
+                    raise ValueError(
+                        f"verifier: {name!r} returned {verdict!r}, not a Verdict(value=…, status=…,"
+                        " canonical=…, reason=…)"
+                    )
             by_row.update(zip(rows, verdicts, strict=True))
         return [by_row[row] for row in range(len(texts))]
 

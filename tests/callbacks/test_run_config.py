@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -183,3 +184,21 @@ def test_differences_name_keys_by_dots() -> None:
     old = {"model": {"a": 1, "list": [1, 2], "micro_batch_tokens": 5}}
     new = {"model": {"a": 1, "list": [1, 3], "micro_batch_tokens": 6}, "data": None}
     assert list(differences(old, new)) == [("model.list", [1, 2], [1, 3])]
+
+
+def test_another_spelling_of_the_same_weights_is_no_change(resume, policy, tmp_path, monkeypatch):
+    """Nor is an engine that is named with its defaults."""
+    (tmp_path / "elsewhere").symlink_to(policy)
+    monkeypatch.chdir(tmp_path)
+    engine = {"class_path": "r1lit.rollout.InProcessEngine"}
+    run = resume(model(policy="elsewhere", engine=engine))
+    assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]
+
+
+def test_other_weights_of_the_same_name_are_a_change(resume, policy, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(policy, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
+    with pytest.raises(ValueError, match=r"model\.init_args\.policy was .* and is .*other"):
+        resume(model(policy=str(other)))

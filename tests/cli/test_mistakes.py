@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from lightning.pytorch import Callback
 from tiny import data, grpo_config, merge, model
 from tiny_evaluation import evaluation_config
 
@@ -55,6 +56,22 @@ class BrokenVerifier(Verifier):
 
 def brevity(responses: Sequence[Response], limit: int = 100) -> list[float]:
     return [max(0.0, 1 - response.num_tokens / limit) for response in responses]
+
+
+class Wordy(Verifier):
+    """Returns a text in the place of a verdict."""
+
+    needs_answer = False
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        return "right"  # type: ignore[return-value]
+
+
+class Clumsy(Callback):
+    """Divides by zero when a batch begins."""
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.share = 1 / 0
 
 
 class Silent(Verifier):
@@ -176,6 +193,13 @@ MISTAKES: dict[str, Mistake] = {
     "a reward that crashes": Mistake(reward("cli.test_mistakes.Broken"), ("reward function 'broken'", "ZeroDivisionError", "test_mistakes.py")),
     "a reward too few": Mistake(reward("cli.test_mistakes.TooFew"), ("too_few", "15 rewards", "16 responses")),
     "a verifier that crashes": Mistake(model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {"countdown": {"class_path": "cli.test_mistakes.BrokenVerifier"}, "math": {"class_path": "cli.test_mistakes.BrokenVerifier"}}}}), ("verifier 'countdown'", "KeyError", "solution", "test_mistakes.py")),
+    "a verifier without a verdict": Mistake(model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {n: {"class_path": "cli.test_mistakes.Wordy"} for n in ("countdown", "math")}}}), ("verifier: 'countdown'", "'right'", "Verdict(")),
+    "a callback that crashes": Mistake(trainer(callbacks=[{"class_path": "cli.test_mistakes.Clumsy"}]), ("ZeroDivisionError", "test_mistakes.py, line", "on_train_batch_start")),
+    "a key of the other half": Mistake(data(sampling={"max_tokens": 9}), ("data.sampling.max_tokens", "did you mean model.sampling.max_tokens?")),
+    "a key of the other half on the command line": said("--model.rollout.group_size", "9", words=("model.rollout.group_size", "did you mean data.rollout.group_size?")),
+    "a key without its group": Mistake(data(group_size=9), ("data.group_size", "did you mean data.rollout.group_size?")),
+    "a key twice": said("fit", "-c", "{run: a, trainer: {max_epochs: 1}, run: b}", words=("config", "'run' is there twice"), base="none"),
+    "a run folder without a name": said("--run", "", words=("run: ''", "--run")),
     "a judge that never decides": Mistake(merge(table(path="{table}", verifier="judge"), model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {"judge": {"class_path": "cli.test_mistakes.Silent"}}}})) , ("data.train", "verifier 'judge' decided about none", "no verdict in the reply")),
     "no problems": Mistake(data(train=None), ("data.train", "data.documents")),
     "problems that are held out": Mistake(data(train=[{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"split": "held_out", "num_problems": 3}}]), ("data.validation", "countdown", "allow_overlap: true")),

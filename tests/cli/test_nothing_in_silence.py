@@ -101,7 +101,7 @@ def test_the_end_says_where_results_lie(capsys, tmp_path: Path, policy: Path) ->
 @pytest.mark.parametrize(
     ("number", "status", "how"),
     [
-        (signal.SIGINT, 130, "Interrupted after 2"),
+        (signal.SIGINT, 130, "Interrupted after 3"),  # it is finished and saved
         (signal.SIGTERM, 143, "Stopped by SIGTERM after"),
     ],
     ids=["Ctrl-C", "SIGTERM"],
@@ -122,6 +122,8 @@ def test_who_stops_a_run_is_told_how_to_go_on(
     assert done.returncode == status and "Traceback" not in done.stderr
     assert how in done.stderr and f"iterations: {tmp_path / 'run'}\n" in done.stderr
     assert "the same command with --ckpt_path last\n" in done.stderr
+    is_saved = (tmp_path / "run/checkpoints/last.ckpt").exists()
+    assert is_saved and ("finishing the iteration" in done.stderr) == (number == signal.SIGINT)
     main(["fit", "-c", str(config), "--ckpt_path", "last"])
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6
 

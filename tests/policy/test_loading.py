@@ -121,6 +121,22 @@ def test_missing_weights(saved):
     assert "lacks 1 of" in message and "layers.1.mlp.up_proj" in message
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_damaged_file_is_named(saved, share):
+    path = saved / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    assert f"policy: {path} is damaged" in refusal(load_policy, str(saved))
+
+
+def test_a_configuration_of_another_width_is_told_from_an_attention(saved):
+    config = json.loads((saved / "config.json").read_text())
+    width = config["intermediate_size"]
+    (saved / "config.json").write_text(json.dumps({**config, "intermediate_size": 2 * width}))
+    message = refusal(load_policy, str(saved))
+    assert f"config.json of {str(saved)!r} gives" in message and str(2 * width) in message
+    assert "attention" not in message and "of two models" in message
+
+
 def test_weights_of_another_shape(saved):
     weights = load_file(saved / "model.safetensors")
     weights["lm_head.weight"] = weights["lm_head.weight"][:-1].clone()
