@@ -5,6 +5,7 @@ Checks of settings, crashes in a user's own code, console scripts, and what a pa
 
 from __future__ import annotations
 
+import copy
 import difflib
 import errno
 import importlib
@@ -247,6 +248,8 @@ class Refused:
                 self._value(path, kinds[name], value)
             elif isinstance(value, dict) and any(k.startswith(f"{name}.") for k in kinds):
                 self._keys(where, parser, value, owner, f"{name}.")
+            elif any(k.startswith(f"{name}.") for k in kinds):
+                raise ValueError(f"{path}: {value!r} is not a mapping of its keys")
             elif name not in {action.dest for action in parser._actions}:
                 while isinstance(value, dict) and len(value) == 1 and "class_path" not in value:
                     (key, value), name = next(iter(value.items())), f"{name}.{next(iter(value))}"
@@ -269,7 +272,8 @@ class Refused:
             raise ValueError(f"{path}: there is no such key{right}")
         close = difflib.get_close_matches(last, own or kinds, n=1)
         right = hint(last, own) if own else hint(name, kinds)
-        if elsewhere and not close:
+        whole = [key for key in elsewhere if group and f".{key}".endswith(f".{name}")]
+        if elsewhere and (whole or not close):
             right = f"; did you mean {min(elsewhere, key=lambda key: name not in key)}?"
         raise ValueError(f"{path}: {owner} has no such key{right}")
 
@@ -364,7 +368,7 @@ def _fits(kind: Any, value: Any) -> bool:
         if isinstance(value, str):
             parser.parse_args([f"--x={value}"])
         else:
-            parser.parse_object({"x": value})
+            parser.parse_object({"x": copy.deepcopy(value)})  # it puts namespaces in it
     except Exception:
         return False
     return True

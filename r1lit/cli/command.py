@@ -113,10 +113,10 @@ class R1CLI(LightningCLI):
         Raises:
             ValueError: the first key that is wrong, its value, and what would be right.
         """
+        values = self.named = as_mapping(args)
         try:
             self.config = parser.parse_args(args)
         except (ArgumentError, TypeError) as error:
-            values = as_mapping(args)
             fault = Refused(self._subcommand_parsers[self.command], values).explain(error)
             missing = [key for key in ("model", "data") if key not in values]
             if missing and fault.args == (str(error),):
@@ -140,6 +140,7 @@ class R1CLI(LightningCLI):
         if self.subcommand == "fit":
             check_validation(config)
             check_rates(config.model)
+            warn_of_no_effect(self.named, config.data)
         if trainer.fast_dev_run:  # a trial must not touch what lies in the run folder
             self.trial = TemporaryDirectory(prefix="r1lit-trial-")
             config.run = trainer.default_root_dir = self.trial.name
@@ -293,6 +294,18 @@ def check_rates(model: Any) -> None:
         rate = optimizer.init_args.get("lr", 0) if isinstance(optimizer, Namespace) else 0
         if isinstance(rate, int | float) and not rate >= 0:
             raise ValueError(f"model.{key}.lr: {rate} is not 0 or above")
+
+
+def warn_of_no_effect(named: dict[str, Any], data: Any) -> None:
+    """Warn of a group of keys that this run's data do not heed, if it is named."""
+    node: Any = named.get("data")
+    given = node.get("init_args", node) if isinstance(node, dict) else {}
+    used = {"packing": ("documents", "validation_documents"), "rollout": ("train",)}
+    for group, sources in used.items() if data.class_path.endswith(".R1DataModule") else ():
+        if group in given and not any(data.init_args.get(key) for key in sources):
+            rank_zero_warn(
+                f"data.{group}: it has no effect in this run, since there is no data.{sources[0]}"
+            )
 
 
 def check_checkpoint(path: str | None) -> None:

@@ -144,7 +144,7 @@ def as_mapping(composed: Sequence[str]) -> Config:
     has_files = composed[1:2] == ["--config"]
     config: Config = yaml.load(composed[2], Loader=Loader) if has_files else {}
     for key, text in given_keys(composed[3 if has_files else 1 :]):
-        config = merge(config, _nested(key, text))
+        config = merge(config, _nested(key, _value(text) if text[:1] in ("[", "{") else text))
     return config
 
 

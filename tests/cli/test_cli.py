@@ -8,10 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from jsonargparse import Namespace
 from tiny import grpo_config, model
 
 from r1lit.cli import hub_is_out_of_reach, main
-from r1lit.cli.command import check_validation
+from r1lit.cli.command import check_validation, warn_of_no_effect
 
 
 @pytest.mark.slow
@@ -59,3 +60,18 @@ def test_help_explains_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for words in ("rows of a minibatch", "optimizer", "micro_batch_tokens", "tokens per backward"):
         assert words in text
+
+
+def test_a_group_of_keys_without_effect_is_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    def data(**sources: object) -> Namespace:
+        arguments = {"train": None, "documents": None, "validation_documents": None} | sources
+        return Namespace(class_path="r1lit.data.R1DataModule", init_args=Namespace(arguments))
+
+    named = {"data": {"class_path": "R1DataModule", "init_args": {"packing": {"max_seq_len": 9}}}}
+    warn_of_no_effect(named, data(documents=[1]))
+    warn_of_no_effect({"data": {"init_args": {"rollout": {}}}}, data(train=[1]))
+    assert not recwarn.list
+    with pytest.warns(
+        UserWarning, match=r"^data\.packing: it has no effect .* no data\.documents$"
+    ):
+        warn_of_no_effect(named, data(train=[1]))

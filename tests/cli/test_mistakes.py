@@ -198,6 +198,8 @@ MISTAKES: dict[str, Mistake] = {
     "a key of the other half": Mistake(data(sampling={"max_tokens": 9}), ("data.sampling.max_tokens", "did you mean model.sampling.max_tokens?")),
     "a key of the other half on the command line": said("--model.rollout.group_size", "9", words=("model.rollout.group_size", "did you mean data.rollout.group_size?")),
     "a key without its group": Mistake(data(group_size=9), ("data.group_size", "did you mean data.rollout.group_size?")),
+    "a number for a group": said("--model.sampling", "5", words=("model.sampling: '5'", "mapping")),
+    "a list on the command line": said("--model.rewards", "[{class_path: r1lit.rewards.Accuracy, init_args: {wight: 1}}]", words=("model.rewards.wight", "weight?")),
     "a key twice": said("fit", "-c", "{run: a, trainer: {max_epochs: 1}, run: b}", words=("config", "'run' is there twice"), base="none"),
     "a run folder without a name": said("--run", "", words=("run: ''", "--run")),
     "a judge that never decides": Mistake(merge(table(path="{table}", verifier="judge"), model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {"judge": {"class_path": "cli.test_mistakes.Silent"}}}})) , ("data.train", "verifier 'judge' decided about none", "no verdict in the reply")),
