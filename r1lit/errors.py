@@ -272,7 +272,7 @@ class Refused:
             raise ValueError(f"{path}: there is no such key{right}")
         close = difflib.get_close_matches(last, own or kinds, n=1)
         right = hint(last, own) if own else hint(name, kinds)
-        whole = [key for key in elsewhere if group and f".{key}".endswith(f".{name}")]
+        whole = [key for key in elsewhere if f".{key}".endswith(f".{name}")]
         if elsewhere and (whole or not close):
             right = f"; did you mean {min(elsewhere, key=lambda key: name not in key)}?"
         raise ValueError(f"{path}: {owner} has no such key{right}")
