@@ -19,7 +19,7 @@ from r1lit.modules import GRPOModule
 
 PACKAGE = ROOT / "r1lit"
 DEVICE = "r1lit/device/"
-MOST = 29
+MOST = 26
 """It may only fall."""
 
 
