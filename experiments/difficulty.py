@@ -142,10 +142,13 @@ class Ranking:
         model: a Hugging Face folder, or a name on the hub, with a chat template.
         sampling: how responses are sampled.
         num_samples: responses to a problem.
+        wording: put around each question; it holds {question}.
         seed: of problems and responses.
     """
 
-    def __init__(self, model: str, sampling: Sampling, num_samples: int, seed: int) -> None:
+    def __init__(
+        self, model: str, sampling: Sampling, num_samples: int, wording: str, seed: int
+    ) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.tokenizer = load_tokenizer(model)
         policy = load_policy(model, dtype=inference_dtype(device)).eval().to(device)
@@ -153,11 +156,15 @@ class Ranking:
         self.engine.bind(ModelSpec(name=model, tokenizer=self.tokenizer, policy=policy))
         self.sampling = sampling
         self.num_samples = num_samples
+        self.wording = wording
         self.seed = seed
 
     def prompts(self, problems: Sequence[Problem]) -> list[tuple[int, ...]]:
         """Return the problems' questions in the chat template, as token ids."""
-        texts = [prompt_text(self.tokenizer, CHAT, problem.question) for problem in problems]
+        texts = [
+            prompt_text(self.tokenizer, CHAT, self.wording.replace("{question}", problem.question))
+            for problem in problems
+        ]
         return encode_prompts(self.tokenizer, texts)
 
     def measure(self, problems: Sequence[Problem], grader: Grader) -> dict[str, Any]:
@@ -184,6 +191,7 @@ class Ranking:
             "num_samples": size,
             "pass_at_1": report["pass_at_1"],
             "pass_at_k": report["pass_at_k"][str(size)],
+            "cons_at_k": report["cons_at_k"][str(size)],
             "num_right": [sum(g.right for g in group) for group in groups],
             "readable": sum(v.status != "unparsed" for v in verdicts) / len(verdicts),
             "finished": sum(g.finished for g in graded) / len(graded),
@@ -219,7 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = {
         key: getattr(options, key)
         for key in ("model", "num_problems", "num_samples", "max_tokens", "temperature", "seed")
-    }
+    } | {"wording": options.wording}
     output = options.output or Path("runs/difficulty") / Path(options.model).name
     path = output / "tasks.jsonl"
     done = {r["task"]: r for r in read_records(path) if r["settings"] == settings}
@@ -229,7 +237,8 @@ def main(arguments: list[str] | None = None) -> int:
     names = [*gym_names(options.tasks), *sources]
     todo = [name for name in names if name not in done]
     sampling = Sampling(temperature=options.temperature, max_tokens=options.max_tokens)
-    ranking = Ranking(options.model, sampling, options.num_samples, options.seed) if todo else None
+    size, wording = options.num_samples, options.wording
+    ranking = Ranking(options.model, sampling, size, wording, options.seed) if todo else None
     for name in tqdm(todo, initial=len(names) - len(todo), total=len(names), unit="task"):
         assert ranking is not None
         count, seed = options.num_problems, options.seed
@@ -287,12 +296,15 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--max-prompt-tokens", type=int, default=256)
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--wording", default="{question}", help="put around each question")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
     for key in ("num_problems", "num_samples", "max_tokens"):
         if getattr(options, key) < 1:
             raise ValueError(f"--{key.replace('_', '-')}: {getattr(options, key)} is below 1")
+    if "{question}" not in options.wording:
+        raise ValueError(f"--wording: {options.wording!r} does not hold {{question}}")
     return options
 
 

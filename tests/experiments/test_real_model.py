@@ -9,6 +9,7 @@ import sys
 import pytest
 from tiny import ROOT, save_policy
 
+from experiments.difficulty import table
 from experiments.real_model import fetch
 from experiments.real_model.rewards import EndsInNumber
 from experiments.real_model.sums import Sums
@@ -110,6 +111,12 @@ def test_the_reward_for_any_number_asks_for_an_end_and_a_number_alone():
 
     rows = [("right", True), ("wrong", True), ("unparsed", True), ("right", False)]
     assert EndsInNumber()([response(*row) for row in rows]) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_the_page_has_the_table_of_its_measured_tasks():
+    page = ROOT / "experiments" / "real_model" / "README.md"
+    records = read_records(page.with_name("difficulty.jsonl"))
+    assert f"{table(records)}\n" in page.read_text()
 
 
 real = pytest.mark.skipif(not REAL.is_dir(), reason=f"{fetch.FOLDER} has not been fetched")
