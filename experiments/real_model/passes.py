@@ -1,0 +1,57 @@
+"""The second table of the page: pass@k and majority vote of base and trained policy.
+
+It is made of what `experiments.difficulty` has measured of each with ``sums.yaml`` (the README has
+the command): one line a policy in ``runs/real_model/passes/<policy>/tasks.jsonl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.points import Sweep
+from experiments.tables import as_markdown
+from r1lit.files import Record, read_records
+from r1lit.metrics.estimates import pass_at_k
+from r1lit.metrics.intervals import bootstrap_intervals
+
+FOLDER = Path("runs/real_model/passes")
+MARKS = ("<!-- passes -->", "<!-- /passes -->")
+RAW = "passes.jsonl"
+SHOWN = (1, 2, 4, 8, 16, 32, 64)
+
+
+def count(sweep: Sweep) -> list[Record]:
+    """Return a record of each policy that was measured, the base first."""
+    files = sorted(FOLDER.rglob("tasks.jsonl"), key=lambda file: ("sweep" in file.parts, file))
+    return [
+        {"policy": file.parent.relative_to(FOLDER).as_posix(), **record}
+        for file in files
+        for record in read_records(file)
+    ]
+
+
+def as_table(records: Sequence[Record]) -> str:
+    """Return the table: a row a policy, each cell with its 95 % interval over problems."""
+    shown = [k for k in SHOWN if all(k <= r["num_samples"] for r in records)]
+    headings = ["policy", "n", *(f"pass@{k}" for k in shown), "majority vote", "answers read"]
+    rows = []
+    for r in records:
+        size, passed_PK = r["num_samples"], []
+        for num_right in r["num_right"]:
+            passed_PK.append([pass_at_k(size, num_right, k) for k in shown])
+        intervals = bootstrap_intervals(np.array(passed_PK))
+        cells = [
+            _cell(mean, *interval)
+            for mean, interval in zip(np.mean(passed_PK, 0), intervals, strict=True)
+        ]
+        vote = r["cons_at_k"]
+        cells += [_cell(vote["value"], vote["low"], vote["high"]), f"{r['readable']:.2f}"]
+        rows.append([r["policy"], f"{r['num_problems']} × {size}", *cells])
+    return as_markdown(headings, rows, num_text=2)
+
+
+def _cell(value: float, low: float, high: float) -> str:
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
