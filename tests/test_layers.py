@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "r1lit"
@@ -88,6 +90,28 @@ def test_imports_run_downward():
         if here in WORDS_AND_EQUATIONS:
             heavy = {"transformers", "tokenizers", "datasets", "rich", "matplotlib"}
             assert not packages & heavy, path
+
+
+def test_verifiers_can_be_used_without_torch():
+    """What is right, where an answer stands and how a program runs: of use in any trainer."""
+    for path, source in SOURCES.items():
+        if room(path) in {"verifiers", "sandbox", "text"}:
+            tree = ast.parse(source)
+            for node in ast.walk(tree):  # annotations may name a tokenizer
+                if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                    node.body = [ast.Pass()]
+            heavy = {"torch", "lightning", "pytorch_lightning", "transformers"}
+            found = {name.split(".")[0] for name in imported(ast.unparse(tree))}
+            assert not found & heavy, path
+    code = (
+        "import sys, time; start = time.process_time(); import r1lit.verifiers, r1lit.sandbox;"
+        "loaded = {'torch', 'lightning', 'transformers'} & {*sys.modules};"
+        "print(time.process_time() - start, *loaded)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, *loaded = said.stdout.split()
+    print(f"import r1lit.verifiers: {float(seconds):.2f} s of CPU")
+    assert not loaded
 
 
 BODY_AND_HEAD = ("get_decoder", "get_output_embeddings", "get_input_embeddings", "lm_head",

@@ -1,14 +1,182 @@
-"""Confines the current process, for good, before it runs an untrusted program."""
+"""Confines the current process, for good, before it runs an untrusted program.
+
+By limits, a user without capabilities, and a seccomp filter: system calls that no untrusted program
+needs fail with EPERM.
+
+Namespaces keep a program from what it should not see. The filter keeps it from the parts of the
+kernel that grow new holes every year (user namespaces, io_uring, bpf, keys, ptrace); from memory
+that belongs to no process and so to no limit (memfd, System V, shared anonymous pages, pages given
+to a pipe, larger buffers of pipes and sockets); and from changing the limits, cores or priority of
+other processes. Of sockets only those within the machine remain.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import resource
 import signal
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from r1lit.sandbox import seccomp
-from r1lit.sandbox.kernel import PR_SET_DUMPABLE, drop_all_capabilities, prctl
+from r1lit.sandbox.kernel import (
+    MACHINE,
+    PR_SET_DUMPABLE,
+    PR_SET_SECCOMP,
+    drop_all_capabilities,
+    prctl,
+)
+
+_SECCOMP_MODE_FILTER = 2
+_KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
+_LOAD, _AND, _EQUAL, _GREATER_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+_AT_NUMBER, _AT_MACHINE, _AT_ARGUMENTS = 0, 4, 16
+_X32 = 0x40000000
+_ALL_BITS = 0xFFFFFFFF
+_AF_UNIX = 1
+_NEW_NAMESPACES = 0x7E020000
+_SHARED_ANONYMOUS = 0x21  # MAP_SHARED | MAP_ANONYMOUS
+_F_SETPIPE_SZ, _SO_SNDBUF = 1031, 7
+_CLONE3 = 435
+
+_AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Refuses a system call by bits of one argument: ``refused`` if they are, or are not, equal."""
+
+    name: str
+    numbers: dict[str, int]
+    argument: int
+    mask: int
+    value: int
+    refused: bool
+
+
+def _numbers(x86_64: int, aarch64: int) -> dict[str, int]:
+    return {"x86_64": x86_64, "aarch64": aarch64}
+
+
+CONDITIONS = (
+    Condition("socket", _numbers(41, 198), 0, _ALL_BITS, _AF_UNIX, False),
+    Condition("socketpair", _numbers(53, 199), 0, _ALL_BITS, _AF_UNIX, False),
+    Condition("clone", _numbers(56, 220), 0, _NEW_NAMESPACES, 0, False),
+    Condition("mmap", _numbers(9, 222), 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS, True),
+    Condition("fcntl", _numbers(72, 25), 1, _ALL_BITS, _F_SETPIPE_SZ, True),
+    Condition("setsockopt", _numbers(54, 208), 2, _ALL_BITS, _SO_SNDBUF, True),
+    # of itself only: process id 0
+    Condition("prlimit64", _numbers(302, 261), 0, _ALL_BITS, 0, False),
+    Condition("sched_setparam", _numbers(142, 118), 0, _ALL_BITS, 0, False),
+    Condition("sched_setscheduler", _numbers(144, 119), 0, _ALL_BITS, 0, False),
+    Condition("sched_setaffinity", _numbers(203, 122), 0, _ALL_BITS, 0, False),
+    Condition("sched_setattr", _numbers(314, 274), 0, _ALL_BITS, 0, False),
+)
+DENIED = {
+    "x86_64": {
+        "shmget": 29, "shmat": 30, "semget": 64, "msgget": 68, "ptrace": 101, "syslog": 103,
+        "personality": 135, "pivot_root": 155, "acct": 163, "chroot": 161, "mount": 165,
+        "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "sethostname": 170,
+        "setdomainname": 171, "init_module": 175, "delete_module": 176, "quotactl": 179,
+        "clock_settime": 227, "mq_open": 240, "kexec_load": 246, "add_key": 248,
+        "request_key": 249, "keyctl": 250, "migrate_pages": 256, "unshare": 272,
+        "move_pages": 279, "perf_event_open": 298, "fanotify_init": 300,
+        "name_to_handle_at": 303, "open_by_handle_at": 304, "setns": 308,
+        "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313,
+        "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
+        "setpriority": 141, "ioprio_set": 251, "vmsplice": 278, "io_setup": 206,
+        "inotify_init": 253, "inotify_init1": 294,
+    },
+    "aarch64": {
+        "shmget": 194, "shmat": 196, "semget": 190, "msgget": 186, "ptrace": 117, "syslog": 116,
+        "personality": 92, "pivot_root": 41, "acct": 89, "chroot": 51, "mount": 40,
+        "umount2": 39, "swapon": 224, "swapoff": 225, "reboot": 142, "sethostname": 161,
+        "setdomainname": 162, "init_module": 105, "delete_module": 106, "quotactl": 60,
+        "clock_settime": 112, "mq_open": 180, "kexec_load": 104, "add_key": 217,
+        "request_key": 218, "keyctl": 219, "migrate_pages": 238, "unshare": 97,
+        "move_pages": 239, "perf_event_open": 241, "fanotify_init": 262,
+        "name_to_handle_at": 264, "open_by_handle_at": 265, "setns": 268,
+        "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273,
+        "memfd_create": 279, "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282,
+        "setpriority": 140, "ioprio_set": 30, "vmsplice": 75, "io_setup": 0,
+        "inotify_init1": 26,
+    },
+}  # fmt: skip
+DENIED_EVERYWHERE = {
+    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
+    "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
+    "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447,
+    "landlock_create_ruleset": 444,
+}  # fmt: skip
+SOCKETS = tuple(c for c in CONDITIONS if c.name in ("socket", "socketpair"))
+
+
+def for_programs(with_sockets: bool) -> bytes:
+    """Return the filter for untrusted programs; ``with_sockets`` allows AF_UNIX sockets.
+
+    Raises:
+        OSError: if no filter can be written for this machine.
+    """
+    if MACHINE not in _AUDIT:
+        raise OSError(f"seccomp: the system calls of {MACHINE} are not known")
+    denied = {*DENIED[MACHINE].values(), *DENIED_EVERYWHERE.values()}
+    if not with_sockets:
+        denied |= {condition.numbers[MACHINE] for condition in SOCKETS}
+    return assemble(denied, CONDITIONS)
+
+
+def assemble(denied: Iterable[int], conditions: Iterable[Condition]) -> bytes:
+    """Return a filter in BPF, eight bytes an instruction: calls by number, and by an argument.
+
+    A jump counts the instructions it leaps over: first if the test holds, then if it does not.
+    """
+
+    def step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+        return struct.pack("=HBBI", code, if_true, if_false, value)
+
+    refuse = step(_RETURN, _ERRNO | errno.EPERM)
+    program = [
+        step(_LOAD, _AT_MACHINE),
+        step(_EQUAL, _AUDIT[MACHINE], 1, 0),
+        step(_RETURN, _KILL),
+        step(_LOAD, _AT_NUMBER),
+        step(_GREATER_EQUAL, _X32, 0, 1),
+        step(_RETURN, _KILL),
+        step(_EQUAL, _CLONE3, 0, 1),  # its flags are in memory, out of sight: libc takes clone then
+        step(_RETURN, _ERRNO | errno.ENOSYS),
+    ]
+    for number in denied:
+        program += [step(_EQUAL, number, 0, 1), refuse]
+    for condition in conditions:
+        program += [
+            step(_EQUAL, condition.numbers[MACHINE], 0, 5),
+            step(_LOAD, _AT_ARGUMENTS + 8 * condition.argument),
+            step(_AND, condition.mask),
+            step(_EQUAL, condition.value, int(not condition.refused), int(condition.refused)),
+            refuse,
+            step(_RETURN, _ALLOW),
+        ]
+    return b"".join([*program, step(_RETURN, _ALLOW)])
+
+
+def install(code: bytes) -> None:
+    """Put this process and its children under a filter, for good.
+
+    Needs ``no_new_privs`` or root.
+
+    Raises:
+        OSError: if the kernel refuses.
+    """
+    buffer = ctypes.create_string_buffer(code, len(code))
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+    program = Program(length=len(code) // 8, code=ctypes.addressof(buffer))
+    prctl(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))
+
 
 STACK_BYTES = 64 << 20
 
@@ -40,7 +208,7 @@ def confine(
     os.chdir(directory)
     drop_all_capabilities()
     prctl(PR_SET_DUMPABLE, 0)
-    seccomp.install(seccomp.for_programs(with_sockets))
+    install(for_programs(with_sockets))
 
 
 def keep_only(descriptors: Sequence[int]) -> None:

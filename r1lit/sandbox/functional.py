@@ -9,8 +9,7 @@ from typing import Any
 
 from r1lit.sandbox.base import Limits, Outcome
 from r1lit.sandbox.container import START_SECONDS, Container
-from r1lit.sandbox.local import LocalSandbox
-from r1lit.sandbox.packages import libraries, packages
+from r1lit.sandbox.local import LocalSandbox, libraries, packages
 from r1lit.sandbox.run_tests import MAX_REASON, STATUSES, free_names
 
 TESTER_BYTES = 4 << 30

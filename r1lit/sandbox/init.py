@@ -36,8 +36,8 @@ from r1lit.sandbox import python_program
 from r1lit.sandbox.base import SandboxError
 from r1lit.sandbox.calls import answer_calls
 from r1lit.sandbox.confine import confine, keep_only
+from r1lit.sandbox.container import receive_frame, send_frame
 from r1lit.sandbox.filesystem import IsolatedFilesystem, OpenFilesystem
-from r1lit.sandbox.frames import receive_frame, send_frame
 from r1lit.sandbox.kernel import adopt_orphans, die_with_parent
 from r1lit.sandbox.monitor import Monitor, kill_all
 from r1lit.sandbox.run_tests import run_tests_and_end

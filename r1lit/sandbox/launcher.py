@@ -25,7 +25,7 @@ from typing import Any
 
 from r1lit.sandbox import init
 from r1lit.sandbox.base import SandboxError
-from r1lit.sandbox.frames import send_frame
+from r1lit.sandbox.container import send_frame
 from r1lit.sandbox.kernel import CLONE_NEWUSER, NAMESPACES, fork_into
 
 FIRST_USER = 1_000_000_000

@@ -1,23 +1,94 @@
-"""The sandbox of this machine: Linux namespaces, resource limits and a seccomp filter."""
+"""The sandbox of this machine: Linux namespaces, resource limits and a seccomp filter.
+
+Python and C++ run in it. Of the installed packages tests see all, programs two that they may name.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
-from r1lit.sandbox.compilers import BINARY, COMPILERS, compile_command, compiler_of
 from r1lit.sandbox.container import START_SECONDS, Container
-from r1lit.sandbox.packages import libraries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiler:
+    """``commands`` are programs that can compile, best first; ``flags`` go before the file.
+
+    ``smallest`` is a program that every working compiler accepts.
+    """
+
+    commands: tuple[str, ...]
+    flags: tuple[str, ...]
+    smallest: str
+
+
+COMPILERS = {
+    "c++": Compiler(
+        commands=("g++", "clang++"),
+        flags=("-std=c++17", "-O2", "-w", "-pipe"),
+        smallest="int main() {}",
+    ),
+}
+BINARY = "program.out"
+
+
+def compiler_of(language: str) -> str | None:
+    """Return the path of this machine's compiler for ``language``, or ``None``."""
+    for command in COMPILERS[language].commands:
+        path = shutil.which(command, path="/usr/bin:/bin")
+        if path:
+            return path
+    return None
+
+
+def compile_command(language: str, file: str) -> list[str]:
+    """Return the command that compiles ``file`` to ``BINARY`` in the current folder.
+
+    Raises:
+        ValueError: if this machine has no compiler for it.
+    """
+    path = compiler_of(language)
+    if path is None:
+        names = " or ".join(COMPILERS[language].commands)
+        raise ValueError(f"language: {language!r} needs {names} in /usr/bin")
+    return [path, *COMPILERS[language].flags, "-o", BINARY, file]
+
+
+LIBRARIES = ("numpy", "sortedcontainers")
+"""What programs may import where it is installed."""
+
+
+def packages() -> list[str]:
+    """Return the folders of this interpreter's installed packages."""
+    names = ("site-packages", "dist-packages")
+    return [path for path in sys.path if os.path.basename(path) in names and os.path.isdir(path)]
+
+
+def libraries(sources: Iterable[str]) -> list[str]:
+    """Return the folders of the libraries that a program imports, and of no other package."""
+    text = "\n".join(sources)
+    found = [
+        os.path.join(folder, name)
+        for library in LIBRARIES
+        if re.search(rf"^[ \t]*+(?:import|from)[ \t][^\n]*\b{library}\b", text, re.MULTILINE)
+        for folder in packages()
+        for name in (library, f"{library}.libs")
+    ]
+    return [path for path in found if os.path.isdir(path)]
+
 
 COMPILE_LIMITS = Limits(wall_s=30.0, cpu_s=30.0, file_bytes=64 << 20, output_bytes=1 << 16)
 _PACKAGE = str(Path(__file__).resolve().parents[2])

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Literal, cast
 
 from r1lit.text.conversation import Conversation
 from r1lit.text.extract import thinking_and_answer
 from r1lit.text.pieces import pieces
 from r1lit.text.prompts import encode_prompts, prompt_text
 from r1lit.text.steps import token_places
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 ScoreOn = Literal["summary", "response"]
 """R1's helpful reward model scores the final summary only, the safety one the whole response."""

@@ -1,18 +1,15 @@
 """Verifiers: they decide whether a response answers its problem."""
 
-from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.base import NoVerifier, Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
-from r1lit.verifiers.countdown import CountdownVerifier
+from r1lit.verifiers.countdown import CountdownVerifier, Game24Verifier
 from r1lit.verifiers.exact import ExactVerifier
-from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.generative import GenerativeVerifier
-from r1lit.verifiers.gold_answers import check_gold_answers
-from r1lit.verifiers.grader import Grader, default_verifiers
+from r1lit.verifiers.grader import Grader, check_gold_answers, default_verifiers
 from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
-from r1lit.verifiers.none import NoVerifier
 from r1lit.verifiers.preference import GenerativePreference, PreferenceJudge
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What a verifier is: it decides whether a response answers its problem."""
+"""The interface of verifiers, which decide whether a response answers its problem."""
 
 from __future__ import annotations
 
@@ -52,3 +52,16 @@ def conclude(status: Status, canonical: str | None, reason: str, start: float) -
         reason=reason,
         seconds=time.perf_counter() - start,
     )
+
+
+class NoVerifier(Verifier):
+    """Decides nothing: every response is ``unparsed``, never right, and casts no vote.
+
+    For general prompts, whose reward comes from a reward model and not from an answer.
+    """
+
+    needs_answer = False
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Return the verdict that there is none."""
+        return conclude("unparsed", None, "no rule decides about this problem", time.perf_counter())

@@ -1,21 +1,23 @@
-"""Grading responses to problems of several kinds together."""
+"""The grader: sends each response to its problem's verifier, and checks gold answers of data.
+
+A wrongly mapped column of gold answers is an error at the start, not rewards of 0.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from r1lit.errors import own_code
 from r1lit.problems import Problem, Verdict
-from r1lit.verifiers.base import Verifier
+from r1lit.verifiers.base import NoVerifier, Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
-from r1lit.verifiers.countdown import CountdownVerifier
+from r1lit.verifiers.countdown import CountdownVerifier, Game24Verifier
 from r1lit.verifiers.exact import ExactVerifier
-from r1lit.verifiers.game24 import Game24Verifier
 from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
-from r1lit.verifiers.none import NoVerifier
 
 
 def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
@@ -101,3 +103,65 @@ class Grader:
         """Release the worker processes of every verifier."""
         for verifier in self.verifiers.values():
             verifier.close()
+
+
+SAMPLE = 8
+
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+
+
+def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) -> None:
+    """Check that some gold answer of every source is one that its verifier can find right.
+
+    A few evenly spaced ones are tried. Single failures are accepted as noise in the data; if all
+    fail, the wrong text was taken for the answer.
+
+    Args:
+        grader: decides.
+        problems: of one split; those whose verifier does not go by the answer are left out.
+        key: names them in the error, as ``data.train``.
+
+    Raises:
+        ValueError: naming the source, an answer, and what may be wrong; or the verifier, if it
+            comes to no verdict at all.
+    """
+    by_source: dict[str, list[Problem]] = {}
+    for problem in problems:
+        if grader.verifier_of(problem).needs_answer:
+            by_source.setdefault(problem.source, []).append(problem)
+    for source, own in by_source.items():
+        sample = own[:: -(-len(own) // SAMPLE)]
+        texts = [f"<answer> {grader.verifier_of(p).gold_text(p)} </answer>" for p in sample]
+        verdicts = grader.verdicts(texts, sample)
+        fine = [
+            verdict.status == "right" and num_words(p.answer) <= grader.verifier_of(p).max_words
+            for verdict, p in zip(verdicts, sample, strict=True)
+        ]
+        undecided = [verdict for verdict in verdicts if verdict.status in ("error", "timeout")]
+        if len(undecided) == len(sample):
+            raise ValueError(
+                f"{key}: the verifier {sample[0].verifier!r} decided about none of {len(sample)}"
+                f" gold answers of source {source!r}: {undecided[0].status}"
+                f" ({_short(undecided[0].reason, 120)})"
+            )
+        if not any(fine):
+            problem = sample[0]
+            raise ValueError(
+                f"{key}: none of {len(sample)} gold answers of source {source!r} looks like an"
+                f" answer to the verifier {problem.verifier!r}; that of {problem.uid!r} is"
+                f" {_short(problem.answer)!r}. Does answer name the right column, and does the"
+                " answer need an answer_pattern to be found in it?"
+            )
+
+
+def num_words(text: str) -> int:
+    r"""Count words; LaTeX's commands and single letters are none.
+
+    >>> num_words(r"\frac{1}{2} \text{ of } x"), num_words("So 4 are left.")
+    (1, 3)
+    """
+    return len(_WORD.findall(text))
+
+
+def _short(text: str, length: int = 60) -> str:
+    return text if len(text) <= length else text[:length] + "…"

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from r1lit.endpoint.cache import key_of
 from r1lit.text.extract import thinking_and_answer
-from r1lit.verifiers.generative_judge import GenerativeJudge
+from r1lit.verifiers.generative import GenerativeJudge
 
 LABELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 """Arena-Hard's five labels, as how much better A is: R1 keeps pairs of more than 1 in the mean."""

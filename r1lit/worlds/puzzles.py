@@ -15,7 +15,7 @@ from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.verifiers.knights import solutions
+from r1lit.verifiers.logic import solutions
 from r1lit.worlds.language import NAMES, Language, check_shares, language_of
 from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split
 from r1lit.worlds.writing import pick
@@ -26,7 +26,7 @@ PEOPLE = (tuple(name for name, _ in NAMES), tuple("甲乙丙丁戊己庚辛"))
 KINDS = (("knave", "knight"), ("骗子", "骑士"))
 Statement = tuple[str, *tuple[int, ...]]
 Puzzle = tuple[Statement, ...]
-"""``puzzle[i]`` is what person i says, in the notation of ``r1lit.verifiers.knights``."""
+"""``puzzle[i]`` is what person i says, in the notation of ``r1lit.verifiers.logic``."""
 
 
 def draw(rng: np.random.Generator, num_people: int) -> Puzzle:

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from r1lit.verifiers.knights import holds
+from r1lit.verifiers.logic import holds
 from r1lit.worlds.language import Voice
 from r1lit.worlds.programs import SHOWN, Program, calculation, draw_part, split_of
 from r1lit.worlds.puzzles import Puzzle, Statement, answer

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from r1lit.sandbox import seccomp, stdin_tests
+from r1lit.sandbox import confine, stdin_tests
 from r1lit.sandbox.base import Limits, SandboxError
 from r1lit.sandbox.kernel import MACHINE, PR_SET_NO_NEW_PRIVS, prctl
 from r1lit.sandbox.local import LocalSandbox
@@ -33,17 +33,17 @@ FAULTS = [*CALLS, *OPTIONS]
 NOT_ALWAYS_CALLED = {"dup2", "dup3", "setgroups", "setresgid", "setresuid"}
 
 
-def condition(fault: str) -> seccomp.Condition:
+def condition(fault: str) -> confine.Condition:
     if fault in CALLS:  # no argument has no bits
-        return seccomp.Condition(fault, {MACHINE: CALLS[fault]}, 0, 0, 0, True)
-    return seccomp.Condition(fault, {MACHINE: 157}, 0, 0xFFFFFFFF, OPTIONS[fault], True)
+        return confine.Condition(fault, {MACHINE: CALLS[fault]}, 0, 0, 0, True)
+    return confine.Condition(fault, {MACHINE: 157}, 0, 0xFFFFFFFF, OPTIONS[fault], True)
 
 
 def judge_with(fault: str) -> None:
     """Print the verdicts on two programs, the first right and the second wrong."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     sandbox = LocalSandbox()
-    seccomp.install(seccomp.assemble([], [condition(fault)]))
+    confine.install(confine.assemble([], [condition(fault)]))
     for code in ("pass", "print(5)"):
         request = {
             "language": "python", "code": code, "inputs": ["", ""], "outputs": ["", ""],

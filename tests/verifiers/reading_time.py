@@ -29,8 +29,8 @@ from r1lit.text.steps import step_ends
 from r1lit.verifiers import GenerativeVerifier, MathVerifier, default_verifiers
 from r1lit.verifiers.code import find_code, program_files
 from r1lit.verifiers.generative import read_verdict
-from r1lit.verifiers.knights import NAMES
 from r1lit.verifiers.last_expression import last_expression
+from r1lit.verifiers.logic import NAMES
 from r1lit.verifiers.pool import Reply
 from r1lit.verifiers.preference import read_label
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from r1lit.verifiers.choice import read_choice
-from r1lit.verifiers.committing import committing_text
+from r1lit.verifiers.choice import committing_text, read_choice
 
 CHOICES = ["Rome", "Oslo", "Paris", "Lima"]
 

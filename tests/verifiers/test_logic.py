@@ -6,8 +6,7 @@ import pytest
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers import Grader, LogicVerifier
-from r1lit.verifiers.knights import broken, holds, make_puzzle, question, solutions
-from r1lit.verifiers.logic import knights_problem
+from r1lit.verifiers.logic import broken, holds, knights_problem, make_puzzle, question, solutions
 
 # Ann: Bob is a knave. Bob: we are of the same kind. So Ann is a knight, Bob a knave.
 PUZZLE = Problem(
