@@ -108,7 +108,7 @@ def draw(results: Sequence[Record]) -> Figure:
             color, marker, line = style_of(index)
             axes.errorbar(x, [m for m, _ in y], bars, color=color, marker=marker, linestyle=line,
                           markersize=4, capsize=2, label=variant)  # fmt: skip
-        tidy(axes, name, xlabel="iteration")
+        tidy(axes, name, xlabel="iteration", ylabel="mean over responses")
     for axes in figure.axes[len(measures) :]:
         axes.remove()
     figure.axes[0].legend(frameon=False)

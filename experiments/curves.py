@@ -28,8 +28,8 @@ from r1lit.callbacks.figures import (
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean_and_error
 
-COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
-MARKERS = "os^Dv*P"
+COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, "#8C564B", "#8A8A8A", "#A0A000")
+MARKERS = "os^Dv*PXph"
 PANELS: tuple[tuple[str, str, Measure], ...] = (
     (
         "Language consistency",
@@ -48,7 +48,7 @@ PANELS: tuple[tuple[str, str, Measure], ...] = (
 
 
 def style_of(index: int) -> tuple[str, str, str]:
-    """Return colour, marker and line of the i-th line of a figure; from the eighth on dashed."""
+    """Return colour, marker and line of the i-th line of a figure; from the eleventh on dashed."""
     again, place = divmod(index, len(COLORS))
     return COLORS[place], MARKERS[place], "--" if again else "-"
 

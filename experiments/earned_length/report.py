@@ -34,7 +34,7 @@ LONGEST_PAGES = 127
 WORDS = ("wait", "verify", "check", "but", "however")
 HABITS = {
     "gives_up_per_attempt": "gives up after an attempt",
-    "deceptive_checked": "checks what only seems right",
+    "deceptive_checked": "verifies a near miss",
     "wrong_glances": "glances wrongly",
     "wrong_equations": "computes wrongly",
 }
@@ -218,7 +218,7 @@ def draw(seeds: Sequence[Record]) -> Figure:
     for place, seed in enumerate(seeds):
         color = COLORS[place % len(COLORS)]
         length.plot(seed["tokens"], color=color, linewidth=1, label=_name(seed))
-    length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest pages")
+    length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest documents")
     for place, word in enumerate(WORDS):
         middles, means = np.mean([smooth(seed["words"][word]) for seed in seeds], axis=0)
         words.plot(middles, means, color=COLORS[place], label=word)
@@ -234,7 +234,7 @@ def draw(seeds: Sequence[Record]) -> Figure:
         (words, "Words in training", "per response, mean of five iterations"),
         (by_accuracy, "Accuracy by attempts needed", "pass@1, held out"),
         (by_tokens, "Length by attempts needed", "tokens per response, held out"),
-        (checks, "Habits", "share of attempts"),
+        (checks, "Behaviours", "share of attempts"),
     ):
         tidy(axes, title, xlabel="iteration", ylabel=label)
         axes.legend(frameon=False, fontsize=8)

@@ -109,32 +109,36 @@ def slope_of(points: Sequence[tuple[float, float]]) -> Cell:
 
 
 def draw(tables: Tables, over: str) -> Figure:
-    """Return the figure: accuracy and thinking tokens over the levels of Countdown.
+    """Return the figure: accuracy and thinking tokens of Countdown, a colour for each level.
 
-    A line is a stage above, and an evaluation of R1-Zero's training below; ``over`` says in the
-    caption what the errors are over.
+    Above by stage, below along R1-Zero's training; ``over`` says in the caption what the errors are
+    over.
     """
-    figure = Figure(figsize=(11, 8), dpi=110, layout="constrained")
+    figure = Figure(figsize=(13, 8.4), dpi=110, layout="constrained")
     for axes_pair, end in zip(figure.subplots(2, 2), ("", TRAINING), strict=True):
         for axes, title in zip(axes_pair, (RIGHT, THINKING), strict=True):
             _panel(axes, tables.get(title + end, {}), title + end)
-        if axes_pair[0].containers:
-            lines, labels = axes_pair[0].get_legend_handles_labels()
-            where = figure if end == "" else axes_pair[0]
-            place = "outside upper center" if end == "" else "best"
-            where.legend(lines, labels, loc=place, ncols=4 if end == "" else 1, frameon=False)
+    first = figure.axes[0]
+    if first.containers:
+        lines, labels = first.get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     add_caption(figure, f"stages from models/mini; bars: ± 2 s.e. over {over}")
     return figure
 
 
 def _panel(axes: Axes, table: Table, title: str) -> None:
-    for index, (row, cells) in enumerate(table.items()):
-        own = {c: cell for c, cell in cells.items() if c.startswith("Countdown ")}
-        x = [column.split()[1] for column in own]
-        color, marker, line = style_of(index)
+    columns = dict.fromkeys(c for cells in table.values() for c in cells if c[-1] == ")")
+    levels = [column for column in columns if column.startswith("Countdown ")]
+    for index, column in enumerate(levels):
+        color, marker, _ = style_of(index)
+        found = [(x, cells[column]) for x, cells in enumerate(table.values()) if column in cells]
+        places = [x + 0.18 * (index - (len(levels) - 1) / 2) for x, _ in found]
         axes.errorbar(
-            x, [v for v, _ in own.values()], [2 * (e or 0.0) for _, e in own.values()],
-            label=row, color=color, marker=marker, capsize=2, linestyle=line,
+            places, [value for _, (value, _) in found],
+            [2 * (error or 0.0) for _, (_, error) in found],
+            label=f"{column.split()[1]} attempts", color=color, marker=marker, markersize=6,
+            capsize=3, linestyle="none",
         )  # fmt: skip
-    label = "pass@1" if title.startswith(RIGHT) else "tokens"
-    tidy(axes, title, xlabel="attempts of a whole search", ylabel=label)
+    tidy(axes, title, ylabel="pass@1" if title.startswith(RIGHT) else "tokens per response")
+    names = [row.split(":")[0].replace("student's base with RL", "small\nRL") for row in table]
+    axes.set_xticks(range(len(names)), [n.replace("distilled ", "distilled\n") for n in names])

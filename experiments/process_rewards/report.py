@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
-from experiments.curves import COLORS
+from experiments.curves import COLORS, style_of
 from experiments.process_rewards import choosing
 from experiments.study import Study
 from experiments.tables import as_markdown, group_by, number, table_by
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record, read_records
+from r1lit.metrics import mean_and_error
 
 COLUMNS = ("accuracy", "majority_accuracy", "auroc", "error_accuracy", "correct_accuracy", "f1")
 
@@ -61,16 +63,31 @@ def draw(errors: Sequence[Record], rows: Sequence[Record]) -> Figure:
     labels = {"xlabel": "completions from a step, N", "ylabel": "root mean square error"}
     tidy(left, "Error of soft labels", xscale="log", yscale="log", **labels)
     left.legend(frameon=False)
-    shown = ("majority", choosing.OUTCOME, "prm-soft, last", "prm-soft, vote", "prm-exact, last",
-             "verifier (pass@n)")  # fmt: skip
-    for color, method in zip(COLORS, shown, strict=False):
+    of_outcome = {r["n"]: r["shares"] for r in rows if r["method"] == choosing.OUTCOME}
+    shown = ("prm-soft, last", "prm-soft, vote", "prm-exact, last", "verifier (pass@n)")
+    for index, method in enumerate(shown):
+        color, marker, _ = style_of(index)
         own = [row for row in rows if row["method"] == method]
-        right.errorbar(
-            [row["n"] for row in own], [row["accuracy"] for row in own],
-            yerr=[row["stderr"] for row in own], marker="o", ms=4, color=color, label=method,
-        )  # fmt: skip
-    labels = {"xlabel": "responses to choose from, n", "ylabel": "accuracy, ± 1 s.e. over problems"}
-    tidy(right, "Accuracy of the chosen one", xscale="log", **labels)
+        found = [
+            mean_and_error(
+                [a - b for a, b in zip(row["shares"], of_outcome[row["n"]], strict=True)]
+            )
+            for row in own
+        ]
+        places = [row["n"] * 1.04 ** (index - 1.5) for row in own]
+        right.errorbar(places, [m for m, _ in found], [e or 0.0 for _, e in found], marker=marker,
+                       ms=5, capsize=2, color=color, label=method)  # fmt: skip
+    right.axhline(0, color="0.6", linewidth=1)
+    labels = {
+        "xlabel": "responses to choose from, n",
+        "ylabel": "difference, ± 1 s.e. over problems",
+    }
+    tidy(right, "Accuracy less the outcome model's", xscale="log", **labels)
+    for axes, ticks in ((left, sizes), (right, sorted(of_outcome))):
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
+    left.set_yticks([0.07, 0.1, 0.15, 0.2, 0.3], ["0.07", "0.10", "0.15", "0.20", "0.30"])
+    left.yaxis.set_minor_locator(NullLocator())
     right.legend(frameon=False, fontsize=8)
     return figure
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.curves import COLORS, MARKERS
+from experiments.curves import style_of
 from experiments.study import Study
 from experiments.tables import as_markdown, group_by
 from r1lit.callbacks.figures import add_caption, tidy
@@ -20,6 +20,8 @@ from r1lit.metrics import mean, with_error
 
 FILES = ("searches.jsonl", "r1_samples.jsonl")
 ORDER = ("majority", "best-of-n", "weighted", "beam", "DVTS", "MCTS", "pass@n")
+NOISY = ("best-of-n", "beam", "MCTS")
+"""Searches that are drawn under a noisy scorer."""
 
 
 def read(study: Study) -> list[Record]:
@@ -68,8 +70,10 @@ def as_table(points: Sequence[Record]) -> str:
 
 def draw(points: Sequence[Record]) -> Figure:
     """Return the figure: accuracy over tokens, and over width for each noise of three searches."""
-    figure = Figure(figsize=(12, 4.8), dpi=110, layout="constrained")
-    left, right = figure.subplots(1, 2)
+    noises = sorted({point["noise"] for point in points})
+    noisy = [name for name in NOISY if any(p["search"] == name for p in points)]
+    figure = Figure(figsize=(16, 4.8), dpi=110, layout="constrained")
+    left, *panels = figure.subplots(1, 1 + len(noisy), width_ratios=(2.2, *(1 for _ in noisy)))
     clean = [point for point in points if point["noise"] == 0]
     for policy in sorted({point["policy"] for point in clean}, reverse=True):
         for index, search in enumerate(ORDER):
@@ -77,41 +81,44 @@ def draw(points: Sequence[Record]) -> Figure:
             if own and (policy == "base" or search == "majority"):
                 style = "-" if policy == "base" else "--"
                 label = search if policy == "base" else f"{policy}: {search}"
-                _line(left, own, "tokens", index, style, label)
-    labels = {"xlabel": "tokens generated a problem", "ylabel": "accuracy, held out"}
-    tidy(left, "Accuracy against tokens", xscale="log", **labels)
-    styles = ("-", "--", ":")
-    noises = sorted({point["noise"] for point in points})
-    for search in ("best-of-n", "beam", "MCTS"):
-        for noise, style in zip(noises, styles, strict=False):
+                _line(left, own, "tokens", index, style, label, band=False)
+    tidy(left, "Accuracy against tokens", xlabel="tokens generated per problem",
+         ylabel="accuracy, held out", xscale="log", ylim=(0.2, 1.03))  # fmt: skip
+    left.legend(frameon=False, fontsize=9, loc="lower right")
+    for axes, search in zip(panels, noisy, strict=True):
+        for index, noise in enumerate(noises):
             own = [
                 p
                 for p in points
                 if (p["search"], p["noise"], p["policy"]) == (search, noise, "base")
             ]
             if own:
-                _line(right, own, "width", ORDER.index(search), style, f"{search}, noise {noise:g}")
-    labels = {"xlabel": "width: responses, or steps a round", "ylabel": "accuracy"}
-    tidy(right, "A noisy scorer", xscale="log", **labels)
-    for axes in (left, right):
-        if axes.lines:
-            axes.legend(frameon=False, fontsize=8)
+                _line(axes, own, "width", index, "-", f"noise {noise:g}", band=True)
+        tidy(axes, search, xlabel="responses per problem", xscale="log", ylim=(0.2, 1.03))
+        axes.set_xticks([1, 4, 16], ["1", "4", "16"])
+        axes.minorticks_off()
+        axes.legend(frameon=False, fontsize=9, loc="lower right", title="noise of the scorer")
+    left.set_xticks([100, 300, 1000, 3000], ["100", "300", "1,000", "3,000"])
+    left.minorticks_off()
     sizes = [max(p[key] for p in points) for key in ("num_problems", "num_seeds")]
     add_caption(
         figure,
         "The small world's policies; {} held-out problems, {} seeds; bands: 95 % over problems,"
-        " each the mean over seeds".format(*sizes),
+        " each the mean over seeds; those of the first panel are in the table".format(*sizes),
     )
     return figure
 
 
-def _line(axes: Axes, points: Sequence[Record], x: str, index: int, style: str, label: str) -> None:
+def _line(
+    axes: Axes, points: Sequence[Record], x: str, index: int, style: str, label: str, *, band: bool
+) -> None:
     own = sorted(points, key=lambda point: point[x])
-    xs, color = [point[x] for point in own], COLORS[index % len(COLORS)]
-    ys, marker = [point["value"] for point in own], MARKERS[index]
-    axes.plot(xs, ys, style, color=color, marker=marker, markersize=4, label=label)
-    low, high = [p["low"] for p in own], [p["high"] for p in own]
-    axes.fill_between(xs, low, high, color=color, alpha=0.08, linewidth=0)
+    xs, (color, marker, _) = [point[x] for point in own], style_of(index)
+    ys = [point["value"] for point in own]
+    axes.plot(xs, ys, style, color=color, marker=marker, markersize=5, label=label)
+    if band:
+        low, high = [p["low"] for p in own], [p["high"] for p in own]
+        axes.fill_between(xs, low, high, color=color, alpha=0.1, linewidth=0)
 
 
 def report(points: Sequence[Record]) -> tuple[str, Figure]:
