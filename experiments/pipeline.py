@@ -109,8 +109,8 @@ def read_pipeline(
 ) -> Pipeline:
     """Read a pipeline file for a seed; the file's own if left out.
 
-    Steps with a grid are not the pipeline's: a study makes them between the others
-    (`experiments.study`). ``values`` are of its arguments.
+    Steps with a grid are not the pipeline's, nor are those of other ``seeds``: a study makes them
+    before and between these (`experiments.study`). ``values`` are of its arguments.
 
     Raises:
         ValueError: naming the step and the key that is unknown, missing or wrong.
@@ -130,7 +130,8 @@ def read_pipeline(
     place = _Place(old=old, run=run, seed=seed, moves=moves)
     steps: list[Step] = []
     for given in content["steps"]:
-        if not (isinstance(given, dict) and "grid" in given):
+        own_seeds = given.get("seeds", [seed]) if isinstance(given, dict) else [seed]
+        if not (isinstance(given, dict) and "grid" in given) and seed in own_seeds:
             steps.append(_step(path, given, place, steps))
     return Pipeline(path=path, run=run, seed=seed, steps=steps)
 

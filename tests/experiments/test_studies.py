@@ -14,11 +14,12 @@ from tiny_sweep import ROOT, TINY, in_process, study_file, tiny_of
 from experiments.__main__ import main, studies
 from experiments.compose import merge, move_paths
 from experiments.curves import draw, read_curves
+from experiments.launch import held
 from experiments.points import Sweep, read_sweep
 from experiments.ppo_vs_grpo import values
 from experiments.report import as_table
 from experiments.search.training.report import as_table as training_table
-from experiments.study import read_study
+from experiments.study import make, read_study
 from experiments.sweep import read_config, run_sweep
 from r1lit import cli
 from r1lit.files import Record, read_records
@@ -262,7 +263,7 @@ def over_variants(sweep: Sweep, change: Callable[[str], dict[str, Any]]) -> Swee
     return sweep
 
 
-def made(sweep: Sweep) -> list[Record]:
+def finished(sweep: Sweep) -> list[Record]:
     assert run_sweep(sweep, launch=in_process) == []
     results = sweep.results()
     assert [result["variant"] for result in results] == list(sweep.variants)
@@ -278,7 +279,7 @@ def test_algorithms(tmp_path, policy):
     tiny = of_policy(policy, rewards=DIGITS)
     sweep = tiny_of("algorithms", tiny, tmp_path)
     sweep = over_variants(sweep, lambda name: {"model": tiny["model"]})
-    results = made(sweep)
+    results = finished(sweep)
     assert all(name in as_table(results) for name in sweep.variants)
     logged = {name: lines_of(sweep, name)[0] for name in sweep.variants}
     assert len({line["train/reward"] for line in logged.values()}) == 1, "one first rollout"
@@ -290,7 +291,7 @@ def test_algorithms(tmp_path, policy):
 @pytest.mark.slow
 def test_ranks_of_adapters(tmp_path, policy):
     sweep = tiny_of("lora_ranks", of_policy(policy), tmp_path)
-    made(sweep)
+    finished(sweep)
     full_rate = lines_of(sweep, "all")[0]["train/learning_rate"]
     for variant in [name for name in sweep.variants if name != "all"]:
         exported = sweep.output / variant / "seed-0" / "policy"
@@ -308,7 +309,7 @@ def test_rollouts_are_as_stale_as_named(tmp_path, policy):
         "data": {"init_args": {"num_iterations": 6}}, "trainer": {"val_check_interval": 6},
     })  # fmt: skip
     sweep = tiny_of("staleness", tiny, tmp_path)
-    assert len(made(sweep)) == 8
+    assert len(finished(sweep)) == 8
     rewards = {}
     for variant in sweep.variants:
         k = int(variant[1])
@@ -334,7 +335,7 @@ def test_critics_are_reported(tmp_path, policy):
         return {"model": merge(tiny["model"], {"init_args": warm})}
 
     sweep = over_variants(sweep, change)
-    made(sweep)
+    finished(sweep)
     for name in sweep.variants:
         first, last = lines_of(sweep, name)
         assert "train/loss" in last
@@ -360,7 +361,7 @@ def tiny_language(policy: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", LANGUAGE[:2])
 def test_consistency_is_measured_in_both_and_paid_for_in_one(name, tmp_path, policy):
     sweep = tiny_of(name, tiny_language(policy), tmp_path / "out")
-    results = made(sweep)
+    results = finished(sweep)
     assert list(sweep.variants) == ["with", "without"]
     for result, weight in zip(results, (1.0, 0.0), strict=True):
         for line in lines_of(sweep, result["variant"]):
@@ -400,7 +401,7 @@ def test_from_russian_pages_to_the_table(tmp_path: Path):
     for split in ("train", "validation"):  # in all three languages, and few
         source = merge(asked[split][0], {"init_args": {"num_problems": 8}})
         tiny["data"]["init_args"][split] = [source]
-    for result in made(over_variants(sweep, lambda name: tiny)):
+    for result in finished(over_variants(sweep, lambda name: tiny)):
         assert "language_consistency" in result["final"]["rewards"]
 
 
@@ -445,7 +446,7 @@ def test_every_schedule_of_preference_rewards(tmp_path):
         for model in ("helpful_rm", "safety_rm"):
             fragments = move_paths(fragments, Path(f"runs/r1/{model}/policy"), critic)
         sweep.variants[name] = [*fragments, short]
-    made(sweep)
+    finished(sweep)
     results = by_source.read(sweep, MEASURES)
     assert [result["variant"] for result in results] == ["late", "early", "early-free"]
     for result in results:
@@ -469,7 +470,7 @@ def test_policy_and_critic_learn_from_what_searches_find(tmp_path, policy):
                         "data": {"init_args": {"num_iterations": 3}}})  # fmt: skip
     short["model"]["init_args"]["train_batch_size"] = 8
     over_variants(sweep, lambda name: short if name == "grpo" else own)
-    made(sweep)
+    finished(sweep)
     results = {result["variant"]: result for result in read_curves(sweep)}
     assert list(results) == ["mcts", "mcts-narrow", "mcts-oracle", "best-of-n", "grpo"]
     for name, result in results.items():
@@ -481,3 +482,53 @@ def test_policy_and_critic_learn_from_what_searches_find(tmp_path, policy):
             assert 0.5 <= searched["train/search/share_distinct"] <= 1
             assert searched["train/mismatch/max_abs"] < 1e-3
     assert "| mcts-oracle | 1 |" in training_table(list(results.values()))
+
+
+# The order of a study's steps
+
+
+def test_steps_are_made_in_order_each_for_its_seeds_and_once(tmp_path, sweep_file, capsys):
+    """Steps that copy a file, and between them a grid whose runs only write their summary."""
+    (tmp_path / "in.json").write_text("{}")
+    grid = yaml.safe_load(sweep_file(seeds=[7]).read_text())
+    copy = {"module": "json.tool", "stage": "copy"}
+
+    def step(name: str, source: str, target: str, **more: object) -> dict[str, object]:
+        own = {"arguments": [source, target], "reads": [source], "writes": [target]}
+        return {"name": name, **copy, **own, **more}
+
+    run, made = f"{tmp_path}/run", tmp_path / "made.json"
+    content = {
+        "run": run, "seeds": [1, 2],
+        "steps": [
+            step("once", f"{tmp_path}/in.json", str(made), seeds=[0]),
+            {"name": "grid", **grid},
+            step("last", str(made), f"{run}/last.json"),
+        ],
+    }  # fmt: skip
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(content))
+    launched = []
+
+    def launch(arguments: list[str], log: Path) -> int:
+        launched.append(Path(arguments[2]).parent)
+        assert made.exists() and not (tmp_path / "run/seed-1/last.json").exists()
+        summary = [{"iteration": 0, "seconds": 1.0, "pass_at_1": 0.5}]
+        (launched[-1] / "summary.json").write_text(json.dumps(summary))
+        return 0
+
+    study = read_study(path)
+    assert make(study, launch) == 0
+    assert [folder.name for folder in launched] == ["seed-7", "seed-7"], "the step's own seeds"
+    assert {folder.parent.name for folder in launched} == {"grpo", "dr"}
+    assert all((tmp_path / f"run/seed-{seed}/last.json").exists() for seed in (1, 2))
+    assert len(study.sweep("grid").results()) == 2
+    logs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("logs/*.log")}
+    assert make(study, launch) == 0 and len(launched) == 2
+    assert logs == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("logs/*.log")}
+
+    made.unlink()
+    capsys.readouterr()
+    with held(tmp_path / "run/seed-1/.runner.lock"):  # of another process
+        assert make(read_study(path, seeds=[1]), launch) == 0
+    assert "seed 1  left to another process" in capsys.readouterr().out and made.exists()
