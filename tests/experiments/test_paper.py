@@ -14,16 +14,16 @@ from experiments.page import END, START, fill_in
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.__main__ import main
 from experiments.paper.tables import as_markdown, combine
-from r1lit.worlds.requests import REFUSAL, Request, pool
+from r1lit.worlds.requests import REFUSAL, WorldRequest, pool
 
 PAGE = ROOT / "experiments" / "paper"
 
 
-def request(family: str, language: str, first: int | None = None) -> Request:
+def request(family: str, language: str, first: int | None = None) -> WorldRequest:
     """Return a held-out request whose first slot is ``first``."""
     entries = pool(family, "held_out")
     wording, slots = next(entry for entry in entries if first is None or entry[1][0] == first)
-    return Request(family=family, language=language, wording=wording, slots=slots)
+    return WorldRequest(family=family, language=language, wording=wording, slots=slots)
 
 
 def line(uid: str, question: str, sample: int, response: str, kind: str, **more: object) -> dict:
@@ -32,7 +32,7 @@ def line(uid: str, question: str, sample: int, response: str, kind: str, **more:
     return record | more
 
 
-def lines(asked: Request, *responses: str) -> list[dict]:
+def lines(asked: WorldRequest, *responses: str) -> list[dict]:
     return [line(asked.uid, asked.question, i, r, asked.kind) for i, r in enumerate(responses)]
 
 
