@@ -282,7 +282,7 @@ class _Grammar(_Latex2Sympy):
         return value
 
     def convert_interval(self, expr: Any) -> Any:
-        ends = [self.convert_expr(end) for end in expr.expr()]
+        ends = [self.convert_expr(end) for end in expr.expr()] if "i" in expr.getText() else []
         if any(end.has(sympy.I) for end in ends):
             if expr.getText()[0] + expr.getText()[-1] != "()":
                 raise ValueError("an interval with ends that are not real")
@@ -310,7 +310,8 @@ class _Grammar(_Latex2Sympy):
 
     def convert_postfix(self, postfix: Any) -> Any:
         value = super().convert_postfix(postfix)
-        if any(op.transpose() for op in postfix.postfix_op()) and not value.is_Matrix:
+        marks = postfix.postfix_op()
+        if marks and any(op.transpose() for op in marks) and not value.is_Matrix:
             raise ValueError(f"{postfix.getText()} has a mark")
         return value
 

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -113,3 +115,11 @@ grader:
     assert isinstance(grader.verifiers["sums"], CountdownVerifier)
     assert (grader.verifiers["math"].timeout_s, grader.verifiers["math"].num_workers) == (2.5, 1)
     assert all(isinstance(verifier, Verifier) for verifier in grader.verifiers.values())
+
+
+def test_verifiers_are_imported_without_torch():
+    """So that another trainer can use them; the libraries of mathematics load in the workers."""
+    code = "import sys, r1lit.verifiers as _; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"torch", "lightning", "transformers", "sympy", "math_verify"}
+    assert "r1lit.verifiers" in done.stdout.split() and not heavy & set(done.stdout.split())
