@@ -16,7 +16,7 @@ from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
 from r1lit.metrics import mean_and_error
 
-ARMS = {"base": "base", "distilled": "distilled/evaluation", "rl": "rl/evaluation"}
+ARMS = ("base", "distilled", "rl")
 PAPER = {"distilled": 72.6, "RL": 47.0}
 """AIME 2024 pass@1 of Qwen2.5-32B after RL, and distilled: 2501.12948v1, Table 6."""
 
@@ -24,12 +24,12 @@ PAPER = {"distilled": 72.6, "RL": 47.0}
 def read(study: Study) -> list[Record]:
     """Return the evaluation and the compute of each finished arm and seed."""
     records = []
-    for arm, folder in ARMS.items():
+    for arm in ARMS:
         for seed, run in zip(study.seeds, study.runs, strict=True):
             if f"{arm}_evaluation" in finished_steps(run):
                 compute = run / arm / "compute.json"
                 spent = json.loads(compute.read_text()) if compute.exists() else None
-                report = json.loads((run / folder / "report.json").read_text())
+                report = json.loads((run / f"{arm}_evaluation" / "report.json").read_text())
                 records.append({"arm": arm, "seed": seed, "compute": spent, "report": report})
     return records
 
