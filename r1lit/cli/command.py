@@ -316,7 +316,7 @@ def check_checkpoint(path: str | None) -> None:
     """
     if "://" in str(path):
         raise ValueError(
-            f"ckpt_path: {path} is a URL; a checkpoint can run code, so it must be a file on this"
+            f"ckpt_path: {path!r} is a URL; a checkpoint can run code, so it must be a file on this"
             " machine"
         )
     if path not in (None, "last", "best", "hpc") and not Path(str(path)).exists():

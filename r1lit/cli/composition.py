@@ -34,8 +34,9 @@ class Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Make a mapping; a key that is there twice is an error."""
-        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
+        merge = "tag:yaml.org,2002:merge"
+        keys = [(key.tag, key.value) for key, _ in node.value if key.tag != merge]
+        twice = next((value for tag, value in keys if keys.count((tag, value)) > 1), None)
         if twice is not None:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key {twice!r} is there twice", node.start_mark
