@@ -323,16 +323,18 @@ class Refused:
                 raise ValueError(
                     f"{where}: no class is given that {keys} is a key of; {CONFIGURATION}"
                 )
-            known = [c.__name__ for c in _below(base) if not inspect.isabstract(c)]
+            known = [c for c in _below(base) if not inspect.isabstract(c)]
+            shipped = [c for c in known if c.__module__.startswith("r1lit.")]
+            names = [c.__name__ for c in shipped or known]
             raise ValueError(
-                f"{where}: no class is given, and its keys are those of one{hint('', known)}"
+                f"{where}: no class is given, and its keys are those of one{hint('', names)}"
             )
         found = _found(where, path, bases)
         owner = found.__name__ if inspect.isclass(found) else path
         self._keys(where, _parser_of(found), value.get("init_args") or {}, owner)
         if inspect.isclass(found) and bases and not issubclass(found, tuple(bases)):
-            names = " or ".join(base.__name__ for base in bases)
-            raise ValueError(f"{where}: {path} is not of a kind of {names}")
+            wanted = " or ".join(base.__name__ for base in bases)
+            raise ValueError(f"{where}: {path} is not of a kind of {wanted}")
 
 
 CONFIGURATION = "name a configuration, as -c r1lit:mini/r1_zero.yaml"
