@@ -78,7 +78,7 @@ class GymVerifier(Verifier):
 def answer_in(response: str, gold: str) -> str | None:
     r"""Return what a response answers where the gold answer looks like ``gold``.
 
-    >>> answer_in("3 + 4 = 7", "12"), answer_in("Sure!\\nthe quick fox", "fox")
+    >>> answer_in("3 + 4 = 7", "12"), answer_in("Sure!\nthe quick fox", "fox")
     ('7', 'the quick fox')
     """
     answer = extract_final(response)

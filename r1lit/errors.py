@@ -128,7 +128,8 @@ def run_script(name: str, main: Callable[[], object]) -> None:
     shown = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"{name}: warning: {message}\n"
     try:
-        main()
+        with tracing_own_code():
+            main()
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(130)

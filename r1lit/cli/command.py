@@ -34,7 +34,7 @@ from r1lit.callbacks.progress import Outcome
 from r1lit.callbacks.run_config import RunConfig, log_main_scalars
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
-from r1lit.errors import CONFIGURATION, Refused, hint, own_error, tracing_own_code
+from r1lit.errors import CONFIGURATION, Refused, hint, own_error
 from r1lit.modules.memory_plan import print_memory_plan
 
 OPTIONS: dict[str, tuple[Any, str]] = {
@@ -171,7 +171,7 @@ class R1CLI(LightningCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         """Run it; an error of the disk that names no file, as a logger's, gets the run's folder."""
         try:
-            with tracing_own_code(), ended_at_once_by_sigterm(subcommand != "fit"):
+            with ended_at_once_by_sigterm(subcommand != "fit"):
                 super()._run_subcommand(subcommand)
         except OSError as error:
             if error.filename is None and error.errno is not None:

@@ -46,7 +46,11 @@ def test_a_plain_function_is_trained_on_logged_and_saved(fit, tmp_path: Path):
     ("change", "message"),
     [
         (rewards("forgetful"), "reward function 'forgetful' returned None, not a list of rewards"),
-        (rewards("num_letters", pre=2), "got an unexpected keyword argument 'pre'"),
+        (
+            rewards("num_letters", pre=2),
+            "model.rewards.pre: test_plain_rewards_in_a_run.num_letters has no such key;"
+            " did you mean per?",
+        ),
         (rewards("num_words"), "num_words does not exist"),
         (
             model(rewards=[{"class_path": "r1lit.rewards.Format", "init_args": {"wieght": 1}}]),
