@@ -123,7 +123,7 @@ def label_errors(
         estimates: soft labels of the steps by N.
         value_K: the steps' values, from ``num_truth`` other completions.
         num_truth: that number.
-        may_lead_K: 1 where a step may still lead to the answer (``true_steps``).
+        may_lead_K: 1 where a step may still lead to the answer (``first_wrong_step``).
     """
     spread = float((value_K * (1 - value_K)).mean()) * num_truth / max(1, num_truth - 1)
     true_K = may_lead_K > 0.5

@@ -3,8 +3,8 @@
     r1lit-score IN.jsonl --verifier math --output OUT.jsonl
     r1lit-score IN.jsonl --verifier math --output OUT.jsonl --group-by question
 
-Each input line is a JSON object with ``response`` and what its verifier needs (``NEEDS`` in
-`r1lit.evaluation.scoring_input`). Each output line, in the same order, has
+Each input line is a JSON object with ``response`` and what its verifier needs (``NEEDS``
+below). Each output line, in the same order, has
 
 uid        the input line's own, or its number
 value      0 to 1; null if the line cannot be used

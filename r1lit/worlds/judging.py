@@ -69,7 +69,7 @@ class WorldOpinions(DocumentSource):
     A judge is wrong in 3 of 100 answers; before the verdict it quotes reference and answer, and
     says whether they agree. Who compares two answers quotes each and names its traits
     (right, tidy, friendly: each wrongly in 3 of 100), and then gives a label, of the points of
-    ``opinions.compare`` with its noise and its liking for what is shown first. A refined chain is
+    ``preference.compare`` with its noise and its liking for what is shown first. A refined chain is
     in one language, but in 3 of 100. Two thirds of the fences are shorter than those of r1lit's
     prompts.
 

@@ -246,4 +246,4 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run_script("opinions", main)
+    run_script("preference", main)
