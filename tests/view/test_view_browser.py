@@ -18,7 +18,7 @@ from r1lit.view.page import write_page
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        importlib.util.find_spec("PySide6") is None, reason="pip install PySide6, for its browser"
+        importlib.util.find_spec("PySide6") is None, reason="pip install -e '.[browser]'"
     ),
 ]
 READY = {"wait": "document.body.dataset.ready"}
