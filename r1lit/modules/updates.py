@@ -129,6 +129,7 @@ def of_rows(rollout: Rollout, rows_b: Tensor, width: int) -> dict[str, Any]:
     """Return what a rollout holds for ``LossInputs``, by its name there, of some rows."""
     values = {
         "logp_old_BT": rollout.logp_old_BT,
+        "logp_sampler_BT": rollout.logp_sampler_BT,
         "advantage_BT": rollout.advantage_BT,
         "mask_BT": rollout.loss_mask_BT,
         "correction_BT": rollout.correction_BT,

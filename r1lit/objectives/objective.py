@@ -32,7 +32,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -45,7 +45,9 @@ from r1lit.objectives.terms import (
     approx_kl_BT,
     hide_padding,
     masked_sum,
+    mean_log_ratio_BT,
     reference_kl_BT,
+    unbiased_k3_BT,
 )
 
 
@@ -56,7 +58,8 @@ class LossInputs:
     ``mask_BT`` is true at the tokens that count; what stands elsewhere may be anything, NaN too.
     Log-probs should be float32 or wider: a ratio is the exponential of a difference of two of them.
     ``logp_ref_BT`` is needed where ``beta`` is above 0. ``correction_BT`` weighs the surrogate for
-    the mismatch of sampler and trainer (``r1lit.objectives.corrections``).
+    the mismatch of sampler and trainer (``r1lit.objectives.corrections``). ``logp_sampler_BT`` are
+    the log-probs as sampled, ``logp_old_BT`` where they are None.
 
     ``is_right_B`` marks the right responses, and is needed where ``positive_nll`` is above 0.
     ``is_selected_BT`` is the result of ``Objective.select_N``; None selects no token.
@@ -77,13 +80,15 @@ class LossInputs:
     is_right_B: Tensor | None = None
     num_right_tokens: float = 1.0
     is_selected_BT: Tensor | None = None
+    logp_sampler_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
         shape = self.mask_BT.shape
         assert self.mask_BT.dtype == torch.bool and self.mask_BT.ndim == 2, shape
         for tensor in (self.logp_BT, self.logp_old_BT, self.advantage_BT):
             assert tensor.shape == shape, (tensor.shape, shape)
-        for optional in (self.logp_ref_BT, self.correction_BT, self.is_selected_BT):
+        optionals = self.logp_ref_BT, self.correction_BT, self.is_selected_BT, self.logp_sampler_BT
+        for optional in optionals:
             assert optional is None or optional.shape == shape, (optional.shape, shape)
 
 
@@ -106,6 +111,8 @@ class Objective(ABC):
         kl: which estimator penalises; ``k1_BT`` and the like say what each one's gradient is.
         positive_nll: weight of the mean negative log-likelihood of the tokens of right responses
             (VAPO, 2504.05118, §4.3: 0.1).
+        off_policy_threshold: leave punished responses out that the policy has moved away from, see
+            ``is_off_policy_BT``; null leaves none out. Of use above ``max_staleness`` 0.
         advantage: how rewards become advantages; the paper's own where left out.
     """
 
@@ -120,17 +127,24 @@ class Objective(ABC):
         beta: float = 0.0,
         kl: KLName = "k3",
         positive_nll: float = 0.0,
+        off_policy_threshold: float | None = None,
         advantage: AdvantageEstimator | None = None,
     ) -> None:
         if not (math.isfinite(beta) and beta >= 0):
             raise ValueError(f"beta={beta}: must be 0 or above (R1 uses 0.001)")
-        if kl not in KL_ESTIMATORS:
-            raise ValueError(f"kl={kl!r}: must be one of {', '.join(KL_ESTIMATORS)}")
+        if kl not in get_args(KLName):
+            raise ValueError(f"kl={kl!r}: must be one of {', '.join(get_args(KLName))}")
         self.beta = beta
         self.kl: KLName = kl
         if not (math.isfinite(positive_nll) and positive_nll >= 0):
             raise ValueError(f"positive_nll={positive_nll}: must be 0 or above (VAPO uses 0.1)")
         self.positive_nll = positive_nll
+        if off_policy_threshold is not None and not off_policy_threshold >= 0:
+            raise ValueError(
+                f"off_policy_threshold={off_policy_threshold}: must be 0 or above, a mean of nats a"
+                " token (0.5 say), or null"
+            )
+        self.off_policy_threshold = off_policy_threshold
         self.advantage = GroupNormalized() if advantage is None else advantage
 
     @abstractmethod
@@ -157,16 +171,21 @@ class Objective(ABC):
         objective_BT = self.surrogate_BT(inputs)
         if inputs.correction_BT is not None:
             objective_BT = objective_BT * hide_padding(inputs.correction_BT.detach(), mask_BT)
+        if self.off_policy_threshold is not None:
+            off_policy_BT = is_off_policy_BT(inputs, self.off_policy_threshold)
+            objective_BT = torch.where(off_policy_BT, 0.0, objective_BT)
         if self.beta > 0:
             if inputs.logp_ref_BT is None:
                 raise ValueError(
                     f"beta={self.beta}: a KL penalty needs the reference's log-probs, and "
                     "logp_ref_BT is None; pass them, or set beta to 0"
                 )
-            kl_BT = KL_ESTIMATORS[self.kl](
-                hide_padding(inputs.logp_BT, mask_BT),
-                hide_padding(inputs.logp_ref_BT.detach(), mask_BT),
-            )
+            logps_BT = [inputs.logp_BT, inputs.logp_ref_BT.detach(), inputs.logp_old_BT.detach()]
+            logp_BT, logp_ref_BT, logp_old_BT = (hide_padding(x, mask_BT) for x in logps_BT)
+            if self.kl == "unbiased_k3":
+                kl_BT = unbiased_k3_BT(logp_BT, logp_ref_BT, logp_old_BT)
+            else:
+                kl_BT = KL_ESTIMATORS[self.kl](logp_BT, logp_ref_BT)
             objective_BT = objective_BT - self.beta * kl_BT
         weight_BT = self.aggregation_BT(
             mask_BT,
@@ -207,6 +226,8 @@ class Objective(ABC):
             "clip_fraction": self.is_clipped_BT(inputs).float(),
             "approx_kl_old": approx_kl_BT(inputs.logp_BT, inputs.logp_old_BT, mask_BT),
         }
+        if self.off_policy_threshold is not None:
+            values["off_policy"] = is_off_policy_BT(inputs, self.off_policy_threshold).float()
         if inputs.logp_ref_BT is not None:
             values["kl_reference"] = reference_kl_BT(inputs.logp_BT, inputs.logp_ref_BT, mask_BT)
         return {name: masked_sum(value_BT, mask_BT) for name, value_BT in values.items()}
@@ -233,6 +254,23 @@ class Objective(ABC):
             (gradient_BT,) = torch.autograd.grad(surrogate_BT.sum(), logp_BT, allow_unused=True)
         still = gradient_BT is None or not bool(gradient_BT.any())
         return still and not bool(surrogate_BT.any())
+
+
+@torch.no_grad()
+def is_off_policy_BT(inputs: LossInputs, threshold: float) -> Tensor:
+    """Return the tokens that off-policy sequence masking leaves out (V3.2 2512.02556, Eq. 8, 9).
+
+    M_it = 0 where A_it < 0 and 1/|o_i| sum_t log pi_sampler(o_it)/pi(o_it) > threshold, else 1: a
+    wrong response that the policy would hardly produce any more teaches nothing it needs, and its
+    ratio has no bound. pi_sampler is what the rollout engine reports, so that its mismatch counts,
+    and pi the policy at this very update. The KL penalty stays. The paper prints no threshold.
+
+    Worked example, threshold 0.5, two tokens with log pi_sampler (-1, -1), log pi (-1.5, -2): the
+    mean is 0.75, so both tokens are left out where A < 0, and stay where A >= 0.
+    """
+    sampled_BT = inputs.logp_old_BT if inputs.logp_sampler_BT is None else inputs.logp_sampler_BT
+    distance_BT = mean_log_ratio_BT(sampled_BT, inputs.logp_BT, inputs.mask_BT)
+    return inputs.mask_BT & (inputs.advantage_BT < 0) & (distance_BT > threshold)
 
 
 # the clipped surrogate

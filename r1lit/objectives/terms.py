@@ -21,9 +21,10 @@ KL estimators, of KL(policy || reference) from one sample. Schulman, "Approximat
 (2020). With d = log pi_ref - log pi at a token sampled from the policy: k1 = -d, k2 = d^2 / 2, k3 =
 e^d - d - 1. As *numbers* k1 and k3 are unbiased and k2 is nearly so; k2 and k3 are never negative.
 As *terms of a loss* they are something else, since the gradient does not reach the sampling. Each
-docstring says what its expected gradient is on policy; none carries a ratio, so on tokens of an old
-policy each is biased by as much as the two differ. Worked example, log pi = log 0.5, log pi_ref =
-log 0.25: d = log 0.5 = -0.6931, k1 = 0.6931, k2 = 0.2402, k3 = 0.5 + 0.6931 - 1 = 0.1931.
+docstring says what its expected gradient is on policy; these three carry no ratio, so on tokens of
+an old policy each is biased by as much as the two differ. ``unbiased_k3`` carries it. Worked
+example, log pi = log 0.5, log pi_ref = log 0.25: d = log 0.5 = -0.6931, k1 = 0.6931, k2 = 0.2402,
+k3 = 0.5 + 0.6931 - 1 = 0.1931; at log pi_old = log 0.4, unbiased k3 = 1.25 * 0.1931 = 0.2414.
 
 Diagnostics: what to watch while an objective is maximised; they carry no gradient. Where a clip
 acts is given by the objective itself (``Objective.is_clipped_BT``). Means of micro-batches do not
@@ -39,7 +40,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-KLName = Literal["k1", "k2", "k3"]
+KLName = Literal["k1", "k2", "k3", "unbiased_k3"]
 LARGEST_LOG_RHO = 20.0  # so that a square fits float32
 
 
@@ -138,11 +139,23 @@ def k3_BT(logp_BT: Tensor, logp_ref_BT: Tensor) -> Tensor:
     return torch.expm1(d_BT) - d_BT
 
 
-KL_ESTIMATORS: Mapping[KLName, Callable[[Tensor, Tensor], Tensor]] = {
+def unbiased_k3_BT(logp_BT: Tensor, logp_ref_BT: Tensor, logp_old_BT: Tensor) -> Tensor:
+    """Return pi/pi_old k3: the unbiased KL estimate of DeepSeek-V3.2 (2512.02556, Eq. 7).
+
+    Gradient in a loss: pi/pi_old (log pi - log pi_ref) grad log pi, whose expectation over tokens
+    of the *old* policy is exactly the gradient of KL(pi || pi_ref). The ratio is the token's own in
+    every objective, and bounded at e^20, so that it stays finite.
+    """
+    ratio_BT = (logp_BT - logp_old_BT).clamp(max=LARGEST_LOG_RHO).exp()
+    return ratio_BT * k3_BT(logp_BT, logp_ref_BT)
+
+
+KL_ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "k1": k1_BT,
     "k2": k2_BT,
     "k3": k3_BT,
 }
+"""Those without a ratio."""
 
 
 # diagnostics

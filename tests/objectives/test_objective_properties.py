@@ -226,3 +226,31 @@ def test_right_responses_can_be_made_likelier_besides(make, batch):
     assert not with_it.skips_zero_advantage()
     with pytest.raises(ValueError, match="positive_nll=-1"):
         make(positive_nll=-1)
+
+
+def test_punished_responses_that_the_policy_has_left_teach_nothing(make):
+    """V3.2's mask: mean log sampler/policy is 0.75 in two rows, 0.25 in the last, threshold 0.5."""
+    logp_BT = torch.tensor([[-1.5, -2.0], [-1.5, -2.0], [-1.0, -1.5]], dtype=torch.float64)
+    three = Minibatch(
+        logp_BT=logp_BT,
+        logp_old_BT=logp_BT.clone(),
+        logp_ref_BT=logp_BT - 0.5,
+        advantage_BT=torch.tensor([[-1.0], [1.0], [-1.0]]).double().expand(3, 2),
+        mask_BT=torch.ones(3, 2, dtype=torch.bool),
+    )
+    sampled_BT = torch.full((3, 2), -1.0).double()
+    leaf_BT = logp_BT.clone().requires_grad_()
+    masked = make(off_policy_threshold=0.5)
+    outputs = masked.loss(three.inputs(logp_BT=leaf_BT, logp_sampler_BT=sampled_BT))
+    (gradient_BT,) = torch.autograd.grad(outputs.loss, leaf_BT)
+    assert gradient_BT[0].tolist() == [0, 0] and (gradient_BT[1:] != 0).all()
+    assert outputs.metrics["off_policy"] == 2
+    assert "off_policy" not in make().loss(three.inputs()).metrics
+    # against pi_old, which is the policy here, nothing is left out; a KL penalty stays everywhere
+    assert masked.loss(three.inputs()).loss == make().loss(three.inputs()).loss
+    leaf_BT = logp_BT.clone().requires_grad_()
+    penalised = make(off_policy_threshold=0.5, beta=0.1)
+    loss = penalised.loss(three.inputs(logp_BT=leaf_BT, logp_sampler_BT=sampled_BT)).loss
+    assert (torch.autograd.grad(loss, leaf_BT)[0][0] != 0).all()
+    with pytest.raises(ValueError, match="off_policy_threshold=-1"):
+        make(off_policy_threshold=-1)

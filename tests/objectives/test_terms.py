@@ -25,6 +25,7 @@ from r1lit.objectives.terms import (
     masked_sum,
     mismatch_sums,
     reference_kl_BT,
+    unbiased_k3_BT,
 )
 
 
@@ -84,6 +85,17 @@ def test_expected_gradient_of_k3_is_that_of_the_other_kl():
     reverse_V = gradient_of(lambda logp_V: (logp_V.exp() * (logp_V - REF_V)).sum())
     torch.testing.assert_close(expected_gradient("k3"), forward_V, rtol=1e-12, atol=1e-15)
     assert (forward_V - reverse_V).abs().max() > 0.01
+
+
+def test_expected_gradient_of_unbiased_k3_is_that_of_the_kl_off_policy_too():
+    reverse_V = gradient_of(lambda logp_V: (logp_V.exp() * (logp_V - REF_V)).sum())
+    old_V = torch.tensor([-0.3, 1.0, 0.2, 0.0], dtype=torch.float64).log_softmax(0)
+    unbiased_V = gradient_of(lambda x_V: (old_V.exp() * unbiased_k3_BT(x_V, REF_V, old_V)).sum())
+    plain_V = gradient_of(lambda x_V: (old_V.exp() * k3_BT(x_V, REF_V)).sum())
+    torch.testing.assert_close(unbiased_V, reverse_V, rtol=1e-12, atol=1e-15)
+    assert (plain_V - reverse_V).abs().max() > 0.05
+    far_V = unbiased_k3_BT(torch.tensor([0.0]), torch.tensor([-1.0]), torch.tensor([-200.0]))
+    assert far_V.isfinite().all()
 
 
 def test_k1_and_k3_are_unbiased_and_k2_is_not():
