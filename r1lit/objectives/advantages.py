@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from r1lit.batches import Rollout
+from r1lit.batches import Rollout, of_all_ranks
 from r1lit.objectives.terms import hide_padding, k1_BT, row_sum_B1
 
 
@@ -148,6 +148,80 @@ class LeaveOneOut(GroupEstimator):
         """Return r - (sum of r - r) / (G - 1)."""
         others_PG = reward_PG.sum(1, keepdim=True) - reward_PG
         return reward_PG - others_PG / (reward_PG.shape[1] - 1)
+
+
+class MeanNormalized(GroupEstimator):
+    """A_i = (r_i - mean(r)) / mean(r), of MaxRL (Tajwar et al. 2602.02710).
+
+    For rewards of 0 and 1 the expected policy gradient is that of sum over k < G of pass@k / k, the
+    expansion of log pass@1 up to order G - 1: with K of G right, the mean of grad log pi over those
+    K less the mean over all. A problem that is rarely solved counts most.
+
+    Left open, and chosen here: rewards may be any numbers from 0 up; a group that earned nothing
+    has advantages of 0, baseline included (without a baseline the order is G).
+
+    Worked example, rewards (1, 0, 0, 0): mean 0.25, advantages (3, -1, -1, -1).
+    """
+
+    def estimate_PG(self, reward_PG: Tensor) -> Tensor:
+        """Return (r - mean) / mean.
+
+        Raises:
+            ValueError: if a reward is below 0.
+        """
+        if bool((reward_PG < 0).any()):
+            raise ValueError(
+                f"advantage: MeanNormalized divides by the mean of rewards from 0 up, and one is"
+                f" {float(reward_PG.min()):.4g}; take GroupNormalized, or leave penalties out"
+            )
+        mean_P1 = reward_PG.mean(1, keepdim=True)
+        return (reward_PG - mean_P1) / mean_P1
+
+
+class RewardsApart(AdvantageEstimator):
+    """Each reward function normalised apart, of GDPO (2601.05242, §3): accuracy and format, say.
+
+    A_i = (S_i - mean(S)) / (std(S) + std_epsilon) over the iteration's responses, of all ranks,
+    S_i = sum over functions k of weight_k (r_ik - mean(r_k)) / (std(r_k) + std_epsilon) within the
+    response's group.
+
+    Normalised after the sum, rewards (1, 0) and (0, 1) become one; apart, the rarer one of the two
+    counts more. A function's own ``weight`` is not read, since the division would take it away.
+
+    Left open, and chosen here: population stds, as in ``GroupNormalized``; a function whose rewards
+    are all equal in a group adds 0 there.
+
+    Worked example, one group of 2, accuracy (1, 0) and format (1, 0), weights 1: S = (2, -2),
+    A = (1, -1). With format (0, 1): S = (0, 0), A = (0, 0).
+
+    Args:
+        weights: weight of each reward function by its logged name; 1 where left out.
+        std_epsilon: added to the stds.
+    """
+
+    min_group_size = 2
+
+    def __init__(self, weights: dict[str, float] | None = None, std_epsilon: float = 1e-6) -> None:
+        self.weights = weights or {}
+        self.one = GroupNormalized(std_epsilon)
+        self.std_epsilon = std_epsilon
+
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return each response's advantage at every one of its tokens."""
+        unknown = sorted(set(self.weights) - set(rollout.rewards))
+        if unknown:
+            raise ValueError(
+                f"advantage: weights has {', '.join(unknown)}, and the rewards are"
+                f" {', '.join(rollout.rewards)}"
+            )
+        sum_PG = torch.zeros_like(rollout.reward_PG)
+        for name, reward_PG in rollout.rewards.items():
+            sum_PG = sum_PG + self.weights.get(name, 1.0) * self.one(reward_PG)
+        sum_N = torch.cat(of_all_ranks(sum_PG.flatten().cpu())).to(sum_PG)
+        centred_PG = sum_PG - sum_N.mean()
+        spread = sum_N.std(correction=0)
+        advantage_PG = centred_PG / (spread + self.std_epsilon) if spread > 0 else sum_PG * 0
+        return torch.where(rollout.mask_BT, advantage_PG.reshape(-1, 1), 0.0)
 
 
 class NoBaseline(AdvantageEstimator):

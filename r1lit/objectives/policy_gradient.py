@@ -7,6 +7,10 @@ GRPOSequence   one ratio per whole output, as DeepSeek-R1 prints it
 DrGRPO         without GRPO's two biases, of length and of difficulty
 DAPO           the clip higher above than below, every token of the minibatch counted alike
 GSPO           the ratio of a response is the geometric mean of its token ratios
+GSPOToken      the same with an advantage a token
+GMPO           the geometric mean of token ratios that were clipped one by one
+SAPO           a soft gate in place of the clip
+DPPO           a limit on the divergence of the policies in place of one on the ratio
 CISPO          the importance weight clipped, every token's gradient kept
 PPO            a critic's advantages, which ``ValueObjective`` trains
 PolicyGradient no ratio, no clip
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -32,14 +36,21 @@ from r1lit.objectives.objective import (
     check_clip,
 )
 from r1lit.objectives.terms import (
+    LARGEST_LOG_RHO,
     hide_padding,
+    mean_and_token_log_ratio_BT,
     mean_log_ratio_BT,
     output_log_ratio_BT,
     per_budget_BT,
     per_response_BT,
     per_token_BT,
+    row_length_B1,
+    row_sum_B1,
     token_log_ratio_BT,
 )
+
+MOST = 1 - 1e-6
+"""The largest probability of a token in a binary divergence: the others keep some."""
 
 
 class GRPO(SymmetricClip):
@@ -185,7 +196,7 @@ class GSPO(ClippedObjective):
 
     Left open, and chosen here: the paper omits the KL term for brevity; a beta above 0 averages it
     over the tokens of the response, as in GRPO. This is the paper's GSPO, whose gradient reaches
-    every token of a response alike; GSPO-token is the same where A is one number a response.
+    every token of a response alike; ``GSPOToken`` is the same where A is one number a response.
 
     Degenerates: on policy (s = 1) the gradient is ``GRPO``'s, 1/|o_i| included. With one-token
     responses it is ``GRPO`` of the same epsilons and ``GRPOSequence``.
@@ -203,6 +214,183 @@ class GSPO(ClippedObjective):
         self, *, epsilon_low: float = 3e-4, epsilon_high: float = 4e-4, **options: Any
     ) -> None:
         super().__init__(epsilon_low=epsilon_low, epsilon_high=epsilon_high, **options)
+
+
+class GSPOToken(GSPO):
+    """GSPO-token (Zheng et al. 2507.18071, Eq. 13 and 14), for an advantage of each token.
+
+    J = 1/G sum_i 1/|o_i| sum_t min(s_it A_it, clip(s_it, 1 - eps_low, 1 + eps_high) A_it),
+    s_it = sg(s_i) pi_theta(o_it) / sg(pi_theta(o_it)).
+
+    The value of s_it is the response's s_i, so a response is clipped whole where its advantages are
+    of one sign; its gradient is the token's own. Degenerates: with one advantage a response it is
+    ``GSPO``, value and gradient.
+
+    Args:
+        epsilon_low: the ratio is clipped from below at 1 - epsilon_low.
+        epsilon_high: the ratio is clipped from above at 1 + epsilon_high.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(mean_and_token_log_ratio_BT)
+
+
+class GMPO(Objective):
+    """Geometric-Mean Policy Optimization (Zhao et al. 2507.20673, Eq. 4).
+
+    J = 1/G sum_i A_i (prod_t rho_it^c)^(1/|o_i|), rho^c = min(rho, e^eps_high) where A > 0 and
+    max(rho, e^-eps_low) where A < 0.
+
+    Each token is clipped before the mean, so that one outlier does not decide about its response,
+    and the range can be wide: e^-0.4 to e^0.4 (§4). The bounds are of log rho.
+
+    Left open, and chosen here: the KL term, which the paper leaves out, averages over the tokens of
+    a response as in ``GRPO``; with advantages of tokens each is clipped by its own sign.
+    Degenerates: where nothing is clipped it is ``GSPO`` without a clip.
+
+    Args:
+        epsilon_low: log rho is clipped from below at -epsilon_low.
+        epsilon_high: log rho is clipped from above at epsilon_high.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
+
+    def __init__(
+        self, *, epsilon_low: float = 0.4, epsilon_high: float = 0.4, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        check_clip("epsilon_low", epsilon_low)
+        check_clip("epsilon_high", epsilon_high)
+        self.epsilon_low = epsilon_low
+        self.epsilon_high = epsilon_high
+
+    def surrogate_BT(self, inputs: LossInputs) -> Tensor:
+        """Return the geometric mean of a response's clipped ratios times A, at each token."""
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        lowest_BT = torch.full_like(log_ratio_BT, -self.epsilon_low)
+        bound_BT = torch.where(advantage_BT > 0, self.epsilon_high, lowest_BT)
+        log_ratio_BT = torch.where(self.is_clipped_BT(inputs), bound_BT, log_ratio_BT)
+        mean_B1 = row_sum_B1(log_ratio_BT, inputs.mask_BT) / row_length_B1(inputs.mask_BT)
+        return torch.where(advantage_BT == 0, 0.0, mean_B1).exp() * advantage_BT
+
+    def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
+        """Return where a token's ratio is clipped."""
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        above_BT = (advantage_BT > 0) & (log_ratio_BT > self.epsilon_high)
+        return above_BT | ((advantage_BT < 0) & (log_ratio_BT < -self.epsilon_low))
+
+
+class SAPO(Objective):
+    """Soft Adaptive Policy Optimization (Gao et al. 2511.20347): a gate in place of the clip.
+
+    J = 1/G sum_i 1/|o_i| sum_t f(rho_it) A_i, f(x) = 4/tau sigmoid(tau (x - 1)), tau = tau_positive
+    where A > 0, else tau_negative.
+
+    The gradient's weight, f'(rho) rho, is 1 on policy and falls off smoothly on both sides, faster
+    with a larger tau. The negative one is larger, since punishing a token raises all others.
+
+    Left open, and chosen here: the KL term is averaged as in ``GRPO``; rho is bounded at e^20.
+    Degenerates: on policy the gradient is ``GRPO``'s; the value is 2/tau times as large.
+
+    Args:
+        tau_positive: temperature of tokens with A > 0 (the paper: 1.0).
+        tau_negative: of the others (the paper: 1.05).
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_response_BT)
+
+    def __init__(
+        self, *, tau_positive: float = 1.0, tau_negative: float = 1.05, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        for key, tau in (("tau_positive", tau_positive), ("tau_negative", tau_negative)):
+            if not (math.isfinite(tau) and tau > 0):
+                raise ValueError(f"{key}={tau}: must be above 0 (the paper uses 1.0 and 1.05)")
+        self.tau_positive = tau_positive
+        self.tau_negative = tau_negative
+
+    def surrogate_BT(self, inputs: LossInputs) -> Tensor:
+        """Return f(rho) A."""
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        negative_BT = torch.full_like(log_ratio_BT, self.tau_negative)
+        tau_BT = torch.where(advantage_BT > 0, self.tau_positive, negative_BT)
+        gap_BT = torch.expm1(log_ratio_BT.clamp(max=LARGEST_LOG_RHO))
+        return torch.sigmoid(tau_BT * gap_BT) * 4 / tau_BT * advantage_BT
+
+    def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
+        """Return that nothing is clipped."""
+        return torch.zeros_like(inputs.mask_BT)
+
+
+class DPPO(Objective):
+    """Divergence Proximal Policy Optimization (Qi et al. 2602.04879, Eq. 12), binary divergences.
+
+    J = 1/(sum_i |o_i|) sum_i sum_t M_it rho_it A_i, M = 0 where D_it > threshold and the update
+    would lead further away (A > 0 and rho > 1, or A < 0 and rho < 1), else 1.
+
+    D is of the sampled token against all others: "tv" is |pi - pi_old|, "kl" is KL(pi_old || pi) of
+    the two outcomes. Both are lower bounds of the whole distribution's. A ratio clip stops rare
+    tokens, whose probabilities hardly move, and lets frequent ones move far; this does neither.
+
+    Left open, and chosen here: pi_old is the sampler's policy, so leave ``correction`` null; the
+    weight of a token is at most ``max_ratio`` as in the authors' code, and keeps its gradient
+    there; the mean is over the minibatch's tokens, as in ``DAPO``. Degenerates: on policy the
+    gradient is ``DAPO``'s.
+
+    Args:
+        divergence: "tv" or "kl".
+        threshold: delta; prime-rl, whose default this objective is, takes 0.2 for "tv". A "kl" is
+            smaller: 0.05 say.
+        max_ratio: the largest weight.
+        **options: of ``Objective``: beta, kl, advantage (GroupNormalized where left out).
+    """
+
+    log_ratio_BT = staticmethod(token_log_ratio_BT)
+    aggregation_BT = staticmethod(per_token_BT)
+
+    def __init__(
+        self,
+        *,
+        divergence: Literal["tv", "kl"] = "tv",
+        threshold: float = 0.2,
+        max_ratio: float = 20.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if divergence not in ("tv", "kl"):
+            raise ValueError(f"divergence={divergence!r}: must be 'tv' or 'kl'")
+        if not threshold >= 0:
+            raise ValueError(f"threshold={threshold}: must be 0 or above (0.2 for 'tv')")
+        if not max_ratio >= 1:
+            raise ValueError(f"max_ratio={max_ratio}: must be 1 or above (the authors use 20)")
+        self.divergence = divergence
+        self.threshold = threshold
+        self.max_ratio = max_ratio
+
+    def surrogate_BT(self, inputs: LossInputs) -> Tensor:
+        """Return M min(rho, max_ratio) A."""
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        beyond_BT = (log_ratio_BT - math.log(self.max_ratio)).clamp(min=0).detach()
+        surrogate_BT = (log_ratio_BT - beyond_BT).exp() * advantage_BT
+        return torch.where(self.is_clipped_BT(inputs), 0.0, surrogate_BT)
+
+    @torch.no_grad()
+    def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
+        """Return where M is 0."""
+        log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        p_BT = hide_padding(inputs.logp_BT, inputs.mask_BT).exp()
+        old_BT = hide_padding(inputs.logp_old_BT, inputs.mask_BT).exp()
+        if self.divergence == "tv":
+            distance_BT = (p_BT - old_BT).abs()
+        else:
+            others_BT = torch.log1p(-old_BT.clamp(max=MOST)) - torch.log1p(-p_BT.clamp(max=MOST))
+            distance_BT = -old_BT * log_ratio_BT + (1 - old_BT) * others_BT
+        away_BT = log_ratio_BT * advantage_BT > 0
+        return away_BT & (distance_BT > self.threshold) & inputs.mask_BT
 
 
 class CISPO(Objective):

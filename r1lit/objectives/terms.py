@@ -83,6 +83,12 @@ def mean_log_ratio_BT(logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> 
     return mean_B1.expand_as(log_ratio_BT)
 
 
+def mean_and_token_log_ratio_BT(logp_BT: Tensor, logp_old_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Return log s_it of GSPO-token (2507.18071, Eq. 14): value of the mean, gradient of one."""
+    here_BT = hide_padding(logp_BT, mask_BT)
+    return mean_log_ratio_BT(logp_BT.detach(), logp_old_BT, mask_BT) + (here_BT - here_BT.detach())
+
+
 # token weights
 
 

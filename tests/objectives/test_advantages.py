@@ -1,3 +1,4 @@
+import itertools
 import math
 from dataclasses import replace
 
@@ -12,8 +13,10 @@ from r1lit.objectives import (
     Kept,
     LeaveOneOut,
     LossInputs,
+    MeanNormalized,
     NoBaseline,
     PolicyGradient,
+    RewardsApart,
 )
 from r1lit.objectives.advantages import whitened, with_kl_in_reward
 
@@ -62,6 +65,43 @@ def test_leave_one_out():
         [[1.0, -1 / 3, -1 / 3, -1 / 3], [high, low, high, low]], dtype=torch.float64
     )
     torch.testing.assert_close(LeaveOneOut()(REWARD_PG), expected)
+
+
+def test_mean_normalized():
+    expected = torch.tensor([[3.0, -1.0, -1.0, -1.0], [5 / 6, -5 / 6, 5 / 6, -5 / 6]]).double()
+    torch.testing.assert_close(MeanNormalized()(REWARD_PG), expected, rtol=0, atol=1e-7)
+    assert torch.equal(MeanNormalized()(torch.zeros(1, 3)), torch.zeros(1, 3))
+    with pytest.raises(ValueError, match=r"one is -0\.5"):
+        MeanNormalized()(torch.tensor([[-0.5, 1.0]]))
+
+
+@pytest.mark.parametrize("group_size", [2, 3, 5])
+def test_mean_normalized_climbs_the_log_likelihood_up_to_order_g_minus_1(group_size):
+    """Exactly: over all 2^G outcomes of a response that is right with probability p = sigma(x)."""
+    p, got = 0.3, 0.0
+    for right in itertools.product([1.0, 0.0], repeat=group_size):
+        chance = math.prod(p if r else 1 - p for r in right)
+        grads = [1 - p if r else -p for r in right]  # d log pi / dx
+        advantage_G = MeanNormalized()(torch.tensor([right], dtype=torch.float64))[0].tolist()
+        terms = [a * g for a, g in zip(advantage_G, grads, strict=True)]
+        got += chance * sum(terms) / group_size
+    # d/dx of pass@k / k = (1 - (1-p)^k) / k
+    assert got == pytest.approx(sum((1 - p) ** (k - 1) * p * (1 - p) for k in range(1, group_size)))
+
+
+def test_rewards_apart():
+    # accuracy (1, 0 | 1, 1 | 0, 0), format (1, 0 | 1, 0 | 1, 1). Apart within a group: accuracy
+    # (1, -1 | 0, 0 | 0, 0), format (1, -1 | 1, -1 | 0, 0) times 0.5: S = (1.5, -1.5, .5, -.5, 0, 0)
+    # of mean 0 and population std sqrt((2.25 * 2 + 0.25 * 2) / 6).
+    accuracy_PG = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    format_PG = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    three = rollout(rewards={"accuracy": accuracy_PG, "format": format_PG})
+    advantage_BT = RewardsApart({"format": 0.5}, std_epsilon=0.0).estimate(three)
+    expected_B = torch.tensor([1.5, -1.5, 0.5, -0.5, 0.0, 0.0]) / math.sqrt(5 / 6)
+    torch.testing.assert_close(advantage_BT, expected_B[:, None].expand(6, 4))
+    assert not RewardsApart().estimate(rollout()).any()
+    with pytest.raises(ValueError, match="weights has acuracy, and the rewards are accuracy"):
+        RewardsApart({"acuracy": 1.0}).estimate(rollout())
 
 
 def test_leave_one_out_is_centered_times_g_over_g_minus_1():

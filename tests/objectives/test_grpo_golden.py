@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from r1lit.objectives import GRPO, LossInputs, Objective
+from r1lit.objectives import GMPO, GRPO, SAPO, LossInputs, Objective
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "grpo_trl.json"
 CASES: dict[str, tuple[Objective, dict[str, Any]]] = {
@@ -29,6 +29,8 @@ CASES: dict[str, tuple[Objective, dict[str, Any]]] = {
         GRPO(beta=0.3, off_policy_threshold=0.05),
         {"use_bias_correction_kl": False, "off_policy_mask_threshold": 0.05},
     ),
+    "SAPO": (SAPO(tau_negative=1.5), {"beta": 0, "loss_type": "sapo", "sapo_temperature_neg": 1.5}),
+    "GMPO": (GMPO(beta=0.3), {"epsilon_low": 0.4, "epsilon_high": 0.4}),
 }
 """Ours, and the settings of TRL's that differ from ``trl()``'s."""
 
@@ -87,9 +89,10 @@ def test_the_cases_differ_from_one_another():
     assert len({round(entry["loss"], 9) for entry in golden.values()}) == len(golden)
 
 
-def trl(**changes: Any) -> dict[str, Any]:
+def trl(case: str, **changes: Any) -> dict[str, Any]:
     """Return what TRL's loss and its gradient are."""
     from trl import GRPOTrainer
+    from trl.experimental.gmpo import GMPOTrainer
 
     given = inputs()
     logp_BT = given["logp_BT"].requires_grad_()
@@ -120,11 +123,12 @@ def trl(**changes: Any) -> dict[str, Any]:
         "sampling_per_token_logps": given["logp_sampler_BT"],
         "ref_per_token_logps": given["logp_ref_BT"],
     }  # fmt: skip
-    loss = GRPOTrainer._compute_loss(trainer, None, batch)
+    cls = GMPOTrainer if case == "GMPO" else GRPOTrainer
+    loss = cls._compute_loss(trainer, None, batch)
     (gradient_BT,) = torch.autograd.grad(loss, logp_BT)
     return {"loss": float(loss), "gradient": gradient_BT.tolist()}
 
 
 if __name__ == "__main__":
-    golden = {case: trl(**changes) for case, (_, changes) in CASES.items()}
+    golden = {case: trl(case, **changes) for case, (_, changes) in CASES.items()}
     GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")

@@ -4,11 +4,11 @@ import pytest
 import torch
 from objective_cases import FACTORIES, loss_and_grad
 
-from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GRPOSequence
+from r1lit.objectives import CISPO, DAPO, GMPO, GRPO, GSPO, DrGRPO, GRPOSequence, GSPOToken
 
 
-@pytest.mark.parametrize("kl", ["k1", "k2", "k3"])
-@pytest.mark.parametrize("name", [n for n in FACTORIES if n != "CISPO"])
+@pytest.mark.parametrize("kl", ["k1", "k2", "k3", "unbiased_k3"])
+@pytest.mark.parametrize("name", [n for n in FACTORIES if n not in ("CISPO", "GSPOToken")])
 def test_gradient_is_that_of_the_loss(name, kl, batch):
     objective = FACTORIES[name](beta=0.3, kl=kl)
 
@@ -39,6 +39,11 @@ ON_POLICY = {
     "PPO": [1 / 15] * 6,
     "ClipCov": [1 / 15] * 6,
     "KLCov": [1 / 15] * 6,
+    "GSPOToken": [1 / (6 * n) for n in LENGTH_B],
+    "GMPO": [1 / (6 * n) for n in LENGTH_B],
+    "SAPO": [1 / (6 * n) for n in LENGTH_B],
+    "DPPO": [1 / 15] * 6,
+    "DPPO, KL": [1 / 15] * 6,
     "PolicyGradient": [1 / 15] * 6,
     "RLOO": [1 / 6] * 6,
 }
@@ -104,3 +109,20 @@ def test_unclipped_cispo_has_the_gradient_of_dapo(batch):
     _, cispo_BT = loss_and_grad(CISPO(epsilon_high=99.0), batch)
     _, dapo_BT = loss_and_grad(DAPO(epsilon_low=99.0, epsilon_high=99.0), batch)
     torch.testing.assert_close(cispo_BT, dapo_BT, rtol=1e-13, atol=1e-16)
+
+
+def test_one_advantage_a_response_makes_gspo_token_gspo(batch):
+    for clip in ({"epsilon_low": 0.03, "epsilon_high": 0.04}, {}):
+        same(GSPOToken(beta=0.1, **clip), GSPO(beta=0.1, **clip), batch)
+    first_BT = batch.advantage_BT * torch.tensor([1.0, 0.5, 1, 1, 1])
+    assert differ(GSPOToken(epsilon_low=9.0, epsilon_high=9.0), GSPO(), batch)
+    token_BT = loss_and_grad(
+        GSPOToken(epsilon_low=9.0, epsilon_high=9.0), batch.with_(advantage_BT=first_BT)
+    )[1]
+    whole_BT = loss_and_grad(GSPOToken(epsilon_low=9.0, epsilon_high=9.0), batch)[1]
+    torch.testing.assert_close(token_BT[:, 1], whole_BT[:, 1] / 2)  # each token by its own
+
+
+def test_unclipped_gmpo_is_unclipped_gspo(batch):
+    same(GMPO(epsilon_low=9.0, epsilon_high=9.0), GSPO(epsilon_low=9.0, epsilon_high=9.0), batch)
+    assert differ(GMPO(), GSPO(epsilon_low=9.0, epsilon_high=9.0), batch)

@@ -6,7 +6,18 @@ import pytest
 import torch
 from objective_cases import Minibatch, loss_and_grad
 
-from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GroupCentered, GRPOSequence
+from r1lit.objectives import (
+    CISPO,
+    DAPO,
+    DPPO,
+    GMPO,
+    GRPO,
+    GSPO,
+    SAPO,
+    DrGRPO,
+    GroupCentered,
+    GRPOSequence,
+)
 
 SPLITS = [[[0, 1, 2], [3, 4, 5]], [[0], [1], [2], [3], [4], [5]], [[5, 0], [2, 4, 1, 3]]]
 
@@ -144,6 +155,11 @@ def test_bad_arguments_are_named(make):
         (lambda: GSPO(epsilon_high=math.nan), "epsilon_high=nan"),
         (lambda: CISPO(epsilon_low=-0.1), "epsilon_low=-0.1"),
         (lambda: CISPO(epsilon_high=-0.1), "epsilon_high=-0.1"),
+        (lambda: GMPO(epsilon_low=-0.1), "epsilon_low=-0.1"),
+        (lambda: SAPO(tau_negative=0), "tau_negative=0"),
+        (lambda: DPPO(divergence="js"), "divergence='js'"),
+        (lambda: DPPO(threshold=-1), "threshold=-1"),
+        (lambda: DPPO(max_ratio=0.5), "max_ratio=0.5"),
     ],
 )
 def test_a_negative_clip_is_refused_by_name(build, key):

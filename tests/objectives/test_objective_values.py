@@ -9,7 +9,20 @@ import math
 import pytest
 import torch
 
-from r1lit.objectives import CISPO, DAPO, GRPO, GSPO, DrGRPO, GRPOSequence, LossInputs, Objective
+from r1lit.objectives import (
+    CISPO,
+    DAPO,
+    DPPO,
+    GMPO,
+    GRPO,
+    GSPO,
+    SAPO,
+    DrGRPO,
+    GRPOSequence,
+    GSPOToken,
+    LossInputs,
+    Objective,
+)
 
 LOGP_BT = torch.tensor([[0.6, 0.2], [0.6, 0.9]], dtype=torch.float64).log()
 LOGP_OLD_BT = torch.tensor([[0.4, 0.4], [0.4, 0.1]], dtype=torch.float64).log()
@@ -17,14 +30,14 @@ LOGP_REF_BT = torch.tensor([[0.3, 0.3], [0.3, 0.7]], dtype=torch.float64).log()
 MASK_BT = torch.tensor([[True, True], [True, False]])
 
 
-def evaluate(objective: Objective, advantages: list[float], mask_BT: torch.Tensor = MASK_BT):
+def evaluate(objective: Objective, advantages: list, mask_BT: torch.Tensor = MASK_BT):
     """J, and its gradient by the log-probs, over the minibatch of these two rows."""
     logp_BT = LOGP_BT.clone().requires_grad_()
     inputs = LossInputs(
         logp_BT=logp_BT,
         logp_old_BT=LOGP_OLD_BT,
         logp_ref_BT=LOGP_REF_BT,
-        advantage_BT=torch.tensor(advantages, dtype=torch.float64)[:, None].expand(2, 2),
+        advantage_BT=torch.tensor(advantages, dtype=torch.float64).view(2, -1).expand(2, 2),
         mask_BT=mask_BT,
         num_rows=2,
         num_tokens=float(mask_BT.sum()),
@@ -35,6 +48,15 @@ def evaluate(objective: Objective, advantages: list[float], mask_BT: torch.Tenso
 
 
 ROOT = math.sqrt(1.5 * 0.5)  # the geometric mean of row 0's ratios, 0.866
+# Row 0 of GMPO with A > 0: log 1.5 = 0.405 is clipped to 0.4, log 0.5 is not clipped.
+MIXED = math.exp((0.4 + math.log(0.5)) / 2)
+
+
+def gate(ratio: float, tau: float) -> tuple[float, float]:
+    """SAPO's f and its derivative by log rho."""
+    s = 1 / (1 + math.exp(-tau * (ratio - 1)))
+    return 4 / tau * s, 4 * s * (1 - s) * ratio
+
 
 CASES = {
     # A = +2: 1.5 is clipped to 1.2, 0.5 is not. A = -1: 1.5 is not clipped.
@@ -85,6 +107,54 @@ CASES = {
         [-2.0, 1.0],
         (0.9997 * -2 + 1.0004 * 1) / 2,
         [0.0, 0.0, 0.0, 0.0],
+    ),
+    # As GSPO; in row 0 the second token has A = 0.5, and each token's gradient is its own.
+    "GSPOToken": (
+        GSPOToken(epsilon_low=0.2, epsilon_high=0.2),
+        [[2.0, 0.5], [-1.0, 0.0]],
+        ((ROOT * 2 + ROOT * 0.5) / 2 + 1.5 * -1) / 2,
+        [ROOT * 2 / 2 / 2, ROOT * 0.5 / 2 / 2, 1.5 * -1 / 2, 0.0],
+    ),
+    # Row 1: A < 0 and log 1.5 is above the lower bound. A clipped token has no gradient.
+    "GMPO": (
+        GMPO(),
+        [2.0, -1.0],
+        (MIXED * 2 + 1.5 * -1) / 2,
+        [0.0, MIXED * 2 / 2 / 2, 1.5 * -1 / 2, 0.0],
+    ),
+    "SAPO": (
+        SAPO(tau_positive=1.0, tau_negative=2.0),
+        [2.0, -1.0],
+        ((gate(1.5, 1)[0] + gate(0.5, 1)[0]) / 2 * 2 + gate(1.5, 2)[0] * -1) / 2,
+        [gate(1.5, 1)[1] * 2 / 4, gate(0.5, 1)[1] * 2 / 4, gate(1.5, 2)[1] * -1 / 2, 0.0],
+    ),
+    # |0.6 - 0.4| = 0.2 > 0.15 leads away where A > 0; |0.2 - 0.4| leads back there.
+    "DPPO": (
+        DPPO(threshold=0.15),
+        [2.0, -1.0],
+        (0 + 0.5 * 2 + 1.5 * -1) / 3,
+        [0.0, 0.5 * 2 / 3, 1.5 * -1 / 3, 0.0],
+    ),
+    "DPPO, within the threshold": (
+        DPPO(threshold=0.25),
+        [2.0, -1.0],
+        (1.5 * 2 + 0.5 * 2 + 1.5 * -1) / 3,
+        [1.5 * 2 / 3, 0.5 * 2 / 3, 1.5 * -1 / 3, 0.0],
+    ),
+    # KL(0.4 || 0.6) = 0.4 log(2/3) + 0.6 log(1.5) = 0.0811 of the first and third token,
+    # KL(0.4 || 0.2) = 0.4 log 2 + 0.6 log 0.75 = 0.1046 of the second.
+    "DPPO, KL": (
+        DPPO(divergence="kl", threshold=0.09),
+        [-2.0, 1.0],
+        (1.5 * -2 + 0 + 1.5 * 1) / 3,
+        [1.5 * -2 / 3, 0.0, 1.5 * 1 / 3, 0.0],
+    ),
+    # A ratio above the bound weighs as much as the bound, and keeps its gradient.
+    "DPPO, largest weight": (
+        DPPO(threshold=0.25, max_ratio=1.2),
+        [2.0, -1.0],
+        (1.2 * 2 + 0.5 * 2 + 1.2 * -1) / 3,
+        [1.2 * 2 / 3, 0.5 * 2 / 3, 1.2 * -1 / 3, 0.0],
     ),
     # Row 0: 1.5 * 0.5 = 0.75 and A > 0, not clipped. Row 1: 1.5 and A < 0, not clipped.
     "GRPOSequence": (
