@@ -26,6 +26,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 import r1lit
+from r1lit.environments import SingleTurn
 from r1lit.evaluation.records import by_problem, response_record
 from r1lit.files import JSONLFile, Record, replace_file
 from r1lit.problems import Problem, Response
@@ -290,7 +291,8 @@ class ResponseWriter:
 
     def _records(self, batch: list[Ungraded]) -> list[Record]:
         texts = texts_of([one.completion for one in batch], self._tokenizer)
-        verdicts = self._grader.verdicts(texts, [one.problem for one in batch])
+        problems = [one.problem for one in batch]
+        verdicts = SingleTurn(self._grader).verdicts(texts, problems)
         responses = [
             Response(
                 text=text,

@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem, PromptBatch, Response, Rollout, Status, TokenValues
+from r1lit.environments import SingleTurn
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import whole_weights
 from r1lit.modules.updates import micro_batches, token_values
@@ -335,7 +336,7 @@ class RolloutWorker:
     def grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> AsyncGrading:
         """Return what grades the completions of some of the batch's prompts."""
         problems = [batch.problems[p] for p in prompt_indices for _ in range(batch.group_size)]
-        return AsyncGrading(self.grader, self.tokenizer, problems)
+        return AsyncGrading(SingleTurn(self.grader), self.tokenizer, problems)
 
     def _finish(
         self,
@@ -450,15 +451,18 @@ class AsyncGrading:
     once. Use as a context manager: after an error, gradings under way are not waited for.
 
     Args:
-        grader: decides.
+        environment: decides.
         tokenizer: turns tokens into the text that is graded.
         problems: what each of the B rows answers.
     """
 
     def __init__(
-        self, grader: Grader, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]
+        self,
+        environment: SingleTurn,
+        tokenizer: PreTrainedTokenizerBase,
+        problems: Sequence[Problem],
     ) -> None:
-        self.grader = grader
+        self.environment = environment
         self.tokenizer = tokenizer
         self.problems = problems
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
@@ -469,7 +473,7 @@ class AsyncGrading:
         early = {
             row: completion
             for row, completion in zip(rows, completions, strict=True)
-            if self.grader.verifier_of(self.problems[row]).in_background
+            if self.environment.decides_early(self.problems[row])
         }
         if early:
             future = self._threads.submit(self._grade, list(early), list(early.values()))
@@ -479,7 +483,7 @@ class AsyncGrading:
         """Return the B graded responses, in order.
 
         Raises:
-            Exception: what the grader raised, about an early response too.
+            Exception: what the environment raised, about an early response too.
         """
         begun = [(rows, future) for rows, future in self._begun if not future.cancel()]
         rest = sorted(set(range(len(completions))).difference(*(rows for rows, _ in begun)))
@@ -501,7 +505,11 @@ class AsyncGrading:
                 version=completion.version,
             )
             for text, problem, verdict, completion in zip(
-                texts, problems, self.grader.verdicts(texts, problems), completions, strict=True
+                texts,
+                problems,
+                self.environment.verdicts(texts, problems),
+                completions,
+                strict=True,
             )
         ]
 

@@ -1,0 +1,140 @@
+"""The interface of environments, and the single turn: a response, then its verdict.
+
+    Environment.begin(problem, seed) -> Episode        Episode.step(reply) -> Step
+
+An environment speaks in messages; r1lit alone touches tokens. What a model wrote is a `Reply`, and
+a `Step` is what comes back: messages to go on from, a reward of the turn, or the verdict that ends
+the episode.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from r1lit.problems import Problem, Verdict
+from r1lit.text.conversation import Message
+from r1lit.verifiers import Grader
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """A call that a model wrote. An empty ``name`` means the only tool there is."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """A turn of the model.
+
+    ``text`` is without special tokens. ``error`` says why a call in it could not be read.
+    ``finished`` is false where the token limit cut it.
+    """
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    error: str = ""
+    finished: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What an environment answers.
+
+    Without messages the episode is over. It then has a ``verdict``, or the verifier that the
+    problem names decides about the reply. ``invalid`` marks a reply that the environment could not
+    use, such as a call of a tool that does not exist.
+    """
+
+    messages: tuple[Message, ...] = ()
+    reward: float = 0.0
+    verdict: Verdict | None = None
+    invalid: bool = False
+
+    def __post_init__(self) -> None:
+        assert not (self.messages and self.verdict), "a verdict ends the episode: no messages"
+
+
+class Episode(ABC):
+    """One response's way through an environment."""
+
+    @abstractmethod
+    def step(self, reply: Reply) -> Step:
+        """Take the model's turn.
+
+        What a model may do wrong is a message to it, never an exception: an exception is a fault of
+        the environment.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
+        """Let go of what the episode holds; always called, once."""
+
+
+class Environment(ABC):
+    """Begins episodes. A subclass defines ``begin``."""
+
+    @abstractmethod
+    def begin(self, problem: Problem, seed: int) -> Episode:
+        """Return a new episode; ``seed`` names its random numbers."""
+
+    def steps(self, episodes: Sequence[Episode], replies: Sequence[Reply]) -> list[Step]:
+        """Take a turn of each of some episodes; together where that is faster."""
+        return [e.step(r) for e, r in zip(episodes, replies, strict=True)]
+
+    def close(self) -> None:  # noqa: B027
+        """Release what the environment has started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleTurnEpisode(Episode):
+    """One response to a problem."""
+
+    grader: Grader
+    problem: Problem
+
+    def step(self, reply: Reply) -> Step:
+        """Return the verdict on the response."""
+        (verdict,) = self.grader.verdicts([reply.text], [self.problem])
+        return Step(verdict=verdict)
+
+
+class SingleTurn(Environment):
+    """A response and its verdict, by the verifier that its problem names.
+
+    It is the environment of every problem that names no other.
+
+    Args:
+        grader: decides.
+    """
+
+    def __init__(self, grader: Grader) -> None:
+        self.grader = grader
+
+    def begin(self, problem: Problem, seed: int = 0) -> SingleTurnEpisode:
+        """Return an episode of one turn."""
+        return SingleTurnEpisode(grader=self.grader, problem=problem)
+
+    def steps(self, episodes: Sequence[Episode], replies: Sequence[Reply]) -> list[Step]:
+        """Return the verdicts, with one call of each verifier for all of its responses."""
+        problems = [e.problem for e in episodes if isinstance(e, SingleTurnEpisode)]
+        verdicts = self.grader.verdicts([reply.text for reply in replies], problems)
+        return [Step(verdict=verdict) for verdict in verdicts]
+
+    def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
+        """Return the verdict on a response to each problem, in order."""
+        episodes = [self.begin(problem) for problem in problems]
+        steps = self.steps(episodes, [Reply(text=text) for text in texts])
+        return [step.verdict for step in steps if step.verdict is not None]
+
+    def decides_early(self, problem: Problem) -> bool:
+        """Return whether a response is graded while others are still generated."""
+        return self.grader.verifier_of(problem).in_background
+
+    def close(self) -> None:
+        """Release the verifiers' worker processes."""
+        self.grader.close()
