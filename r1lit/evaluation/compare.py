@@ -1,10 +1,12 @@
 """``r1lit-compare``: the difference of two evaluations of the same problems.
 
     r1lit-compare runs/eval/a runs/eval/b
+    r1lit-compare runs/aha                  # its last evaluation less its first
+    r1lit-compare runs/aha@90 runs/aha@30   # those at two iterations
 
-Each run is a folder of `r1lit test` or of a training run, whose last evaluation counts; a
-``responses.jsonl``; or the output of ``r1lit-score`` for lines with ``uid``. It prints A less B:
-the mean difference of pass@1, its standard error and 95 % interval, and a p-value; see
+Each run is a folder of `r1lit test` or of a training run, whose last evaluation counts if none is
+named; a ``responses.jsonl``; or the output of ``r1lit-score`` for lines with ``uid``. It prints A
+less B: the mean difference of pass@1, its standard error and 95 % interval, and a p-value; see
 `r1lit.metrics.paired_difference`. The runs must hold the same problems; the number of responses
 to each may differ.
 """
@@ -19,13 +21,15 @@ from itertools import chain
 from pathlib import Path
 
 from r1lit.errors import run_script
-from r1lit.evaluation.records import by_problem, read_evaluation
+from r1lit.evaluation.records import Which, by_problem, read_evaluation
 from r1lit.files import defined, replace_json
 from r1lit.metrics import Difference, mean, paired_difference
 
 
-def shares_right(run: Path) -> dict[str, float]:
+def shares_right(run: Path, which: Which = "last") -> dict[str, float]:
     """Return the share of right responses by problem, of the samples that its report counts.
+
+    ``which``: the evaluation, of a training run.
 
     Raises:
         ValueError: if there are none, or a line lacks ``uid`` or ``value``.
@@ -33,7 +37,7 @@ def shares_right(run: Path) -> dict[str, float]:
     path = run / "responses.jsonl" if run.is_dir() else run
     if not path.is_file():
         raise ValueError(f"run: there is no file {str(path)!r}; `r1lit test` writes one")
-    records = read_evaluation(path)
+    records = read_evaluation(path, which=which)
     report = path.with_name("report.json")
     if path.name == "responses.jsonl" and report.is_file():
         num_samples = json.loads(report.read_text())["num_samples"]
@@ -50,13 +54,15 @@ def shares_right(run: Path) -> dict[str, float]:
     return {uid: mean(own) for uid, own in right.items()}
 
 
-def compare_runs(a: Path, b: Path, *, seed: int = 0) -> Difference:
-    """Return run A less run B over the problems that both hold.
+def compare_runs(
+    a: Path, b: Path, *, seed: int = 0, which: tuple[Which, Which] = ("last", "last")
+) -> Difference:
+    """Return run A less run B over the problems that both hold; ``which`` evaluation of each.
 
     Raises:
         ValueError: if a problem of one run is missing in the other.
     """
-    shares_a, shares_b = shares_right(a), shares_right(b)
+    shares_a, shares_b = shares_right(a, which[0]), shares_right(b, which[1])
     for here, there, name in ((shares_a, shares_b, b), (shares_b, shares_a, a)):
         missing = [uid for uid in here if uid not in there]
         if missing:
@@ -70,19 +76,35 @@ def compare_runs(a: Path, b: Path, *, seed: int = 0) -> Difference:
     )
 
 
+def _named(run: str) -> tuple[Path, Which]:
+    """Return the path and the evaluation of ``path`` or ``path@iteration``."""
+    path, _, iteration = run.rpartition("@")
+    if iteration.isdecimal() and path and not Path(run).exists():
+        return Path(path), int(iteration)
+    return Path(run), "last"
+
+
 def main(args: Sequence[str] | None = None) -> Difference:
     """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
     parser = argparse.ArgumentParser(
         prog="r1lit-compare", description="Compare two evaluations of the same problems."
     )
-    parser.add_argument("a", type=Path, metavar="RUN_A")
-    parser.add_argument("b", type=Path, metavar="RUN_B")
+    parser.add_argument("a", metavar="RUN_A[@ITERATION]")
+    parser.add_argument(
+        "b",
+        nargs="?",
+        metavar="RUN_B[@ITERATION]",
+        help="the first evaluation of RUN_A if left out",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of bootstrap and permutation")
     parser.add_argument("--output", type=Path, default=None, metavar="OUT.json")
     given = parser.parse_args(args)
-    result = compare_runs(given.a, given.b, seed=given.seed)
+    a, which_a = _named(given.a)
+    b, which_b = (a, "first") if given.b is None else _named(given.b)
+    result = compare_runs(a, b, seed=given.seed, which=(which_a, which_b))
+    less = f"{a}'s first evaluation" if given.b is None else given.b
     print(
-        f"pass@1 of {given.a} less {given.b}, {result.num_problems} problems:"
+        f"pass@1 of {given.a} less {less}, {result.num_problems} problems:"
         f" {100 * result.mean:+.2f} points\n"
         f"standard error {100 * result.stderr:.2f}, 95 % interval {100 * result.low:+.2f} to"
         f" {100 * result.high:+.2f} (bootstrap over problems)\n"

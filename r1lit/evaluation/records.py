@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 from r1lit.files import JSONLFile, Record
 from r1lit.problems import Response
@@ -55,22 +56,34 @@ def by_problem(
     return {uid: [own[g] for g in sorted(own)] for uid, own in found.items()}
 
 
-def read_evaluation(path: Path, key: str = "run") -> list[Record]:
+Which = int | Literal["first", "last"]
+"""An evaluation of a training run: the first, the last, or that at an iteration."""
+
+
+def read_evaluation(path: Path, key: str = "run", which: Which = "last") -> list[Record]:
     """Return the responses of one evaluation, in the order of their lines.
 
     Of a training run's file, which has responses of training and of several evaluations, they are
-    those of its last evaluation.
+    those of the evaluation ``which``.
 
     Raises:
-        ValueError: if a line is no record; ``key`` names the file in the error.
+        ValueError: if a line is no record, or there is no evaluation at that iteration; ``key``
+            names the file in the error.
     """
-    last: list[Record] = []
+    found: list[Record] = []
     of: tuple[str, int] | None = None
+    iterations: list[int] = []
     for record in JSONLFile(path, key).read():
         this = (record["split"], record["iteration"]) if "split" in record else None
         if this is not None and this[0] == "train":
             continue
         if this != of:
-            last, of = [], this
-        last.append(record)
-    return last
+            if of is not None and which in ("first", of[1]):
+                break
+            found, of = [], this
+            iterations.append(record.get("iteration", 0))
+        found.append(record)
+    if which not in ("first", "last") and (of is None or of[1] != which):
+        has = ", ".join(map(str, iterations)) or "none"
+        raise ValueError(f"{key}: {path} has no evaluation at iteration {which}; it has {has}")
+    return found

@@ -40,6 +40,7 @@ from r1lit.policy.scalar_head import HEAD, MEAN, STD, ScalarModel
 from r1lit.policy.shards import StoredWeight, build_without_weights, can_be_put, fill, stand_ins
 from r1lit.policy.support import try_out
 
+GGUF = ".gguf"
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
 
@@ -299,7 +300,7 @@ def refuse_missing_directory(name_or_path: str) -> None:
     """Check that a path that looks like a directory is one with a model's configuration.
 
     Raises:
-        ValueError: if it does not exist or holds no config.json, or is a URL.
+        ValueError: if it does not exist or holds no config.json, or is a URL or a GGUF file.
     """
     if "://" in name_or_path:
         raise ValueError(
@@ -307,12 +308,24 @@ def refuse_missing_directory(name_or_path: str) -> None:
             " owner/model"
         )
     path = Path(name_or_path)
+    _refuse_gguf(path)
     looks_local = path.is_absolute() or name_or_path.startswith(".") or name_or_path.count("/") > 1
     looks_local |= "/" in name_or_path and path.parent.is_dir()
     if looks_local and not path.is_dir():
         raise ValueError(f"policy: the directory {name_or_path!r} does not exist")
     if path.is_dir() and not any((path / f).is_file() for f in ("config.json", SETTINGS_FILE)):
         raise ValueError(f"policy: the directory {name_or_path!r} holds no config.json")
+
+
+def _refuse_gguf(path: Path) -> None:
+    """Raise a ValueError with the command that makes a Hugging Face folder of a GGUF file."""
+    files = [path] if path.suffix == GGUF else sorted(path.glob(f"*{GGUF}"))
+    if files and not (path / "config.json").is_file():
+        to = files[0].with_suffix("")
+        raise ValueError(
+            f"policy: {str(files[0])!r} is a GGUF file, whose weights are quantised; make a Hugging"
+            f" Face folder of it: r1lit merge {files[0]} {to} (needs pip install 'r1lit[real]')"
+        )
 
 
 def _refuse_code(name_or_path: str, error: BaseException) -> None:

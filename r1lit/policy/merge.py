@@ -1,6 +1,7 @@
-"""``r1lit merge``: a whole Hugging Face model of an adapter and the policy that it adapts.
+"""``r1lit merge``: a whole Hugging Face model of an adapter and its policy, or of a GGUF file.
 
 r1lit merge runs/lora/policy models/merged
+r1lit merge model-Q4_1.gguf models/dequantised   # pip install 'r1lit[real]'
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import is_gguf_available, logging
+
 from r1lit.files import beside, remove, replace_path
 from r1lit.policy.adapter import SETTINGS_FILE, base_of
 from r1lit.policy.loading import (
+    GGUF,
     is_reward_model,
     load_policy,
     load_reward_model,
     load_tokenizer,
     read_config,
+    torch_dtype,
 )
+from r1lit.text.prompts import encode_prompts
 
 
 def merge(folder: str, output: Path, dtype: str | None = None, trust_remote_code=False) -> None:
@@ -35,8 +42,7 @@ def merge(folder: str, output: Path, dtype: str | None = None, trust_remote_code
     """
     if base_of(folder) == folder:
         raise ValueError(f"adapter: {folder!r} holds no {SETTINGS_FILE}; name a PEFT folder")
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise ValueError(f"output: {output} exists; name a new directory")
+    _refuse_taken(output)
     config = read_config(folder, trust_remote_code)
     tokenizer = load_tokenizer(folder, trust_remote_code)
     how: dict[str, Any] = {
@@ -58,13 +64,65 @@ def merge(folder: str, output: Path, dtype: str | None = None, trust_remote_code
         remove(temporary)
 
 
+def _refuse_taken(output: Path) -> None:
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise ValueError(f"output: {output} exists; name a new directory")
+
+
+def refuse_without_gguf() -> None:
+    """Raise a ValueError where the package that reads GGUF files is not installed."""
+    if not is_gguf_available():
+        raise ValueError("gguf: not installed, and reads the weights; pip install 'r1lit[real]'")
+
+
+PROBES = ("What is 12 + 7?", "  Two  spaces,\n\ta tab and 3,141 naïve Überraschungen.")
+
+
+def dequantise(gguf: Path, output: Path, dtype: str = "float32") -> None:
+    """Write a GGUF file's model and tokenizer to a new directory; rounded weights stay rounded.
+
+    Raises:
+        ValueError: if it cannot be read, if the saved tokenizer encodes otherwise, or ``output`` is
+            taken.
+    """
+    _refuse_taken(output)
+    refuse_without_gguf()
+    logging.disable_progress_bar()
+    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    temporary = beside(output)
+    try:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(**source)
+            quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch_dtype(dtype))
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ValueError(f"{gguf}: transformers cannot read it ({error})") from error
+        config = quantised.config
+        del config.quantization_config  # transformers refuses to save what it believes quantised
+        model = AutoModelForCausalLM.from_config(config, dtype=torch_dtype(dtype))
+        model.load_state_dict(quantised.state_dict())
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        saved = load_tokenizer(str(temporary))
+        before, after = (encode_prompts(t, PROBES) for t in (tokenizer, saved))
+        if before != after:
+            raise ValueError(f"{gguf}: its tokenizer gives {before}, saved and loaded {after}")
+        replace_path(temporary, output)
+    finally:
+        remove(temporary)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``r1lit merge``."""
     parser = argparse.ArgumentParser(prog="r1lit merge", description=__doc__)
-    parser.add_argument("adapter", help="a PEFT folder, such as policy in a run folder")
+    parser.add_argument("source", help="a PEFT folder, as policy in a run folder; or a .gguf file")
     parser.add_argument("output", type=Path, help="the directory of the whole model")
-    parser.add_argument("--dtype", help="of the weights; as the adapted policy's if left out")
+    parser.add_argument(
+        "--dtype", help="of the weights; if left out the adapted policy's, of a GGUF file float32"
+    )
     parser.add_argument("--trust_remote_code", action="store_true")
     given = parser.parse_args(argv)
-    merge(given.adapter, given.output, given.dtype, given.trust_remote_code)
+    if given.source.endswith(GGUF):
+        dequantise(Path(given.source), given.output, given.dtype or "float32")
+    else:
+        merge(given.source, given.output, given.dtype, given.trust_remote_code)
     print(f"{given.output} holds the whole model")

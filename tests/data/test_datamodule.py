@@ -261,7 +261,8 @@ def test_a_reserve_may_be_0_and_not_less():
         (
             {"documents": [ListDocuments(WORDS)], "packing": PackingOptions(max_seq_len=12)},
             "fit",
-            r"^data.packing.max_seq_len: 12 tokens are too few for document \d+, which has 1\d",
+            r"^data.packing.max_seq_len: 12 tokens are too few for \d of \d+ documents: \d+ \(1\d\)"
+            r".*; the longest has 15; raise it",
         ),
         (
             {"documents": [ListDocuments(WORDS)], "packing": PackingOptions(max_seq_len=20)},

@@ -55,9 +55,16 @@ def test_short_documents_fill_rows_almost_wholly():
     assert sum(lengths) / (len(rows) * 1024) > 0.98
 
 
-def test_a_document_longer_than_a_row_is_named():
-    with pytest.raises(ValueError, match=r"max_seq_len: 7 tokens .* document 1, which has 8"):
-        pack([3, 8], 7)
+@pytest.mark.parametrize(
+    ("lengths", "named"),
+    [
+        ([3, 8], r"1 of 2 documents: 1 \(8\); the longest has 8;"),
+        ([9, 3, *range(8, 14)], r"7 of 8 documents: 0 \(9\), 2 \(8\), .*, 5 \(11\) …; .* has 13;"),
+    ],
+)
+def test_documents_longer_than_a_row_are_named(lengths, named):
+    with pytest.raises(ValueError, match=f"max_seq_len: 7 tokens are too few for {named}"):
+        pack(lengths, 7)
 
 
 def test_truncation_is_asked_for_and_leaves_something_to_learn():

@@ -66,6 +66,23 @@ def test_runs_of_other_problems_are_refused(tmp_path):
         compare.compare_runs(a, b)
 
 
+def test_evaluations_of_one_training_run_are_compared(tmp_path, capsys):
+    lines = []
+    for iteration, (p, q) in {0: ("ab", "c."), 10: ("Ab", "CC"), 20: ("AA", "CC")}.items():
+        for split, keys in (("train", "zz"), ("val", p), ("val", q)):
+            uid = "p" if keys == p else "q"
+            own = [record(uid, g, key) for g, key in enumerate(keys)]
+            lines += [{"iteration": iteration, "split": split, **line} for line in own]
+    path = tmp_path / "responses.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert compare.main([str(tmp_path)]).mean == 1.0
+    assert "first evaluation" in capsys.readouterr().out
+    assert compare.main([f"{tmp_path}@10", f"{tmp_path}@0"]).mean == 0.75
+    assert compare.main([f"{tmp_path}", f"{tmp_path}@10"]).mean == 0.25
+    with pytest.raises(ValueError, match="no evaluation at iteration 5; it has 0, 10, 20"):
+        compare.main([f"{tmp_path}@5"])
+
+
 def groups(**problems: str) -> dict[str, list[dict[str, Any]]]:
     return {
         uid: [record(uid, g, key, level=len(uid)) for g, key in enumerate(keys)]
