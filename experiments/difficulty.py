@@ -37,7 +37,7 @@ from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.engine import texts_of
 from r1lit.seeding import permutation
 from r1lit.text.extract import extract_final
-from r1lit.text.prompts import CHAT, encode_prompts, prompt_text
+from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, turn_end
 from r1lit.verifiers import Grader, Verifier
 from r1lit.verifiers.base import conclude
 from r1lit.verifiers.grader import default_verifiers
@@ -153,7 +153,10 @@ class Ranking:
         self.tokenizer = load_tokenizer(model)
         policy = load_policy(model, dtype=inference_dtype(device)).eval().to(device)
         self.engine = InProcessEngine(max_rows=256)
-        self.engine.bind(ModelSpec(name=model, tokenizer=self.tokenizer, policy=policy))
+        end = turn_end(self.tokenizer)
+        self.engine.bind(
+            ModelSpec(name=model, tokenizer=self.tokenizer, policy=policy, turn_end=end)
+        )
         self.sampling = sampling
         self.num_samples = num_samples
         self.wording = wording

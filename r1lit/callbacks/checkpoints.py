@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import shutil
@@ -24,10 +25,12 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_info
 from safetensors import SafetensorError
 
 from r1lit.callbacks.base import finished_iterations, folder_of, run_folder
-from r1lit.files import beside, naming, put_back, remove, replace_path
+from r1lit.files import beside, naming, put_back, remove, replace_json, replace_path
+from r1lit.policy.loading import torch_dtype
 
 
 class IterationCheckpoint(ModelCheckpoint):
@@ -370,19 +373,43 @@ class ExportHuggingFace(Callback):
     Args:
         dirpath: Where; ``policy`` in the run folder if left out.
         every_n_iterations: How often to export; null: at the end only.
+        dtype: Of what is written, as ``bfloat16``; that of the training weights if left out. A
+            line says so where that is wider than the file the policy was read from.
     """
 
     dirpath: Path
 
-    def __init__(self, dirpath: str | None = None, every_n_iterations: int | None = None) -> None:
+    def __init__(
+        self,
+        dirpath: str | None = None,
+        every_n_iterations: int | None = None,
+        dtype: str | None = None,
+    ) -> None:
         if every_n_iterations is not None and every_n_iterations < 1:
             raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1, or null")
         self._given = None if dirpath is None else Path(dirpath)
         self.every_n_iterations = every_n_iterations
+        self.dtype = None if dtype is None else torch_dtype(dtype)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Find the folder."""
         self.dirpath = folder_of(self._given, trainer, self, "policy")
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Say where the export will be larger than the file that the policy was read from."""
+        module: Any = pl_module
+        stored = getattr(getattr(module, "policy_config", None), "dtype", None)
+        if self.dtype is not None or stored is None or module.policy.adapter is not None:
+            return
+        stored = torch_dtype(str(stored).removeprefix("torch."))
+        weights = list(module.policy.parameters())
+        if weights[0].dtype.itemsize > stored.itemsize:
+            size = sum(weight.numel() for weight in weights) * weights[0].dtype.itemsize / 1e9
+            was, now = (str(dtype).removeprefix("torch.") for dtype in (stored, weights[0].dtype))
+            rank_zero_info(
+                f"The policy was read from {was} and is trained and exported in {now}, {size:.2f}"
+                f" GB; ExportHuggingFace's dtype: {was} exports it as it came"
+            )
 
     def on_train_batch_end(
         self,
@@ -426,7 +453,10 @@ class ExportHuggingFace(Callback):
         with naming(folder):
             temporary.mkdir(parents=True)
         try:
-            model.save_pretrained(temporary, weights)
+            if self.dtype is None or model.adapter is not None:
+                model.save_pretrained(temporary, weights)
+            else:
+                save_in(self.dtype, model, temporary, weights)
             module.tokenizer.save_pretrained(temporary)
         except (OSError, SafetensorError) as error:
             remove(temporary)
@@ -435,3 +465,17 @@ class ExportHuggingFace(Callback):
                 " intact. Make room, then go on with --ckpt_path last"
             ) from error
         replace_path(temporary, folder)
+
+
+def save_in(
+    dtype: torch.dtype, model: Any, folder: Path, weights: dict[str, torch.Tensor] | None
+) -> None:
+    """Write a model's directory in another dtype; ``weights`` if they had to be gathered."""
+    cast: dict[int, torch.Tensor] = {}  # tied weights stay one
+    state = weights or model.model.state_dict()
+    for weight in state.values():
+        if weight.is_floating_point() and weight.data_ptr() not in cast:
+            cast[weight.data_ptr()] = weight.to(dtype)
+    model.save_pretrained(folder, {n: cast.get(w.data_ptr(), w) for n, w in state.items()})
+    config = json.loads((folder / "config.json").read_text())
+    replace_json(folder / "config.json", {**config, "dtype": str(dtype).removeprefix("torch.")})

@@ -40,9 +40,9 @@ class R1ProgressBar(TQDMProgressBar):
         iteration 12/30  acc 0.61  len 182  words 0.34  val 0.580  3:10 left
 
     Iterations are counted over all epochs. ``loss`` stands in for the accuracy where none is logged
-    (SFT), and ``val loss`` is that of held-out documents. The time left is judged by the iterations made since the first one of this process, which
-    may compile; evaluations included. An evaluation says where it is from its beginning. Lines fit
-    into 80 columns.
+    (SFT), and ``val loss`` is that of held-out documents. The time left is judged by the iterations
+    made since the first one of this process, which may compile; evaluations included. An evaluation
+    says where it is from its beginning. Lines fit into 80 columns.
 
     Args:
         refresh_rate: Show every this many iterations, after each evaluation and at the end.

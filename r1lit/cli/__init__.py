@@ -34,7 +34,7 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
                   to each problem and writes a report
   r1lit predict   generate responses to data.predict and choose among them
   r1lit view RUN  one HTML page of a run, or of two side by side
-  r1lit merge ADAPTER OUT    a whole model of an adapter (LoRA)
+  r1lit merge FROM OUT    a whole model of an adapter (LoRA) or a GGUF file
 
 Files are merged in the order of their -c; keys come last.
 

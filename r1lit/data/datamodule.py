@@ -42,7 +42,7 @@ from r1lit.data.sources import (
 )
 from r1lit.errors import check_at_least
 from r1lit.text.conversation import question_of
-from r1lit.text.prompts import CHAT
+from r1lit.text.prompts import CHAT, turn_end
 from r1lit.text.wording import squeezed
 
 
@@ -73,6 +73,10 @@ class PromptOptions:
                 f"data.prompts.system_prompt: {self.system_prompt[:40]!r}, but template:"
                 f" {self.template!r} has no system turn; template: chat has one"
             )
+
+    def turn_end(self, tokenizer: PreTrainedTokenizerBase) -> int | None:
+        """Return the token that ends a turn, of the chat template where that is in use."""
+        return turn_end(tokenizer) if self.template == CHAT else None
 
 
 @dataclass(frozen=True, kw_only=True)

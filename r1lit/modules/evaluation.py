@@ -165,7 +165,11 @@ class EvaluationModule(LightningModule):
         """Return the model that the responses are of."""
         policy, config = getattr(self, "policy", None), self.policy_config
         return ModelSpec(
-            name=self.policy_path, tokenizer=self.tokenizer, policy=policy, config=config
+            name=self.policy_path,
+            tokenizer=self.tokenizer,
+            policy=policy,
+            config=config,
+            turn_end=self._data().prompts.turn_end(self.tokenizer),
         )
 
     def _split(self) -> str:

@@ -121,6 +121,7 @@ class RolloutModule(PolicyModule):
     def model_spec(self) -> ModelSpec:
         """Return the model that rollouts are of, without its weights before they are loaded."""
         root = Path(self.trainer.default_root_dir)
+        prompts = getattr(self.data, "prompts", None)
         return ModelSpec(
             name=self.policy_path,
             tokenizer=self.tokenizer,
@@ -128,6 +129,7 @@ class RolloutModule(PolicyModule):
             config=self.policy_config,
             # the working directory stands for none
             folder=None if root.resolve() == Path.cwd() else root,
+            turn_end=None if prompts is None else prompts.turn_end(self.tokenizer),
         )
 
     def validation_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:

@@ -93,7 +93,8 @@ class ModelSpec:
     """The model an engine generates from: its name and tokenizer, and its weights if loaded.
 
     ``config`` is its configuration where weights are not loaded yet, for ``RolloutEngine.check``.
-    ``folder`` is the run's, where there is one: what an engine writes goes there.
+    ``folder`` is the run's, where there is one: what an engine writes goes there. ``turn_end`` is
+    the token that ends a turn in the tokenizer's chat template, where prompts are in that.
     """
 
     name: str
@@ -101,17 +102,20 @@ class ModelSpec:
     policy: Policy | None = None
     config: PretrainedConfig | None = None
     folder: Path | None = None
+    turn_end: int | None = None
 
     def end_ids(self) -> tuple[int, ...]:
         """Return the ids of the tokens that end a response.
 
         These are the tokenizer's EOS and every ``eos_token_id`` of the policy's generation config,
-        which may list several (Gemma 3 and Phi-3 end a chat turn with a token of its own).
+        which may list several (Gemma 3 and Phi-3 end a chat turn with a token of its own), and
+        ``turn_end``, which a base model may list nowhere.
         """
         model = getattr(self.policy, "model", None)
         listed = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-        ids = listed if isinstance(listed, list | tuple) else [listed]
-        return tuple(sorted({int(i) for i in (self.tokenizer.eos_token_id, *ids) if i is not None}))
+        ids = list(listed) if isinstance(listed, list | tuple) else [listed]
+        ids += [self.tokenizer.eos_token_id, self.turn_end]
+        return tuple(sorted({int(i) for i in ids if i is not None}))
 
 
 class RolloutEngine(ABC):

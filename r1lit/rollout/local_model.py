@@ -21,7 +21,7 @@ from r1lit.policy.loading import policy_fingerprint
 from r1lit.rollout.engine import Completion, ModelSpec, Request, RolloutEngine, texts_of
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling
-from r1lit.text.prompts import CHAT, encode_prompts, prompt_text
+from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, turn_end
 
 LINGER_S = 0.02  # how long a batch waits for a further call
 JUDGING = Sampling(temperature=0.0, max_tokens=1024)
@@ -173,7 +173,12 @@ class LocalModel:
         policy = None
         if self.engine.needs_policy:
             policy = load_policy(self.path, **self._options).eval().to(self._device)
-        return ModelSpec(name=self.path, tokenizer=self.tokenizer, policy=policy)
+        return ModelSpec(
+            name=self.path,
+            tokenizer=self.tokenizer,
+            policy=policy,
+            turn_end=turn_end(self.tokenizer),
+        )
 
 
 def _sample_of(ids: Sequence[int]) -> int:

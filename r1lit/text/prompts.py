@@ -60,6 +60,27 @@ def answer_text(tokenizer: PreTrainedTokenizerBase, before: Conversation, answer
     return content
 
 
+def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the special token that ends an assistant turn in the chat template, if one does.
+
+    It may be another than EOS: base models' tokenizers often end documents with EOS and turns with
+    a token of the chat template's own.
+    """
+    content = "Hello there"
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}]
+    try:
+        text = _in_chat_template(tokenizer, Conversation.of(turns), add_generation_prompt=False)
+    except ValueError:  # no template, or one that takes no such turns
+        return None
+    _, found, after = text.rpartition(content)
+    if not found or not after.strip():
+        return None
+    first = tokenizer(after.lstrip(), add_special_tokens=False, verbose=False)["input_ids"][0]
+    added = tokenizer.added_tokens_decoder
+    is_special = first in tokenizer.all_special_ids or (first in added and added[first].special)
+    return int(first) if is_special else None
+
+
 def _in_chat_template(
     tokenizer: PreTrainedTokenizerBase, conversation: Conversation, add_generation_prompt: bool
 ) -> str:

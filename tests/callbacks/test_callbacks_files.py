@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import lightning.pytorch as pl
 import pytest
@@ -12,7 +14,7 @@ import torch
 import yaml
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny import data
+from tiny import data, save_policy
 from tiny_run import TinyModule, response, rollout_of, trainer_of
 
 from r1lit.callbacks import (
@@ -26,6 +28,7 @@ from r1lit.callbacks import (
     ResponseLength,
     ResponseTable,
 )
+from r1lit.callbacks.checkpoints import save_in
 from r1lit.callbacks.curves import evaluation_record, finite
 from r1lit.callbacks.figures import draw_curves, draw_losses
 from r1lit.cli import main
@@ -33,6 +36,7 @@ from r1lit.evaluation.compare import compare_runs
 from r1lit.evaluation.records import by_problem, read_evaluation
 from r1lit.evaluation.report import summarise
 from r1lit.files import read_records
+from r1lit.policy import load_config, load_policy
 
 
 def full_run(folder: Path, num_train: int = 5, **named) -> pl.Trainer:
@@ -290,6 +294,29 @@ def test_export_at_the_end(tmp_path):
     exported(tmp_path, fails_at=-1)
     files = {p.name: p.read_text() for p in (tmp_path / "hf").rglob("*") if p.is_file()}
     assert files == {"policy": "5", "tokenizer": "5"}
+
+
+def test_an_export_in_the_dtype_that_the_policy_came_in(tmp_path, caplog):
+    folder = str(save_policy(tmp_path / "float32"))
+    save_in(torch.bfloat16, load_policy(folder), tmp_path / "bfloat16", None)
+    policy, config = load_policy(folder), load_config(str(tmp_path / "bfloat16"))
+    again = dict(load_policy(str(tmp_path / "bfloat16"), dtype="bfloat16").named_weights())
+    for name, weight in policy.named_weights():
+        torch.testing.assert_close(again[name], weight.bfloat16(), rtol=0, atol=0)
+    assert str(config.dtype).endswith("bfloat16")
+    size = (tmp_path / "bfloat16" / "model.safetensors").stat().st_size
+    assert size < 0.6 * (tmp_path / "float32" / "model.safetensors").stat().st_size
+
+    module = SimpleNamespace(policy=policy, policy_config=config)
+    line = "read from bfloat16 and is trained and exported in float32"
+    with caplog.at_level(logging.INFO):
+        ExportHuggingFace(dtype="bfloat16").on_fit_start(None, module)
+        module.policy_config = load_config(folder)
+        ExportHuggingFace().on_fit_start(None, module)
+        assert line not in caplog.text
+        module.policy_config = config
+        ExportHuggingFace().on_fit_start(None, module)
+    assert line in caplog.text
 
 
 def test_a_failed_export_leaves_the_last_good_one(tmp_path):

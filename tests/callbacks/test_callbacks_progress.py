@@ -45,6 +45,17 @@ def test_a_plain_line_an_iteration_where_there_is_no_terminal(tmp_path, capsys):
     assert f"val {values[1, 'val/pass_at_1']:.3f}" in lines[2]
 
 
+def test_the_loss_of_held_out_documents_is_shown(tmp_path, capsys):
+    class Losing(TinyModule):
+        def validation_step(self, batch, batch_idx):
+            self.log("val/loss", 2.5, batch_size=1)
+            return super().validation_step(batch, batch_idx)
+
+    trainer_of(tmp_path, [R1ProgressBar()], enable_progress_bar=True).fit(Losing(num_train=3))
+    lines = capsys.readouterr().out.splitlines()
+    assert [("val loss 2.5000" in x) for x in lines if x.startswith("iteration 2")] == [False, True]
+
+
 class ThreeBatches(pl.LightningModule):
     """A module of Lightning's own kind, with three batches an epoch."""
 

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from r1lit.data import PromptOptions
 from r1lit.data.packing import encode_documents, encode_prompts, prompt_text
 from r1lit.data.sources import Document
+from r1lit.text.prompts import turn_end
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -83,3 +85,27 @@ def test_the_chat_template_is_the_tokenizers(make_tokenizer):
 def test_other_templates_are_rendered(tokenizer):
     assert prompt_text(tokenizer, "question_answer", "hi") == "Question: hi\nAnswer:"
     assert prompt_text(tokenizer, "Q {question}!", "hi") == "Q hi!"
+
+
+TURNS = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}END{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (None, None),
+        (TURNS.replace("END", "{{ eos_token }}"), "<eos>"),
+        (TURNS.replace("END", "<turn>\n"), "<turn>"),
+        (TURNS.replace("END", "\n<turn>"), "<turn>"),
+        (TURNS.replace("END", "abc"), None),  # words end no response
+        ("{% if messages[1] %}{{ raise_exception('one turn') }}{% endif %}", None),
+    ],
+)
+def test_what_ends_a_turn_is_read_off_the_chat_template(make_tokenizer, template, end):
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+    tokenizer.chat_template = template
+    assert turn_end(tokenizer) == (None if end is None else tokenizer.convert_tokens_to_ids(end))
+    options = PromptOptions(template="chat")
+    assert options.turn_end(tokenizer) == turn_end(tokenizer)
+    assert PromptOptions().turn_end(tokenizer) is None  # in R1-Zero's template nothing ends turns

@@ -187,6 +187,7 @@ def test_ends_are_the_tokenizers_and_the_generation_configs(tokenizer, listed, e
     policy.model.generation_config.eos_token_id = listed
     assert ModelSpec(name="", tokenizer=tokenizer, policy=policy).end_ids() == ends
     assert ModelSpec(name="", tokenizer=tokenizer).end_ids() == (EOS,)
+    assert ModelSpec(name="", tokenizer=tokenizer, turn_end=39).end_ids() == (EOS, 39)
 
 
 def test_another_end_finishes_the_responses_of_a_run(three_ends: Path, fit, tmp_path: Path):
