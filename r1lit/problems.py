@@ -36,7 +36,8 @@ class Verdict:
 
     ``value`` is from 0 to 1; 1.0 exactly if right. ``canonical`` is the key under which majority
     vote counts the answer; ``None`` casts no vote. ``reason`` says why a response is not right.
-    ``seconds`` is the time of the decision.
+    ``seconds`` is the time of the decision. ``details`` holds what a suite's score reads besides
+    the value, such as a judge's label.
     """
 
     value: float
@@ -44,6 +45,7 @@ class Verdict:
     canonical: str | None
     reason: str
     seconds: float = 0.0
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert 0.0 <= self.value <= 1.0, self.value

@@ -14,7 +14,7 @@ from r1lit.data.tables import Row, Table
 from r1lit.problems import LETTERS, inputs_and_outputs
 from r1lit.seeding import permutation
 from r1lit.text.conversation import KEY
-from r1lit.text.wording import columns_in, first_of, put_in_words
+from r1lit.text.wording import columns_in, filled, first_of, put_in_words
 
 COUNTDOWN = (
     "Using the numbers {numbers}, create an equation that equals {target}. Only +, -, * and /"
@@ -24,7 +24,7 @@ COUNTDOWN = (
 """TinyZero's task in our words; its tags are left to the template."""
 
 
-def _uid(table: Table, n: int, *content: str) -> str:
+def row_uid(table: Table, n: int, *content: str) -> str:
     """Name row ``n`` so that a reader finds it, and so that equal names mean equal content."""
     digest = hashlib.blake2b("\x1f".join(content).encode(), digest_size=4).hexdigest()
     return f"{table.stem}-{n}-{digest}"
@@ -118,7 +118,7 @@ class TableProblems(ProblemSource):
             question = self.table.text(row, n, "question", self.question)
         answer = self._gold(row, n)
         if self.uid is None:
-            uid = _uid(self.table, n, question, answer)
+            uid = row_uid(self.table, n, question, answer)
         else:
             uid = self.table.text_or_number(row, n, "uid", self.uid)
         return Problem(
@@ -215,7 +215,7 @@ class CountdownTable(ProblemSource):
         shown = f"[{', '.join(map(str, numbers))}]"
         question = self.wording.replace("{numbers}", shown).replace("{target}", str(target))
         return Problem(
-            uid=_uid(self.table, n, question),
+            uid=row_uid(self.table, n, question),
             question=question,
             answer=str(target),
             source=self.source,
@@ -363,8 +363,7 @@ class TaskTable(ProblemSource):
         else:
             answer = self.table.text_or_number(row, n, "answer", self.answer)
         if self.uid is None:
-            digest = hashlib.blake2b(f"{question}\x1f{answer}".encode(), digest_size=4)
-            uid = f"{self.table.stem}-{n}-{digest.hexdigest()}"
+            uid = row_uid(self.table, n, question, answer)
         else:
             uid = self.table.text_or_number(row, n, "uid", self.uid)
         return Problem(
@@ -394,21 +393,26 @@ class TaskTable(ProblemSource):
 class ChoiceTable(ProblemSource):
     """Multiple choice: a question and lettered choices, one of them right.
 
-    The choices stand in one column as a list (MMLU), or in a column each (GPQA); then their order
-    depends on ``seed`` and the row. The gold answer is the letter; the verifier ``choice`` finds
-    the choices' texts in ``meta``.
+    The choices stand in one column as a list (MMLU), in a column each beside the right letter
+    (C-Eval), or in a column each with the right one apart (GPQA); then their order depends on
+    ``seed``, the row and, with ``orders``, the response. The gold answer is the letter; verifiers
+    find the choices' texts in ``meta``.
 
     Args:
         path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
             Hugging Face data set.
         split: the split of a Hugging Face data set.
         question: the column of the question.
-        choices: the column of the list of choices.
+        choices: the column of the list of choices, or the columns of one each.
         answer: the column of the right letter, or of the right choice's index.
         correct: the column of the right choice, where each has a column.
         incorrect: the columns of the wrong ones.
-        wording: the question, with {question} and {choices} in it.
-        source: the name to report by; the file's if left out.
+        wording: the question, with {question} and {choices} in it, and perhaps other columns.
+        line: one choice, with {letter} and {choice} in it.
+        omit: a text of choices that are left out, as MMLU-Pro's N/A.
+        orders: how many orders of the choices each question comes in: one a response, so that
+            ``num_samples`` is 1. An evaluation counts them as responses to one problem.
+        source: the name to report by.
         keep: columns kept in ``Problem.meta``, to report by.
         seed: of the order of choices.
         **table: of ``Table``: name, skip and limit.
@@ -419,11 +423,14 @@ class ChoiceTable(ProblemSource):
         path: str,
         split: str = "test",
         question: str = "question",
-        choices: str = "choices",
+        choices: str | list[str] = "choices",
         answer: str = "answer",
         correct: str | None = None,
         incorrect: Sequence[str] = (),
         wording: str = CHOICE,
+        line: str = "{letter}) {choice}",
+        omit: str | None = None,
+        orders: int = 1,
         source: str | None = None,
         keep: Sequence[str] = (),
         seed: int = 0,
@@ -434,6 +441,8 @@ class ChoiceTable(ProblemSource):
                 raise ValueError(f"wording: {wording!r} does not hold {placeholder}")
         if (correct is None) != (not incorrect):
             raise ValueError("correct: goes with incorrect, the columns of the wrong choices")
+        if orders > 1 and correct is None:
+            raise ValueError(f"orders: {orders} needs the columns correct and incorrect")
         self.table = Table(path=path, split=split, **table)
         self.question = question
         self.choices = choices
@@ -441,6 +450,9 @@ class ChoiceTable(ProblemSource):
         self.correct = correct
         self.incorrect = tuple(incorrect)
         self.wording = wording
+        self.line = line
+        self.omit = omit
+        self.orders = orders
         self.source = source or self.table.stem
         self.keep = tuple(keep)
         self.seed = seed
@@ -452,32 +464,60 @@ class ChoiceTable(ProblemSource):
             ValueError: naming the key, the column and the row that cannot be used.
         """
         columns = {"question": self.question}
-        if self.correct is None:
-            columns |= {"choices": self.choices, "answer": self.answer}
-        else:
+        if self.correct is not None:
             columns["correct"] = self.correct
             columns |= {f"incorrect.{i}": column for i, column in enumerate(self.incorrect)}
+        else:
+            listed = [self.choices] if isinstance(self.choices, str) else self.choices
+            columns |= {f"choices.{i}": column for i, column in enumerate(listed)}
+            columns["answer"] = self.answer
         columns |= {f"keep.{i}": column for i, column in enumerate(self.keep)}
-        return [self._problem(row, n) for n, row in self.table.rows(columns)]
+        others = {*columns_in(self.wording)} - {"question", "choices"}
+        columns |= {f"wording.{column}": column for column in others}
+        rows = [(n, row) for n, row in self.table.rows(columns) if self.is_kept(row)]
+        return [self._problem(row, n, order) for n, row in rows for order in range(self.orders)]
 
-    def _problem(self, row: Row, n: int) -> Problem:
-        choices, letter = self._given(row, n) if self.correct is None else self._mixed(row, n)
-        lettered = "\n".join(f"{LETTERS[i]}) {text}" for i, text in enumerate(choices))
+    def is_kept(self, row: Row) -> bool:
+        """Decide whether a row is a problem; a subclass may leave some out."""
+        return True
+
+    def _problem(self, row: Row, n: int, order: int) -> Problem:
+        choices, letter = (
+            self.lettered(row, n) if self.correct is None else self._mixed(row, n, order)
+        )
+        lines = (
+            self.line.replace("{letter}", LETTERS[i]).replace("{choice}", text)
+            for i, text in enumerate(choices)
+        )
         question = self.table.text(row, n, "question", self.question).strip()
-        words = self.wording.replace("{choices}", lettered).replace("{question}", question)
-        digest = hashlib.blake2b(words.encode(), digest_size=4).hexdigest()
+        fields = {**row, "question": question, "choices": "\n".join(lines)}
+        words = filled(self.wording, fields)
+        if self.orders == 1:
+            uid, same = row_uid(self.table, n, words), {}
+        else:
+            name = row_uid(self.table, n, question, *sorted(choices))
+            uid, same = f"{name}-{order}", {"problem": name}
         return Problem(
-            uid=f"{self.table.stem}-{n}-{digest}",
+            uid=uid,
             question=words,
             answer=letter,
             source=self.source,
             verifier="choice",
             meta={"choices": choices, "answer_form": "letter"}
-            | {column: row.get(column) for column in self.keep},
+            | {column: row.get(column) for column in self.keep}
+            | same,
         )
 
-    def _given(self, row: Row, n: int) -> tuple[list[str], str]:
-        cell = row.get(self.choices)
+    def lettered(self, row: Row, n: int) -> tuple[list[str], str]:
+        """Return the choices of a row in their order, and the letter of the right one.
+
+        Raises:
+            ValueError: if they are not 2 to 10 texts, or the answer names none of them.
+        """
+        if isinstance(self.choices, str):
+            cell = row.get(self.choices)
+        else:
+            cell = [row.get(column) for column in self.choices]
         if not isinstance(cell, list) or not 2 <= len(cell) <= len(LETTERS):
             raise ValueError(
                 f"choices: row {n} of {self.table.path} holds {cell!r} in column"
@@ -485,23 +525,32 @@ class ChoiceTable(ProblemSource):
             )
         answer, letters = row.get(self.answer), LETTERS[: len(cell)]
         if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(cell):
-            return [str(choice) for choice in cell], letters[answer]
-        if isinstance(answer, str) and len(answer.strip()) == 1 and answer.strip() in letters:
-            return [str(choice) for choice in cell], answer.strip()
-        raise ValueError(
-            f"answer: row {n} of {self.table.path} holds {answer!r} in column {self.answer!r},"
-            f" which is neither one of {letters} nor an index"
-        )
+            place = answer
+        elif isinstance(answer, str) and len(answer.strip()) == 1 and answer.strip() in letters:
+            place = letters.index(answer.strip())
+        else:
+            raise ValueError(
+                f"answer: row {n} of {self.table.path} holds {answer!r} in column {self.answer!r},"
+                f" which is neither one of {letters} nor an index"
+            )
+        texts = [str(choice) for choice in cell]
+        kept = [i for i, text in enumerate(texts) if text != self.omit]
+        if place not in kept:
+            raise ValueError(
+                f"omit: the right choice of row {n} of {self.table.path} is {self.omit!r}"
+            )
+        return [texts[i] for i in kept], LETTERS[kept.index(place)]
 
-    def _mixed(self, row: Row, n: int) -> tuple[list[str], str]:
+    def _mixed(self, row: Row, n: int, order: int) -> tuple[list[str], str]:
         assert self.correct is not None
         columns = [self.correct, *self.incorrect]
         texts = [
             self.table.text_or_number(row, n, "correct" if i == 0 else "incorrect", column).strip()
             for i, column in enumerate(columns)
         ]
-        order = permutation(len(texts), self.seed, "choices", n)
-        return [texts[i] for i in order], LETTERS[order.index(0)]
+        counters = (n, order) if order else (n,)
+        places = permutation(len(texts), self.seed, "choices", *counters)
+        return [texts[i] for i in places], LETTERS[places.index(0)]
 
 
 def _without_nulls(value: Any) -> Any:

@@ -48,7 +48,8 @@ def shares_right(run: Path, which: Which = "last") -> dict[str, float]:
             if key not in record or record["uid"] is None:
                 raise ValueError(f"run: {path}: key {key!r} is missing in {str(record)[:80]}")
         if record["value"] is not None:  # a line that r1lit-score skipped
-            right.setdefault(str(record["uid"]), []).append(float(record["value"]) == 1.0)
+            uid = str(record.get("problem", record["uid"]))
+            right.setdefault(uid, []).append(float(record["value"]) == 1.0)
     if not right:
         raise ValueError(f"run: {path} holds no responses of an evaluation")
     return {uid: mean(own) for uid, own in right.items()}

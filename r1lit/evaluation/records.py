@@ -6,7 +6,7 @@ run's; reports, comparisons, curation and the experiments read them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +30,18 @@ def response_record(response: Response, sample: int) -> Record:
         "canonical": verdict.canonical,
         "num_tokens": response.num_tokens,
         "finished": response.finished,
+        **({"problem": problem.meta["problem"]} if "problem" in problem.meta else {}),
+        **({"details": dict(verdict.details)} if verdict.details else {}),
     }
+
+
+def merged(groups: Mapping[str, list[Record]]) -> dict[str, list[Record]]:
+    """Return the groups with those of one problem as one: its responses had a prompt each."""
+    found: dict[str, list[Record]] = {}
+    for uid, records in groups.items():
+        for record in records:
+            found.setdefault(record.get("problem", uid), []).append(record)
+    return found
 
 
 def eval_metrics_in(record: Record) -> dict[str, float]:

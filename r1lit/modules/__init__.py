@@ -10,6 +10,7 @@ from r1lit.modules.prime import PRIMEModule
 from r1lit.modules.reward import ProcessRewardModule, RewardModule
 from r1lit.modules.schedule import CosineOverRun
 from r1lit.modules.sft import SFTModule
+from r1lit.modules.suites import SuiteData
 
 __all__ = [
     "CosineOverRun",
@@ -24,4 +25,5 @@ __all__ = [
     "ProcessRewardModule",
     "RewardModule",
     "SFTModule",
+    "SuiteData",
 ]

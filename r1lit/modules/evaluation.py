@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from r1lit.batches import PromptBatch
 from r1lit.device import inference_dtype
+from r1lit.evaluation.records import merged
 from r1lit.evaluation.report import as_markdown, summarise
 from r1lit.evaluation.run_folder import (
     ResponseWriter,
@@ -22,7 +23,10 @@ from r1lit.evaluation.run_folder import (
     device_name,
     versions,
 )
+from r1lit.evaluation.suites.table import as_table, summary
+from r1lit.files import defined, replace_file, replace_json
 from r1lit.modules.base import DeviceSettings
+from r1lit.modules.suites import Part, SuiteData
 from r1lit.policy import Policy, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.loading import policy_fingerprint
 from r1lit.problems import Problem
@@ -30,6 +34,7 @@ from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rew
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
 from r1lit.search import Query, Search
 from r1lit.verifiers import Grader, check_gold_answers, default_verifiers
+from r1lit.verifiers.generative import Model
 
 R1_SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
 """DeepSeek-R1, evaluation: temperature 0.6, top-p 0.95, 32,768 tokens."""
@@ -46,6 +51,8 @@ class EvaluationModule(LightningModule):
     the number of problems is raised. At the end ``report.json`` and ``report.md`` are written
     (`r1lit.evaluation.report`). `r1lit predict` does the same on ``data.predict``.
 
+    With `SuiteData` each suite has a folder of its own, and ``report.md`` is the table of all.
+
     Args:
         policy: a Hugging Face directory, or a model's name on the hub. With a server engine its
             tokenizer and configuration are read, and its weights are not.
@@ -59,6 +66,8 @@ class EvaluationModule(LightningModule):
             consistency if left out.
         by: keys of the problems' meta to report pass@1 by, such as ``level``.
         rating: the key of a problem's Codeforces rating, to report an Elo estimate.
+        judge: any callable from prompt to reply, as ``r1lit.endpoint.ServedModel``, which grades
+            the suites that need one.
         dtype: of the weights; if left out ``bfloat16``, or ``float32`` on a CPU that has no
             instructions for bfloat16.
         attention: Hugging Face attention implementation.
@@ -80,6 +89,7 @@ class EvaluationModule(LightningModule):
         eval_metrics: list[RewardFunction] | None = None,
         by: list[str] | None = None,
         rating: str | None = None,
+        judge: Model | None = None,
         dtype: str | None = None,
         attention: str = "sdpa",
         trust_remote_code: bool = False,
@@ -101,13 +111,14 @@ class EvaluationModule(LightningModule):
             check_rewards(self.eval_metrics)
         self.by = list(by or ())
         self.rating = rating
+        self.judge = judge
         self.seed = seed
         self.dirpath = dirpath
         self._folder: RunFolder | None = None
+        self._parts: list[Part] = []
         self.report: dict[str, Any] | None = None
         self._loading: dict[str, Any] = {"dtype": dtype, "attention": attention}
         self._loading |= {"trust_remote_code": trust_remote_code}
-        self._done: dict[str, set[int]] = {}
 
     @property
     def context_length(self) -> int | None:
@@ -138,22 +149,51 @@ class EvaluationModule(LightningModule):
             )
         device = self.trainer.strategy.root_device
         self._loading["dtype"] = self._loading["dtype"] or inference_dtype(device)
-        problems = self._problems()
+        _ = self.folder  # refuses to have none
+        data = self._data()
+        if not isinstance(data, SuiteData):
+            split = self._split()
+            self._parts = [
+                Part(
+                    name=self.suite,
+                    problems=data.problems[split],
+                    prompts=data.prompt_ids[split],
+                    num_samples=data.evaluation.num_samples,
+                    by=self.by,
+                    rating=self.rating,
+                    folder=self.folder,
+                )
+            ]
+            self._check(self._parts[0], f"data.{split}")
+            return
+        for part in list(data.parts):
+            assert part.suite is not None
+            try:
+                if part.suite.grader is not None:
+                    own = part.suite.verifier or part.suite.judged_by(self.judge)
+                    self.grader.verifiers[part.name] = own
+                self._check(part, f"suites.{part.name}")
+            except (ValueError, ImportError) as error:
+                data.leave_out(part.name, str(error))
+        data.check_some_left()
+        self._parts = data.parts
+
+    def _check(self, part: Part, key: str) -> None:
+        """Check that the responses to a part's problems can be generated and graded."""
         uids: set[str] = set()
-        for problem in problems:
+        for problem in part.problems:
             if problem.uid in uids:
-                raise ValueError(f"data.{self._split()}: two problems have the uid {problem.uid!r}")
+                raise ValueError(f"{key}: two problems have the uid {problem.uid!r}")
             uids.add(problem.uid)
-        for key in [*self.by, *([self.rating] if self.rating else [])]:
-            if not any(key in problem.meta for problem in problems):
-                raise ValueError(f"by: no problem of data.{self._split()} has {key!r} in its meta")
-        longest = max(map(len, self._prompts()))
+        for meta in part.keys:
+            if not any(meta in problem.meta for problem in part.problems):
+                raise ValueError(f"by: no problem of {key} has {meta!r} in its meta")
+        longest = max(map(len, part.prompts))
         self.sampling.check_fits(longest, self.context_length)
         self.engine.check(self.model_spec(), longest, self.sampling.max_tokens)
         if self.search is not None:
             self.search.check(self.engine, self.sampling, self.tokenizer)
-        _ = self.folder  # refuses to have none
-        check_gold_answers(self.grader, problems, f"data.{self._split()}")
+        check_gold_answers(self.grader, part.problems, key)
 
     def configure_model(self) -> None:
         """Load the policy, once, where the engine needs it, and bind the engine to it."""
@@ -175,22 +215,16 @@ class EvaluationModule(LightningModule):
     def _split(self) -> str:
         return "test" if self.trainer.testing else "predict"
 
-    def _problems(self) -> list[Problem]:
-        return self._data().problems[self._split()]
-
-    def _prompts(self) -> list[tuple[int, ...]]:
-        return self._data().prompt_ids[self._split()]
-
     def _data(self) -> Any:
         data = getattr(self.trainer, "datamodule", None)
         if data is None:
             raise ValueError("data: an evaluation needs a data module, r1lit.data.R1DataModule")
         return data
 
-    def _settings(self) -> dict[str, Any]:
-        """Return what the responses depend on; the prompts are checked one by one."""
+    def _settings(self, name: str) -> dict[str, Any]:
+        """Return what a part's responses depend on; the prompts are checked one by one."""
         return {
-            "suite": self.suite,
+            "suite": name,
             "policy": self.policy_path,
             "fingerprint": policy_fingerprint(self.policy_path),
             "sampling": {**asdict(self.sampling), "stop": list(self.sampling.stop)},
@@ -203,17 +237,20 @@ class EvaluationModule(LightningModule):
     # generating
 
     def on_test_start(self) -> None:
-        """Open the folder and see what it holds."""
-        if self.trainer.is_global_zero:
-            self.folder.open(self._settings())
+        """Open the folders and see what they hold."""
+        for part in self._parts:
+            if self.trainer.is_global_zero:
+                part.folder.open(self._settings(part.name))
         self.trainer.strategy.barrier("EvaluationModule.open")
-        prompts = zip(self._problems(), self._prompts(), strict=True)
-        self._done = self.folder.done({problem.uid: _digest(p) for problem, p in prompts})
+        for part in self._parts:
+            prompts = zip(part.problems, part.prompts, strict=True)
+            part.done = part.folder.done({problem.uid: _digest(p) for problem, p in prompts})
 
-    def test_step(self, batch: PromptBatch, batch_idx: int) -> None:
+    def test_step(self, batch: PromptBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Generate, grade and write the responses to these problems that are not there yet."""
+        part = self._parts[dataloader_idx]
         missing = {
-            row: [g for g in range(batch.group_size) if g not in self._done.get(problem.uid, ())]
+            row: [g for g in range(batch.group_size) if g not in part.done.get(problem.uid, ())]
             for row, problem in enumerate(batch.problems[: batch.num_prompts])
         }
         missing_samples = [(row, g) for row, samples in missing.items() for g in samples]
@@ -221,7 +258,7 @@ class EvaluationModule(LightningModule):
         bar = tqdm(
             total=total,
             initial=total - len(missing_samples),
-            desc=self.suite,
+            desc=part.name,
             unit="response",
             disable=not self.trainer.is_global_zero,
         )
@@ -233,7 +270,6 @@ class EvaluationModule(LightningModule):
             )
             for row, g in missing_samples
         ]
-        keys = [*self.by, *([self.rating] if self.rating else [])]
 
         def ungraded(
             index: int, completion: Completion, search: Mapping[str, float] | None
@@ -244,11 +280,11 @@ class EvaluationModule(LightningModule):
                 sample=missing_samples[index][1],
                 prompt=_digest(query.prompt),
                 completion=completion,
-                groups={key: query.problem.meta.get(key) for key in keys},
+                groups={key: query.problem.meta.get(key) for key in part.keys},
                 search=search,
             )
 
-        responses, metrics = self.folder.responses, self.eval_metrics
+        responses, metrics = part.folder.responses, self.eval_metrics
         with bar, ResponseWriter(responses, self.grader, metrics, self.tokenizer, bar) as writer:
             stream_responses(
                 queries,
@@ -262,32 +298,56 @@ class EvaluationModule(LightningModule):
     # reporting
 
     def on_test_epoch_end(self) -> None:
-        """Write the report and print its table."""
+        """Write the reports and print the table."""
         self.trainer.strategy.barrier("EvaluationModule.report")
-        num_samples = self._data().evaluation.num_samples
-        self.report = summarise(
-            self.folder.groups(self._problems(), num_samples),
+        for part in self._parts:
+            part.report = self._report(part)
+            if self.trainer.is_global_zero:
+                table = as_markdown(part.report, f"{part.name}: {self.policy_path}")
+                part.folder.write_report(part.report, table)
+        data = self._data()
+        if not isinstance(data, SuiteData):
+            self.report = self._parts[0].report
+            self._log_report(self.report)
+            files = "report.json, report.md, responses.jsonl"
+        else:
+            reports = {part.name: part.report for part in self._parts}
+            self.report = summary(data.suites, reports, data.absent, self._settings("all"))
+            if self.trainer.is_global_zero:
+                table = as_table(self.report, f"Suites: {self.policy_path}")
+                replace_json(self.folder.path / "report.json", self.report)
+                replace_file(self.folder.path / "report.md", table.encode())
+            files = "report.json, report.md, and a folder a suite"
+        if self.trainer.is_global_zero:
+            print(f"{table}\n{self.folder.path}: {files}")
+
+    def _report(self, part: Part) -> dict[str, Any]:
+        """Return the report of a part, from the lines in its folder."""
+        groups = merged(part.folder.groups(part.problems, part.num_samples))
+        report = summarise(
+            groups,
             settings={
-                **self._settings(),
+                **self._settings(part.name),
                 "template": self._data().prompts.template,
-                "k": num_samples,
+                "k": len(next(iter(groups.values()))),
                 "commit": commit(),
                 "versions": versions(),
                 "device": device_name(self.device) if self.engine.needs_policy else "server",
             },
-            group_by=self.by,
-            rating=self.rating,
+            group_by=part.by,
+            rating=part.rating,
             seed=self.seed,
         )
+        if part.suite is not None:
+            report["score"] = defined(part.suite.report(groups, self.seed))
+        return report
+
+    def _log_report(self, report: dict[str, Any]) -> None:
         if self.trainer.testing:
-            counts = self.report["verdicts"]
-            self.log("test/pass_at_1", float(self.report["pass_at_1"]["value"]))
+            counts = report["verdicts"]
+            self.log("test/pass_at_1", float(report["pass_at_1"]["value"]))
             for status in ("timeout", "error"):
                 self.log(f"test/verifier/{status}", counts[status] / sum(counts.values()))
-        if self.trainer.is_global_zero:
-            table = as_markdown(self.report, f"{self.suite}: {self.policy_path}")
-            self.folder.write_report(self.report, table)
-            print(f"{table}\n{self.folder.path}: report.json, report.md, responses.jsonl")
 
     def predict_step(self, batch: PromptBatch, batch_idx: int) -> int:
         """Do the same for rejection sampling; return the batch's number of problems."""
@@ -303,8 +363,8 @@ class EvaluationModule(LightningModule):
         self.engine.close()
         if self.search is not None:
             self.search.close()
-        if self._folder is not None:
-            self._folder.close()
+        for part in self._parts:
+            part.folder.close()
 
 
 def _digest(prompt: Sequence[int]) -> str:

@@ -46,7 +46,12 @@ def put_in_words(wording: str, row: Mapping[str, Any]) -> str:
     >>> put_in_words("{t}", {"t": ["assert f(1)", "assert f(2)"]})
     'assert f(1)\nassert f(2)'
     """
-    return _PLACE.sub(lambda match: _in_words(row.get(first_of(match[1], row))), wording).strip()
+    return filled(wording, row).strip()
+
+
+def filled(wording: str, row: Mapping[str, Any]) -> str:
+    """Return the same with the white space that the wording begins and ends with."""
+    return _PLACE.sub(lambda match: _in_words(row.get(first_of(match[1], row))), wording)
 
 
 def _in_words(value: Any) -> str:

@@ -15,7 +15,7 @@ from tiny import ROOT, save_policy
 
 from r1lit.cli import main
 
-SUITES = sorted((ROOT / "configs" / "eval").glob("*.yaml"))
+SUITES = sorted(p for p in (ROOT / "configs" / "eval").glob("*.yaml") if p.stem != "paper")
 NAMES = (
     "aime2024", "aime2025", "amc", "codeforces", "gpqa_diamond", "gsm8k", "humaneval", "ifeval",
     "livecodebench", "math500", "mbpp", "mmlu",

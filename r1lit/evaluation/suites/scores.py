@@ -1,0 +1,38 @@
+"""Scores: the one number of a suite, a pure function of the lines of its ``responses.jsonl``.
+
+A score takes the k responses to each problem by uid and returns its name, value and 95 % interval
+over problems; ``value`` is a share unless ``unit`` says otherwise. The report keeps further keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from r1lit.files import Record
+from r1lit.metrics import Graded, mean, share_right, with_error
+
+Score = dict[str, Any]
+Groups = Mapping[str, Sequence[Record]]
+
+
+def pass_at_1(groups: Groups, *, seed: int = 0) -> Score:
+    """Return the mean over problems of the share of right responses."""
+    shares = [share_right([Graded.read(record) for record in group]) for group in groups.values()]
+    return {"name": "pass@1", **with_error(shares, seed=seed)}
+
+
+def mean_value(groups: Groups, *, seed: int = 0, name: str = "mean value") -> Score:
+    """Return the mean over problems of the verdicts' values, for graders that give parts."""
+    values = [mean([record["value"] for record in group]) for group in groups.values()]
+    return {"name": name, **with_error(values, seed=seed)}
+
+
+def f1(groups: Groups, *, seed: int = 0) -> Score:
+    """Return DROP's F1, the mean of the verdicts' values."""
+    return mean_value(groups, seed=seed, name="F1")
+
+
+def exact_match(groups: Groups, *, seed: int = 0) -> Score:
+    """Return pass@1 under the name that the paper uses where an answer's letter is compared."""
+    return pass_at_1(groups, seed=seed) | {"name": "EM"}
