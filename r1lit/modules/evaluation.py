@@ -193,6 +193,9 @@ class EvaluationModule(LightningModule):
         self.engine.check(self.model_spec(), longest, self.sampling.max_tokens)
         if self.search is not None:
             self.search.check(self.engine, self.sampling, self.tokenizer)
+        for name in {problem.verifier: None for problem in part.problems}:
+            if name in self.grader.verifiers:
+                self.grader.verifiers[name].check()
         check_gold_answers(self.grader, part.problems, key)
 
     def configure_model(self) -> None:

@@ -28,6 +28,14 @@ class Verifier(ABC):
         """Return what a right response would have between its answer tags."""
         return problem.answer
 
+    def check(self) -> None:  # noqa: B027 - most need nothing
+        """Check that what it needs is there.
+
+        Raises:
+            ImportError: if a package is missing.
+            ValueError: if something else is, such as a compiler.
+        """
+
     @abstractmethod
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""

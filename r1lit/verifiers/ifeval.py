@@ -74,6 +74,10 @@ class IFEvalVerifier(Verifier):
         self.splitter: str | None = None
         self.pool = WorkerPool(Path(__file__).with_name("ifeval_worker.py"), num_workers, timeout_s)
 
+    def check(self) -> None:
+        """Check that the checkers are installed."""
+        _require_packages()
+
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
         return self.verify_batch([response], [problem])[0]

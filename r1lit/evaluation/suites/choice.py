@@ -6,11 +6,18 @@ letter behind ``Answer:``, doubtful or not, as the published scores do.
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from r1lit.data import ChoiceTable, ProblemSource
+from r1lit.data.problem_tables import row_uid
+from r1lit.data.tables import SUFFIXES, Row, Table, columns_of, read_rows
 from r1lit.problems import LETTERS, Problem, Verdict
+from r1lit.text.wording import filled
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.ifeval import judged_text
 
@@ -98,3 +105,241 @@ class AnswerLine(LetterGrader):
             if match := pattern.search(text):
                 return _LETTERS.get(match[1], match[1].upper())
         return None
+
+
+_IS = re.compile(r"answer is \(?([A-J])\)?")
+_COLON = re.compile(r"[aA]nswer:\s*([A-J])")
+_ALONE = re.compile(r"\b[A-J]\b")
+
+
+class AnswerIs(LetterGrader):
+    r"""The letter of ``the answer is (X)``, else of ``Answer: X``, else the last alone: MMLU-Pro.
+
+    >>> [AnswerIs().letter(t, "ABCD") for t in ("the answer is (C).", "Answer: D", "B, no: A", "?")]
+    ['C', 'D', 'A', None]
+    """
+
+    def letter(self, text: str, options: str) -> str | None:
+        """Return the letter."""
+        if match := _IS.search(text):
+            return match[1]
+        found = list(_COLON.finditer(text))
+        if found:  # the last of the first line that has one
+            end = text.find("\n", found[0].start())
+            return [m[1] for m in found if end < 0 or m.start() < end][-1]
+        alone = _ALONE.findall(text)
+        return alone[-1] if alone else None
+
+
+class JSONChoice(LetterGrader):
+    r"""The ``answer`` of the first JSON object, as ZeroEval reads MMLU-Redux.
+
+    >>> grader = JSONChoice()
+    >>> grader.letter('So:\n```json\n{"reasoning": "a {b}", "answer": "C"}\n```', "ABCD")
+    'C'
+    >>> grader.letter('{"answer": "(B) Paris"', "ABCD"), grader.letter("C", "ABCD")
+    ('B', None)
+    """
+
+    _QUOTED = re.compile(r'"answer"\s*:\s*"([^"]*?)"')
+    _UNQUOTED = re.compile(r'"answer"\s*:\s*([^,\s}]+)')
+
+    def gold_text(self, problem: Problem) -> str:
+        """Return the gold answer as JSON."""
+        return json.dumps({"answer": problem.answer})
+
+    def letter(self, text: str, options: str) -> str | None:
+        """Return the letter; one of several texts ``X)`` counts where it is the only one."""
+        answer = self._answer(text)
+        if answer is None:
+            return None
+        if answer in options:
+            return answer or None
+        named = [option for option in options if f"{option})" in answer]
+        return named[0] if len(named) == 1 else answer[:1] or None
+
+    def _answer(self, text: str) -> str | None:
+        try:
+            found = json.loads(_first_object(text).replace("\n", ""))
+            return str(found["answer"]).strip()
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        match = self._QUOTED.search(text) or self._UNQUOTED.search(text)
+        return match[1].strip() if match else None
+
+
+def _first_object(text: str) -> str:
+    """Return the text from the first brace to the one that closes it, by counting."""
+    start, depth = text.find("{"), 0
+    for at in range(max(start, 0), len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if start >= 0 and depth == 0:
+            return text[start : at + 1]
+    return ""
+
+
+_CHINESE = [
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        r"^选([A-D])", r"^选项([A-D])", r"答案是\s?选?项?\s?([A-D])", r"答案为\s?选?项?\s?([A-D])",
+        r"答案应为\s?选?项?\s?([A-D])", r"答案选\s?选?项?\s?([A-D])", r"答案是:\s?选?项?\s?([A-D])",
+        r"答案应该是:\s?选?项?\s?([A-D])", r"正确的一项是\s?([A-D])", r"答案为:\s?选?项?\s?([A-D])",
+        r"答案应为:\s?选?项?\s?([A-D])", r"答案:\s?选?项?\s?([A-D])",
+        r"答案是：\s?选?项?\s?([A-D])", r"答案应该是：\s?选?项?\s?([A-D])",
+        r"答案为：\s?选?项?\s?([A-D])",
+        r"答案应为：\s?选?项?\s?([A-D])", r"答案：\s?选?项?\s?([A-D])",
+    )
+]  # fmt: skip
+
+
+class ChineseChoice(LetterGrader):
+    """The letter that a response begins with, else the last finding of the first phrase that hits.
+
+    C-Eval's patterns for zero-shot answers.
+
+    >>> grader = ChineseChoice()
+    >>> [grader.letter(t, "ABCD") for t in ("B。因为", "因此，答案是选项 C。", "我不知道")]
+    ['B', 'C', None]
+    """
+
+    def gold_text(self, problem: Problem) -> str:
+        """Return the letter alone."""
+        return problem.answer
+
+    def letter(self, text: str, options: str) -> str | None:
+        """Return the letter."""
+        text = text.strip()
+        if text[:1] in tuple(options):
+            return text[0]
+        for pattern in _CHINESE:
+            if found := pattern.findall(text):
+                return found[-1]
+        return None
+
+
+class LastLineLetter(LetterGrader):
+    r"""The first capital letter of the last line, as the paper reads CLUEWSC.
+
+    >>> LastLineLetter().letter("他指小明。\n所以答：A", "AB")
+    'A'
+    """
+
+    def gold_text(self, problem: Problem) -> str:
+        """Return the letter alone."""
+        return problem.answer
+
+    def letter(self, text: str, options: str) -> str | None:
+        """Return the letter."""
+        lines = text.split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        match = re.search(r"[A-Z]", last)
+        return match[0] if match else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectTable(Table):
+    """A table that the Hub has in parts: ``subjects`` names them, and is their column ``subject``.
+
+    A local file holds all of them and that column.
+    """
+
+    subjects: Mapping[str, str]
+
+    def find(
+        self, columns: Mapping[str, Sequence[str]]
+    ) -> tuple[list[tuple[int, Row]], dict[str, str]]:
+        """Return the rows of all subjects, the first ``limit`` of each; see ``Table``."""
+        if self.path.endswith(SUFFIXES):
+            return super().find(columns)
+        rows = [
+            {**row, "subject": subject}
+            for name, subject in self.subjects.items()
+            for row in read_rows(self.path, name, self.split)[: self.limit]
+        ]
+        found = {key: names[0] for key, names in columns.items()}
+        numbered = list(enumerate(rows))
+        self.check_columns(found, columns_of(numbered))
+        return numbered, found
+
+
+class SubjectChoices(ChoiceTable):
+    """Multiple choice from a data set in parts, one a subject, whose name the wording holds."""
+
+    def __init__(
+        self, path: str, subjects: Mapping[str, str], limit: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(path, **options)
+        split = self.table.split
+        self.table = SubjectTable(path=path, split=split, limit=limit, subjects=subjects)
+
+
+class MMLURedux(ChoiceTable):
+    """MMLU-Redux (arXiv 2406.04127) as ZeroEval prepares it: sound questions alone.
+
+    Kept are rows of ``error_type`` ok, and those of a wrong gold answer whose ``correct_answer`` is
+    a letter or an index.
+    """
+
+    def is_kept(self, row: Row) -> bool:
+        """Decide by the annotation."""
+        return row.get("error_type") == "ok" or (
+            row.get("error_type") == "wrong_groundtruth" and _place(row) is not None
+        )
+
+    def lettered(self, row: Row, n: int) -> tuple[list[str], str]:
+        """Return the choices, and the letter that the annotation gives."""
+        wrong = row.get("error_type") == "wrong_groundtruth"
+        return super().lettered({**row, "answer": _place(row)} if wrong else row, n)
+
+
+def _place(row: Row) -> int | None:
+    """Return the place of the corrected answer, if the annotation is one."""
+    answer = str(row.get("correct_answer") or "").strip().strip("().")
+    if len(answer) != 1:
+        return None
+    place = LETTERS.find(answer.upper()) if answer.isalpha() else "0123".find(answer)
+    return place if 0 <= place < len(row["choices"]) else None
+
+
+CLUEWSC = (
+    "{text}\n此处，“{pronoun}”是否指代“{name}“？\nA. 是\nB. 否\n请从”A“，”B“中进行选择。\n答："
+)
+"""OpenCompass's FewCLUE_cluewsc, quote marks as in its file."""
+
+
+class Cluewsc(ProblemSource):
+    """CLUEWSC, whether a pronoun (``span2_text``) means a name (``span1_text``), as A or B.
+
+    Args:
+        path: a table with ``text``, ``target`` (a mapping of spans) and ``label`` (true or false).
+        split: the split of a Hugging Face data set.
+        **table: of ``Table``: name and limit.
+    """
+
+    def __init__(self, path: str, split: str = "validation", **table: Any) -> None:
+        self.table = Table(path=path, split=split, **table)
+
+    def problems(self) -> list[Problem]:
+        """Return every problem in the table's order."""
+        columns = {key: key for key in ("text", "target", "label")}
+        return [self._problem(row, n) for n, row in self.table.rows(columns)]
+
+    def _problem(self, row: Row, n: int) -> Problem:
+        label, target = str(row["label"]).lower(), row["target"]
+        if label not in ("true", "false"):
+            raise ValueError(
+                f"label: row {n} of {self.table.path} holds {row['label']!r}, not true or false"
+            )
+        fields = {
+            "text": row["text"],
+            "pronoun": target["span2_text"],
+            "name": target["span1_text"],
+        }
+        words = filled(CLUEWSC, fields)
+        return Problem(
+            uid=row_uid(self.table, n, words),
+            question=words,
+            answer="A" if label == "true" else "B",
+            source="cluewsc",
+            meta={"choices": ["是", "否"]},
+        )

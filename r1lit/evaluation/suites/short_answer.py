@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import string
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from r1lit.data import ProblemSource
@@ -158,3 +160,76 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+class MGSM(ProblemSource):
+    """MGSM (arXiv 2210.03057), grade-school problems in eleven languages, each in its own prompt.
+
+    Args:
+        path: a file ``mgsm_<language>.tsv`` (question, tab, answer), the others beside it, or a
+            data set on the Hub with a part a language.
+        prompts: by language, the word before the answer and the prompt, with {input} in it.
+        limit: problems read of each language; null reads all.
+    """
+
+    def __init__(
+        self, path: str, prompts: Mapping[str, Sequence[str]], limit: int | None = None
+    ) -> None:
+        self.path = path
+        self.prompts = dict(prompts)
+        self.limit = limit
+
+    def problems(self) -> list[Problem]:
+        """Return the problems, language by language; languages without a file are left out."""
+        return [
+            Problem(
+                uid=f"mgsm-{language}-{n}",
+                question=prompt.replace("{input}", question),
+                answer=answer,
+                source=f"mgsm_{language}",
+                meta={"language": language, "prefix": prefix},
+            )
+            for language, (prefix, prompt) in self.prompts.items()
+            for n, (question, answer) in enumerate(self._rows(language)[: self.limit])
+        ]
+
+    def _rows(self, language: str) -> list[tuple[str, str]]:
+        if not self.path.endswith(".tsv"):
+            table = Table(path=self.path, name=language, split="test")
+            columns = {key: key for key in ("question", "answer_number")}
+            return [
+                (row["question"], table.text_or_number(row, n, "answer", "answer_number"))
+                for n, row in table.rows(columns)
+            ]
+        path = Path(self.path).expanduser()
+        path = path.with_name(f"{path.stem[:-2]}{language}.tsv")
+        if not path.is_file():
+            return []
+        rows = []
+        for n, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+            question, tab, answer = line.strip().partition("\t")
+            if not tab or not answer:
+                raise ValueError(f"path: row {n} of {path} is not a question, a tab and an answer")
+            rows.append((question, answer))
+        return rows
+
+
+class MGSMGrader(Verifier):
+    """Right if the last number behind the answer word of the problem's language is the answer."""
+
+    def gold_text(self, problem: Problem) -> str:
+        """Return the gold answer behind its word."""
+        return f"{problem.meta['prefix']}: {problem.answer}"
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Decide about one response."""
+        start = time.perf_counter()
+        _, found, after = judged_text(response).rpartition(problem.meta["prefix"])
+        numbers = re.findall(r"\d+\.?\d*", after[:MAX_CHARACTERS].replace(",", ""))
+        if not found or not numbers:
+            return conclude("unparsed", None, f"no number behind {problem.meta['prefix']!r}", start)
+        number = numbers[-1].rstrip(".")
+        number = number.rstrip("0").rstrip(".") if "." in number else number
+        right = number == problem.answer.replace(",", "")
+        reason = "" if right else f"{number}, not {problem.answer}"
+        return conclude("right" if right else "wrong", number, reason, start)
