@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
-       r1lit {view,merge,--version} ...
+       r1lit {view,doctor,merge,--version} ...
 
   r1lit fit       train: reinforcement learning, supervised, distillation,
                   reward models
@@ -34,6 +34,7 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
                   to each problem and writes a report
   r1lit predict   generate responses to data.predict and choose among them
   r1lit view RUN  one HTML page of a run, or of two side by side
+  r1lit doctor RUN    what is wrong in a run, and the key to change
   r1lit merge FROM OUT    a whole model of an adapter (LoRA) or a GGUF file
 
 Files are merged in the order of their -c; keys come last.
@@ -51,7 +52,7 @@ files and keys are merged. Other commands: r1lit-score, r1lit-compare,
 r1lit-pairs."""
 
 
-OTHERS = ("view", "merge", "--version")
+OTHERS = ("view", "doctor", "merge", "--version")
 
 
 def main(args: Sequence[str] | None = None) -> R1CLI:
@@ -111,6 +112,10 @@ def run() -> None:
             from r1lit.view import page
 
             run_script("r1lit view", lambda: page.main(sys.argv[2:]))
+        elif sys.argv[1:2] == ["doctor"]:
+            from r1lit.cli import doctor
+
+            run_script("r1lit doctor", lambda: sys.exit(doctor.main(sys.argv[2:])))
         elif sys.argv[1:2] == ["merge"]:
             from r1lit.policy import merge
 

@@ -1,0 +1,121 @@
+"""``r1lit doctor``: each rule sees its fault in a run folder, and a healthy run is left alone."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from r1lit.cli.doctor import RULES, Run, findings, main
+
+HEALTHY = Path(__file__).parents[2] / "notebooks" / "data" / "aha"
+NUM = 10
+
+
+def line(text: str, status: str = "wrong", answer: str = "7 * 6") -> dict[str, Any]:
+    return {"split": "train", "iteration": 0, "response": text, "status": status, "answer": answer}
+
+
+def run(folder: Path, metrics: dict[str, Any], settings: dict[str, Any], lines: list[Any]) -> Run:
+    """A healthy run's folder with some metrics, settings and responses replaced.
+
+    A metric is one number, or its start and its end.
+    """
+    series = {
+        "train/reward": (0.8, 1.2), "train/reward/accuracy": (0.3, 0.6), "train/reward_std": 0.3,
+        "train/reward/format": (0.9, 0.95), "train/groups/mixed": 0.6,
+        "train/groups/all_right": (0.1, 0.3), "train/groups/all_wrong": (0.3, 0.1),
+        "train/verifier/timeout": 0, "train/verifier/error": 0, "train/length/mean": (60, 90),
+        "train/length/truncated": 0.02, "train/entropy": (0.15, 0.06),
+        "train/approx_kl_old": 1e-3, "train/mismatch/k3_kl": 1e-5, "train/mismatch/mean_abs": 1e-3,
+        "train/mismatch/effective_sample_size": 0.99, "train/clip_fraction": 0.01,
+        "train/learning_rate": 1e-6,
+    } | metrics  # fmt: skip
+    rows = []
+    for i in range(NUM):
+        pairs = {k: v if isinstance(v, tuple) else (v, v) for k, v in series.items()}
+        values = {k: a + (b - a) * i / (NUM - 1) for k, (a, b) in pairs.items()}
+        rows.append({"iteration": i, "seconds": float(i), **values})
+    config = yaml.safe_load((HEALTHY / "config.yaml").read_text())
+    for key, value in settings.items():
+        *parts, last = key.split(".")
+        at = config
+        for part in parts:
+            at = at[part]
+            at = at.get("init_args", at)
+        at[last] = value
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    for name, records in (("metrics", rows), ("responses", lines)):
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (folder / f"{name}.jsonl").write_text(text)
+    return Run(folder)
+
+
+GOOD = [line("<think> 1 + 1 = 2 </think> <answer> 7 * 6 </answer>", "right")] * 4
+LOOP = "I try 1 + 2 = 3 again and again . " * 9
+ACCURACY = "train/reward/accuracy"
+FORMAT = [{"class_path": "r1lit.rewards.Format"}]
+FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
+    "verifier_timeout": ({"train/verifier/timeout": 0.2}, {}, GOOD),
+    "verifier_error": ({"train/verifier/error": 0.2}, {}, GOOD),
+    "unread_answers": ({}, {}, [line("no tags", "unparsed")] * 4),
+    "right_and_refused": ({}, {}, [line("<answer>7*6</answer>")] * 4),
+    "truncated": ({"train/length/truncated": 0.5}, {}, GOOD),
+    "temperature": ({}, {"model.sampling.temperature": 0.0}, GOOD),
+    "too_hard": ({"train/groups/all_wrong": 0.95}, {}, GOOD),
+    "too_easy": ({"train/groups/all_right": 0.95}, {}, GOOD),
+    "no_mixed_groups": ({"train/groups/mixed": 0.03}, {}, GOOD),
+    "small_groups": ({}, {"data.rollout.group_size": 2}, GOOD),
+    "format_alone": ({}, {"model.rewards": FORMAT}, GOOD),
+    "reward_hacked": ({"train/reward": (0.8, 2.0), ACCURACY: 0.3}, {}, GOOD),
+    "kl_strong": ({}, {"model.objective.beta": 10.0}, GOOD),
+    "mismatch": ({"train/mismatch/mean_abs": 0.1}, {}, GOOD),
+    "stale": ({"train/mismatch/effective_sample_size": 0.5}, {"model.max_staleness": 2}, GOOD),
+    "learning_rate_low": ({"train/learning_rate": 1e-9}, {}, GOOD),
+    "learning_rate_high": ({ACCURACY: (0.5, 0.1), "train/reward": (1.2, 0.8)}, {}, GOOD),
+    "far_from_rollout": ({"train/approx_kl_old": 0.3}, {}, GOOD),
+    "clip": ({"train/clip_fraction": 0.5}, {}, GOOD),
+    "entropy_collapse": ({"train/entropy": (0.3, 0.001)}, {}, GOOD),
+    "incoherent": ({"train/entropy": (0.3, 3.0)}, {}, GOOD),
+    "divisor": ({}, {"model.objective.max_tokens": 16}, GOOD),
+    "shorter": ({"train/length/mean": (100, 20), ACCURACY: 0.3, "train/reward": 0.8}, {}, GOOD),
+    "padded": ({"train/length/mean": (50, 200), ACCURACY: 0.3, "train/reward": 0.8}, {}, GOOD),
+    "repetition": ({}, {}, [line(LOOP)] * 8),
+}
+
+
+def test_every_rule_has_a_fault_here():
+    assert FAULTS.keys() == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_and_nothing_that_it_does_not_bring_about(name, tmp_path):
+    found = findings(run(tmp_path, *copy.deepcopy(FAULTS[name])))
+    assert [rule.name for rule, _ in found] == [name]
+    assert any(c.isdigit() for c in found[0][1])  # the evidence has a number
+
+
+def test_a_healthy_run_and_one_without_responses_or_configuration(tmp_path):
+    healthy = run(tmp_path, {}, {}, GOOD)
+    assert findings(healthy) == [] and findings(Run(HEALTHY)) == []
+    (tmp_path / "config.yaml").unlink()
+    (tmp_path / "responses.jsonl").unlink()
+    assert findings(Run(tmp_path)) == []
+
+
+def test_the_command(tmp_path, capsys):
+    run(tmp_path, *FAULTS["truncated"])
+    assert main([str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "train/length/truncated is 0.5 on average" in out
+    assert "raise model.sampling.max_tokens" in out
+    assert main([str(tmp_path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][0]["rule"] == "truncated"
+    assert main([str(HEALTHY)]) == 0
+    with pytest.raises(ValueError, match=r"run: .*metrics\.jsonl"):
+        main([str(tmp_path / "nowhere")])
