@@ -12,7 +12,14 @@ from r1lit.data.livecodebench import LiveCodeBench
 from r1lit.data.preference_data import PreferenceDataModule
 from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs, TableSteps
 from r1lit.data.problem_tables import ChoiceTable, CountdownTable, TableProblems, TaskTable
-from r1lit.data.sources import Document, DocumentSource, FewShot, LateProblems, ProblemSource
+from r1lit.data.sources import (
+    Document,
+    DocumentSource,
+    FewShot,
+    LateProblems,
+    PassRates,
+    ProblemSource,
+)
 
 __all__ = [
     "ChoiceTable",
@@ -28,6 +35,7 @@ __all__ = [
     "Mixture",
     "PackingOptions",
     "Part",
+    "PassRates",
     "PreferenceDataModule",
     "PreferenceSource",
     "ProblemSource",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from r1lit.batches import Problem
 from r1lit.errors import check_at_least
+from r1lit.files import read_existing
 from r1lit.seeding import permutation
 from r1lit.text.conversation import Conversation, Message
 
@@ -81,6 +83,57 @@ class LateProblems(ProblemSource):
     def problems(self) -> list[Problem]:
         """Return the problems of ``source``."""
         return self.source.problems()
+
+
+class PassRates(ProblemSource):
+    """``source``, of which the problems that a policy solves at a rate within [low, high] are kept.
+
+    The rates are those of a run of ``r1lit predict`` or ``r1lit test`` over the same problems: the
+    shares of right responses in its ``responses.jsonl``, by uid. A problem that it has no response
+    to is left out. Problems that are always or never solved make no mixed group, so they teach
+    nothing (DAPO 2503.14476, §3.2) and cost as many samples as the others.
+
+    Args:
+        source: a source of problems.
+        responses: that run's folder, or its ``responses.jsonl``.
+        low: least share of right responses.
+        high: largest.
+    """
+
+    def __init__(
+        self, source: ProblemSource, responses: str, low: float = 0.05, high: float = 0.95
+    ) -> None:
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"low: {low} and high: {high} are not 0 <= low <= high <= 1")
+        self.source = source
+        self.from_iteration = source.from_iteration
+        self.responses = responses
+        self.low = low
+        self.high = high
+
+    def problems(self) -> list[Problem]:
+        """Return the problems of ``source`` within the bounds, in its order.
+
+        Raises:
+            ValueError: if there are no responses, to none of these problems, or none is left.
+        """
+        path = Path(self.responses)
+        path = path / "responses.jsonl" if path.is_dir() else path
+        right: dict[str, list[bool]] = {}
+        for line in read_existing(path, "responses"):
+            right.setdefault(str(line.get("uid")), []).append(line.get("status") == "right")
+        problems = self.source.problems()
+        rate = {uid: sum(own) / len(own) for uid, own in right.items()}
+        rated = [problem for problem in problems if problem.uid in rate]
+        kept = [problem for problem in rated if self.low <= rate[problem.uid] <= self.high]
+        if not kept:
+            raise ValueError(
+                f"responses: {path} has responses to {len(rated)} of the source's {len(problems)}"
+                f" problems, and none of these is solved at a rate from {self.low} to {self.high}"
+            )
+        counts = f"{len(kept)} of {len(problems)} problems are solved at {self.low} to {self.high}"
+        rank_zero_info(f"data: {counts}; {len(problems) - len(rated)} have no response in {path}")
+        return kept
 
 
 def read_problems(
