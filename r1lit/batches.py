@@ -73,8 +73,10 @@ class Rollout:
     ``prompts`` (P of them) and ``responses`` (B, prompt-major) are host data; tensors live on the
     policy's device. ``reward_PG`` is the weighted sum of ``rewards``, each unweighted and by name.
 
-    ``length_B`` says which tokens exist (``mask_BT``), EOS included; ``loss_mask_BT`` which of them
-    count in the loss, in any pattern: a tool's output or a truncated response may be left out.
+    ``length_B`` says which tokens exist (``mask_BT``), EOS included. An environment has written
+    those of ``environment_BT``, and the policy has sampled all others (``sampled_BT``): log-probs,
+    rewards and advantages are of sampled tokens alone. ``loss_mask_BT`` says which of these count
+    in the loss: a truncated response may be left out.
     ``logp_sampler_BT`` are log-probs as sampled; ``logp_old_BT`` those that ratios start from, the
     same unless a correction has the trainer compute them again. ``advantage_BT`` is per token.
 
@@ -105,6 +107,7 @@ class Rollout:
     correction_BT: Tensor | None = None
     is_selected_BT: Tensor | None = None
     version_BT: Tensor | None = None
+    environment_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
@@ -137,6 +140,18 @@ class Rollout:
         """Which tokens exist: true up to each response's length."""
         number_T = self.length_B.new_ones(self.response_BT.shape[1]).cumsum(0)
         return number_T <= self.length_B[:, None]
+
+    @property
+    def sampled_BT(self) -> Tensor:
+        """Which tokens the policy has sampled: those that exist and are not an environment's."""
+        if self.environment_BT is None:
+            return self.mask_BT
+        return self.mask_BT & ~self.environment_BT
+
+    @property
+    def num_sampled_B(self) -> Tensor:
+        """How many tokens of each response the policy has sampled."""
+        return self.length_B if self.environment_BT is None else self.sampled_BT.sum(-1)
 
     @property
     def is_right_B(self) -> Tensor:

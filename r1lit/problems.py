@@ -18,7 +18,8 @@ Status = Literal["right", "wrong", "unparsed", "timeout", "error"]
 class Problem:
     """A question with its gold answer and source, before templating.
 
-    ``verifier`` names the verifier of its responses; ``meta`` holds what that verifier needs
+    ``verifier`` names the verifier of its responses, and ``environment`` what they act in, if it is
+    more than a single turn; ``meta`` holds what that verifier needs
     besides the gold answer (Countdown: ``numbers`` and ``target``).
     """
 
@@ -27,6 +28,7 @@ class Problem:
     answer: str
     source: str
     verifier: str = "math"
+    environment: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -52,13 +54,38 @@ class Verdict:
         assert (self.value == 1.0) == (self.status == "right"), (self.value, self.status)
 
 
+Ended = Literal["answered", "environment", "turns", "length", "invalid", "failed"]
+"""How an episode ended: by the model's answer, by the environment, at a limit, or by a fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """What happened in an episode of several turns.
+
+    ``messages`` are the turns after the prompt, the model's and the environment's; ``text`` is what
+    verifiers and rewards read: words of the model alone. ``verdict`` is the environment's, None
+    where the problem's verifier decides. ``turn_ends`` counts the response tokens up to the end of
+    each turn of the model, and ``turn_rewards`` are what the environment gave for them.
+    """
+
+    messages: tuple[Mapping[str, Any], ...]
+    text: str
+    ended: Ended
+    verdict: Verdict | None = None
+    turn_ends: tuple[int, ...] = ()
+    turn_rewards: tuple[float, ...] = ()
+    num_calls: int = 0
+    num_invalid: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Response:
     """One response as text, with the problem it answers and its verdict.
 
-    ``num_tokens`` counts response tokens including EOS. ``finished`` is false when the response
-    was cut at the token limit. ``version`` is that of the sampling weights, at its first token if
-    they changed, in updates, if the engine reports it.
+    ``num_tokens`` counts response tokens including EOS; ``num_environment_tokens`` of them were not
+    sampled but written by an environment. ``finished`` is false when the response was cut at the
+    token limit. ``version`` is that of the sampling weights, at its first token if they changed, in
+    updates, if the engine reports it.
     """
 
     text: str
@@ -67,6 +94,13 @@ class Response:
     num_tokens: int
     finished: bool
     version: int | None = None
+    num_environment_tokens: int = 0
+    transcript: Transcript | None = None
+
+    @property
+    def num_sampled(self) -> int:
+        """How many tokens the policy has written."""
+        return self.num_tokens - self.num_environment_tokens
 
 
 def inputs_and_outputs(tests: Any) -> Any:

@@ -98,7 +98,7 @@ class ReflectionWords(RolloutStatistics[ReflectionRow]):
     def rows(self, rollout: Rollout) -> list[ReflectionRow]:
         """Return one row a response."""
         return [
-            ReflectionRow(response.num_tokens, count_reflection_words(response.text))
+            ReflectionRow(response.num_sampled, count_reflection_words(response.text))
             for response in rollout.responses
         ]
 

@@ -40,8 +40,9 @@ from r1lit.data.sources import (
     check_beginnings,
     read_problems,
 )
-from r1lit.errors import check_at_least
-from r1lit.text.conversation import question_of
+from r1lit.environments import ChatTurns, Environment, TurnFormat, TurnLimits
+from r1lit.errors import check_at_least, hint
+from r1lit.text.conversation import Conversation, question_of
 from r1lit.text.prompts import CHAT, turn_end
 from r1lit.text.wording import squeezed
 
@@ -189,6 +190,9 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         documents: sources of documents for supervised training.
         validation_documents: sources of held-out documents, for their loss.
         prompts: how a question becomes a prompt.
+        environments: what problems may act in, by the names that they give (``InEnvironment``).
+        turns: how turns stand in tokens, where there are environments.
+        limits: of an episode of several turns.
         shots: solved problems that stand before each question.
         rollout: what one training iteration rolls out.
         packing: how documents are packed into rows, and rows into updates.
@@ -209,6 +213,9 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         documents: list[DocumentSource] | None = None,
         validation_documents: list[DocumentSource] | None = None,
         prompts: PromptOptions = PromptOptions(),
+        environments: dict[str, Environment] | None = None,
+        turns: TurnFormat | None = None,
+        limits: TurnLimits = TurnLimits(),
         shots: FewShot | None = None,
         rollout: RolloutOptions = RolloutOptions(),
         packing: PackingOptions = PackingOptions(),
@@ -235,6 +242,9 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         }
         self.document_sources = {"train": documents, "validation": validation_documents}
         self.prompts = prompts
+        self.environments = environments or {}
+        self.turns = turns or ChatTurns()
+        self.limits = limits
         self.shots = shots
         self.rollout = rollout
         self.packing = packing
@@ -265,6 +275,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             raise ValueError(f"data: nothing is given to {stage}: data.{splits[0]} is null")
         for split in splits:
             self._read_problems(split)
+            self._check_environments(split)
             self._encode_problems(split)
             self._encode_documents(split)
         if stage == "fit" and not self.allow_overlap:
@@ -360,12 +371,37 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
                 before = self.shots.before(problems, self.seed)
                 prompts = replace(prompts, wording=before + prompts.wording)
             self.prompt_ids[split] = encode_questions(
-                [question_of(problem) for problem in problems],
+                [self._question(problem) for problem in problems],
                 self._tokenizer(),
                 **asdict(prompts),
                 context=self._context(),
                 split=split,
             )
+
+    def _question(self, problem: Problem) -> str | Conversation:
+        """Return what becomes the prompt, with the tools of the problem's environment."""
+        if not problem.environment:
+            return question_of(problem)
+        environment = self.environments[problem.environment]
+        opening = environment.opening(problem)
+        return self.turns.opening(opening, environment.tools, self.prompts.system_prompt)
+
+    def _check_environments(self, split: str) -> None:
+        """Check, before weights are loaded, what turns need of problems and tokenizer."""
+        names = {problem.environment for problem in self.problems.get(split, ())} - {""}
+        for name in sorted(names):
+            if name not in self.environments:
+                raise ValueError(
+                    f"data.environments: a problem of data.{split} names {name!r}"
+                    f"{hint(name, self.environments)}"
+                )
+            tools = self.environments[name].tools
+            self.turns.check(self._tokenizer(), self.prompts.template, tools)
+
+    def teardown(self, stage: str) -> None:
+        """Release what environments have started."""
+        for environment in self.environments.values():
+            environment.close()
 
     def _encode_documents(self, split: str) -> None:
         sources = self.document_sources.get(split)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
@@ -134,6 +134,32 @@ class PassRates(ProblemSource):
         counts = f"{len(kept)} of {len(problems)} problems are solved at {self.low} to {self.high}"
         rank_zero_info(f"data: {counts}; {len(problems) - len(rated)} have no response in {path}")
         return kept
+
+
+class InEnvironment(ProblemSource):
+    """``source``, whose problems are played in an environment of ``data.environments``.
+
+    Args:
+        source: a source of problems.
+        environment: the environment's name there.
+        verifier: of the last reply, where the environment gives no verdict; the problems' own if
+            left out.
+    """
+
+    def __init__(
+        self, source: ProblemSource, environment: str, verifier: str | None = None
+    ) -> None:
+        self.source = source
+        self.environment = environment
+        self.verifier = verifier
+        self.from_iteration = source.from_iteration
+
+    def problems(self) -> list[Problem]:
+        """Return the problems of ``source`` with the environment's name."""
+        return [
+            replace(p, environment=self.environment, verifier=self.verifier or p.verifier)
+            for p in self.source.problems()
+        ]
 
 
 def read_problems(

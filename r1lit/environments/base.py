@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from r1lit.errors import check_at_least
 from r1lit.problems import Problem, Verdict
-from r1lit.text.conversation import Message
+from r1lit.text.conversation import Conversation, Message, question_of
 from r1lit.verifiers import Grader
 
 
@@ -78,6 +79,18 @@ class Episode(ABC):
 class Environment(ABC):
     """Begins episodes. A subclass defines ``begin``."""
 
+    in_background = False
+    """Whether steps of several episodes may run at once, in threads, while others decode."""
+
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        """What the model may call, as JSON schemas of functions."""
+        return ()
+
+    def opening(self, problem: Problem) -> str | Conversation:
+        """Return what becomes the prompt; the same for all responses to the problem."""
+        return question_of(problem)
+
     @abstractmethod
     def begin(self, problem: Problem, seed: int) -> Episode:
         """Return a new episode; ``seed`` names its random numbers."""
@@ -88,6 +101,36 @@ class Environment(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Release what the environment has started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnLimits:
+    """Limits of an episode; ``sampling.max_tokens`` limits all that is behind its prompt.
+
+    Args:
+        max_turns: turns of the model.
+        max_turn_tokens: of one turn of the model; null leaves what the response has left.
+        max_observation_tokens: of what the environment answers to one turn; more is cut.
+        max_invalid: replies in a row that the environment cannot use, after which it ends.
+        seconds: of one step of the environment; one that takes longer is a fault.
+        max_failed: the share of episodes that may fail, each tried twice; more end the run.
+    """
+
+    max_turns: int = 8
+    max_turn_tokens: int | None = None
+    max_observation_tokens: int = 512
+    max_invalid: int = 3
+    seconds: float = 60.0
+    max_failed: float = 0.2
+
+    def __post_init__(self) -> None:
+        for key in ("max_turns", "max_turn_tokens", "max_observation_tokens", "max_invalid"):
+            if (value := getattr(self, key)) is not None:
+                check_at_least(f"data.limits.{key}", value, 1)
+        if not self.seconds > 0:
+            raise ValueError(f"data.limits.seconds: {self.seconds} is not above 0")
+        if not 0 <= self.max_failed <= 1:
+            raise ValueError(f"data.limits.max_failed: {self.max_failed} is not between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +168,20 @@ class SingleTurn(Environment):
         verdicts = self.grader.verdicts([reply.text for reply in replies], problems)
         return [Step(verdict=verdict) for verdict in verdicts]
 
-    def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
-        """Return the verdict on a response to each problem, in order."""
-        episodes = [self.begin(problem) for problem in problems]
-        steps = self.steps(episodes, [Reply(text=text) for text in texts])
-        return [step.verdict for step in steps if step.verdict is not None]
+    def verdicts(
+        self,
+        texts: Sequence[str],
+        problems: Sequence[Problem],
+        known: Sequence[Verdict | None] | None = None,
+    ) -> list[Verdict]:
+        """Return the verdict on a response to each problem, in order; ``known`` ones stay."""
+        verdicts = list(known or [None] * len(texts))
+        rows = [row for row, verdict in enumerate(verdicts) if verdict is None]
+        episodes = [self.begin(problems[row]) for row in rows]
+        steps = self.steps(episodes, [Reply(text=texts[row]) for row in rows])
+        for row, step in zip(rows, steps, strict=True):
+            verdicts[row] = step.verdict
+        return [verdict for verdict in verdicts if verdict is not None]
 
     def decides_early(self, problem: Problem) -> bool:
         """Return whether a response is graded while others are still generated."""

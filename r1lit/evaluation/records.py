@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from r1lit.files import JSONLFile, Record
-from r1lit.problems import Response
+from r1lit.problems import Response, Transcript
 
 
 def response_record(response: Response, sample: int) -> Record:
@@ -32,6 +32,16 @@ def response_record(response: Response, sample: int) -> Record:
         "finished": response.finished,
         **({"problem": problem.meta["problem"]} if "problem" in problem.meta else {}),
         **({"details": dict(verdict.details)} if verdict.details else {}),
+        **({} if response.transcript is None else _episode(response.transcript)),
+    }
+
+
+def _episode(transcript: Transcript) -> Record:
+    return {
+        "turns": [dict(message) for message in transcript.messages],
+        "ended": transcript.ended,
+        "num_calls": transcript.num_calls,
+        "num_invalid": transcript.num_invalid,
     }
 
 

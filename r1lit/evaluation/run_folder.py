@@ -292,7 +292,9 @@ class ResponseWriter:
     def _records(self, batch: list[Ungraded]) -> list[Record]:
         texts = texts_of([one.completion for one in batch], self._tokenizer)
         problems = [one.problem for one in batch]
-        verdicts = SingleTurn(self._grader).verdicts(texts, problems)
+        transcripts = [one.completion.transcript for one in batch]
+        known = [transcript.verdict if transcript else None for transcript in transcripts]
+        verdicts = SingleTurn(self._grader).verdicts(texts, problems, known)
         responses = [
             Response(
                 text=text,
@@ -300,6 +302,8 @@ class ResponseWriter:
                 verdict=verdict,
                 num_tokens=one.completion.num_tokens,
                 finished=one.completion.finished,
+                num_environment_tokens=one.completion.num_environment_tokens,
+                transcript=one.completion.transcript,
             )
             for one, text, verdict in zip(batch, texts, verdicts, strict=True)
         ]

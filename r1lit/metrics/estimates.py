@@ -38,7 +38,7 @@ class Graded(NamedTuple):
     def of(cls, response: Response) -> Graded:
         """Return those of a response; right is a verdict of value 1."""
         verdict = response.verdict
-        return cls(verdict.value == 1.0, verdict.canonical, response.num_tokens, response.finished)
+        return cls(verdict.value == 1.0, verdict.canonical, response.num_sampled, response.finished)
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Graded:

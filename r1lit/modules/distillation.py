@@ -200,11 +200,12 @@ class DistillationModule(SFTModule):
                 with_logp=imitates,
             ),
         )
-        divergence = student.divergence_K.sum()
+        hide = inputs.hide_environment if isinstance(inputs, Responses) else lambda value_K: value_K
+        divergence = hide(student.divergence_K).sum()
         losses = {"divergence": divergence}
         losses["loss"] = self.logit_weight * self.temperature**2 * divergence
         if imitates:
-            logp_K = student.logp_K
+            logp_K = hide(student.logp_K)
             if off_policy_K is not None:
                 logp_K = torch.where(off_policy_K, logp_K, 0.0)
             losses["cross_entropy"] = -logp_K.sum()
@@ -220,7 +221,7 @@ class DistillationModule(SFTModule):
                 worker, batch, timings, self.on_policy, self.stored_response
             )
         started = time.perf_counter()
-        num_tokens = self.mean_over_ranks(rollout.mask_BT.sum())
+        num_tokens = self.mean_over_ranks(rollout.sampled_BT.sum())
         rows_B = torch.arange(len(rollout.responses), device=rollout.response_BT.device)
         sums = LossAccumulator()
 

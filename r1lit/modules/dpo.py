@@ -178,7 +178,8 @@ class OnlineDPOModule(GRPOModule):
             )
             if is_first_update:
                 sampler_nT = rollout.logp_sampler_BT[rows_n, : logp_nT.shape[1]]
-                update_metrics.add_mismatch(logp_nT, sampler_nT, responses.mask_BT)
+                sampled_nT = rollout.sampled_BT[rows_n, : logp_nT.shape[1]]
+                update_metrics.add_mismatch(logp_nT, sampler_nT, sampled_nT)
             reward_N2 = self.dpo.beta * ratio_n.view(-1, 2)
             rewards.append(reward_N2.detach())
             return has_pairs * self.dpo.loss_N(reward_N2).sum() / (num_pairs or 1.0)

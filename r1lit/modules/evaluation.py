@@ -32,6 +32,7 @@ from r1lit.policy.loading import policy_fingerprint
 from r1lit.problems import Problem
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
+from r1lit.rollout.episodes import playing
 from r1lit.search import Query, Search
 from r1lit.verifiers import Grader, check_gold_answers, default_verifiers
 from r1lit.verifiers.generative import Model
@@ -196,6 +197,9 @@ class EvaluationModule(LightningModule):
         for name in {problem.verifier: None for problem in part.problems}:
             if name in self.grader.verifiers:
                 self.grader.verifiers[name].check()
+        playing(self.engine, self._data())
+        if self.search is not None and any(problem.environment for problem in part.problems):
+            raise ValueError("search: it makes responses of one turn; set it to null")
         check_gold_answers(self.grader, part.problems, key)
 
     def configure_model(self) -> None:
@@ -291,7 +295,7 @@ class EvaluationModule(LightningModule):
         with bar, ResponseWriter(responses, self.grader, metrics, self.tokenizer, bar) as writer:
             stream_responses(
                 queries,
-                engine=self.engine,
+                engine=playing(self.engine, self._data()),
                 search=self.search,
                 sampling=self.sampling,
                 seed=self.seed,
@@ -401,6 +405,7 @@ def stream_responses(
                     samples=tuple(query.sample for query in own),
                     sampling=sampling,
                     seed=seed,
+                    problem=own[0].problem,
                 )
                 for own in groups
             ],

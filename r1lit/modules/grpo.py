@@ -178,7 +178,7 @@ class GRPOModule(RolloutModule):
         metrics |= {
             **outcome_metrics(rollout, "train"),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
-            "train/num_tokens": float(rollout.mask_BT.sum()),
+            "train/num_tokens": float(rollout.sampled_BT.sum()),
             **collected,
             "time/update_s": time.perf_counter() - started,
         }

@@ -288,6 +288,11 @@ class ValueTruth:
     def prefixes(self, rollout: Rollout, seed: int) -> list[Prefix]:
         """Return what to complete: responses cut at uniformly sampled tokens."""
         rng = generator(seed, "value truth", rollout.iteration)
+        if rollout.environment_BT is not None:
+            raise ValueError(
+                "value_truth: a prefix of an episode cannot be continued, its environment has moved"
+                " on; set value_truth to null"
+            )
         lengths = rollout.length_B.tolist()
         rows = rng.permutation(len(lengths))[: self.num_prefixes].tolist()
         return [(row, int(rng.random() * lengths[row])) for row in rows]

@@ -38,6 +38,7 @@ from r1lit.rollout import (
     check_trains,
     texts_of,
 )
+from r1lit.rollout.episodes import episode_metrics, playing, with_episodes
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
 from r1lit.text.pieces import pieces
 from r1lit.text.steps import token_places
@@ -105,6 +106,7 @@ class RolloutModule(PolicyModule):
             sampling.check_fits(longest, self.context_length)
         most = max(sampling.max_tokens for sampling in samplings)
         self.engine.check(self.model_spec(), longest, most)
+        playing(self.engine, data)
         if data is None or not data.problems:
             return
         for split, problems in data.problems.items():
@@ -192,8 +194,9 @@ class RolloutModule(PolicyModule):
             started = time.perf_counter()
             self.engine.update_weights(self.policy.named_weights(), version)
             self.sync_seconds = time.perf_counter() - started
+        plays = bool(getattr(self.data, "environments", None))
         return RolloutWorker(
-            engine=self.engine,
+            engine=playing(self.engine, self.data) if plays else self.engine,
             grader=self.grader,
             rewards=self.rewards,
             tokenizer=self.tokenizer,
@@ -249,6 +252,7 @@ def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:
         f"{stage}/reward": float(rollout.reward_PG.mean()),
         **{f"{stage}/reward/{n}": float(r.mean()) for n, r in rollout.rewards.items()},
         **{f"{stage}/verifier/{s}": statuses.count(s) / len(statuses) for s in UNDECIDED},
+        **(episode_metrics(rollout.responses, stage) if rollout.environment_BT is not None else {}),
     }
 
 
@@ -331,6 +335,7 @@ class RolloutWorker:
                 sampling=self.sampling,
                 seed=self.seed,
                 iteration=iteration,
+                problem=batch.problems[p],
             )
             for i, p in enumerate(prompt_indices)
         ]
@@ -376,6 +381,8 @@ class RolloutWorker:
             version_BT=_versions(completions, self.device),
             **step_rewards(begun, responses, response_BT, self.tokenizer),
         )
+        if any(completion.environment_T is not None for completion in completions):
+            rollout = with_episodes(rollout, completions)
         timings.grade += time.perf_counter() - started
         return rollout
 
@@ -497,6 +504,7 @@ class AsyncGrading:
     def _grade(self, rows: Sequence[int], completions: Sequence[Completion]) -> list[Response]:
         texts = texts_of(completions, self.tokenizer)
         problems = [self.problems[row] for row in rows]
+        known = [c.transcript.verdict if c.transcript else None for c in completions]
         return [
             Response(
                 text=text,
@@ -505,11 +513,13 @@ class AsyncGrading:
                 num_tokens=completion.num_tokens,
                 finished=completion.finished,
                 version=completion.version,
+                num_environment_tokens=completion.num_environment_tokens,
+                transcript=completion.transcript,
             )
             for text, problem, verdict, completion in zip(
                 texts,
                 problems,
-                self.environment.verdicts(texts, problems),
+                self.environment.verdicts(texts, problems, known),
                 completions,
                 strict=True,
             )

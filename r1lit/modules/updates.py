@@ -118,10 +118,12 @@ def responses_of(rollout: Rollout, rows_b: Tensor) -> Responses:
     """Return some rows of a rollout as models read them, as wide as the longest of them."""
     rows = rows_b.tolist()
     width = max(rollout.responses[row].num_tokens for row in rows)
+    written_BT = rollout.environment_BT
     return Responses(
         prompts=[rollout.prompts[row // rollout.group_size] for row in rows],
         response_BT=rollout.response_BT[rows_b, :width],
         mask_BT=rollout.mask_BT[rows_b, :width],
+        environment_BT=None if written_BT is None else written_BT[rows_b, :width],
     )
 
 
@@ -150,7 +152,7 @@ def of_each_token(
     packed: bool,
     strategy: Strategy,
 ) -> Tensor:
-    """Return a number for each token of all responses ``[B, T]``, 0 in the padding.
+    """Return a number for each sampled token of all responses ``[B, T]``, 0 elsewhere.
 
     Args:
         rollout: of the iteration.

@@ -62,10 +62,10 @@ class GroupEstimator(AdvantageEstimator):
         """Return each response's advantage at every one of its tokens."""
         reward_PG = rollout.reward_PG
         if rollout.reward_BT is not None:
-            token_B1 = row_sum_B1(rollout.reward_BT, rollout.mask_BT)
+            token_B1 = row_sum_B1(rollout.reward_BT, rollout.sampled_BT)
             reward_PG = reward_PG + token_B1.view_as(reward_PG)
         advantage_B1 = self(reward_PG).reshape(-1, 1)
-        return torch.where(rollout.mask_BT, advantage_B1, 0.0)
+        return torch.where(rollout.sampled_BT, advantage_B1, 0.0)
 
     def __call__(self, reward_PG: Tensor) -> Tensor:
         """Return ``advantage_PG``; rows of equal rewards are exactly 0.
@@ -221,7 +221,7 @@ class RewardsApart(AdvantageEstimator):
         centred_PG = sum_PG - sum_N.mean()
         spread = sum_N.std(correction=0)
         advantage_PG = centred_PG / (spread + self.std_epsilon) if spread > 0 else sum_PG * 0
-        return torch.where(rollout.mask_BT, advantage_PG.reshape(-1, 1), 0.0)
+        return torch.where(rollout.sampled_BT, advantage_PG.reshape(-1, 1), 0.0)
 
 
 class NoBaseline(AdvantageEstimator):
@@ -239,9 +239,9 @@ class NoBaseline(AdvantageEstimator):
         """Return each response's reward at every one of its tokens, and the tokens' yet to come."""
         return_BT = rollout.reward_PG.reshape(-1, 1)
         if rollout.reward_BT is not None:
-            token_BT = hide_padding(rollout.reward_BT, rollout.mask_BT)
+            token_BT = hide_padding(rollout.reward_BT, rollout.sampled_BT)
             return_BT = return_BT + token_BT.flip(-1).cumsum(-1).flip(-1)
-        return torch.where(rollout.mask_BT, return_BT, 0.0)
+        return torch.where(rollout.sampled_BT, return_BT, 0.0)
 
 
 class Kept(AdvantageEstimator):
@@ -269,7 +269,7 @@ class Kept(AdvantageEstimator):
         if self.keep == "best":
             best_P1 = rollout.reward_PG.argmax(-1, keepdim=True)
             kept_B = torch.zeros_like(rollout.reward_PG).scatter(-1, best_P1, 1.0).flatten() > 0
-        return (rollout.mask_BT & kept_B[:, None]).to(rollout.advantage_BT.dtype)
+        return (rollout.sampled_BT & kept_B[:, None]).to(rollout.advantage_BT.dtype)
 
 
 def with_kl_in_reward(
@@ -281,7 +281,7 @@ def with_kl_in_reward(
     returned are means to log: of the penalty over the tokens that count, NaN where none does, and
     of the KL over responses.
     """
-    penalty_BT = hide_padding(beta * k1_BT(rollout.logp_old_BT, logp_ref_BT), rollout.mask_BT)
+    penalty_BT = hide_padding(beta * k1_BT(rollout.logp_old_BT, logp_ref_BT), rollout.sampled_BT)
     paid_BT = 0.0 if rollout.reward_BT is None else rollout.reward_BT
     return replace(rollout, reward_BT=paid_BT - penalty_BT), {
         "train/kl_in_reward": float(penalty_BT[rollout.loss_mask_BT].mean()),
@@ -308,35 +308,38 @@ def whitened(rollout: Rollout, mean_over_ranks: Callable[[Tensor], float]) -> Ro
 
 
 def token_rewards_BT(rollout: Rollout) -> Tensor:
-    """Return r_t: a response's reward at its last token, plus ``rollout.reward_BT`` if there is."""
+    """Return r_t: the reward at the last sampled token, plus ``rollout.reward_BT`` if there is."""
     place_T = torch.arange(rollout.response_BT.shape[1], device=rollout.length_B.device)
-    is_last_BT = place_T == rollout.length_B[:, None] - 1
-    reward_BT = torch.where(is_last_BT, rollout.reward_PG.reshape(-1, 1), 0.0)
-    return reward_BT if rollout.reward_BT is None else reward_BT + rollout.reward_BT
+    last_B1 = torch.where(rollout.sampled_BT, place_T, -1).amax(-1, keepdim=True)
+    reward_BT = torch.where(place_T == last_B1, rollout.reward_PG.reshape(-1, 1), 0.0)
+    if rollout.reward_BT is None:
+        return reward_BT
+    return reward_BT + hide_padding(rollout.reward_BT, rollout.sampled_BT)
 
 
 def gae_BT(
     reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, *, gamma: float, lambda_B: Tensor | float
 ) -> Tensor:
-    """Return A_t, 0 in the padding.
+    """Return A_t, 0 where the mask is false; V_{t+1} is the value at the next masked-in token.
 
     Worked example, one response of two tokens, rewards (0, 1), values (0.5, 0.6), gamma 1: deltas
     (0.1, 0.4); lambda 0.5 gives (0.3, 0.4), and lambda 1 the return less the value, (0.5, 0.4).
 
     Args:
         reward_BT: r_t.
-        value_BT: V_t; what stands in the padding is not read.
-        mask_BT: which tokens exist, from the first on.
+        value_BT: V_t.
+        mask_BT: the sampled tokens; what stands at others is not read.
         gamma: discount a token.
         lambda_B: one number, or one a response.
     """
     reward_BT, value_BT = hide_padding(reward_BT, mask_BT), hide_padding(value_BT, mask_BT)
-    next_BT = torch.nn.functional.pad(value_BT[:, 1:], (0, 1))
-    delta_BT = reward_BT + gamma * next_BT - value_BT
     advantage_BT, later_B = torch.zeros_like(value_BT), torch.zeros_like(value_BT[:, 0])
+    next_B = torch.zeros_like(later_B)
     for t in reversed(range(value_BT.shape[1])):
-        later_B = delta_BT[:, t] + gamma * lambda_B * later_B
-        advantage_BT[:, t] = later_B
+        delta_B = reward_BT[:, t] + gamma * next_B - value_BT[:, t]
+        advantage_BT[:, t] = delta_B + gamma * lambda_B * later_B
+        later_B = torch.where(mask_BT[:, t], advantage_BT[:, t], later_B)
+        next_B = torch.where(mask_BT[:, t], value_BT[:, t], next_B)
     return hide_padding(advantage_BT, mask_BT)
 
 
@@ -344,7 +347,7 @@ def monte_carlo_returns_BT(rollout: Rollout, gamma: float) -> Tensor:
     """Return the discounted rewards from each token to the end of its response."""
     reward_BT = token_rewards_BT(rollout)
     none_BT = torch.zeros_like(reward_BT)
-    return gae_BT(reward_BT, none_BT, rollout.mask_BT, gamma=gamma, lambda_B=1.0)
+    return gae_BT(reward_BT, none_BT, rollout.sampled_BT, gamma=gamma, lambda_B=1.0)
 
 
 class GAE(AdvantageEstimator):
@@ -385,13 +388,13 @@ class GAE(AdvantageEstimator):
 
     def estimate(self, rollout: Rollout) -> Tensor:
         """Return the policy's advantages."""
-        return self._gae(rollout, self.lambda_of(rollout.length_B))
+        return self._gae(rollout, self.lambda_of(rollout.num_sampled_B))
 
     def returns(self, rollout: Rollout) -> Tensor:
         """Return ``return_BT``, the critic's targets."""
         assert rollout.value_BT is not None
         return self._gae(rollout, self.lambda_critic) + hide_padding(
-            rollout.value_BT, rollout.mask_BT
+            rollout.value_BT, rollout.sampled_BT
         )
 
     def lambda_of(self, length_B: Tensor) -> Tensor | float:
@@ -412,7 +415,7 @@ class GAE(AdvantageEstimator):
             )
         reward_BT = token_rewards_BT(rollout)
         return gae_BT(
-            reward_BT, rollout.value_BT, rollout.mask_BT, gamma=self.gamma, lambda_B=lambda_B
+            reward_BT, rollout.value_BT, rollout.sampled_BT, gamma=self.gamma, lambda_B=lambda_B
         )
 
 
@@ -453,7 +456,7 @@ class ProcessSupervision(AdvantageEstimator):
                 "advantage: ProcessSupervision needs rewards of steps; give rewards a"
                 " r1lit.rewards.ProcessReward with per_step: true"
             )
-        if hide_padding(rollout.reward_BT, rollout.mask_BT & ~rollout.step_end_BT).any():
+        if hide_padding(rollout.reward_BT, rollout.sampled_BT & ~rollout.step_end_BT).any():
             raise ValueError(
                 "advantage: ProcessSupervision reads rewards of steps alone, and other tokens have"
                 " some; set kl_in_reward to 0, objective.beta puts the KL into the loss"
@@ -469,7 +472,7 @@ class ProcessSupervision(AdvantageEstimator):
             smallest_P1 < largest_P1, centred_PN / (std_P1 + self.std_epsilon), 0.0
         )
         normal_BT = normal_PN.reshape(rollout.reward_BT.shape)
-        advantage_BT = hide_padding(normal_BT.flip(-1).cumsum(-1).flip(-1), rollout.mask_BT)
+        advantage_BT = hide_padding(normal_BT.flip(-1).cumsum(-1).flip(-1), rollout.sampled_BT)
         outcomes = replace(rollout, reward_BT=None)
         return advantage_BT + (self.outcome.estimate(outcomes) if self.outcome else 0.0)
 
@@ -502,9 +505,11 @@ class ImplicitProcess(AdvantageEstimator):
                 "advantage: ImplicitProcess needs a reward of every token; take"
                 " r1lit.modules.PRIMEModule"
             )
-        mask_BT = rollout.mask_BT
+        mask_BT = rollout.sampled_BT
         reward_BT = hide_padding(rollout.reward_BT, mask_BT)
-        mean_PG = (reward_BT.sum(-1) / rollout.length_B.clamp(min=1)).reshape_as(rollout.reward_PG)
+        mean_PG = (reward_BT.sum(-1) / rollout.num_sampled_B.clamp(min=1)).reshape_as(
+            rollout.reward_PG
+        )
         others_PG = mean_PG.sum(1, keepdim=True) - mean_PG
         baseline_B1 = (others_PG / (rollout.group_size - 1)).reshape(-1, 1)
         centred_BT = hide_padding(reward_BT - baseline_B1, mask_BT)

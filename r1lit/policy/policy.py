@@ -155,12 +155,14 @@ def _only_checkpoint(layer: Any) -> None:
 class Responses:
     """Responses to prompts, one prompt a row; ``mask_BT`` is true at the tokens that exist.
 
-    Its K targets are those tokens, row after row.
+    Its K targets are those tokens, row after row. ``environment_BT`` are those that no policy has
+    sampled: they are read like all others, and values there are 0.
     """
 
     prompts: Sequence[Sequence[int]]
     response_BT: Tensor
     mask_BT: Tensor
+    environment_BT: Tensor | None = None
 
     @property
     def target_K(self) -> Tensor:
@@ -168,9 +170,15 @@ class Responses:
         return self.response_BT[self.mask_BT]
 
     def to_rows(self, value_K: Tensor) -> Tensor:
-        """Return values of the targets in rows (B, T), 0 in the padding."""
+        """Return values of the targets in rows (B, T); 0 where no token was sampled."""
         zero_BT = torch.zeros(self.mask_BT.shape, dtype=value_K.dtype, device=value_K.device)
-        return zero_BT.masked_scatter(self.mask_BT, value_K)
+        return zero_BT.masked_scatter(self.mask_BT, self.hide_environment(value_K))
+
+    def hide_environment(self, value_K: Tensor) -> Tensor:
+        """Return values of the targets with 0 at those that no policy has sampled."""
+        if self.environment_BT is None:
+            return value_K
+        return torch.where(self.environment_BT[self.mask_BT], 0.0, value_K)
 
 
 @dataclass(frozen=True, kw_only=True)

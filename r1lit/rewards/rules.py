@@ -226,10 +226,10 @@ class CosineLength(RewardFunction):
         return [self._value(response) for response in responses]
 
     def _value(self, response: Response) -> float:
-        if not response.finished or response.num_tokens > self.max_tokens:
+        if not response.finished or response.num_sampled > self.max_tokens:
             return self.exceeded
         at_0, at_max = self.right if response.verdict.status == "right" else self.wrong
-        share = response.num_tokens / self.max_tokens
+        share = response.num_sampled / self.max_tokens
         return at_max + (at_0 - at_max) * (1 + math.cos(math.pi * share)) / 2
 
 
@@ -253,14 +253,14 @@ class GroupLength(RewardFunction):
         """Return one number a response."""
         lengths: dict[str, list[int]] = {}
         for response in responses:
-            lengths.setdefault(response.problem.uid, []).append(response.num_tokens)
+            lengths.setdefault(response.problem.uid, []).append(response.num_sampled)
         return [self._value(response, lengths[response.problem.uid]) for response in responses]
 
     def _value(self, response: Response, lengths: list[int]) -> float:
         shortest, longest = min(lengths), max(lengths)
         if shortest == longest:
             return 0.0
-        value = 0.5 - (response.num_tokens - shortest) / (longest - shortest)
+        value = 0.5 - (response.num_sampled - shortest) / (longest - shortest)
         return value if response.verdict.status == "right" else min(0.0, value)
 
 
@@ -294,7 +294,7 @@ class Overlong(RewardFunction):
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return a number from -1 to 0 a response."""
-        return [self._punishment(r.num_tokens) if r.finished else -1.0 for r in responses]
+        return [self._punishment(r.num_sampled) if r.finished else -1.0 for r in responses]
 
     def _punishment(self, num_tokens: int) -> float:
         excess = num_tokens - (self.max_tokens - self.buffer_tokens)

@@ -11,9 +11,10 @@ T response tokens
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from r1lit.policy import Policy
+from r1lit.problems import Problem, Transcript, Verdict
 from r1lit.rollout.sampling import Sampling
 
 FinishReason = Literal["stop", "length"]
@@ -33,6 +35,7 @@ class Request:
 
     A completion is a function of its prompt and of (seed, iteration, sample), as far as the engine
     can promise; ``samples`` are the names under which an iteration samples, in any order.
+    ``problem`` is what the prompt asks; an engine does not read it.
     """
 
     prompt: tuple[int, ...]
@@ -40,6 +43,7 @@ class Request:
     sampling: Sampling
     seed: int
     iteration: int = 0
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,8 @@ class Completion:
     ``max_tokens`` cut the response. ``version`` is that of the weights, where the engine knows it;
     if they changed in the middle of the response, ``version_T`` (int32) has that of each token, and
     ``version`` the first one's. An engine that returns no tokens gives ``text`` and ``num_tokens``
-    instead.
+    instead. Of an episode of several turns ``environment_T`` (bool) is true at the tokens that were
+    not sampled; their log-probs are 0 and their version is -1.
     """
 
     token_ids: Tensor | None = None
@@ -61,6 +66,8 @@ class Completion:
     version: int | None = None
     version_T: Tensor | None = None
     text: str | None = None
+    environment_T: Tensor | None = None
+    transcript: Transcript | None = None
     num_tokens: int = 0
     """Response tokens, the end token included; counted from ``token_ids`` where there are any."""
 
@@ -69,12 +76,18 @@ class Completion:
         if self.token_ids is not None:
             object.__setattr__(self, "num_tokens", len(self.token_ids))
             assert self.logps is None or self.logps.shape == self.token_ids.shape
-            assert self.version_T is None or self.version_T.shape == self.token_ids.shape
+            for values_T in (self.version_T, self.environment_T):
+                assert values_T is None or values_T.shape == self.token_ids.shape
 
     @property
     def finished(self) -> bool:
         """Whether the response ended by itself."""
         return self.finish_reason == "stop"
+
+    @property
+    def num_environment_tokens(self) -> int:
+        """How many of the tokens were not sampled."""
+        return 0 if self.environment_T is None else int(self.environment_T.sum())
 
     def versions_T(self) -> Tensor:
         """Return the version of the weights behind each token (T, int32); -1 if it is not known."""
@@ -237,10 +250,12 @@ def check_trains(engine: RolloutEngine, sampling: Sampling) -> None:
 
 
 def texts_of(completions: Sequence[Completion], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Return completions as texts, without special tokens."""
+    """Return what verifiers read of completions: texts without special tokens."""
     texts = []
     for completion in completions:
         text: Any = completion.text
+        if completion.transcript is not None:
+            text = completion.transcript.text
         if text is None:
             assert completion.token_ids is not None
             text = tokenizer.decode(completion.token_ids.tolist(), skip_special_tokens=True)
@@ -253,7 +268,21 @@ def as_tensors(completions: Sequence[Completion]) -> dict[str, Tensor]:
     tokens = [c.token_ids for c in completions if c.token_ids is not None]
     logps = [c.logps for c in completions if c.logps is not None]
     assert len(tokens) == len(logps) == len(completions), "training needs tokens and log-probs"
+    records = [b"" if c.transcript is None else _as_json(c.transcript) for c in completions]
+    episodes: dict[str, Tensor] = {}
+    if any(c.transcript or c.environment_T is not None for c in completions):
+        none = [torch.zeros(c.num_tokens, dtype=torch.bool) for c in completions]
+        written = [
+            no if c.environment_T is None else c.environment_T.cpu()
+            for c, no in zip(completions, none, strict=True)
+        ]
+        episodes = {
+            "environment": torch.cat(written),
+            "transcript": torch.tensor(list(b"".join(records)), dtype=torch.uint8),
+            "num_bytes": torch.tensor([len(record) for record in records]),
+        }
     return {
+        **episodes,
         "token_ids": torch.cat(tokens).int().cpu(),
         "logps": torch.cat(logps).cpu(),
         "num_tokens": torch.tensor([c.num_tokens for c in completions]),
@@ -265,6 +294,12 @@ def as_tensors(completions: Sequence[Completion]) -> dict[str, Tensor]:
 def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
     """Return what ``as_tensors`` was given."""
     num_tokens = packed["num_tokens"].tolist()
+    written: list[Any] = [None] * len(num_tokens)
+    records: list[Any] = [None] * len(num_tokens)
+    if "transcript" in packed:
+        written = list(packed["environment"].split(num_tokens))
+        texts = packed["transcript"].split(packed["num_bytes"].tolist())
+        records = [_from_json(bytes(text.tolist())) if len(text) else None for text in texts]
     return [
         Completion(
             token_ids=token_ids.long(),
@@ -272,12 +307,29 @@ def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
             finish_reason="stop" if finished else "length",
             version=next((v for v in version_T[:1].tolist() if v >= 0), None),
             version_T=version_T,
+            environment_T=environment_T,
+            transcript=transcript,
         )
-        for token_ids, logps, finished, version_T in zip(
+        for token_ids, logps, finished, version_T, environment_T, transcript in zip(
             packed["token_ids"].split(num_tokens),
             packed["logps"].split(num_tokens),
             packed["finished"].tolist(),
             packed["version"].split(num_tokens),
+            written,
+            records,
             strict=True,
         )
     ]
+
+
+def _as_json(transcript: Transcript) -> bytes:
+    return json.dumps(asdict(transcript)).encode()
+
+
+def _from_json(text: bytes) -> Transcript:
+    values = json.loads(text)
+    verdict = values.pop("verdict")
+    tuples = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    return Transcript(
+        **{**values, **tuples}, verdict=None if verdict is None else Verdict(**verdict)
+    )

@@ -14,12 +14,15 @@ PER_ROW = (
     *("response_BT", "length_B", "loss_mask_BT"),
     *("logp_sampler_BT", "logp_old_BT", "advantage_BT"),
 )
-OPTIONAL = ("reward_BT", "step_end_BT", "version_BT")
+OPTIONAL = ("reward_BT", "step_end_BT", "version_BT", "environment_BT")
 
 
 def mixed_groups(rollout: Rollout) -> list[int]:
     """Return the groups whose rewards are not all equal: those that teach something."""
-    spread_P = rollout.reward_PG.amax(-1) - rollout.reward_PG.amin(-1)
+    reward_PG = rollout.reward_PG
+    if rollout.environment_BT is not None and rollout.reward_BT is not None:  # rewards of turns
+        reward_PG = reward_PG + rollout.reward_BT.sum(-1).view_as(reward_PG)
+    spread_P = reward_PG.amax(-1) - reward_PG.amin(-1)
     return (spread_P > 0).nonzero().squeeze(-1).tolist()
 
 
@@ -49,9 +52,15 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     assert all(r.iteration == first.iteration for r in rollouts)
     assert all(r.group_size == first.group_size for r in rollouts)
     width = max(r.response_BT.shape[1] for r in rollouts)
+    names = dict.fromkeys(name for r in rollouts for name in _per_row(r))
 
     def joined(name: str) -> Tensor:
-        parts = [getattr(r, name) for r in rollouts]
+        given = [getattr(r, name) for r in rollouts]
+        dtype = next(t.dtype for t in given if t is not None)
+        parts = [
+            torch.zeros_like(r.response_BT, dtype=dtype) if t is None else t
+            for r, t in zip(rollouts, given, strict=True)
+        ]
         if parts[0].ndim == 2:
             parts = [torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in parts]
         return torch.cat(parts)
@@ -62,7 +71,7 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         responses=tuple(x for r in rollouts for x in r.responses),
         rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
         reward_PG=torch.cat([r.reward_PG for r in rollouts]),
-        **{name: joined(name) for name in _per_row(first)},  # type: ignore[arg-type]
+        **{name: joined(name) for name in names},  # type: ignore[arg-type]
     )
 
 

@@ -1,0 +1,556 @@
+"""Episodes of several turns, in rounds, through any engine that returns tokens.
+
+    turn of the model -> Episode.step -> its messages as tokens -> next turn -> … -> Completion
+
+All episodes that go on are one call of the engine. What was sampled stays as it is: a turn is
+appended to the tokens before it, and only the environment's messages are tokenised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from r1lit.batches import Rollout
+from r1lit.environments import Environment, Episode, Reply, Step, TurnFormat, TurnLimits
+from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
+from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine
+
+ATTEMPTS = 2
+MARK = " …[cut]"
+THREADS = 8
+
+
+@dataclass(kw_only=True)
+class Row:
+    """An episode while it goes on; ``parts`` are its tokens, turn by turn."""
+
+    index: int
+    request: Request
+    sample: int
+    problem: Problem
+    environment: Environment
+    attempts: int = 0
+    play: Play = field(default_factory=lambda: Play())
+    parts: list[tuple[Completion | None, Tensor]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    messages: list[Mapping[str, Any]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    num_calls: int = 0
+    num_invalid: int = 0
+    invalid_in_a_row: int = 0
+    ended: Ended | None = None
+    verdict: Verdict | None = None
+    error: BaseException | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens behind the prompt so far."""
+        return sum(len(ids) for _, ids in self.parts)
+
+    @property
+    def left(self) -> int:
+        """Tokens that may still come."""
+        return self.request.sampling.max_tokens - self.num_tokens
+
+    def prompt(self) -> tuple[int, ...]:
+        """Return what the next turn is conditioned on."""
+        return (*self.request.prompt, *(int(i) for _, ids in self.parts for i in ids))
+
+    def name(self) -> int:
+        """Return the name under which the next turn is sampled; the first one's is the row's."""
+        turn = len(self.texts)
+        return self.sample if turn == 0 else name_of(self.sample, turn)
+
+    def seed(self) -> int:
+        """Return the seed of the environment's random numbers."""
+        request = self.request
+        return name_of(request.seed, request.iteration, self.problem.uid, self.sample)
+
+    def restart(self) -> None:
+        """Begin again from the start, with the same names."""
+        self.play.close()
+        fresh = Row(
+            index=self.index,
+            request=self.request,
+            sample=self.sample,
+            problem=self.problem,
+            environment=self.environment,
+            attempts=self.attempts,
+            error=self.error,
+        )
+        vars(self).update(vars(fresh))
+
+
+class Play:
+    """The episode of a row, and whether a thread is in one of its steps."""
+
+    def __init__(self) -> None:
+        self.episode: Episode | None = None
+        self._lock = threading.Lock()
+        self._busy = self._closed = False
+
+    def step(self, row: Row, reply: Reply) -> Step:
+        """Take a turn, and begin the episode if this is the first one."""
+        with self._lock:
+            self._busy = True
+        try:
+            if self.episode is None:
+                self.episode = row.environment.begin(row.problem, row.seed())
+            step = self.episode.step(reply)
+        finally:
+            with self._lock:
+                self._busy = False
+            if self._closed:  # given up meanwhile
+                self.close()
+        if not isinstance(step, Step):
+            raise TypeError(f"step() returned {step!r:.60}, not a Step")
+        return step
+
+    def close(self) -> None:
+        """Let the episode go, once, after a step that is under way; faults change nothing."""
+        with self._lock:
+            self._closed = True
+            episode = None if self._busy else self.episode
+            if episode is not None:
+                self.episode = None
+        if episode is not None:
+            with suppress(Exception):
+                episode.close()
+
+
+class EpisodeEngine(RolloutEngine):
+    """Plays episodes with an engine; requests of problems without an environment pass through.
+
+    Args:
+        engine: samples the turns; it returns tokens.
+        environments: by the names that problems give.
+        turns: how turns stand in tokens.
+        limits: of an episode.
+    """
+
+    def __init__(
+        self,
+        engine: RolloutEngine,
+        environments: Mapping[str, Environment],
+        turns: TurnFormat,
+        limits: TurnLimits,
+    ) -> None:
+        self.engine = engine
+        self.environments = environments
+        self.turns = turns
+        self.limits = limits
+        self.model = getattr(engine, "model", None)  # type: ignore[assignment]  # bound later
+        self.version = engine.version
+        self.in_background = engine.in_background
+
+    def generate(
+        self, requests: Sequence[Request], on_finished: OnFinished | None = None
+    ) -> list[Completion]:
+        """Return the completions; those of episodes have a transcript.
+
+        Raises:
+            ValueError: if more than ``max_failed`` of the episodes fail, each of them twice.
+        """
+        done: dict[int, Completion] = {}
+
+        def finished(indices: Sequence[int], completions: Sequence[Completion]) -> None:
+            done.update(zip(indices, completions, strict=True))
+            if on_finished is not None:
+                on_finished(indices, completions)
+
+        rows = self._rows(requests)
+        first = [
+            replace(r, sampling=self._sampling(r, r.sampling.max_tokens))
+            if r.problem is not None and r.problem.environment
+            else r
+            for r in requests
+        ]
+        try:
+            self._round(first, range(sum(len(r.samples) for r in requests)), rows, finished)
+            while active := [row for row in rows.values() if row.ended is None]:
+                self._round(
+                    self._next_turns(active, requests),
+                    [row.index for row in active],
+                    rows,
+                    finished,
+                )
+        finally:
+            for row in rows.values():
+                row.play.close()
+        self._check_failed(list(rows.values()))
+        return [done[index] for index in range(len(done))]
+
+    def _rows(self, requests: Sequence[Request]) -> dict[int, Row]:
+        rows, index = {}, 0
+        for request in requests:
+            for sample in request.samples:
+                problem = request.problem
+                if problem is not None and problem.environment:
+                    rows[index] = Row(
+                        index=index,
+                        request=request,
+                        sample=sample,
+                        problem=problem,
+                        environment=self.environments[problem.environment],
+                    )
+                index += 1
+        return rows
+
+    def _sampling(self, request: Request, left: int) -> Any:
+        """Return how a turn is sampled with so many tokens left."""
+        most = min(left, self.limits.max_turn_tokens or left)
+        stop = (*request.sampling.stop, *self.turns.stop)
+        return replace(request.sampling, max_tokens=most, stop=stop)
+
+    def _next_turns(self, active: Sequence[Row], requests: Sequence[Request]) -> list[Request]:
+        """Return a request a row.
+
+        Limits are rounded up to powers of two, as far as the longest request allows, and what is
+        too much is cut again: rows of unlike limits then decode together.
+        """
+        longest = max(len(r.prompt) + r.sampling.max_tokens for r in requests)
+        made = []
+        for row in active:
+            prompt, exact = row.prompt(), self._sampling(row.request, row.left)
+            rounded = 1 << (exact.max_tokens - 1).bit_length()
+            most = rounded if len(prompt) + rounded <= longest else exact.max_tokens
+            made.append(
+                replace(
+                    row.request,
+                    prompt=prompt,
+                    samples=(row.name(),),
+                    sampling=replace(exact, max_tokens=most),
+                )
+            )
+        return made
+
+    def _round(
+        self,
+        requests: Sequence[Request],
+        places: Sequence[int],
+        rows: Mapping[int, Row],
+        finished: OnFinished,
+    ) -> None:
+        """Sample one turn of each row and let its environment answer, some while others decode."""
+        with Steps(self.limits.seconds) as steps:
+            waiting: dict[int, Completion] = {}
+
+            def sampled(indices: Sequence[int], completions: Sequence[Completion]) -> None:
+                for index, completion in zip(indices, completions, strict=True):
+                    place = places[index]
+                    row = rows.get(place)
+                    if row is None:
+                        finished([place], [completion])
+                    elif row.environment.in_background:
+                        steps.begin(row, self._take(row, completion))
+                    else:
+                        waiting[place] = completion
+
+            self.engine.stream(requests, sampled)
+            for place in sorted(waiting):
+                steps.begin(rows[place], self._take(rows[place], waiting[place]))
+                steps.wait(rows[place])
+            for place in sorted(set(places) & rows.keys()):
+                row = rows[place]
+                self._answered(row, steps.wait(row))
+                if row.ended is not None:
+                    row.play.close()
+                    finished([place], [self._completion(row)])
+
+    def _take(self, row: Row, completion: Completion) -> Reply:
+        """Append a turn of the model; return it as the environment reads it."""
+        assert completion.token_ids is not None, "an engine without tokens is refused before"
+        most = self._sampling(row.request, row.left).max_tokens
+        if completion.num_tokens > most:
+            completion = _cut(completion, most)
+        assert completion.token_ids is not None
+        row.parts.append((completion, completion.token_ids))
+        row.ends.append(row.num_tokens)
+        tokenizer: Any = self.model.tokenizer
+        ids = completion.token_ids.tolist()
+        if ids and ids[-1] in self.model.end_ids():
+            ids = ids[:-1]
+        reply = self.turns.read(tokenizer.decode(ids), completion.finished)
+        text = str(tokenizer.decode(ids, skip_special_tokens=True))
+        row.texts.append(text)
+        row.num_calls += len(reply.calls)
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if reply.calls:
+            message["tool_calls"] = [
+                {"name": call.name, "arguments": dict(call.arguments)} for call in reply.calls
+            ]
+        row.messages.append(message)
+        return replace(reply, text=text)
+
+    def _answered(self, row: Row, step: Step | BaseException) -> None:
+        """Take what the environment answered, and decide whether the episode goes on."""
+        if isinstance(step, BaseException):
+            row.error = step
+            row.attempts += 1
+            if row.attempts < ATTEMPTS:
+                row.restart()
+                return
+            status: Status = "timeout" if isinstance(step, TimeoutError) else "error"
+            row.verdict = Verdict(value=0.0, status=status, canonical=None, reason=_line(step))
+            row.ended = "failed"
+            return
+        row.rewards.append(step.reward)
+        row.num_invalid += step.invalid
+        row.invalid_in_a_row = row.invalid_in_a_row + 1 if step.invalid else 0
+        last = row.parts[-1][0]
+        assert last is not None
+        if not step.messages:
+            row.verdict = step.verdict
+            row.ended = "environment" if step.verdict is not None else "answered"
+            if not last.finished:
+                row.ended = "length"
+        elif not last.finished:
+            row.ended = "length"
+        elif row.invalid_in_a_row >= self.limits.max_invalid:
+            row.ended = "invalid"
+        elif len(row.texts) >= self.limits.max_turns:
+            row.ended = "turns"
+        else:
+            self._observe(row, step)
+
+    def _observe(self, row: Row, step: Step) -> None:
+        """Append the environment's messages, cut to the limit; end where no turn has room then."""
+        messages = [dict(message) for message in step.messages]
+        ids = self.turns.encode(self.model.tokenizer, messages)
+        if len(ids) > self.limits.max_observation_tokens:
+            messages = self._shortened(messages)
+            ids = self.turns.encode(self.model.tokenizer, messages)
+        if len(ids) >= row.left:
+            row.ended = "length"
+            return
+        device = row.parts[-1][1].device
+        row.parts.append((None, torch.tensor(ids, dtype=torch.long, device=device)))
+        row.messages += messages
+
+    def _shortened(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return messages whose contents are cut, each to its share of the limit, with a mark."""
+        tokenizer: Any = self.model.tokenizer
+        share = max(1, self.limits.max_observation_tokens // len(messages))
+        cut = []
+        for message in messages:
+            content = str(message["content"])
+            ids = tokenizer(content, add_special_tokens=False)["input_ids"]
+            if len(ids) > share:
+                content = tokenizer.decode(ids[:share]) + MARK
+            cut.append({**message, "content": content})
+        return cut
+
+    def _completion(self, row: Row) -> Completion:
+        """Return an episode as one completion."""
+        ids, logps, versions, written = [], [], [], []
+        for turn, ids_T in row.parts:
+            ids.append(ids_T)
+            written.append(torch.full(ids_T.shape, turn is None, device=ids_T.device))
+            if turn is None or turn.logps is None:
+                logps.append(torch.zeros(len(ids_T), device=ids_T.device))
+                versions.append(torch.full((len(ids_T),), -1, dtype=torch.int32))
+            else:
+                logps.append(turn.logps)
+                versions.append(turn.versions_T().cpu())
+        first = row.parts[0][0]
+        assert first is not None and row.ended is not None
+        by_itself = row.ended in ("answered", "environment")
+        return Completion(
+            token_ids=torch.cat(ids),
+            logps=torch.cat(logps),
+            finish_reason="stop" if by_itself else "length",
+            version=first.version,
+            version_T=torch.cat(versions),
+            environment_T=torch.cat(written),
+            transcript=Transcript(
+                messages=tuple(row.messages),
+                text=self.turns.answer(row.texts),
+                ended=row.ended,
+                verdict=row.verdict,
+                turn_ends=tuple(row.ends),
+                turn_rewards=tuple(row.rewards),
+                num_calls=row.num_calls,
+                num_invalid=row.num_invalid,
+            ),
+        )
+
+    def _check_failed(self, rows: Sequence[Row]) -> None:
+        failed = [row for row in rows if row.ended == "failed"]
+        if len(failed) > self.limits.max_failed * len(rows):
+            last = failed[-1]
+            assert last.error is not None
+            raise ValueError(
+                f"data.environments: {len(failed)} of {len(rows)} episodes failed, each of them"
+                f" twice; {last.problem.environment!r} last with {_line(last.error)}; more than"
+                f" limits.max_failed: {self.limits.max_failed} end the run"
+            ) from last.error
+
+
+def playing(engine: RolloutEngine, data: Any) -> RolloutEngine:
+    """Return ``engine``, or what plays episodes with it where the data module has environments.
+
+    Raises:
+        ValueError: if the engine returns no tokens to go on from.
+    """
+    if not getattr(data, "environments", None):
+        return engine
+    if not engine.returns_tokens:
+        raise ValueError(
+            f"engine: {type(engine).__name__} returns no token ids, which turns are appended to;"
+            " use r1lit.rollout.InProcessEngine"
+        )
+    return EpisodeEngine(engine, data.environments, data.turns, data.limits)
+
+
+class Steps:
+    """Runs steps of environments in threads, each for at most ``seconds`` from its own start.
+
+    A step that takes longer is given up: its thread cannot be stopped, but it holds nobody up, nor
+    the process at its end. Use as a context manager.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._free = threading.Semaphore(THREADS)
+        self._under_way: dict[int, float] = {}
+        self._done: dict[int, Step | BaseException] = {}
+        self._change = threading.Condition()
+
+    def begin(self, row: Row, reply: Reply) -> None:
+        """Begin the step of a row."""
+        play = row.play
+
+        def run() -> None:
+            self._free.acquire()
+            with self._change:
+                self._under_way[row.index] = time.monotonic()
+            try:
+                found: Step | BaseException = play.step(row, reply)
+            except BaseException as error:  # the environment's fault: tried again, then counted
+                found = error
+            self._end(row.index, found)
+
+        threading.Thread(target=run, daemon=True, name="environment").start()
+
+    def _end(self, index: int, found: Step | BaseException) -> None:
+        with self._change:
+            if self._under_way.pop(index, None) is not None:
+                self._done[index] = found
+                self._free.release()
+                self._change.notify_all()
+
+    def wait(self, row: Row) -> Step | BaseException:
+        """Return what a row's step came to: a step, or the environment's fault."""
+        late = TimeoutError(f"a step took longer than limits.seconds: {self.seconds}")
+        with self._change:
+            while row.index not in self._done:
+                self._change.wait(min(self.seconds, 1.0))
+                now = time.monotonic()
+                overdue = [i for i, t in self._under_way.items() if now - t > self.seconds]
+                for index in overdue:
+                    self._end(index, late)
+            return self._done[row.index]
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.clear()
+
+
+def with_episodes(rollout: Rollout, completions: Sequence[Completion]) -> Rollout:
+    """Return a rollout with what an environment wrote and gave; advantages are not made yet.
+
+    Rewards of turns are rewards of the last tokens of these turns. A group with a failed episode is
+    left out: its rewards are 0, as are those of its tokens, and nothing of it is in the loss.
+    """
+    device, shape = rollout.response_BT.device, rollout.response_BT.shape
+    written_BT = torch.zeros(shape, dtype=torch.bool)
+    given_BT, end_BT = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
+    for row, completion in enumerate(completions):
+        if completion.environment_T is not None:
+            written_BT[row, : completion.num_tokens] = completion.environment_T.cpu()
+        transcript = completion.transcript
+        for end, reward in zip(
+            *((transcript.turn_ends, transcript.turn_rewards) if transcript else ((), ())),
+            strict=False,  # a turn that was cut has no reward
+        ):
+            given_BT[row, end - 1] += reward
+            end_BT[row, end - 1] = True
+    failed = [c.transcript is not None and c.transcript.ended == "failed" for c in completions]
+    failed_P1 = torch.tensor(failed, device=device).view_as(rollout.reward_PG).any(-1, keepdim=True)
+    failed_B1 = failed_P1.expand_as(rollout.reward_PG).reshape(-1, 1)
+    rollout = replace(
+        rollout,
+        environment_BT=written_BT.to(device),
+        loss_mask_BT=rollout.loss_mask_BT & ~written_BT.to(device) & ~failed_B1,
+        reward_PG=torch.where(failed_P1, 0.0, rollout.reward_PG),
+        rewards={name: torch.where(failed_P1, 0.0, r) for name, r in rollout.rewards.items()},
+    )
+    reward_BT, step_end_BT = rollout.reward_BT, rollout.step_end_BT
+    if bool(given_BT.any()):
+        reward_BT = given_BT.to(device) + (0.0 if reward_BT is None else reward_BT)
+        ends_BT = end_BT.to(device)
+        step_end_BT = ends_BT if step_end_BT is None else step_end_BT | ends_BT
+    if reward_BT is not None:
+        reward_BT = torch.where(failed_B1, 0.0, reward_BT)
+    return replace(rollout, reward_BT=reward_BT, step_end_BT=step_end_BT)
+
+
+ENDINGS: tuple[Ended, ...] = get_args(Ended)
+
+
+def episode_metrics(responses: Sequence[Response], stage: str) -> dict[str, float]:
+    """Return means over a rollout's episodes, by their logged names; nothing without any."""
+    played = [r.transcript for r in responses if r.transcript is not None]
+    if not played:
+        return {}
+    num = len(played)
+    calls, invalid = (sum(getattr(t, f"num_{n}") for t in played) for n in ("calls", "invalid"))
+    turns = sum(len(t.turn_ends) for t in played)
+    return {
+        f"{stage}/environment/turns": turns / num,
+        f"{stage}/environment/calls": calls / num,
+        f"{stage}/environment/invalid": invalid / turns,
+        f"{stage}/environment/reward": sum(sum(t.turn_rewards) for t in played) / num,
+        f"{stage}/environment/tokens": sum(r.num_environment_tokens for r in responses) / num,
+        **{
+            f"{stage}/environment/ended/{how}": sum(t.ended == how for t in played) / num
+            for how in ENDINGS
+        },
+    }
+
+
+def name_of(*counters: int | str) -> int:
+    """Return a name for random numbers: a hash of counters, 56 bits."""
+    digest = hashlib.blake2b(repr(counters).encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _cut(completion: Completion, length: int) -> Completion:
+    """Return a completion as a limit of so many tokens would have cut it."""
+
+    def first(values_T: Tensor | None) -> Tensor | None:
+        return None if values_T is None else values_T[:length]
+
+    return replace(
+        completion,
+        token_ids=first(completion.token_ids),
+        logps=first(completion.logps),
+        version_T=first(completion.version_T),
+        finish_reason="length",
+    )
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

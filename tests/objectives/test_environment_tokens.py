@@ -1,0 +1,105 @@
+"""Advantages of a response with tokens of an environment are those of it without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from r1lit.batches import Problem, Response, Rollout, Verdict
+from r1lit.objectives.advantages import (
+    GAE,
+    AdvantageEstimator,
+    GroupCentered,
+    GroupNormalized,
+    ImplicitProcess,
+    Kept,
+    LeaveOneOut,
+    MeanNormalized,
+    NoBaseline,
+    ProcessSupervision,
+    with_kl_in_reward,
+)
+
+SAMPLED = torch.tensor(
+    [[1, 1, 0, 0, 1, 1], [1, 0, 0, 1, 1, 0], [1, 1, 1, 0, 0, 0], [1, 0, 1, 0, 1, 0]]
+).bool()
+LENGTH = torch.tensor([6, 5, 3, 5])
+ESTIMATORS: dict[str, AdvantageEstimator] = {
+    **{type(e).__name__: e for e in (GroupNormalized(), GroupCentered(), LeaveOneOut(), Kept())},
+    **{type(e).__name__: e for e in (NoBaseline(), MeanNormalized(), ImplicitProcess(0.9))},
+    "GAE": GAE(gamma=0.9, lambda_policy=0.7),
+    "GAE by length": GAE(alpha=0.5),
+    "ProcessSupervision": ProcessSupervision(outcome=GroupCentered()),
+}
+
+
+def rollout(sampled_BT: torch.Tensor, length_B: torch.Tensor, values_BT: torch.Tensor) -> Rollout:
+    """Two groups of two; log-probs, rewards of tokens and values are ``values_BT``."""
+    problem = Problem(uid="p", question="", answer="", source="s")
+    verdicts = [
+        Verdict(value=float(right), status="right" if right else "wrong", canonical=None, reason="")
+        for right in (True, False, False, True)
+    ]
+    place_T = torch.arange(sampled_BT.shape[1])
+    last_BT = place_T == torch.where(sampled_BT, place_T, -1).amax(-1, keepdim=True)
+    return Rollout(
+        iteration=0,
+        group_size=2,
+        prompts=((1,), (2,)),
+        responses=tuple(
+            Response(text="", problem=problem, verdict=v, num_tokens=int(n), finished=True)
+            for v, n in zip(verdicts, length_B, strict=True)
+        ),
+        response_BT=torch.zeros(values_BT.shape, dtype=torch.long),
+        length_B=length_B,
+        loss_mask_BT=sampled_BT,
+        logp_sampler_BT=values_BT,
+        logp_old_BT=values_BT,
+        rewards={},
+        reward_PG=torch.tensor([[1.0, 0.0], [0.25, 1.0]]),
+        advantage_BT=torch.zeros(values_BT.shape),
+        reward_BT=torch.where(last_BT, values_BT, 0.0 * values_BT),
+        step_end_BT=last_BT,
+        value_BT=values_BT,
+        environment_BT=(place_T < length_B[:, None]) & ~sampled_BT,
+    )
+
+
+def pair() -> tuple[Rollout, Rollout]:
+    """With tokens of an environment, NaN in all numbers, and without these tokens."""
+    values_BT = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    written = rollout(SAMPLED, LENGTH, torch.where(SAMPLED, values_BT, torch.nan))
+    rows = [values_T[mask_T] for values_T, mask_T in zip(values_BT, SAMPLED, strict=True)]
+    short_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    length_B = SAMPLED.sum(-1)
+    mask_BT = torch.arange(short_BT.shape[1]) < length_B[:, None]
+    return written, rollout(mask_BT, length_B, short_BT)
+
+
+def compared(written_BT: torch.Tensor, short_BT: torch.Tensor) -> None:
+    assert not written_BT[~SAMPLED].any()
+    mask_BT = torch.arange(short_BT.shape[1]) < SAMPLED.sum(-1, keepdim=True)
+    torch.testing.assert_close(written_BT[SAMPLED], short_BT[mask_BT], rtol=0, atol=1e-6)
+    assert short_BT[mask_BT].any()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_advantages_are_those_of_the_sampled_tokens(name):
+    estimator = ESTIMATORS[name]
+    compared(*(estimator.estimate(r) for r in pair()))
+    if isinstance(estimator, GAE):
+        compared(*(estimator.returns(r) for r in pair()))
+
+
+def test_the_penalty_of_the_reward_is_of_the_sampled_tokens():
+    written, short = pair()
+    found, metrics = zip(
+        *(with_kl_in_reward(r, r.logp_old_BT * 0.5, 0.1) for r in (written, short)), strict=True
+    )
+    paid = [with_kl_in_reward(replace(r, reward_BT=None), r.logp_old_BT * 0.5, 0.1)[0]
+            for r in (written, short)]  # fmt: skip
+    compared(*(NoBaseline().estimate(r) for r in found))
+    compared(*(NoBaseline().estimate(r) for r in paid))
+    assert metrics[0] == pytest.approx(metrics[1])

@@ -1,0 +1,243 @@
+"""Episodes of several turns through the in-process engine, on a small random policy."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pytest
+import tiny
+import torch
+from transformers import AutoTokenizer
+
+from r1lit.environments import Environment, Episode, InlineTurns, Reply, Step, TurnLimits
+from r1lit.policy import LogProbs, Responses, load_policy
+from r1lit.problems import Problem, Verdict
+from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
+from r1lit.rollout.engine import as_tensors, completions_of
+from r1lit.rollout.episodes import EpisodeEngine, playing
+
+TURNS = InlineTurns(call_open="1", call_close="2")
+RIGHT = Verdict(value=1.0, status="right", canonical="x", reason="")
+
+
+@dataclass
+class Echo(Episode):
+    """Answers every turn with its number until the last one, and pays for each."""
+
+    last: int
+    seed: int
+    replies: list[Reply] = field(default_factory=list)
+    closed: int = 0
+
+    def step(self, reply: Reply) -> Step:
+        self.replies.append(reply)
+        if len(self.replies) > self.last:
+            return Step(verdict=RIGHT)
+        content = f"turn {len(self.replies)} of {self.seed % 10}"
+        return Step(messages=({"role": "tool", "content": content},), reward=0.5)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Echoes(Environment):
+    """Keeps its episodes, for tests to look at."""
+
+    def __init__(self, last: int = 2, in_background: bool = False) -> None:
+        self.last = last
+        self.in_background = in_background
+        self.episodes: list[Echo] = []
+
+    def begin(self, problem: Problem, seed: int) -> Episode:
+        self.episodes.append(Echo(self.last, seed))
+        return self.episodes[-1]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tiny.save_policy(tmp_path_factory.mktemp("policy"))
+    policy = load_policy(str(path), dtype="float32").eval()
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    return ModelSpec(name=str(path), tokenizer=tokenizer, policy=policy)
+
+
+def problem(uid: str, environment: str = "echo") -> Problem:
+    return Problem(uid=uid, question="?", answer="", source="s", environment=environment)
+
+
+def requests(
+    model: ModelSpec, *problems: Problem, max_tokens: int = 160, samples: int = 3
+) -> list[Request]:
+    return [
+        Request(
+            prompt=tuple(model.tokenizer(f"{p.uid}:")["input_ids"]),
+            samples=tuple(range(samples * i, samples * (i + 1))),
+            sampling=Sampling(max_tokens=max_tokens),
+            seed=3,
+            iteration=1,
+            problem=p,
+        )
+        for i, p in enumerate(problems)
+    ]
+
+
+def play(model, environment, asked, **limits):
+    engine = InProcessEngine(compile=False)
+    engine.bind(model)
+    limits = TurnLimits(**{"max_turn_tokens": 30, **limits})
+    return EpisodeEngine(engine, {"echo": environment}, TURNS, limits).generate(asked)
+
+
+def same(one, other) -> bool:
+    return torch.equal(one.token_ids, other.token_ids) and one.transcript == other.transcript
+
+
+def test_log_probs_of_sampled_tokens_are_the_trainers_and_others_are_the_environments(model):
+    asked = requests(model, problem("a"), problem("b"))
+    completions = play(model, Echoes(), asked)
+    ended = [c.transcript.ended for c in completions]
+    assert "environment" in ended, ended
+    for row, c in enumerate(completions):
+        written = c.environment_T
+        assert not c.logps[written].any() and (c.version_T[written] == -1).all()
+        results = [m["content"] for m in c.transcript.messages if m["role"] == "tool"]
+        text = "".join(f" <result>{content}</result>" for content in results)
+        assert model.tokenizer.decode(c.token_ids[written]) == text
+        responses = Responses(
+            prompts=[asked[row // 3].prompt],
+            response_BT=c.token_ids[None],
+            mask_BT=torch.ones(1, c.num_tokens).bool(),
+        )
+        with torch.no_grad():
+            logp_K = model.policy(responses, LogProbs()).logp_K
+        torch.testing.assert_close(logp_K[~written], c.logps[~written], rtol=0, atol=2e-5)
+    assert any(len(c.transcript.turn_ends) == 3 for c in completions)
+
+
+def test_an_episode_depends_on_its_names_alone(model):
+    asked = requests(model, problem("a"), problem("b"))
+    together = play(model, Echoes(), asked)
+    again = play(model, Echoes(in_background=True), asked)
+    alone = play(model, Echoes(), asked[1:])
+    assert all(same(a, b) for a, b in zip(together, again, strict=True))
+    assert all(same(a, b) for a, b in zip(together[3:], alone, strict=True))
+    assert len({c.token_ids.tolist().__repr__() for c in together}) == 6
+
+
+def test_single_turns_pass_through_unchanged(model):
+    asked = requests(model, problem("a", ""), problem("b"), problem("c", ""))
+    engine = InProcessEngine(compile=False)
+    engine.bind(model)
+    plain = engine.generate(asked)
+    mixed = play(model, Echoes(), asked)
+    for row in (0, 1, 2, 6, 7, 8):
+        assert torch.equal(plain[row].token_ids, mixed[row].token_ids)
+        assert torch.equal(plain[row].logps, mixed[row].logps) and mixed[row].transcript is None
+
+
+def test_limits_end_episodes_and_say_so(model):
+    asked = requests(model, problem("a"), samples=8)
+    of = {
+        "turns": play(model, Echoes(last=99), asked, max_turns=2),
+        "short": play(model, Echoes(last=99), requests(model, problem("a"), max_tokens=40)),
+    }
+    for c in of["turns"]:
+        assert len(c.transcript.turn_ends) <= 2 and not c.finished
+        assert c.transcript.messages[-1]["role"] == "assistant" and not c.environment_T[-1]
+    assert {c.transcript.ended for c in of["turns"]} == {"turns", "length"}
+    for c in of["short"]:
+        assert c.num_tokens <= 40 and c.transcript.ended == "length" and not c.environment_T[-1]
+    exact = [c.transcript.turn_ends for c in of["turns"]]
+    starts = [(0, *e[:-1]) for e in exact]
+    assert all(
+        end - start <= 30 + c.num_environment_tokens
+        for c, e, s in zip(of["turns"], exact, starts, strict=True)
+        for end, start in zip(e, s, strict=True)
+    )
+
+
+def test_a_long_observation_is_cut_with_a_mark(model):
+    class Long(Echoes):
+        def begin(self, problem, seed):
+            episode = super().begin(problem, seed)
+            message = {"role": "tool", "content": "7" * 500}
+            episode.step = lambda reply: Step(messages=(message,))
+            return episode
+
+    for c in play(model, Long(), requests(model, problem("a")), max_observation_tokens=10):
+        for message in c.transcript.messages:
+            if message["role"] == "tool":
+                assert message["content"].startswith("7") and message["content"].endswith("[cut]")
+                assert len(message["content"]) < 60
+
+
+class Broken(Echoes):
+    """Fails in the second turn: the first time, always, or by never coming back."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.lock = threading.Lock()
+        self.num_failures = 0
+
+    def begin(self, problem, seed):
+        episode = super().begin(problem, seed)
+        step = episode.step
+
+        def faulty(reply):
+            if len(episode.replies) == 1:
+                with self.lock:
+                    self.num_failures += 1
+                if self.how == "hangs":
+                    time.sleep(30)
+                if self.how == "always" or self.num_failures == 1:
+                    raise RuntimeError("the server is gone")
+            return step(reply)
+
+        episode.step = faulty
+        return episode
+
+
+def test_a_fault_is_tried_again_with_the_same_tokens(model):
+    asked = requests(model, problem("a"))
+    environment = Broken("once")
+    found = play(model, environment, asked)
+    assert environment.num_failures > 1 and len(environment.episodes) == 4
+    assert all(same(a, b) for a, b in zip(found, play(model, Echoes(), asked), strict=True))
+    assert [episode.closed for episode in environment.episodes] == [1] * 4
+
+
+def test_faults_that_last_are_undecided_and_too_many_end_the_run(model):
+    asked = requests(model, problem("a"))
+    with pytest.raises(ValueError, match=r"of 3 episodes failed.*the server is gone"):
+        play(model, Broken("always"), asked)
+    found = play(model, Broken("always"), asked, max_failed=1.0)
+    failed = [c.transcript for c in found if c.transcript.ended == "failed"]
+    assert failed and {transcript.verdict.status for transcript in failed} == {"error"}
+
+
+def test_a_step_that_never_ends_is_given_up(model):
+    start = time.monotonic()
+    found = play(model, Broken("hangs"), requests(model, problem("a")), max_failed=1.0, seconds=0.3)
+    failed = [c.transcript for c in found if c.transcript.ended == "failed"]
+    assert failed and {transcript.verdict.status for transcript in failed} == {"timeout"}
+    assert time.monotonic() - start < 25
+
+
+def test_a_checkpoint_keeps_all_of_an_episode(model):
+    found = play(model, Echoes(), requests(model, problem("a")))
+    for before, after in zip(found, completions_of(as_tensors(found)), strict=True):
+        assert after.transcript == before.transcript
+        for name in ("token_ids", "logps", "version_T", "environment_T"):
+            assert torch.equal(getattr(before, name), getattr(after, name))
+
+
+def test_an_engine_without_tokens_is_refused(model):
+    data = type("Data", (), {"environments": {"echo": Echoes()}, "turns": TURNS})
+    engine = InProcessEngine()
+    assert playing(engine, object()) is engine
+    engine.returns_tokens = False
+    with pytest.raises(ValueError, match="engine: InProcessEngine returns no token ids"):
+        playing(engine, data)
