@@ -20,6 +20,7 @@ class Unreliable(Verifier):
         self.status, self.one_in, self.inner = status, one_in, default_verifiers()[of]
 
     def verify(self, response: str, problem: Problem) -> Verdict:
+        """Return the inner verdict, or none for some lengths."""
         verdict = self.inner.verify(response, problem)
         if len(response) % self.one_in == 0:
             return replace(verdict, value=0.0, status=self.status, reason="no decision")
@@ -30,18 +31,22 @@ class Strict(Verifier):
     """Refuses an answer unless it is written as the gold answer is, to the character."""
 
     def verify(self, response: str, problem: Problem) -> Verdict:
+        """Look for the gold answer in its tags."""
         right = f"<answer>{problem.answer}</answer>" in response
         status = "right" if right else "wrong"
-        return Verdict(value=float(right), status=status, canonical=None, reason="not the same text")
+        return Verdict(
+            value=float(right), status=status, canonical=None, reason="not the same text"
+        )
 
 
 class WrongGold(ProblemSource):
-    """Another source's problems, each with its neighbour's gold answer and the mathematics verifier."""
+    """Another source's problems, each with its neighbour's gold answer."""
 
     def __init__(self, source: ProblemSource) -> None:
         self.source = source
 
     def problems(self) -> list[Problem]:
+        """Return them, answers moved by one."""
         problems = self.source.problems()
         answers = [problem.answer for problem in problems]
         return [
@@ -54,6 +59,7 @@ class OneWord(RewardFunction):
     """Pays for one word, said again and again."""
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
+        """Count the word, up to 40 times."""
         return [min(response.text.count(" ="), 40) / 10 for response in responses]
 
 
@@ -61,6 +67,7 @@ class Longer(RewardFunction):
     """Pays for length, whatever is said."""
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
+        """Return a fiftieth a token."""
         return [response.num_tokens / 50 for response in responses]
 
 
@@ -68,6 +75,7 @@ class StaleEngine(InProcessEngine):
     """Generates with the weights of the beginning for ever."""
 
     def bind(self, model: ModelSpec) -> None:
+        """Keep a copy of the weights."""
         super().bind(replace(model, policy=copy.deepcopy(model.policy)))
 
 
@@ -77,6 +85,7 @@ class Hotter(InProcessEngine):
     temperature = 1.4
 
     def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:
+        """Hand over what is sampled so."""
         hot = [
             replace(r, sampling=replace(r.sampling, temperature=self.temperature)) for r in requests
         ]
@@ -84,9 +93,11 @@ class Hotter(InProcessEngine):
 
 
 class Rounded(InProcessEngine):
-    """Reports log-probs rounded to whole tenths, as a server with a coarse format does."""
+    """Reports log-probs rounded to halves, as a server with a coarse format does."""
 
     def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:
+        """Hand over coarse log-probs."""
+
         def rounded(indices: Sequence[int], completions: Sequence[Completion]) -> None:
             coarse = [
                 replace(c, logps=c.logps if c.logps is None else (c.logps * 2).round() / 2)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
-       r1lit {view,doctor,merge,--version} ...
+       r1lit {view,doctor,fork,merge,--version} ...
 
   r1lit fit       train: reinforcement learning, supervised, distillation,
                   reward models
@@ -35,6 +35,7 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
   r1lit predict   generate responses to data.predict and choose among them
   r1lit view RUN  one HTML page of a run, or of two side by side
   r1lit doctor RUN    what is wrong in a run, and the key to change
+  r1lit fork RUN --at K -c CHANGE --run NEW    go on from iteration K, changed
   r1lit merge FROM OUT    a whole model of an adapter (LoRA) or a GGUF file
 
 Files are merged in the order of their -c; keys come last.
@@ -52,7 +53,7 @@ files and keys are merged. Other commands: r1lit-score, r1lit-compare,
 r1lit-pairs."""
 
 
-OTHERS = ("view", "doctor", "merge", "--version")
+OTHERS = ("view", "doctor", "fork", "merge", "--version")
 
 
 def main(args: Sequence[str] | None = None) -> R1CLI:
@@ -116,6 +117,10 @@ def run() -> None:
             from r1lit.cli import doctor
 
             run_script("r1lit doctor", lambda: sys.exit(doctor.main(sys.argv[2:])))
+        elif sys.argv[1:2] == ["fork"]:
+            from r1lit.cli import fork
+
+            run_script("r1lit fork", lambda: fork.main(sys.argv[2:]))
         elif sys.argv[1:2] == ["merge"]:
             from r1lit.policy import merge
 

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
+from statistics import pvariance
 
 from r1lit.errors import run_script
 from r1lit.evaluation.records import Which, by_problem, read_evaluation
-from r1lit.files import defined, replace_json
+from r1lit.files import JSONLFile, defined, replace_json
 from r1lit.metrics import Difference, mean, paired_difference
 
 
@@ -77,6 +79,48 @@ def compare_runs(
     )
 
 
+def paired_samples(
+    a: Path, b: Path, which: tuple[Which, Which] = ("last", "last")
+) -> dict[str, float]:
+    """Return how far two runs' samples go together: branches of one run sample alike.
+
+    ``same`` is the share of (problem, sample) with the same verdict in both; ``variance_ratio`` the
+    variance of the mean difference over samples, by that of samples that have nothing in common:
+    sum over problems of Var(a - b) / (sum of Var(a) + Var(b)). 1: pairing saves nothing. NaN where
+    no verdict varies.
+
+    Returns:
+        Both, and ``num_pairs``; nothing if the runs do not have the same samples.
+    """
+    sides = []
+    for run, at in ((a, which[0]), (b, which[1])):
+        path = run / "responses.jsonl" if run.is_dir() else run
+        records = by_problem(read_evaluation(path, which=at)) if "sample" in _keys(path) else {}
+        sides.append(
+            {uid: [float(r["value"] or 0) == 1.0 for r in own] for uid, own in records.items()}
+        )
+    if not sides[0] or {u: len(x) for u, x in sides[0].items()} != {
+        u: len(x) for u, x in sides[1].items()
+    }:
+        return {}
+    pairs = {uid: list(zip(own, sides[1][uid], strict=True)) for uid, own in sides[0].items()}
+    paired = sum(pvariance([x - y for x, y in own]) for own in pairs.values())
+    alone = sum(
+        pvariance([float(x) for x, _ in own]) + pvariance([float(y) for _, y in own])
+        for own in pairs.values()
+    )
+    flat = [x == y for own in pairs.values() for x, y in own]
+    return {
+        "num_pairs": float(len(flat)),
+        "same": mean([float(x) for x in flat]),
+        "variance_ratio": paired / alone if alone else math.nan,
+    }
+
+
+def _keys(path: Path) -> set[str]:
+    return set(next(iter(JSONLFile(path, "run").read()), {}))
+
+
 def _named(run: str) -> tuple[Path, Which]:
     """Return the path and the evaluation of ``path`` or ``path@iteration``."""
     path, _, iteration = run.rpartition("@")
@@ -112,8 +156,16 @@ def main(args: Sequence[str] | None = None) -> Difference:
         f"p = {result.p_value:.4g} (paired permutation, two-sided); {result.better} problems"
         f" better, {result.worse} worse"
     )
+    samples = paired_samples(a, b, (which_a, which_b))
+    if samples:
+        same, ratio = samples["same"], samples["variance_ratio"]
+        print(
+            f"by sample: {same:.1%} of {samples['num_pairs']:.0f} verdicts are the same; sampling"
+            f" variance {ratio:.2f} of that of independent samples"
+        )
     if given.output is not None:
-        replace_json(given.output, defined(asdict(result)))
+        whole = asdict(result) | ({"samples": samples} if samples else {})
+        replace_json(given.output, defined(whole))
     return result
 
 

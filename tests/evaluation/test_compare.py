@@ -137,3 +137,16 @@ def test_the_samples_that_the_report_counts_are_compared(tmp_path):
     (b / "responses.jsonl").write_text('{"uid": null, "value": 1.0}\n')
     with pytest.raises(ValueError, match="key 'uid' is missing"):
         compare.compare_runs(a, b)
+
+
+def test_samples_that_go_together_save_variance(tmp_path, capsys):
+    # p: (1, 1, 0, 0) and (1, 0, 0, 0); q: all right. Differences (0, 1, 0, 0): variance 3/16,
+    # alone 1/4 + 3/16.
+    a = run(tmp_path / "a", p="AAbb", q="AAAA")
+    b = run(tmp_path / "b", p="Abbb", q="AAAA")
+    samples = compare.paired_samples(a, b)
+    assert samples == {"num_pairs": 8, "same": 7 / 8, "variance_ratio": pytest.approx(3 / 7)}
+    compare.main([str(a), str(b)])
+    assert "87.5% of 8 verdicts are the same; sampling variance 0.43" in capsys.readouterr().out
+    fewer = run(tmp_path / "c", p="Ab", q="AA")
+    assert compare.paired_samples(a, fewer) == {}

@@ -1,0 +1,117 @@
+"""``r1lit fork``: goes on from an iteration of a run in another folder, with something changed.
+
+    r1lit fork runs/mine --at 40 -c change.yaml --run runs/mine_dapo
+    r1lit-compare runs/mine_dapo runs/mine
+
+The branch has the run's history up to there: its checkpoint, numbers and responses. Problems,
+order of rows and every token's random number depend on (seed, iteration, sample) alone, so both
+have the same ones: what differs between them afterwards is the change, and ``r1lit-compare`` pairs
+them by sample. Without a change the branch is the run once more.
+
+The checkpoint is ``checkpoints/iteration-<at>.ckpt`` (``keep_every_n_iterations`` of
+IterationCheckpoint keeps such), or ``last.ckpt`` where that is of this iteration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from r1lit.files import replace_json
+
+OF_ONE_START = ("run", "ckpt_path", "resume_changed")
+HISTORY = ("metrics.jsonl", "summary.json", "responses.jsonl", "config.yaml")
+
+
+def checkpoint_at(run: Path, at: int) -> Path:
+    """Return the checkpoint of a run after ``at`` finished iterations.
+
+    Raises:
+        ValueError: if there is none, naming those there are.
+    """
+    folder = run / "checkpoints"
+    kept = folder / f"iteration-{at}.ckpt"
+    if kept.is_file():
+        return kept
+    last, has = folder / "last.ckpt", [p.stem.partition("-")[2] for p in folder.glob("iteration-*")]
+    if last.is_file():
+        state = torch.load(last, map_location="cpu", mmap=True, weights_only=False)["state_dict"]
+        has.append(str(int(state["iteration"])))
+        if has[-1] == str(at):
+            return last
+    there = ", ".join(sorted(has, key=int)) or "none"
+    raise ValueError(
+        f"at: {at}: {folder} has checkpoints of iterations {there}; keep more with"
+        " keep_every_n_iterations of r1lit.callbacks.IterationCheckpoint"
+    )
+
+
+def prepare(run: Path, at: int, branch: Path) -> None:
+    """Make the branch's folder with the run's history.
+
+    Raises:
+        ValueError: if the run has no such checkpoint, or the branch has one.
+    """
+    if not (run / "config.yaml").is_file():
+        raise ValueError(f"run: {run} is no run folder: it has no config.yaml")
+    source, target = checkpoint_at(run, at), branch / "checkpoints" / "last.ckpt"
+    if target.exists():
+        raise ValueError(
+            f"run: {branch} has a checkpoint already; go on with `r1lit fit -c"
+            f" {branch / 'config.yaml'} --ckpt_path last`, or name another folder"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for name in HISTORY:
+        if (run / name).is_file():
+            shutil.copy2(run / name, branch / name)
+    replace_json(branch / "fork.json", {"run": str(run), "at": at})
+    try:
+        os.link(source, target)  # checkpoints are replaced, never written into
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def moved(value: Any, run: Path, branch: Path) -> Any:
+    """Return a setting with each path in the run's folder replaced by the branch's."""
+    if isinstance(value, dict):
+        return {key: moved(own, run, branch) for key, own in value.items()}
+    if isinstance(value, list):
+        return [moved(own, run, branch) for own in value]
+    if isinstance(value, str) and value and Path(value).is_relative_to(run):
+        return str(branch / Path(value).relative_to(run))
+    return value
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Fork a run and train the branch; arguments that it does not know are those of ``fit``."""
+    parser = argparse.ArgumentParser(prog="r1lit fork", description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("source", type=Path, metavar="RUN", help="a run folder of r1lit fit")
+    parser.add_argument("--at", type=int, required=True, help="finished iterations")
+    parser.add_argument("-c", action="append", default=[], metavar="FILE", help="what changes")
+    parser.add_argument("--run", type=Path, required=True, help="the branch's folder")
+    given, keys = parser.parse_known_args(args)
+    from r1lit.cli import main as r1lit_main
+
+    prepare(given.source, given.at, given.run)
+    config = yaml.safe_load((given.source / "config.yaml").read_text())
+    own = Path(config.get("trainer", {}).get("default_root_dir") or given.source)
+    settings = given.run / "fork.yaml"
+    whole = moved(moved(config, own, given.run), given.source, given.run)
+    settings.write_text(yaml.safe_dump({k: v for k, v in whole.items() if k not in OF_ONE_START}))
+    files = [str(settings), *given.c]
+    r1lit_main(
+        [
+            "fit",
+            *(part for file in files for part in ("-c", file)),
+            *keys,
+            *("--run", str(given.run), "--ckpt_path", "last", "--resume_changed", "true"),
+        ]
+    )
