@@ -1,6 +1,6 @@
 """Curves of held-out responses by the source of their problems, of the finished points of a sweep.
 
-A study names its measures (see `Measures`); `report_of` makes its ``read`` and ``report`` of them.
+A study names its measures (see `Measures`); `read` and `report` make its own of them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def as_table(results: Sequence[Record], axis: str) -> str:
     return table_by("variant", results, columns, axis)
 
 
-def draw(results: Sequence[Record]) -> Figure:
+def draw(results: Sequence[Record], ylabels: Mapping[str, str]) -> Figure:
     """Return the figure: a panel a measure, a line a variant, two standard errors over seeds."""
     measures = list(results[0]["curves"])
     figure = Figure(figsize=(13, 7), dpi=110, layout="constrained")
@@ -108,10 +108,11 @@ def draw(results: Sequence[Record]) -> Figure:
             color, marker, line = style_of(index)
             axes.errorbar(x, [m for m, _ in y], bars, color=color, marker=marker, linestyle=line,
                           markersize=4, capsize=2, label=variant)  # fmt: skip
-        tidy(axes, name, xlabel="iteration", ylabel="mean over responses")
+        tidy(axes, name[0].upper() + name[1:], xlabel="iteration", ylabel=ylabels[name])
     for axes in figure.axes[len(measures) :]:
         axes.remove()
-    figure.axes[0].legend(frameon=False)
+    lines, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
     return figure
 
 
@@ -138,10 +139,15 @@ def differences(results: Sequence[Record]) -> str:
     return as_markdown([f"less {first}", "measure", *DIFFERENCE], rows, num_text=2) if rows else ""
 
 
-def report(results: Sequence[Record], axis: str) -> tuple[str, Figure]:
-    """Return the Markdown and the figure of a study whose variants differ in ``axis``."""
+def report(
+    results: Sequence[Record], axis: str, ylabels: Mapping[str, str]
+) -> tuple[str, Figure]:
+    """Return the Markdown and the figure of a study whose variants differ in ``axis``.
+
+    ``ylabels`` has by measure what its numbers are.
+    """
     said = (
         "Held out, before → highest → after the last iteration; mean ± standard error over seeds."
     )
     parts = (said, as_table(results, axis), differences(results))
-    return "\n\n".join(part for part in parts if part), draw(results)
+    return "\n\n".join(part for part in parts if part), draw(results, ylabels)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from experiments.points import Sweep
@@ -70,7 +71,7 @@ def draw(results: Sequence[Record], model: str = "") -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(len(labels), 6), frameon=False
+        handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False
     )
     add_caption(figure, caption(results, model, "lines: means over seeds, bands: ± 1 s.e. of them"))
     return figure
@@ -100,6 +101,14 @@ def draw_band(
     axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
 
 
+def relabel(figure: Figure, labels: Mapping[str, str]) -> None:
+    """Put labels for variants' names in legends and titles, also for each part of ``one+other``."""
+    for text in figure.findobj(Text):
+        parts = text.get_text().split("+")  # type: ignore[attr-defined]
+        if any(part in labels for part in parts):
+            text.set(text=", ".join(labels.get(part, part) for part in parts))
+
+
 def smooth(values: Sequence[float], window: int = 5) -> tuple[np.ndarray, np.ndarray]:
     """Return the middle iterations and the means of ``window`` values in a row.
 
@@ -121,6 +130,8 @@ def caption(results: Sequence[Record], model: str, *notes: str) -> str:
 
 def models_of(sweep: Sweep) -> str:
     """Return the policies that the points of a sweep begin with, for a caption."""
+    if sweep.model:
+        return sweep.model
     points = [sweep.point(variant, sweep.seeds[0]) for variant in sweep.variants]
     models = [point.config.get("model") or {} for point in points]
     names = [(model.get("init_args") or {}).get("policy") for model in models]

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,9 @@ from r1lit.files import Record
 
 KEYS = {"grid": dict, "seeds": list, "output": str}
 COMMANDS = ("fit", "test")
-OF_A_STUDY = ("arguments", "figure", "known_by", "note", "readme", "report", "table")
+OF_A_STUDY = (
+    "arguments", "figure", "known_by", "labels", "model", "note", "readme", "report", "table",
+)  # fmt: skip
 """Keys of a study that say nothing of its runs (`experiments.study`)."""
 ONLY = "only"
 """Key of a fragment: by axis, the variants that it is combined with; all if left out."""
@@ -82,7 +84,8 @@ class Point:
 class Sweep:
     """A grid, read: the merged base and the variants as fragments over it.
 
-    ``command`` is what a point runs: ``fit``, or ``test`` of a policy that is there.
+    ``command`` is what a point runs: ``fit``, or ``test`` of a policy that is there. ``labels`` and
+    ``model`` are what its figure calls variants and the policy they begin with.
     """
 
     base: Config
@@ -90,6 +93,8 @@ class Sweep:
     seeds: list[int]
     output: Path
     command: str = "fit"
+    labels: dict[str, str] = field(default_factory=dict)
+    model: str = ""
 
     def folder(self, variant: str, seed: int) -> Path:
         """Return the run folder of a variant and a seed."""
@@ -223,6 +228,8 @@ def read_sweep(
         seeds=checked_seeds(path, own["seeds"]),
         output=Path(own["output"]),
         command=command,
+        labels=as_mapping(f"{path}: labels", content.get("labels")),
+        model=str(content.get("model", "")),
     )
     for variant in sweep.variants if command == "fit" else ():
         where = f"{path}: {variant}: data"

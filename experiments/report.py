@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.curves import draw, models_of
+from experiments.curves import draw, models_of, relabel
 from experiments.launch import held, reported
 from experiments.page import END, RAW, START, write_into
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
@@ -144,6 +144,8 @@ def write_report(
         readme = folder / "README.md"
         text = readme.read_text() if readme.exists() else new_readme(path)
         figure = draw(results, models_of(sweep)) if results else None
+        if figure is not None:
+            relabel(figure, sweep.labels)
         write_into(readme, block, figure, "curves.png", results, text)
     return f"{block}\n\nwritten to {readme}"
 

@@ -23,6 +23,8 @@ What the page is made of::
                                             # Markdown and a figure; a sweep's own if left out
     figure: onset.png
     note: "bands: ± 1 s.e."                 # of a sweep's figure, for the caption
+    model: "Dev1 of make r1"                # what the caption calls the policy that all begin with
+    labels: {grows: "limit grows late"}     # what the figure calls variants
     known_by: [variant, seed]               # which keys of a record name its run, for --also
     table: experiments.aha_long.jump        # a second table: MARKS, RAW, count(sweep), as_table
     readme: runs/prompts/gsm8k.md           # where, if not in the README beside the file
@@ -39,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.compose import Config, as_mapping
-from experiments.curves import caption, models_of
+from experiments.curves import caption, models_of, relabel
 from experiments.launch import Launch, held, in_subprocess
 from experiments.page import with_others, write_into
 from experiments.pipeline import Pipeline, read_pipeline
@@ -199,6 +201,8 @@ def report(study: Study, also: Sequence[Path] = (), folder: Path | None = None) 
         text, figure = module.report(records)
         if figure is not None and "note" in content:
             add_caption(figure, caption(records, models_of(study.sweep()), content["note"]))
+        if figure is not None:
+            relabel(figure, content.get("labels", {}))
         kept = [{k: v for k, v in record.items() if k != "lines"} for record in records]
         write_into(readme, text, figure, content.get("figure", ""), kept)
     return "\n\n".join([text, *second_table(study, readme)])

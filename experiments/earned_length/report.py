@@ -24,7 +24,7 @@ from experiments.tables import (
     over_problems,
     tested_cells,
 )
-from r1lit.callbacks.figures import add_caption, tidy
+from r1lit.callbacks.figures import WORD_COLORS, add_caption, tidy
 from r1lit.evaluation.compare import shares_right
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean
@@ -219,9 +219,9 @@ def draw(seeds: Sequence[Record]) -> Figure:
         color = COLORS[place % len(COLORS)]
         length.plot(seed["tokens"], color=color, linewidth=1, label=_name(seed))
     length.axhline(LONGEST_PAGES, color="#444444", linestyle=":", label="longest documents")
-    for place, word in enumerate(WORDS):
+    for word in WORDS:
         middles, means = np.mean([smooth(seed["words"][word]) for seed in seeds], axis=0)
-        words.plot(middles, means, color=COLORS[place], label=word)
+        words.plot(middles, means, color=WORD_COLORS[word], label=word)
     for place, level in enumerate(seeds[0]["evaluations"][0]["levels"]):
         name = level.removeprefix("attempts ")
         for axes, key in ((by_accuracy, "pass_at_1"), (by_tokens, "tokens")):

@@ -22,6 +22,15 @@ MEASURES: by_source.Measures = {
     "reasoning pass@1": (lambda s: s in REASONING, is_right),
 }
 
+YLABELS = {
+    "helpful RM": "helpfulness model's score",
+    "true helpfulness": "true preference, 0 to 1",
+    "safety RM": "safety model's score",
+    "true safety": "share of harmful requests refused",
+    "harmless refused": "share of harmless how-to requests",
+    "reasoning pass@1": "pass@1",
+}
+
 
 def read(study: Study) -> list[Record]:
     """Return the curves of each finished point."""
@@ -30,4 +39,4 @@ def read(study: Study) -> list[Record]:
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:
     """Return the tables and the figure."""
-    return by_source.report(results, "schedule")
+    return by_source.report(results, "schedule", YLABELS)

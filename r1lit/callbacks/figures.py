@@ -24,6 +24,19 @@ Points = tuple[list[int], list[float]]
 # Okabe and Ito's palette: distinct with any colour vision.
 BLACK, ORANGE, SKY, GREEN = "#222222", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+WORD_COLORS = {
+    "wait": ORANGE,
+    "check": GREEN,
+    "but": PURPLE,
+    "however": SKY,
+    "verify": VERMILION,
+    "mistake": "#8C564B",
+    "retry": "#A0A000",
+    "error": "#8A8A8A",
+    "wrong": "#6A51A3",
+    "evaluate": "#17A2B8",
+}
+"""A colour for each of the paper's reflection words, the same in every figure."""
 NUM_WORDS = 3
 
 
@@ -177,11 +190,12 @@ def _draw_reflection(
         word: max(rate.get(word, 0.0) for rate in rates) for word in (rates[-1] if rates else ())
     }
     top = [word for word in sorted(most, key=lambda w: -most[w])[:NUM_WORDS] if most[word] > 0]
-    for word, color in zip(top, (ORANGE, GREEN, PURPLE), strict=False):
+    for word in top:
         points = _points(
             evaluations,
             lambda e, word=word: (e.get("reflection_words") or {}).get(word),  # type: ignore[misc]
         )
+        color = WORD_COLORS.get(word, BLACK)
         _dots(axes, points, color, f"“{word}”", marker="s", width=1.2)
 
 

@@ -44,6 +44,15 @@ function svg(tag, attributes, text) {
   return made;
 }
 
+// round numbers, at most four steps apart, that enclose low and high; whole ones if so wanted
+function ticks(low, high, whole = false) {
+  const least = (high - low) / 4 || 1;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = Math.max(whole ? 1 : 0, [1, 2, 5, 10].find((by) => by * power >= least * 0.999) * power);
+  const first = Math.floor(low / step + 1e-9), last = Math.ceil(high / step - 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, at) => +((first + at) * step).toPrecision(9));
+}
+
 function chart(key, lines) {
   const points = lines.flat();
   const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
@@ -52,16 +61,18 @@ function chart(key, lines) {
   const [left, right] = extent(xs);
   let [low, high] = extent(ys);
   if (low === high) { low -= Math.abs(low) / 10 || 0.5; high += Math.abs(high) / 10 || 0.5; }
+  const rows = ticks(low, high);
+  [low, high] = [rows[0], rows[rows.length - 1]];
   const x = (v) => LEFT + (right > left ? (v - left) / (right - left) : 0.5) * (WIDTH - LEFT - RIGHT);
   const y = (v) => TOP + (high - v) / (high - low) * (HEIGHT - TOP - BOTTOM);
   const image = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}` });
-  for (const part of [0, 0.5, 1]) {
-    const value = low + part * (high - low);
+  for (const value of rows)
     image.append(svg('line', { x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value), class: 'grid' }),
-      svg('text', { x: LEFT - 4, y: y(value) + 3, 'text-anchor': 'end' }, shown(value)));
-  }
-  image.append(svg('text', { x: LEFT, y: HEIGHT - 3 }, left),
-    svg('text', { x: WIDTH - RIGHT, y: HEIGHT - 3, 'text-anchor': 'end' }, right));
+      svg('text', { x: LEFT - 4, y: y(value) + 3, 'text-anchor': 'end' }, String(value)));
+  for (const value of ticks(left, right, true))
+    if (value >= left && value <= right)
+      image.append(svg('text', { x: x(value), y: HEIGHT - 3,
+        'text-anchor': x(value) > WIDTH - 20 ? 'end' : 'middle' }, value.toLocaleString('en')));
   lines.forEach((line, number) => {
     const colour = COLOURS[number];
     const at = line.map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`);

@@ -115,10 +115,10 @@ class List {
       element('span', { className: 'when', textContent: when }),
       element('span', { className: 'uid',
         textContent: `${run.text('uid', row)} #${shown(run.value('sample', row))}` }),
-      element('span', { className: `badge ${status}`, textContent: status || '–' }),
-      element('span', { className: 'number', textContent: shown(reward), title: 'reward' }),
-      element('span', { className: 'number', textContent: `${shown(run.value('num_tokens', row))} t`,
-        title: 'tokens' }));
+      element('span', { className: 'verdict' },
+        element('span', { className: `badge ${status}`, textContent: status || '–' })),
+      element('span', { className: 'number', textContent: shown(reward) }),
+      element('span', { className: 'number', textContent: shown(run.value('num_tokens', row)) }));
     line.style.top = `${place * ROW}px`;
     if (run === this.chosenRun && row === this.chosen) line.classList.add('chosen');
     line.addEventListener('click', () => this.choose(run, row));

@@ -1,7 +1,7 @@
 """A headless Chromium, Qt's, in a process of its own: ``python browser.py PAGE STEPS.json``.
 
 Steps are done in order: ``{"do": js}`` runs it, ``{"wait": js}`` until it is true, ``{"get": js}``
-keeps its value, ``{"shot": path}`` keeps a picture. Printed is JSON: ``got``, what the page wrote
+keeps its value, ``{"size": [420, 900]}`` resizes the window, ``{"shot": path}`` keeps a picture. Printed is JSON: ``got``, what the page wrote
 to its console, what it asked the network for, and ``seconds`` of each step.
 """
 
@@ -79,6 +79,9 @@ def main(path: str, steps: list[dict]) -> dict:
             evaluate(f"(() => {{ {what}; return 0; }})()")
         elif kind == "get":
             got.append(evaluate(what))
+        elif kind == "size":
+            view.resize(*what)
+            pause(0.4)
         elif kind == "shot":
             pause(0.4)  # painting lags behind the page
             assert view.grab().save(what), what

@@ -20,6 +20,11 @@ MEASURES: by_source.Measures = {
     for kind, sources in KINDS.items()
 }
 
+YLABELS = {
+    name: "words in the question's language" if name.startswith("language") else "pass@1"
+    for name in MEASURES
+}
+
 
 def read(study: Study) -> list[Record]:
     """Return the curves of each finished point."""
@@ -28,4 +33,4 @@ def read(study: Study) -> list[Record]:
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:
     """Return the tables and the figure."""
-    return by_source.report(results, "language reward")
+    return by_source.report(results, "language reward", YLABELS)
