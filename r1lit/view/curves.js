@@ -47,8 +47,9 @@ function svg(tag, attributes, text) {
 // round numbers, at most four steps apart, that enclose low and high; whole ones if so wanted
 function ticks(low, high, whole = false) {
   const least = (high - low) / 4 || 1;
-  const power = 10 ** Math.floor(Math.log10(least));
-  const step = Math.max(whole ? 1 : 0, [1, 2, 5, 10].find((by) => by * power >= least * 0.999) * power);
+  const power = 10 ** Math.max(Math.floor(Math.log10(least)), whole ? 0 : -99);
+  const step = [1, 2, 2.5, 5, 10].map((by) => by * power).find((size) =>
+    size >= least * 0.999 && !(whole && size % 1));
   const first = Math.floor(low / step + 1e-9), last = Math.ceil(high / step - 1e-9);
   return Array.from({ length: last - first + 1 }, (_, at) => +((first + at) * step).toPrecision(9));
 }

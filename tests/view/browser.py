@@ -1,8 +1,9 @@
 """A headless Chromium, Qt's, in a process of its own: ``python browser.py PAGE STEPS.json``.
 
 Steps are done in order: ``{"do": js}`` runs it, ``{"wait": js}`` until it is true, ``{"get": js}``
-keeps its value, ``{"size": [420, 900]}`` resizes the window, ``{"shot": path}`` keeps a picture. Printed is JSON: ``got``, what the page wrote
-to its console, what it asked the network for, and ``seconds`` of each step.
+keeps its value, ``{"size": [420, 900]}`` resizes the window, ``{"shot": path}`` keeps a picture.
+Printed is JSON: ``got``, what the page wrote to its console, what it asked the network for, and
+``seconds`` of each step.
 """
 
 from __future__ import annotations

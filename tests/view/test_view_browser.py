@@ -73,7 +73,7 @@ def test_curves_filters_and_colours_of_a_run(runs, tmp_path):
         {"get": "[...document.querySelectorAll('.chart b')].map((e) => e.textContent)"},
         count, first,
         set_("split", str(split.index("train"))), count,
-        {"do": "document.querySelectorAll('.row')[5].click()"},
+        {"do": "document.querySelectorAll('#rows .row')[5].click()"},
         {"wait": f"document.querySelector('#detail h2').textContent.startsWith("
                  f"{json.dumps(train[5]['uid'] + ' #' + str(train[5]['sample']))})"},
         set_("colour", "entropy"),
@@ -88,8 +88,18 @@ def test_curves_filters_and_colours_of_a_run(runs, tmp_path):
         {"wait": "byId('count').textContent.includes(' of ')"},
         {"shot": str(picture)}, count,
         {"get": "document.querySelectorAll('.cell').length"},
+        {"get": "[...document.querySelectorAll('.chart text')].map((e) => e.textContent)"},
+        {"size": [420, 900]},
+        {"get": "[document.documentElement.scrollWidth, ...['.response', '.facts'].map((name) =>"
+                " document.querySelector(name).getBoundingClientRect().width)]"},
     ])  # fmt: skip
-    charts, everything, shown, of_split, tokens, of_word, of_reward, cells = found["got"]
+    charts, everything, shown, of_split, tokens, of_word, of_reward, cells, ticks, narrow = found[
+        "got"
+    ]
+    rounded = [float(tick.replace(",", "")) for tick in ticks]
+    assert rounded and all(float(f"{tick:.3g}") == tick for tick in rounded), ticks
+    page_width, *widths = narrow
+    assert page_width <= 420 and all(340 < width <= 420 for width in widths), narrow
     assert {"eval: pass_at_1", "train/reward", "train/entropy"} <= set(charts)
     assert everything == f"{len(records)} of {len(records)} responses"
     assert shown.startswith(f"{records[0]['uid']} #{records[0]['sample']} · {records[0]['split']}")
@@ -117,7 +127,7 @@ def test_two_runs_stand_side_by_side(runs, tmp_path):
     rows = [n for n, r in enumerate(one) if r["split"] == "val" and r["iteration"] == 4]
     row = rows[3]
     rows_at = (
-        f"[...document.querySelectorAll('.row')].filter((e) => e.style.top === '{26 * row}px')"
+        f"[...document.querySelectorAll('#rows .row')].filter((e) => e.style.top === '{26 * row}px')"
     )
     found = browse(page, [
         {"do": "window.before = document.querySelectorAll('#detail h2')[1].textContent"},
@@ -157,10 +167,10 @@ def test_a_hundred_thousand_responses_stay_usable(tmp_path):
         {"get": "document.querySelectorAll('#list *').length"},
         set_("order", "num_tokens"),
         {"do": "byId('list').scrollTop = 26 * 60000"},
-        {"wait": "document.querySelectorAll('.row').length > 5 &&"
-                 " parseFloat(document.querySelector('.row').style.top) > 26 * 59000"},
+        {"wait": "document.querySelectorAll('#rows .row').length > 5 &&"
+                 " parseFloat(document.querySelector('#rows .row').style.top) > 26 * 59000"},
         {"get": "document.querySelectorAll('#list *').length"},
-        {"get": "+document.querySelectorAll('.row .number')[1].textContent.split(' ')[0]"},
+        {"get": "+document.querySelectorAll('#rows .row .number')[1].textContent.split(' ')[0]"},
         set_("text", "needle", "input"),
         {"wait": "byId('count').textContent === '100 of 100,000 responses'"},
         {"get": "performance.memory.usedJSHeapSize / 1e6"},
