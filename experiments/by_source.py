@@ -139,9 +139,7 @@ def differences(results: Sequence[Record]) -> str:
     return as_markdown([f"less {first}", "measure", *DIFFERENCE], rows, num_text=2) if rows else ""
 
 
-def report(
-    results: Sequence[Record], axis: str, ylabels: Mapping[str, str]
-) -> tuple[str, Figure]:
+def report(results: Sequence[Record], axis: str, ylabels: Mapping[str, str]) -> tuple[str, Figure]:
     """Return the Markdown and the figure of a study whose variants differ in ``axis``.
 
     ``ylabels`` has by measure what its numbers are.
