@@ -6,6 +6,7 @@ takes seconds.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -83,9 +84,13 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
-        from r1lit.cli.command import run_command
+        gc.disable()  # what imports and parsing make stays; R1CLI puts it on once all is made
+        try:
+            from r1lit.cli.command import run_command
 
-        return run_command(composed)
+            return run_command(composed)
+        finally:
+            gc.enable()
 
 
 def hub_is_out_of_reach(host: str = "huggingface.co", wait_s: float = 2.0) -> bool:

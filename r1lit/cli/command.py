@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -170,6 +171,7 @@ class R1CLI(LightningCLI):
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Run it; an error of the disk that names no file, as a logger's, gets the run's folder."""
+        gc.enable()
         try:
             with ended_at_once_by_sigterm(subcommand != "fit"):
                 super()._run_subcommand(subcommand)

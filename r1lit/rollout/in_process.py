@@ -352,22 +352,24 @@ _ANNOUNCED: set[str] = set()
 class Compiled:
     """A function compiled by ``torch.compile`` for sizes of any number.
 
-    Call it within ``any_sizes``. Where compilation fails, for want of a C++ compiler for example,
-    the function runs as it is from then on, after one warning. Its arguments are then handed to it
-    again.
+    Call it within ``any_sizes``. ``torch.compile`` loads its compiler, which takes seconds, at the
+    first call. Where compilation fails, for want of a C++ compiler for example, the function runs
+    as it is from then on, after one warning. Its arguments are then handed to it again.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._call = torch.compile(function, dynamic=True)
-        self._compiles = self._call is not function and not torch._dynamo.config.disable
+        self._call: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Call the function, compiling it first where that is to be."""
-        name = self._function.__name__.strip("_")
-        if self._compiles and name not in _ANNOUNCED:
-            print(f"compiling {name}, once a process …", file=sys.stderr, flush=True)
-            _ANNOUNCED.add(name)
+        if self._call is None:
+            self._call = torch.compile(self._function, dynamic=True)
+            name = self._function.__name__.strip("_")
+            compiles = self._call is not self._function and not torch._dynamo.config.disable
+            if compiles and name not in _ANNOUNCED:
+                print(f"compiling {name}, once a process …", file=sys.stderr, flush=True)
+                _ANNOUNCED.add(name)
         try:
             return self._call(*args, **options)
         except FAILURES as error:

@@ -96,6 +96,7 @@ def test_the_version_is_said(capsys):
 
 
 LATE = {"datasets", "langdetect", "math_verify", "pandas", "sklearn", "trl", "vllm"}
+LATE |= {"torch._inductor.compile_fx", "functorch.compile"}
 """What a run needs later or not at all: its first line does not wait for it."""
 FIRST_LINE = """
 import builtins, os, sys
