@@ -30,7 +30,7 @@ from transformers.utils import logging
 from benchmarks.architectures_page import PAGE, page
 from benchmarks.tiny_configs import VOCABULARY, causal_model_types, tiny_config
 from r1lit.batches import PackedRows
-from r1lit.policy import LogProbs, Policy, Responses, load_policy
+from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_policy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.in_process import find_decoding_method
 
@@ -189,7 +189,7 @@ def measure(case: Case) -> dict[str, Any]:
         model.save_pretrained(folder)
         attention = model.config._attn_implementation or "eager"
         try:
-            policy = load_policy(str(folder), attention=attention, dropout=False)
+            policy = load_policy(ModelSource(str(folder), attention=attention), dropout=False)
         except ValueError as error:
             return line | {"path": "refused", "why": first(error).replace(str(folder), "...")}
         plain = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=attention).eval()

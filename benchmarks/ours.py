@@ -20,7 +20,7 @@ from benchmarks.work import Precision, SupervisedWork, Work
 from benchmarks.worker import Gate
 from r1lit.modules import GRPOModule
 from r1lit.objectives import DrGRPO
-from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
 from r1lit.rollout.in_process import StoppingCriterion
 
@@ -136,8 +136,9 @@ def run_iterations(
     ``options`` are the module's own, ``micro_batch_tokens`` say.
     """
     engine = engine or make_engine(work, compile)
+    dtype = str(weights_dtype(work.precision)).removeprefix("torch.")
     module = GRPOModule(
-        work.model,
+        ModelSource(work.model, dtype=dtype),
         objective=DrGRPO(max_tokens=work.max_tokens, epsilon=work.epsilon, beta=work.beta),
         rewards=problems.rewards(work),
         sampling=Sampling(temperature=1.0, max_tokens=work.max_tokens),
@@ -145,7 +146,6 @@ def run_iterations(
         engine=engine,
         optimizer=optimizer or make_optimizer(work),
         lr_scheduler=make_scheduler(work),
-        dtype=str(weights_dtype(work.precision)).removeprefix("torch."),
         max_grad_norm=work.max_grad_norm,
         seed=work.seed,
         **options,
@@ -182,7 +182,7 @@ def run_rollout(gate: Gate, *, work: Work, compile: bool = True) -> None:
     """Draw responses only."""
     tokenizer = load_tokenizer(work.model)
     dtype = str(weights_dtype(work.precision)).removeprefix("torch.")
-    policy = load_policy(work.model, dtype=dtype).to(work.device)
+    policy = load_policy(ModelSource(work.model, dtype=dtype)).to(work.device)
     engine = make_engine(work, compile)
     engine.bind(ModelSpec(name=work.model, tokenizer=tokenizer, policy=policy))
     loader = problems.prompt_loader(work, tokenizer, MANY)

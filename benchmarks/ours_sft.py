@@ -13,6 +13,7 @@ from benchmarks.work import SupervisedWork
 from benchmarks.worker import Gate
 from r1lit.data import PackingOptions, R1DataModule
 from r1lit.modules import SFTModule
+from r1lit.policy import ModelSource
 
 
 class GateCallback(pl.Callback):
@@ -52,10 +53,10 @@ class GateCallback(pl.Callback):
 
 def run_updates(gate: Gate, *, work: SupervisedWork, **options: Any) -> None:
     """Make supervised updates on packed rows; ``options`` are the module's own."""
+    dtype = str(weights_dtype(work.precision)).removeprefix("torch.")
     module = SFTModule(
-        work.model,
+        ModelSource(work.model, dtype=dtype),
         optimizer=make_optimizer(work),
-        dtype=str(weights_dtype(work.precision)).removeprefix("torch."),
         max_grad_norm=work.max_grad_norm,
         seed=work.seed,
         **options,

@@ -28,6 +28,7 @@ from r1lit.callbacks.figures import (
 )
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean_and_error
+from r1lit.policy.source import settings_of
 
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, "#8C564B", "#8A8A8A", "#A0A000")
 MARKERS = "os^Dv*PXph"
@@ -134,7 +135,9 @@ def models_of(sweep: Sweep) -> str:
         return sweep.model
     points = [sweep.point(variant, sweep.seeds[0]) for variant in sweep.variants]
     models = [point.config.get("model") or {} for point in points]
-    names = [(model.get("init_args") or {}).get("policy") for model in models]
+    names = [
+        settings_of((model.get("init_args") or {}).get("policy")).get("path") for model in models
+    ]
     return ", ".join(dict.fromkeys(str(name) for name in names if name))
 
 

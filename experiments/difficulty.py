@@ -31,7 +31,7 @@ from r1lit.data.sources import ProblemSource
 from r1lit.device import inference_dtype
 from r1lit.files import Record, append_records, read_records
 from r1lit.metrics.estimates import Graded, accuracy
-from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.engine import texts_of
@@ -151,7 +151,7 @@ class Ranking:
     ) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.tokenizer = load_tokenizer(model)
-        policy = load_policy(model, dtype=inference_dtype(device)).eval().to(device)
+        policy = load_policy(ModelSource(model, dtype=inference_dtype(device))).eval().to(device)
         self.engine = InProcessEngine(max_rows=256)
         end = turn_end(self.tokenizer)
         self.engine.bind(

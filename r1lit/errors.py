@@ -57,17 +57,6 @@ def check_at_least(key: str, value: float, least: float) -> None:
         raise ValueError(f"{key}: {value} is not a finite number from {least} on")
 
 
-@contextmanager
-def named(key: str) -> Iterator[None]:
-    """Name another key than ``policy`` in the ValueErrors of what loads a model."""
-    try:
-        yield
-    except ValueError as error:
-        if not str(error).startswith("policy:"):
-            raise
-        raise ValueError(key + str(error).removeprefix("policy")) from error
-
-
 class OwnCodeError(ValueError):
     """A reward function, a verifier or the like of the user's crashed; its cause is the crash."""
 

@@ -66,7 +66,7 @@ def test_on_policy_runs_with_tiny_models(tmp_path, tiny):
         "policy": str(tiny),
         "teacher": {
             "class_path": "r1lit.policy.ModelTeacher",
-            "init_args": {"path": str(teacher), "dtype": "float32"},
+            "init_args": {"model": {"path": str(teacher), "dtype": "float32"}},
         },
         "validation_sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 16},
     }

@@ -36,7 +36,7 @@ def shrink(command: str, configs: list[str]) -> dict:
     """Return what makes a command small: nothing that the page says."""
     trainer: dict = {"precision": "32-true", "accelerator": "cpu", "enable_model_summary": False}
     if command != "fit":
-        return {"model": {"init_args": {"dtype": "float32"}}}
+        return {"model": {"init_args": {"policy": {"dtype": "float32"}}}}
     if "mini" in configs[0]:
         return {**SMALL, "trainer": {**trainer, **OF_PROBLEMS}}
     if "distill" in configs[0]:

@@ -121,8 +121,11 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
         if str(key).endswith("+") and isinstance(merged.get(key[:-1]), list):
             merged[key[:-1]] = [*merged[key[:-1]], *value]
             continue
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
+        old = merged.get(key)
+        if key == "policy" and {type(old), type(value)} == {str, dict}:
+            old, value = ({"path": x} if isinstance(x, str) else x for x in (old, value))
+        both = isinstance(value, dict) and isinstance(old, dict)
+        merged[key] = merge(old, value) if both else value
     return merged
 
 

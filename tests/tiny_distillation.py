@@ -20,7 +20,7 @@ def documents(folder: Path) -> list[dict[str, Any]]:
     return [{"class_path": "r1lit.data.TableDocuments", "init_args": {"path": str(path)}}]
 
 
-def off_policy(folder: Path, policy: Path, **init_args: Any) -> Path:
+def off_policy(folder: Path, policy: Path | dict[str, Any], **init_args: Any) -> Path:
     """Write the YAML of 30 short updates on documents; return its path."""
     here = folder.parent
     config = {
@@ -28,9 +28,9 @@ def off_policy(folder: Path, policy: Path, **init_args: Any) -> Path:
         "model": {
             "class_path": "r1lit.modules.DistillationModule",
             "init_args": {
-                "policy": str(policy),
                 "micro_batch_tokens": 256,
                 "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}},
+                "policy": policy if isinstance(policy, dict) else str(policy),
                 **init_args,
             },
         },

@@ -28,7 +28,7 @@ def evaluation_config(
         "model": {
             "class_path": "r1lit.modules.EvaluationModule",
             "init_args": {
-                "policy": str(policy),
+                "policy": {"path": str(policy), "dtype": "float32"},
                 "dirpath": str(folder / "run"),
                 "suite": "sums",
                 "sampling": {"temperature": 1.0, "max_tokens": 8},
@@ -37,7 +37,6 @@ def evaluation_config(
                     "init_args": {"max_rows": 8},
                 },
                 "grader": {"class_path": "stand_ins.DigitJudge"},
-                "dtype": "float32",
             },
         },
         "data": {

@@ -237,7 +237,7 @@ def truth(run: Path) -> dict[str, Any]:
     helpful = [true_helpfulness(r) for r in records]
     numbers = {}
     for name in ("model", "oracle"):
-        rewards = RewardModel(path=str(run / f"reward_{name}" / "policy"))(responses)
+        rewards = RewardModel(str(run / f"reward_{name}" / "policy"))(responses)
         card = json.loads((run / f"pairs_{name}" / "card.json").read_text())
         numbers[name] = {
             **pair_accuracy(records, rewards, helpful),

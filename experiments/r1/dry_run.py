@@ -11,6 +11,7 @@ from experiments.pipeline import Pipeline, Step
 from experiments.r1.cost import Gpu
 from experiments.r1.plan import BASE, as_text, notes, plan_of
 from experiments.runner import verdicts_of, words_of
+from r1lit.policy.source import settings_of
 
 
 def dry_run(pipeline: Pipeline, begin: str | None, only: Sequence[str]) -> Iterator[str]:
@@ -37,11 +38,11 @@ def _cost(step: Step, run: Path, gpu: Gpu) -> Iterator[str]:
         return
     config = merge({}, *step.configs)
     arguments = config["model"]["init_args"]
-    policy = Path(arguments["policy"])
+    policy = Path(settings_of(arguments["policy"])["path"])
     to_be_made = policy.is_relative_to(run) and not policy.is_dir()
     engine = arguments.get("engine") or {}
     if str(engine.get("class_path")).endswith("ServerEngine"):
-        yield f"drawn by {arguments['policy']} at {engine['init_args']['endpoint']['url']}"
+        yield f"drawn by {policy} at {engine['init_args']['endpoint']['url']}"
         return
     plan = plan_of(step.name, config, gpu=gpu, model=BASE if to_be_made else None)
     yield from as_text(plan, gpu).splitlines()[2:]

@@ -38,6 +38,7 @@ from r1lit.modules.memory_plan import (
     memory_parts,
     most_memory,
 )
+from r1lit.policy.source import settings_of
 
 BASE = "Qwen/Qwen2.5-1.5B"
 
@@ -107,7 +108,7 @@ def plan_of(
     if iterations is not None:
         config = merge(config, {"data": {"init_args": {"num_iterations": iterations}}})
     arguments = config.get("model", {}).get("init_args", {})
-    policy = str(arguments.get("policy"))
+    policy = str(settings_of(arguments.get("policy")).get("path"))
     if model is None:
         to_be_made = policy.startswith(("runs/", "models/")) and not Path(policy).is_dir()
         model = BASE if to_be_made else policy
@@ -118,7 +119,7 @@ def plan_of(
     whole = architecture_of(model)
     teacher = None
     if work.memory.teacher_weight:
-        teacher = architecture_of(arguments["teacher"]["init_args"]["path"])
+        teacher = architecture_of(settings_of(arguments["teacher"]["init_args"]["model"])["path"])
     shape = Shape(
         num_parameters=whole.num_parameters,
         num_layers=whole.num_layers,

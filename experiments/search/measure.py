@@ -20,7 +20,7 @@ from pathlib import Path
 from experiments.launch import reported
 from r1lit.files import Record, append_records, keep_records, read_records
 from r1lit.modules.evaluation import sample_name
-from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Sampling
 from r1lit.search import (
     DVTS,
@@ -123,7 +123,7 @@ def measure(
     """
     earlier = [record for record in read_records(output) if record["policy"] == name]
     tokenizer = load_tokenizer(policy_path)
-    policy = load_policy(policy_path, dtype="bfloat16").eval()
+    policy = load_policy(ModelSource(policy_path, dtype="bfloat16")).eval()
     engine = InProcessEngine(max_rows=1024)
     engine.bind(ModelSpec(name=policy_path, tokenizer=tokenizer, policy=policy))
     grader = Grader(default_verifiers(last_expression=True))
@@ -147,7 +147,7 @@ def measure(
         Query(problem=problem, prompt=prompt, sample=sample_name(problem, 0))
         for problem, prompt in zip(problems, encode_prompts(tokenizer, texts), strict=True)
     ]
-    value = None if value_path is None else ValueScorer(value_path, dtype="bfloat16")
+    value = None if value_path is None else ValueScorer(ModelSource(value_path, dtype="bfloat16"))
     widths = [2**i for i in range(widest.bit_length()) if 2**i <= widest]
 
     def record(search: str, width: int, noise: float, make: Callable[[], Sequence[Chosen]]) -> None:

@@ -43,8 +43,8 @@ def finished_iterations(trainer: pl.Trainer, pl_module: pl.LightningModule) -> i
 
 def model_and_seed(pl_module: pl.LightningModule) -> str:
     """Return a run's caption from the attributes that its module has: "models/mini, seed 0"."""
-    policy, seed = (getattr(pl_module, name, None) for name in ("policy_path", "seed"))
-    parts = [str(policy)] if policy is not None else []
+    source, seed = (getattr(pl_module, name, None) for name in ("source", "seed"))
+    parts = [] if source is None else [str(source.path)]
     return ", ".join([*parts, f"seed {seed}"] if seed is not None else parts)
 
 

@@ -6,6 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from r1lit.callbacks.base import finished_iterations, run_folder
 from r1lit.callbacks.progress import last_checkpoint
 from r1lit.errors import import_path
 from r1lit.files import replace_file
-from r1lit.policy.loading import policy_fingerprint
+from r1lit.policy.source import ModelSource, policy_fingerprint
 
 COMPARED = ("model", "data")
 CHANGES_NO_NUMBER = {
@@ -68,7 +69,7 @@ class RunConfig(SaveConfigCallback):
     def state_dict(self) -> dict[str, Any]:
         """Return what is compared on resume."""
         config = self._read()
-        halves = {half: config.get(half) for half in COMPARED}
+        halves = spelt_out({half: config.get(half) for half in COMPARED})
         return {"config": halves, "weights": dict(weights_of(halves))}
 
     def on_load_checkpoint(
@@ -83,10 +84,12 @@ class RunConfig(SaveConfigCallback):
         if not self._fitting or saved is None:
             return
         own = self.state_dict()
-        known = saved.get("weights") or dict(weights_of(saved["config"]))
+        before = spelt_out(saved["config"])
+        known = {_spelt_key(k): v for k, v in saved.get("weights", {}).items()}
+        known = known or dict(weights_of(before))
         changed = [
             (key, old, new)
-            for key, old, new in differences(saved["config"], own["config"])
+            for key, old, new in differences(before, own["config"])
             if own["weights"].get(key) is None or own["weights"][key] != known.get(key)
         ]
         if not changed:
@@ -171,6 +174,42 @@ def refuse_used_folder(trainer: pl.Trainer) -> None:
             f"run: {folder} holds a run without a checkpoint, which would be overwritten; begin it"
             " again by --ckpt_path last, or a new one in another folder by --run"
         )
+
+
+OF_MODELS = ("policy", "critic", "tokenizer", "model")
+"""Arguments that are a model's path, or a `r1lit.policy.ModelSource`."""
+
+
+def spelt_out(node: Any, key: str = "") -> Any:
+    """Return a configuration with each model as a mapping of all of its fields.
+
+    Where they were a class's own arguments, before `ModelSource`, they are taken from there.
+    """
+    if isinstance(node, list):
+        return [spelt_out(item) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    fields_ = {f.name: f.default for f in fields(ModelSource) if f.init} | {"dtype": "float32"}
+    whole = {name: spelt_out(value, name) for name, value in node.items()}
+    if key == "init_args":
+        if "trust_remote_code" in whole:
+            flat = {name: whole.pop(name) for name in fields_ if name in whole}
+            name = next((n for n in ("policy", "tokenizer") if n in whole), "model")
+            whole[name] = {"path": whole.get(name), **flat}
+        whole |= {n: {"path": x} for n, x in whole.items() if n in OF_MODELS and isinstance(x, str)}
+    for name in OF_MODELS:
+        source = whole.get(name)
+        if isinstance(source, Mapping) and "path" in source and source.keys() <= fields_.keys():
+            whole[name] = fields_ | {n: x for n, x in source.items() if x is not None}
+    return whole
+
+
+def _spelt_key(key: str) -> str:
+    """Return the key that weights have where the model is spelt out."""
+    owner, _, name = key.rpartition(".")
+    if name in OF_MODELS:
+        return f"{key}.path"
+    return f"{owner}.model.path" if key.endswith(".init_args.path") else key
 
 
 def weights_of(config: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -5,6 +5,8 @@ Files are merged in the order of their ``-c``; keys on the command line come las
     mapping          merged key by key
     list             replaced; ``key+`` appends to the list ``key``
     other class_path replaces the class and all its arguments: it starts from its own defaults
+    model            a path, and how its weights are held, add up: ``policy: models/mini`` and
+                     ``policy: {dtype: bfloat16}`` are one `r1lit.policy.ModelSource`
     run              the run folder, the same as ``trainer.default_root_dir``
     r1lit:NAME       a config, or a policy's folder (``r1lit:models/mini``), shipped with r1lit: in
                      a checkout they lie in ``configs`` and ``models``, a wheel holds copies
@@ -16,6 +18,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +84,25 @@ def merge(base: Config, fragment: Config) -> Config:
             merged[key] = merge(old, value)
         elif isinstance(value, str) and isinstance(old, dict) and "class_path" in old:
             merged[key] = merge(old, {"class_path": value})
+        elif {type(old), type(value)} == {str, dict} and _is_model(old) and _is_model(value):
+            merged[key] = merge(_source(old), _source(value))
         else:
             merged.pop(f"{key}+", None)
             merged[key] = value
     return merged
+
+
+def _is_model(node: Any) -> bool:
+    """Return whether a value may be a model: its path, or fields of `r1lit.policy.ModelSource`."""
+    if not isinstance(node, dict):
+        return isinstance(node, str)
+    from r1lit.policy.source import ModelSource  # takes seconds
+
+    return bool(node) and node.keys() <= {f.name for f in fields(ModelSource) if f.init}
+
+
+def _source(node: Any) -> Config:
+    return {"path": node} if isinstance(node, str) else node
 
 
 def same_class(one: Any, other: Any) -> bool:
@@ -127,7 +145,8 @@ def compose(args: Sequence[str]) -> list[str]:
         key.endswith(".dirpath") and key.startswith("model.") for key, _ in keys
     ):
         config = _merged_with_run(config, {"run": folders[-1]})
-    for key, text in keys:
+    config, others = _with_models(config, others)
+    for key, text in given_keys(others):
         config = _with_key(config, key, text)
     run = folders[-1] if folders else config.get("run")
     if run == "":
@@ -243,6 +262,42 @@ def _merged_with_run(config: Config, fragment: Config) -> Config:
         kept = {key: value for key, value in model["init_args"].items() if key != "dirpath"}
         config = {**config, "model": {**model, "init_args": kept}}
     return merge(config, {**fragment, "run": run} if run else fragment)
+
+
+def _with_models(config: Config, args: Sequence[str]) -> tuple[Config, list[str]]:
+    """Return the configuration with the keys of its models in it, and the other arguments."""
+    left: list[str] = []
+    for start, arg in enumerate(args):
+        if not arg.startswith("--"):
+            continue
+        rest = [other.startswith("--") for other in args[start + 1 :]]
+        own = args[start : start + 1 + (rest.index(True) if True in rest else len(rest))]
+        key, text = given_keys(own)[0]
+        value = text if key.endswith((".path", ".policy")) and text[:1] != "{" else _value(text)
+        if _is_of_model(config, key, value):
+            config = merge(config, _nested(key, value))
+        else:
+            left += own
+    return config, left
+
+
+def _is_of_model(config: Config, key: str, value: Any) -> bool:
+    """Return whether a value is for a model that the configuration has, or for one of its fields.
+
+    A path in the place of a path is the parser's.
+    """
+    node: Any = config
+    parts = [part for part in key.split(".") if part != "init_args"]
+    for at, part in enumerate(parts, 1):
+        if isinstance(node, dict) and "class_path" in node:
+            node = node.get("init_args")
+        node = node.get(part) if isinstance(node, dict) else None
+        if isinstance(node, dict) and "class_path" not in node and _is_model(node):
+            return True
+        if isinstance(node, str):
+            given = {parts[at]: value} if at < len(parts) else value
+            return isinstance(given, dict) and _is_model(given)
+    return False
 
 
 def _with_key(config: Config, key: str, text: str) -> Config:

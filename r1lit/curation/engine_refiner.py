@@ -18,8 +18,8 @@ from r1lit.device import inference_dtype
 from r1lit.endpoint import Reply, ReplyCache
 from r1lit.errors import check_at_least
 from r1lit.metrics.language import language_of
-from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.loading import policy_fingerprint
+from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.source import policy_fingerprint
 from r1lit.rollout import (
     Completion,
     InProcessEngine,
@@ -85,25 +85,18 @@ class EngineRefiner(Refiner):
         template: a name, a text with {question} for the instruction, or "chat".
         attempts: the most requests for one response.
         cache: the file of replies; ``refined_replies.sqlite`` beside the curated files if left out.
-        dtype: of the weights, in this process; if left out ``bfloat16``, or ``float32`` on a CPU
-            that has no instructions for bfloat16.
-        attention: Hugging Face attention implementation, in this process.
-        trust_remote_code: run Python code that comes with ``policy``; it has your rights.
         kinds: see ``Refiner``.
     """
 
     def __init__(
         self,
         engine: RolloutEngine | None = None,
-        policy: str | None = None,
+        policy: str | ModelSource | None = None,
         sampling: Sampling = R1_REFINING,
         instruction: str = INSTRUCTION,
         template: str = "chat",
         attempts: int = 3,
         cache: str | None = None,
-        dtype: str | None = None,
-        attention: str = "sdpa",
-        trust_remote_code: bool = False,
         kinds: Sequence[str] | None = None,
     ) -> None:
         super().__init__(kinds)
@@ -112,14 +105,12 @@ class EngineRefiner(Refiner):
                 raise ValueError(f"instruction: {instruction[:60]!r}… does not hold {field}")
         check_at_least("attempts", attempts, 1)
         self.engine = engine or InProcessEngine(max_rows=256)
-        self.policy = policy
+        self.source = None if policy is None else ModelSource.frozen(policy, "policy")
         self.sampling = sampling
         self.instruction = instruction
         self.template = template
         self.attempts = attempts
         self.cache = cache
-        self._loading = {"dtype": dtype, "attention": attention}
-        self._trust = trust_remote_code
         self._model: ModelSpec | None = None
         self._replies: ReplyCache | None = None
         self._context: int | None = None
@@ -135,12 +126,11 @@ class EngineRefiner(Refiner):
         self._seed = context.seed
         path = Path(self.cache) if self.cache else context.folder / "refined_replies.sqlite"
         self._replies = ReplyCache(path)
-        name = self.policy or context.model.name
-        self._context = context_length(load_config(name, self._trust))
-        if self.policy is None:
+        self._context = context_length(load_config(self.source or context.model.name))
+        if self.source is None:
             self._model = context.model
         elif self._model is None:
-            self._model = self._load(self.policy, context)
+            self._model = self._load(self.source, context)
         if self.engine.needs_policy and self._model.policy is None:
             raise ValueError(
                 "policy: the responses came from a server, so no policy is loaded to refine them;"
@@ -148,15 +138,14 @@ class EngineRefiner(Refiner):
             )
         self.engine.bind(self._model)
 
-    def _load(self, policy: str, context: Context) -> ModelSpec:
+    def _load(self, source: ModelSource, context: Context) -> ModelSpec:
         model = None
         if self.engine.needs_policy:
             loaded = context.model.policy
             here = loaded.device if loaded is not None else _device()
-            self._loading["dtype"] = self._loading["dtype"] or inference_dtype(here)
-            options: dict[str, Any] = {**self._loading, "trust_remote_code": self._trust}
-            model = load_policy(policy, **options).eval().to(here)
-        return ModelSpec(name=policy, tokenizer=load_tokenizer(policy, self._trust), policy=model)
+            self.source = source = source.but(dtype=source.dtype or inference_dtype(here))
+            model = load_policy(source).eval().to(here)
+        return ModelSpec(name=source.path, tokenizer=load_tokenizer(source), policy=model)
 
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
         """Return the refined responses; those without a cached reply are requested first.
@@ -221,19 +210,20 @@ class EngineRefiner(Refiner):
 
     def describe(self) -> dict[str, Any]:
         """Return everything that the replies depend on."""
-        name = self.policy or (self._model.name if self._model else None)
+        source = self.source or ModelSource(self._model.name if self._model else "")
         return {
             "class": "EngineRefiner",
             "kinds": None if self.kinds is None else list(self.kinds),
-            "policy": name,
-            "fingerprint": policy_fingerprint(name) if name else None,
+            "policy": source.path or None,
+            "fingerprint": policy_fingerprint(source.path) if source.path else None,
             "engine": self.engine.describe(),
             "sampling": {**asdict(self.sampling), "stop": list(self.sampling.stop)},
             "instruction": self.instruction,
             "template": self.template,
             "attempts": self.attempts,
             "seed": self._seed,
-            **self._loading,
+            "dtype": source.dtype,
+            "attention": source.attention,
         }
 
 

@@ -30,16 +30,9 @@ from r1lit.modules.sharding import (
     shard_models,
     with_missing_passes,
 )
-from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.adapter import (
-    Adapter,
-    PeftConfig,
-    Quantization,
-    base_of,
-    check_adapter,
-    check_quantization,
-)
-from r1lit.policy.loading import policy_fingerprint
+from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.adapter import Adapter, check_adapter
+from r1lit.policy.source import policy_fingerprint
 
 
 class PolicyModule(LightningModule):
@@ -48,19 +41,12 @@ class PolicyModule(LightningModule):
     A subclass may put another model in its place by ``_load_config`` and ``_load_model``.
 
     Args:
-        policy: a Hugging Face directory, or a model's name on the hub; or a PEFT folder.
+        policy: a Hugging Face directory, a model's name on the hub, or a PEFT folder; or a mapping
+            of it, as ``path``, with how its weights are held, `r1lit.policy.ModelSource`.
         optimizer: makes the optimiser from the weights that are trained; ``torch.optim.AdamW`` if
             left out (as a default value its settings would stay with another class).
         lr_scheduler: makes the scheduler from the optimiser; stepped after every update.
-        from_scratch: take only architecture and tokenizer from ``policy``, with fresh weights.
-        dtype: of the weights; ``float32`` unless memory is short.
-        attention: Hugging Face attention implementation.
         gradient_checkpointing: trade time for memory in the update.
-        trust_remote_code: run Python code that comes with the model; it has your rights.
-        adapter: train this adapter of peft's alone (``peft.LoraConfig``); checkpoints and exports
-            hold no other weights. Where ``policy`` is a PEFT folder, its adapter continues; without
-            ``adapter`` it is merged, and all weights are trained.
-        quantization: ``BitsAndBytesConfig`` of the weights under ``adapter``, as a mapping (QLoRA).
         reduce_every_pass: reduce sharded gradients over ranks (FSDP2) after each micro-batch, not
             once an update: until then every rank would hold whole ones, as large as the model.
         micro_batch_tokens: tokens per backward pass, which bounds its memory; a longer row has one
@@ -77,17 +63,11 @@ class PolicyModule(LightningModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         optimizer: OptimizerCallable | None = None,
         lr_scheduler: LRSchedulerCallable | None = None,
         *,
-        from_scratch: bool = False,
-        dtype: str = "float32",
-        attention: str = "sdpa",
         gradient_checkpointing: bool = False,
-        trust_remote_code: bool = False,
-        adapter: PeftConfig | None = None,
-        quantization: Quantization | None = None,
         reduce_every_pass: bool = False,
         micro_batch_tokens: int = 4096,
         max_grad_norm: float = 1.0,
@@ -98,14 +78,10 @@ class PolicyModule(LightningModule):
         check_at_least("micro_batch_tokens", micro_batch_tokens, 1)
         if max_grad_norm < 0:
             raise ValueError(f"max_grad_norm: {max_grad_norm} is negative; 0 switches clipping off")
-        self.policy_path = policy
-        self.policy_config = self._load_config(policy, trust_remote_code)
-        self.tokenizer = load_tokenizer(policy, trust_remote_code)
-        if adapter is not None and from_scratch:
-            raise ValueError("adapter: it needs a policy's own weights; leave from_scratch out")
-        if adapter is not None:
-            check_adapter(self._auto_class, self.policy_config, adapter, trust_remote_code)
-        check_quantization(quantization, adapter)
+        self.source = ModelSource.of(policy)
+        self.policy_config = self._load_config()
+        self.tokenizer = load_tokenizer(self.source)
+        check_adapter(self._auto_class, self.policy_config, self.source)
         self.reduce_every_pass = reduce_every_pass
         self.micro_batch_tokens = micro_batch_tokens
         self.max_grad_norm = max_grad_norm
@@ -113,15 +89,7 @@ class PolicyModule(LightningModule):
         self._make_optimizer = optimizer or torch.optim.AdamW
         self._make_lr_scheduler = lr_scheduler
         self._saved_groups: list[Any] = []
-        self._loading = {
-            "from_scratch": from_scratch,
-            "dtype": dtype,
-            "attention": attention,
-            "gradient_checkpointing": gradient_checkpointing,
-            "trust_remote_code": trust_remote_code,
-            "adapter": adapter,
-            "quantization": quantization,
-        }
+        self._loading = {"gradient_checkpointing": gradient_checkpointing, "sharded": False}
         self.register_buffer("iteration", torch.tensor(0))
 
     def configure_callbacks(self) -> list[DeviceSettings]:
@@ -170,11 +138,11 @@ class PolicyModule(LightningModule):
         shard_models(self)
         leave_out_frozen(self)
 
-    def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
-        return load_config(policy, trust_remote_code)
+    def _load_config(self) -> PretrainedConfig:
+        return load_config(self.source)
 
     def _load_model(self) -> torch.nn.Module:
-        return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
+        return load_policy(self.source, **self._loading)
 
     def _copy_policy(self) -> None:
         """Make further models, for a subclass that has some."""
@@ -228,7 +196,7 @@ class PolicyModule(LightningModule):
         make_room(self, checkpoint["state_dict"])
         if not self.strict_loading:
             return
-        refuse_another_policy(checkpoint["state_dict"], self.state_dict(), self.policy_path)
+        refuse_another_policy(checkpoint["state_dict"], self.state_dict(), self.source.path)
         self._saved_groups = [
             group.keys()
             for state in checkpoint.get("optimizer_states", [])
@@ -416,14 +384,14 @@ def leave_out_frozen(module: Any) -> None:
 def note_base(module: Any, checkpoint: dict[str, Any]) -> None:
     """Put a digest of the files of the policy under an adapter into a checkpoint."""
     if module.adapter is not None:
-        checkpoint[BASE] = policy_fingerprint(base_of(module.policy_path))
+        checkpoint[BASE] = policy_fingerprint(module.source.base)
 
 
 def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
     """Raise a ValueError if an adapter was trained on other weights, as far as files tell."""
     if module.adapter is None:
         return
-    base = base_of(module.policy_path)
+    base = module.source.base
     if checkpoint.get(BASE) not in (None, policy_fingerprint(base)):
         raise ValueError(
             f"ckpt_path: the adapter was trained on other weights than {base} has now; put those"

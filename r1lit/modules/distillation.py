@@ -27,6 +27,7 @@ from r1lit.modules.updates import LossAccumulator, responses_of
 from r1lit.objectives import Divergence, ForwardKL, SampledReverseKL
 from r1lit.policy import (
     Divergences,
+    ModelSource,
     Responses,
     Scores,
     Teacher,
@@ -79,7 +80,7 @@ class DistillationModule(SFTModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         teacher: Teacher | None = None,
         divergence: Divergence | SampledReverseKL | None = None,
         sft_weight: float = 1.0,

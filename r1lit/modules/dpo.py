@@ -19,7 +19,7 @@ from r1lit.modules.reward import RewardModule, pair_metrics
 from r1lit.modules.sharding import whole_weights
 from r1lit.modules.updates import UpdateMetrics, responses_of
 from r1lit.objectives import DPO, PolicyGradient
-from r1lit.policy import LogProbs, Policy, Responses, load_config, load_policy
+from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_config, load_policy
 from r1lit.policy.policy import make_reference, refresh_reference
 from r1lit.policy.scalar_head import split_by_length
 from r1lit.rewards import Reward
@@ -58,14 +58,16 @@ class DPOModule(RewardModule):
     reference_in_loss = True
     objective: DPO
 
-    def __init__(self, policy: str, objective: DPO | None = None, **options: Any) -> None:
+    def __init__(
+        self, policy: str | ModelSource, objective: DPO | None = None, **options: Any
+    ) -> None:
         super().__init__(policy, objective or DPO(), **options)
 
-    def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
-        return load_config(policy, trust_remote_code)
+    def _load_config(self) -> PretrainedConfig:
+        return load_config(self.source)
 
     def _load_model(self) -> Policy:
-        return load_policy(self.policy_path, **self._loading)  # type: ignore[arg-type]
+        return load_policy(self.source, **self._loading)
 
     def _copy_policy(self) -> None:
         self.reference = make_reference(self.policy)
@@ -127,7 +129,7 @@ class OnlineDPOModule(GRPOModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         rewards: list[Reward],
         sampling: Sampling,
         dpo: DPO | None = None,

@@ -27,8 +27,15 @@ from r1lit.evaluation.suites.table import as_table, summary
 from r1lit.files import defined, replace_file, replace_json
 from r1lit.modules.base import DeviceSettings
 from r1lit.modules.suites import Part, SuiteData
-from r1lit.policy import Policy, context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.loading import policy_fingerprint
+from r1lit.policy import (
+    ModelSource,
+    Policy,
+    context_length,
+    load_config,
+    load_policy,
+    load_tokenizer,
+)
+from r1lit.policy.source import policy_fingerprint
 from r1lit.problems import Problem
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
@@ -55,8 +62,9 @@ class EvaluationModule(LightningModule):
     With `SuiteData` each suite has a folder of its own, and ``report.md`` is the table of all.
 
     Args:
-        policy: a Hugging Face directory, or a model's name on the hub. With a server engine its
-            tokenizer and configuration are read, and its weights are not.
+        policy: a Hugging Face directory, or a model's name on the hub; or a mapping of it, as
+            ``path``, with how its weights are held, `r1lit.policy.ModelSource`. With a server
+            engine its tokenizer and configuration are read, and its weights are not.
         dirpath: the folder of this evaluation; the run folder (``run``) if left out.
         suite: its name, for the tables.
         sampling: how responses are sampled; R1's protocol if left out.
@@ -69,10 +77,6 @@ class EvaluationModule(LightningModule):
         rating: the key of a problem's Codeforces rating, to report an Elo estimate.
         judge: any callable from prompt to reply, as ``r1lit.endpoint.ServedModel``, which grades
             the suites that need one.
-        dtype: of the weights; if left out ``bfloat16``, or ``float32`` on a CPU that has no
-            instructions for bfloat16.
-        attention: Hugging Face attention implementation.
-        trust_remote_code: run Python code that comes with the model; it has your rights.
         seed: of responses and intervals; the command line links it to ``seed_everything``.
     """
 
@@ -80,7 +84,7 @@ class EvaluationModule(LightningModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         dirpath: str | None = None,
         suite: str = "evaluation",
         sampling: Sampling = R1_SAMPLING,
@@ -91,15 +95,12 @@ class EvaluationModule(LightningModule):
         by: list[str] | None = None,
         rating: str | None = None,
         judge: Model | None = None,
-        dtype: str | None = None,
-        attention: str = "sdpa",
-        trust_remote_code: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.policy_path = policy
-        self.policy_config = load_config(policy, trust_remote_code)
-        self.tokenizer = load_tokenizer(policy, trust_remote_code)
+        self.source = ModelSource.frozen(policy, "policy")
+        self.policy_config = load_config(self.source)
+        self.tokenizer = load_tokenizer(self.source)
         self.suite = suite
         self.sampling = sampling
         self.engine = engine or InProcessEngine(max_rows=MAX_ROWS)
@@ -118,8 +119,6 @@ class EvaluationModule(LightningModule):
         self._folder: RunFolder | None = None
         self._parts: list[Part] = []
         self.report: dict[str, Any] | None = None
-        self._loading: dict[str, Any] = {"dtype": dtype, "attention": attention}
-        self._loading |= {"trust_remote_code": trust_remote_code}
 
     @property
     def context_length(self) -> int | None:
@@ -149,7 +148,7 @@ class EvaluationModule(LightningModule):
                 " whose ranks add lines to one file; the engine's servers may be on others"
             )
         device = self.trainer.strategy.root_device
-        self._loading["dtype"] = self._loading["dtype"] or inference_dtype(device)
+        self.source = self.source.but(dtype=self.source.dtype or inference_dtype(device))
         _ = self.folder  # refuses to have none
         data = self._data()
         if not isinstance(data, SuiteData):
@@ -205,14 +204,14 @@ class EvaluationModule(LightningModule):
     def configure_model(self) -> None:
         """Load the policy, once, where the engine needs it, and bind the engine to it."""
         if self.engine.needs_policy and not hasattr(self, "policy"):
-            self.policy = load_policy(self.policy_path, **self._loading).eval()
+            self.policy = load_policy(self.source).eval()
         self.engine.bind(self.model_spec())
 
     def model_spec(self) -> ModelSpec:
         """Return the model that the responses are of."""
         policy, config = getattr(self, "policy", None), self.policy_config
         return ModelSpec(
-            name=self.policy_path,
+            name=self.source.path,
             tokenizer=self.tokenizer,
             policy=policy,
             config=config,
@@ -232,13 +231,17 @@ class EvaluationModule(LightningModule):
         """Return what a part's responses depend on; the prompts are checked one by one."""
         return {
             "suite": name,
-            "policy": self.policy_path,
-            "fingerprint": policy_fingerprint(self.policy_path),
+            "policy": self.source.path,
+            "fingerprint": policy_fingerprint(self.source.path),
             "sampling": {**asdict(self.sampling), "stop": list(self.sampling.stop)},
             "seed": self.seed,
             **self.engine.describe(),
             **({} if self.search is None else {"search": self.search.describe()}),
-            **({k: str(v) for k, v in self._loading.items()} if self.engine.needs_policy else {}),
+            **(
+                {k: str(v) for k, v in self.source.options.items()}
+                if self.engine.needs_policy
+                else {}
+            ),
         }
 
     # generating
@@ -310,7 +313,7 @@ class EvaluationModule(LightningModule):
         for part in self._parts:
             part.report = self._report(part)
             if self.trainer.is_global_zero:
-                table = as_markdown(part.report, f"{part.name}: {self.policy_path}")
+                table = as_markdown(part.report, f"{part.name}: {self.source.path}")
                 part.folder.write_report(part.report, table)
         data = self._data()
         if not isinstance(data, SuiteData):
@@ -321,7 +324,7 @@ class EvaluationModule(LightningModule):
             reports = {part.name: part.report for part in self._parts}
             self.report = summary(data.suites, reports, data.absent, self._settings("all"))
             if self.trainer.is_global_zero:
-                table = as_table(self.report, f"Suites: {self.policy_path}")
+                table = as_table(self.report, f"Suites: {self.source.path}")
                 replace_json(self.folder.path / "report.json", self.report)
                 replace_file(self.folder.path / "report.md", table.encode())
             files = "report.json, report.md, and a folder a suite"

@@ -36,7 +36,7 @@ from r1lit.modules.updates import (
 )
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.objectives.advantages import whitened, with_kl_in_reward
-from r1lit.policy import LogProbs, Responses, is_packed
+from r1lit.policy import LogProbs, ModelSource, Responses, is_packed
 from r1lit.policy.policy import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
@@ -82,7 +82,7 @@ class GRPOModule(RolloutModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         objective: Objective,
         rewards: list[Reward],
         sampling: Sampling,

@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.policy import load_config
 from r1lit.policy.linear_head import chunk_sizes
+from r1lit.policy.source import settings_of
 
 GB = 1e9
 FILL = 0.9
@@ -164,12 +165,11 @@ def print_memory_plan(config: Config, policy: PretrainedConfig, trainer: Trainer
     """Print the plan of a run on GPUs, or on several processes, before any weights are loaded."""
     device = trainer.strategy.root_device
     on_cpu = device.type != "cuda"
-    if (on_cpu and trainer.world_size == 1) or config["model"]["init_args"].get(
-        "trust_remote_code"
-    ):
+    source = settings_of(config["model"]["init_args"].get("policy"))
+    if (on_cpu and trainer.world_size == 1) or source.get("trust_remote_code"):
         return
     settings = read_settings(config, trainer.world_size)
-    teacher = Architecture.of(load_config(settings.teacher, False)) if settings.teacher else None
+    teacher = Architecture.of(load_config(settings.teacher)) if settings.teacher else None
     capacity = None if on_cpu else torch.cuda.get_device_properties(device).total_memory
     parts = memory_parts(settings, Architecture.of(policy), teacher, capacity or 80 * GB)
     print(f"Memory of each of {trainer.world_size} ranks in GB, estimated from the configuration")
@@ -226,7 +226,8 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
     trainer = config.get("trainer") or {}
     module = _name(config.get("model"))
     trains = module != "EvaluationModule"
-    weight = _bytes(model.get("dtype") or ("float32" if trains else "bfloat16"))
+    policy = settings_of(model.get("policy"))
+    weight = _bytes(policy.get("dtype") or ("float32" if trains else "bfloat16"))
     mixed = trainer.get("precision") == "bf16-mixed"
     longest = most_tokens(model)
     prompt = (data.get("prompts") or {}).get("max_tokens") or PROMPT_TOKENS
@@ -243,7 +244,8 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
     in_process = _name(engine) in ("", "InProcessEngine")
     served = _name(engine) == "VLLMEngine" and bool(_init_args(engine).get("serve"))
     flags = _init_args(engine).get("flags") or {}
-    teacher = model.get("teacher") if _name(model.get("teacher")) == "ModelTeacher" else None
+    is_here = _name(model.get("teacher")) == "ModelTeacher"
+    teacher = _model(model["teacher"]) if is_here else {}
     return MemorySettings(
         ranks=ranks,
         is_sharded=_name(trainer.get("strategy")) == "ModelParallelStrategy",
@@ -251,19 +253,19 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
         weight=weight,
         product=2 if mixed else weight,
         moments=_moments(model.get("optimizer"), weight),
-        trained_share=1.0 if model.get("adapter") is None else ADAPTER_SHARE,
-        in_4_bits=bool(model.get("quantization")),
+        trained_share=1.0 if policy.get("adapter") is None else ADAPTER_SHARE,
+        in_4_bits=bool(policy.get("quantization")),
         reduces_every_pass=bool(model.get("reduce_every_pass")),
         has_reference=module in WITH_REFERENCE
         or (_init_args(model.get("objective")).get("beta") or 0) > 0
         or (model.get("kl_in_reward") or 0) > 0,
         trained_beside=_beside(module, model, weight),
         reward_models=sum(
-            _bytes(_init_args(each).get("dtype"))
+            _bytes(_model(each).get("dtype"))
             for each in _all(model.get("rewards"), ("RewardModel", "ProcessReward"))
         ),
-        teacher=_init_args(teacher).get("path"),
-        teacher_weight=0 if teacher is None else _bytes(_init_args(teacher).get("dtype")),
+        teacher=teacher.get("path"),
+        teacher_weight=_bytes(teacher.get("dtype")) if teacher else 0,
         gradient_checkpointing=bool(model.get("gradient_checkpointing")),
         micro_batch=max(model.get("micro_batch_tokens") or 4096, *lengths),
         rows_decoded=_init_args(engine).get("max_rows") or rows if in_process and longest else 0,
@@ -289,6 +291,11 @@ def _of(given: Any, key: str) -> Any:
 
 def _init_args(given: Any) -> dict[str, Any]:
     return dict(_of(given, "init_args") or {})
+
+
+def _model(given: Any) -> dict[str, Any]:
+    """Return the source of a teacher or a reward model."""
+    return settings_of(_init_args(given).get("model"))
 
 
 def _name(given: Any) -> str:

@@ -19,13 +19,13 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.errors import check_at_least, named
+from r1lit.errors import check_at_least
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.rollouts import RolloutWorker, Timings
 from r1lit.modules.updates import UpdateMetrics, responses_of
 from r1lit.objectives import GAE, Objective, ValueObjective
 from r1lit.objectives.advantages import monte_carlo_returns_BT, with_kl_in_reward
-from r1lit.policy import load_reward_config, load_reward_model
+from r1lit.policy import ModelSource, load_reward_config, load_reward_model
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
 from r1lit.seeding import generator
@@ -48,7 +48,8 @@ class PPOModule(GRPOModule):
         rewards: reward functions or plain callables; their weighted sum comes with the last token.
         sampling: how responses are sampled in training.
         critic: what the critic starts from, a reward model or a policy whose head becomes one of
-            zeros; the policy if left out. All its weights are trained.
+            zeros; the policy if left out. A plain path is held as the policy is. All its weights
+            are trained.
         value_objective: the critic's loss; clipped at 0.2 if left out.
         critic_optimizer: makes the critic's optimiser; ``torch.optim.AdamW`` if left out.
         critic_lr_scheduler: makes its scheduler; stepped after every update of the critic.
@@ -65,11 +66,11 @@ class PPOModule(GRPOModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         objective: Objective,
         rewards: list[Reward],
         sampling: Sampling,
-        critic: str | None = None,
+        critic: str | ModelSource | None = None,
         value_objective: ValueObjective | None = None,
         critic_optimizer: OptimizerCallable | None = None,
         critic_lr_scheduler: LRSchedulerCallable | None = None,
@@ -94,18 +95,26 @@ class PPOModule(GRPOModule):
                 f"value_truth: with max_staleness {self.max_staleness} the policy that wrote a"
                 " response is gone when it would be continued; leave one of the two out"
             )
+        own = self.source.but(key="critic", adapter=None, quantization=None)
+        if isinstance(critic, str):
+            own = own.but(path=critic, from_scratch=False)
+        elif critic is not None:
+            own = critic.but(key="critic")
+        for name in ("adapter", "quantization"):
+            if getattr(own, name) is not None:
+                raise ValueError(
+                    f"critic.{name}: all weights of a critic are trained; leave it out"
+                )
         if critic is not None:
-            with named("critic"):
-                load_reward_config(critic, bool(self._loading["trust_remote_code"]))
+            load_reward_config(own)
         self.gae = objective.advantage
-        self.critic_path = critic or policy
+        self.critic_source = own
         self.value_objective = value_objective or ValueObjective()
         self.critic_max_grad_norm = critic_max_grad_norm
         self.critic_warmup = critic_warmup
         self.value_truth = value_truth
         self._make_critic_optimizer = critic_optimizer or torch.optim.AdamW
         self._make_critic_lr_scheduler = critic_lr_scheduler
-        self._own_critic = critic is not None
 
     @property
     def critic_alone(self) -> bool:
@@ -116,10 +125,9 @@ class PPOModule(GRPOModule):
         super()._copy_policy()
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
-        options: dict[str, Any] = {**self._loading, "adapter": None, "dropout": self._dropout}
-        options["quantization"] = None
-        options["from_scratch"] &= not self._own_critic
-        self.critic = load_reward_model(self.critic_path, pad_id=pad_id, **options)
+        self.critic = load_reward_model(
+            self.critic_source, pad_id=pad_id, dropout=self._dropout, **self._loading
+        )
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         """Return the policy's optimiser and the critic's, and their schedulers."""

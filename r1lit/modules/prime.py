@@ -22,7 +22,7 @@ from r1lit.batches import Rollout
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.updates import responses_of
 from r1lit.objectives import ImplicitProcess, Objective
-from r1lit.policy import LogProbs, is_packed, load_policy
+from r1lit.policy import LogProbs, ModelSource, is_packed, load_policy
 from r1lit.policy.policy import make_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
@@ -51,7 +51,7 @@ class PRIMEModule(GRPOModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         objective: Objective,
         rewards: list[Reward],
         sampling: Sampling,
@@ -80,9 +80,9 @@ class PRIMEModule(GRPOModule):
 
     def _copy_policy(self) -> None:
         super()._copy_policy()
-        options: dict[str, Any] = {**self._loading, "adapter": None}
-        self.process_model = load_policy(self.policy_path, dropout=self._dropout, **options)
-        if options["from_scratch"]:
+        source = self.source.but(adapter=None)
+        self.process_model = load_policy(source, dropout=self._dropout, **self._loading)
+        if source.from_scratch:
             self.process_model.load_state_dict(self.policy.state_dict())
         self.process_reference = make_reference(self.process_model)
 

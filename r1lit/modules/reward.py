@@ -30,7 +30,7 @@ from r1lit.modules.base import PolicyModule
 from r1lit.modules.batch_plan import print_preference_plan
 from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective, StepCrossEntropy
-from r1lit.policy import evaluating, load_reward_config, load_reward_model
+from r1lit.policy import ModelSource, evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar_head import MEAN, STD, score_rows, score_steps, split_by_length
 from r1lit.text.steps import step_ends
 
@@ -71,7 +71,7 @@ class RewardModule(PolicyModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         objective: RewardObjective,
         max_reference_rows: int = 4096,
         **options: Any,
@@ -84,17 +84,13 @@ class RewardModule(PolicyModule):
         self.scored: Scored | None = None
         self._evaluated: list[Any] = []
 
-    def _load_config(self, policy: str, trust_remote_code: bool) -> PretrainedConfig:
-        return load_reward_config(policy, trust_remote_code)
+    def _load_config(self) -> PretrainedConfig:
+        return load_reward_config(self.source)
 
     def _load_model(self) -> torch.nn.Module:
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
-        return load_reward_model(
-            self.policy_path,
-            pad_id=pad_id,
-            **self._loading,  # type: ignore[arg-type]
-        )
+        return load_reward_model(self.source, pad_id=pad_id, **self._loading)
 
     def setup(self, stage: str) -> None:
         """Check that the data is what the objective learns from."""
@@ -312,7 +308,7 @@ class ProcessRewardModule(RewardModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         separators: Sequence[str] = ("\n\n",),
         threshold: float = 0.5,
         **options: Any,

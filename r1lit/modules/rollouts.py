@@ -26,7 +26,7 @@ from r1lit.environments import SingleTurn
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import whole_weights
 from r1lit.modules.updates import micro_batches, token_values
-from r1lit.policy import Policy, load_policy
+from r1lit.policy import ModelSource, Policy, load_policy
 from r1lit.rewards import Reward, RewardFunction, as_reward, check_rewards, score
 from r1lit.rollout import (
     Completion,
@@ -71,7 +71,7 @@ class RolloutModule(PolicyModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         rewards: list[Reward],
         sampling: Sampling,
         validation_sampling: Sampling | None = None,
@@ -113,7 +113,7 @@ class RolloutModule(PolicyModule):
             check_gold_answers(self.grader, problems, f"data.{split}")
 
     def _load_model(self) -> Policy:
-        return load_policy(self.policy_path, dropout=self._dropout, **self._loading)  # type: ignore[arg-type]
+        return load_policy(self.source, dropout=self._dropout, **self._loading)
 
     def configure_model(self) -> None:
         """Load the policy, once, and bind the engine to it."""
@@ -125,7 +125,7 @@ class RolloutModule(PolicyModule):
         root = Path(self.trainer.default_root_dir)
         prompts = getattr(self.data, "prompts", None)
         return ModelSpec(
-            name=self.policy_path,
+            name=self.source.path,
             tokenizer=self.tokenizer,
             policy=getattr(self, "policy", None),
             config=self.policy_config,

@@ -13,7 +13,7 @@ from r1lit.modules.batch_plan import check_update, print_supervised_plan
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.sharding import idle_forwards
 from r1lit.modules.updates import LossAccumulator
-from r1lit.policy import CrossEntropy
+from r1lit.policy import CrossEntropy, ModelSource
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.verifiers import Grader
@@ -42,7 +42,7 @@ class SFTModule(RolloutModule):
 
     def __init__(
         self,
-        policy: str,
+        policy: str | ModelSource,
         validation_sampling: Sampling | None = None,
         rewards: list[Reward] | None = None,
         engine: RolloutEngine | None = None,

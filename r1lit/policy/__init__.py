@@ -22,6 +22,7 @@ from r1lit.policy.outputs import (
 from r1lit.policy.policy import HiddenStates, Policy, Responses, evaluating, is_packed, rope_limit
 from r1lit.policy.scalar_head import ScalarModel
 from r1lit.policy.server_teacher import ServerTeacher
+from r1lit.policy.source import ModelSource
 from r1lit.policy.teacher import FullScores, ModelTeacher, Teacher, check_same_vocabulary
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "HiddenStates",
     "LogProbs",
     "Logits",
+    "ModelSource",
     "ModelTeacher",
     "Policy",
     "PolicyOutput",

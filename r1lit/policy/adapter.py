@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -21,15 +20,15 @@ from torch import Tensor, nn
 from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 
 from r1lit.policy.shards import shared_out, whole, whole_copy
+from r1lit.policy.source import ModelSource, PeftConfig, Quantization
 
 try:
-    from peft import PeftConfig, PeftModel, get_peft_model
+    from peft import PeftModel, get_peft_model
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
 except ImportError:  # an extra
-    PeftConfig = Any  # type: ignore[misc,assignment]
+    pass
 
-SETTINGS_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 STARTS = (True, False, "gaussian", "orthogonal")
 DECIDE_NOTHING = {  # about what a stored adapter computes, or are compared by its weights
@@ -192,30 +191,7 @@ class Adapter:
         set_peft_model_state_dict(self.peft, weights)
 
 
-def base_of(name_or_path: str) -> str:
-    """Return the policy that a PEFT folder is an adapter of; of any other its own name.
-
-    Raises:
-        ValueError: if the folder does not say, or the policy is not there.
-    """
-    file = Path(name_or_path) / SETTINGS_FILE
-    if not file.is_file():
-        return name_or_path
-    try:
-        base = json.loads(file.read_text()).get("base_model_name_or_path")
-    except ValueError as error:
-        raise ValueError(f"policy: {file} is not JSON ({error})") from error
-    if not base:
-        raise ValueError(f"policy: {file} names no base_model_name_or_path, which it adapts")
-    if Path(base).is_absolute() and not Path(base).is_dir():
-        raise ValueError(
-            f"policy: {name_or_path!r} is an adapter of {base!r}, which does not exist; write where"
-            f" it is now to base_model_name_or_path in {SETTINGS_FILE}"
-        )
-    return str(base)
-
-
-def merge_adapter(model: PreTrainedModel, folder: str) -> Any:
+def merge_adapter(model: PreTrainedModel, folder: str, key: str) -> Any:
     """Return a model with a folder's adapter merged into its weights.
 
     Raises:
@@ -226,21 +202,24 @@ def merge_adapter(model: PreTrainedModel, folder: str) -> Any:
         merged: Any = PeftModel.from_pretrained(model, folder)
         return merged.merge_and_unload().requires_grad_(True)  # peft has frozen them
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"policy: the adapter in {folder!r} cannot be merged ({error})") from error
+        raise ValueError(f"{key}: the adapter in {folder!r} cannot be merged ({error})") from error
 
 
-def check_adapter(
-    auto_class: Any, config: PretrainedConfig, settings: PeftConfig, trust_remote_code: bool = False
-) -> None:
+def check_adapter(auto_class: Any, config: PretrainedConfig, source: ModelSource) -> None:
     """Put an adapter into a model without memory for weights, to see whether it can be.
 
     Raises:
-        ValueError: see ``Adapter``.
+        ValueError: see ``Adapter``, ``check_quantization``; or if there are no weights to adapt.
     """
-    _need_peft()
-    with torch.device("meta"):
-        model = auto_class.from_config(copy.deepcopy(config), trust_remote_code=trust_remote_code)
-        Adapter(model, settings)
+    if source.adapter is not None:
+        if source.from_scratch:
+            raise ValueError("adapter: it needs a policy's own weights; leave from_scratch out")
+        _need_peft()
+        trust = source.trust_remote_code
+        with torch.device("meta"):
+            model = auto_class.from_config(copy.deepcopy(config), trust_remote_code=trust)
+            Adapter(model, source.adapter)
+    check_quantization(source.quantization, source.adapter)
 
 
 def _put_into(model: PreTrainedModel, settings: PeftConfig) -> Any:
@@ -298,10 +277,6 @@ def _linear_names(model: nn.Module) -> str:
 def _copy(values: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
     for value, weight in zip(values, weights, strict=True):
         weight.copy_(value)
-
-
-Quantization = dict[str, Any]
-"""Arguments of ``transformers.BitsAndBytesConfig``, ``load_in_4bit: true`` among them."""
 
 
 def check_quantization(quantization: Quantization | None, adapter: Any) -> None:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import is_gguf_available, logging
 
 from r1lit.files import beside, remove, replace_path
-from r1lit.policy.adapter import SETTINGS_FILE, base_of
 from r1lit.policy.loading import (
-    GGUF,
     is_reward_model,
     load_policy,
     load_reward_model,
@@ -25,34 +22,31 @@ from r1lit.policy.loading import (
     read_config,
     torch_dtype,
 )
+from r1lit.policy.source import GGUF, SETTINGS_FILE, ModelSource
 from r1lit.text.prompts import encode_prompts
 
 
-def merge(folder: str, output: Path, dtype: str | None = None, trust_remote_code=False) -> None:
+def merge(source: ModelSource, output: Path) -> None:
     """Write the whole model, and its tokenizer, to a new directory.
 
     Args:
-        folder: a PEFT folder, such as ``policy`` of a run with ``adapter``.
+        source: a PEFT folder, such as ``policy`` of a run with ``adapter``; its ``dtype`` is that
+            of what is written, the adapted policy's if left out.
         output: where; it must not exist, or be empty.
-        dtype: of the sum and of what is written; that of the adapted policy's file if left out.
-        trust_remote_code: run Python code that comes with the model.
 
     Raises:
         ValueError: if there is no adapter, its policy is not there, or ``output`` is taken.
     """
-    if base_of(folder) == folder:
-        raise ValueError(f"adapter: {folder!r} holds no {SETTINGS_FILE}; name a PEFT folder")
+    if source.folder is None:
+        raise ValueError(f"adapter: {source.path!r} holds no {SETTINGS_FILE}; name a PEFT folder")
     _refuse_taken(output)
-    config = read_config(folder, trust_remote_code)
-    tokenizer = load_tokenizer(folder, trust_remote_code)
-    how: dict[str, Any] = {
-        "dtype": dtype or str(config.dtype or "float32").removeprefix("torch."),
-        "trust_remote_code": trust_remote_code,
-    }
+    config, tokenizer = read_config(source), load_tokenizer(source)
+    stored = str(config.dtype or "float32").removeprefix("torch.")
+    source = source.but(dtype=source.dtype or stored)
     model = (
-        load_reward_model(folder, pad_id=int(tokenizer.pad_token_id), **how)
+        load_reward_model(source, pad_id=int(tokenizer.pad_token_id))
         if is_reward_model(config)
-        else load_policy(folder, **how)
+        else load_policy(source)
     )
     temporary = beside(output)
     temporary.mkdir(parents=True)
@@ -124,5 +118,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if given.source.endswith(GGUF):
         dequantise(Path(given.source), given.output, given.dtype or "float32")
     else:
-        merge(given.source, given.output, given.dtype, given.trust_remote_code)
+        own = {"dtype": given.dtype, "trust_remote_code": given.trust_remote_code}
+        merge(ModelSource(given.source, **own), given.output)
     print(f"{given.output} holds the whole model")

@@ -21,6 +21,7 @@ from r1lit.errors import check_at_least
 from r1lit.policy.loading import load_config, load_tokenizer
 from r1lit.policy.outputs import Scores, TopScores
 from r1lit.policy.policy import Responses
+from r1lit.policy.source import ModelSource
 from r1lit.policy.teacher import Teacher
 
 LogprobsFormat = Literal["prompt_logprobs", "echo"]
@@ -57,7 +58,6 @@ class ServerTeacher(Teacher):
         max_tokens: the longest text it scores; None leaves it to the server.
         concurrency: how many requests are under way at a time.
         extra: more keys for the body of every request.
-        trust_remote_code: run Python code that comes with the tokenizer; it has your rights.
     """
 
     full_distributions = False
@@ -65,14 +65,13 @@ class ServerTeacher(Teacher):
     def __init__(
         self,
         model: str,
-        tokenizer: str,
+        tokenizer: str | ModelSource,
         endpoint: Endpoint = Endpoint(timeout_s=600.0),
         top_k: int = 20,
         logprobs_format: LogprobsFormat = "prompt_logprobs",
         max_tokens: int | None = None,
         concurrency: int = 16,
         extra: dict[str, Any] | None = None,
-        trust_remote_code: bool = False,
     ) -> None:
         if top_k < 0:
             raise ValueError(f"top_k: {top_k} is negative; 0 requests the text's own tokens only")
@@ -88,8 +87,7 @@ class ServerTeacher(Teacher):
         self.concurrency = concurrency
         self.extra = dict(extra or {})
         self.client = Client(endpoint)
-        self._tokenizer_path = tokenizer
-        self._trust = trust_remote_code
+        self._tokenizer_source = ModelSource.frozen(tokenizer, "teacher")
         self._tokenizer: PreTrainedTokenizerBase | None = None
         self._ids: dict[str, int] | None = None
         self._sizes: tuple[int, int] | None = None
@@ -97,10 +95,7 @@ class ServerTeacher(Teacher):
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer, once."""
         if self._tokenizer is None:
-            try:
-                self._tokenizer = load_tokenizer(self._tokenizer_path, self._trust)
-            except ValueError as error:
-                raise ValueError(f"teacher: {str(error).removeprefix('policy: ')}") from error
+            self._tokenizer = load_tokenizer(self._tokenizer_source)
         return self._tokenizer
 
     def context_length(self) -> int | None:
@@ -214,9 +209,7 @@ class ServerTeacher(Teacher):
         if self._sizes is None:
             num_tokens = len(self.tokenizer())
             try:
-                config = load_config(self._tokenizer_path, self._trust).get_text_config(
-                    decoder=True
-                )
+                config = load_config(self._tokenizer_source).get_text_config(decoder=True)
                 self._sizes = num_tokens, max(num_tokens, config.vocab_size)
             except ValueError:  # a tokenizer alone
                 self._sizes = num_tokens, num_tokens

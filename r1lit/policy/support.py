@@ -18,6 +18,7 @@ from r1lit.policy.adapter import in_float32 as computing_in_float32
 from r1lit.policy.attention import ATTENTION, UnsupportedAttentionError
 from r1lit.policy.outputs import States
 from r1lit.policy.policy import Policy, Responses, evaluating, is_packed
+from r1lit.policy.source import ModelSource
 
 # two rows share a prompt, and lengths differ: what packing could get wrong shows
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7, 8), (5, 6, 7, 8), (9, 10))
@@ -123,7 +124,7 @@ def enable_packed(policy: Policy) -> str | None:
     return reason
 
 
-def try_out(policy: Policy, name_or_path: str) -> None:
+def try_out(policy: Policy, source: ModelSource) -> None:
     """Compute a few tokens: refuse a model that is not causal, and test packed tokens.
 
     Raises:
@@ -131,13 +132,13 @@ def try_out(policy: Policy, name_or_path: str) -> None:
     """
     reason = find_causality_error(policy)
     if reason is not None:
-        raise ValueError(f"policy: {name_or_path!r} is no causal language model: {reason}")
+        raise ValueError(f"{source.key}: {source.path!r} is no causal language model: {reason}")
     attention = policy.config._attn_implementation
     reason = enable_packed(policy) if attention == "sdpa" else f"attention is {attention!r}"
     if reason is not None:
         warnings.warn(
-            f"policy: {type(policy.model).__name__} is trained on padded rows, one document a row,"
-            f" which is slower than packed tokens: {reason}",
+            f"{source.key}: {type(policy.model).__name__} is trained on padded rows, one document a"
+            f" row, which is slower than packed tokens: {reason}",
             stacklevel=3,
         )
 

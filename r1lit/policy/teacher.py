@@ -16,6 +16,7 @@ from r1lit.batches import PackedRows
 from r1lit.policy.loading import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.outputs import Logits, LogProbs, Scores, States
 from r1lit.policy.policy import HiddenStates, Policy, Responses
+from r1lit.policy.source import ModelSource
 
 
 class Teacher(ABC):
@@ -55,52 +56,29 @@ class ModelTeacher(Teacher):
     Each rank holds a whole copy. It computes under the trainer's precision, as the student does.
 
     Args:
-        path: a Hugging Face directory, or a model's name on the hub.
-        dtype: of the weights. They are never updated, so bfloat16 loses little and halves memory.
-        attention: Hugging Face attention implementation.
-        trust_remote_code: run Python code that comes with the model; it has your rights.
+        model: a Hugging Face directory, or a model's name on the hub. Its weights are never
+            updated, so ``dtype: bfloat16`` loses little and halves memory.
     """
 
     full_distributions = True
 
-    def __init__(
-        self,
-        path: str,
-        dtype: str = "float32",
-        attention: str = "sdpa",
-        trust_remote_code: bool = False,
-    ) -> None:
-        self.name = path
-        self._trust = trust_remote_code
-        self._options = {"dtype": dtype, "attention": attention}
+    def __init__(self, model: str | ModelSource) -> None:
+        self.source = ModelSource.frozen(model, "teacher")
+        self.name = self.source.path
         self._policy: Policy | None = None
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer."""
-        try:
-            return load_tokenizer(self.name, self._trust)
-        except ValueError as error:
-            raise _of_teacher(error) from error
+        return load_tokenizer(self.source)
 
     def context_length(self) -> int | None:
         """Return what the configuration says."""
-        try:
-            return context_length(load_config(self.name, self._trust))
-        except ValueError as error:
-            raise _of_teacher(error) from error
+        return context_length(load_config(self.source))
 
     def load(self, device: torch.device) -> None:
         """Load the weights, once, and move them to the device."""
         if self._policy is None:
-            try:
-                policy = load_policy(
-                    self.name,
-                    trust_remote_code=self._trust,
-                    **self._options,  # type: ignore[arg-type]
-                )
-            except ValueError as error:
-                raise _of_teacher(error) from error
-            self._policy = policy.eval().requires_grad_(False)
+            self._policy = load_policy(self.source).eval().requires_grad_(False)
         self._policy.to(device)
 
     @property
@@ -159,10 +137,6 @@ class FullScores(Scores):
         """Return the teacher's log-probs of the targets."""
         states = HiddenStates(states_KD=self.states_KD, target_K=target_K)
         return self.policy(states, LogProbs(temperature=temperature)).logp_K
-
-
-def _of_teacher(error: ValueError) -> ValueError:
-    return ValueError("teacher: " + str(error).removeprefix("policy: "))
 
 
 def check_same_vocabulary(

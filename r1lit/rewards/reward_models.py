@@ -19,6 +19,7 @@ from r1lit.policy.scalar_head import (
     score_rows,
     score_steps,
 )
+from r1lit.policy.source import ModelSource
 from r1lit.rewards.base import RewardFunction, StepRewards
 from r1lit.text.conversation import Conversation, question_of
 from r1lit.text.scored_text import ScoreOn, encode_scored, scored_part
@@ -41,7 +42,7 @@ class RewardModel(RewardFunction):
     The weights are loaded at the first call, never trained and not part of any checkpoint.
 
     Args:
-        path: a directory that ``RewardModule`` exported, or another sequence classifier of one
+        model: a directory that ``RewardModule`` exported, or another sequence classifier of one
             number; one of others needs ``template``, ``score_on`` and a ``reward_mean`` in
             config.json.
         name: what its numbers are logged under.
@@ -54,14 +55,11 @@ class RewardModel(RewardFunction):
             reference set's rewards below 0 if left out.
         batch_tokens: of one forward pass, padding included.
         device: where it is computed; the current GPU if there is one.
-        dtype: of the weights.
-        attention: Hugging Face attention implementation.
-        trust_remote_code: run Python code that comes with the model; it has your rights.
     """
 
     def __init__(
         self,
-        path: str,
+        model: str | ModelSource,
         name: str = "reward_model",
         weight: float = 1.0,
         score_on: ScoreOn | None = None,
@@ -71,9 +69,6 @@ class RewardModel(RewardFunction):
         missing: float | None = None,
         batch_tokens: int = 16384,
         device: str | None = None,
-        dtype: str = "float32",
-        attention: str = "sdpa",
-        trust_remote_code: bool = False,
     ) -> None:
         super().__init__(weight)
         if clip is not None and not clip > 0:
@@ -81,14 +76,8 @@ class RewardModel(RewardFunction):
         if missing is not None and not math.isfinite(missing):
             raise ValueError(f"missing: {missing} is not a finite number")
         self.name = name
-        self.scorer = FrozenScorer(
-            path,
-            batch_tokens=batch_tokens,
-            device=device,
-            dtype=dtype,
-            attention=attention,
-            trust_remote_code=trust_remote_code,
-        )
+        self.scorer = FrozenScorer(model, batch_tokens, device)
+        path = self.scorer.source.path
         self.config = self.scorer.config
         self.score_on = cast(ScoreOn, as_trained(self.config, path, "score_on", score_on))
         self.template = as_trained(self.config, path, "template", template)
@@ -171,7 +160,7 @@ class ProcessReward(RewardFunction):
     checkpoint.
 
     Args:
-        path: a directory that ``ProcessRewardModule`` exported, or another sequence classifier of
+        model: a directory that ``ProcessRewardModule`` exported, or another sequence classifier of
             one number, the log-odds of right; that one needs ``template`` and ``separators``.
         name: what its numbers are logged under.
         weight: multiplies the rewards.
@@ -181,14 +170,11 @@ class ProcessReward(RewardFunction):
         template: as ``data.template``.
         batch_tokens: of one forward pass, padding included.
         device: where it is computed; the current GPU if there is one.
-        dtype: of the weights.
-        attention: Hugging Face attention implementation.
-        trust_remote_code: run Python code that comes with the model; it has your rights.
     """
 
     def __init__(
         self,
-        path: str,
+        model: str | ModelSource,
         name: str = "process",
         weight: float = 1.0,
         aggregate: Aggregate = "min",
@@ -197,9 +183,6 @@ class ProcessReward(RewardFunction):
         template: str | None = None,
         batch_tokens: int = 16384,
         device: str | None = None,
-        dtype: str = "float32",
-        attention: str = "sdpa",
-        trust_remote_code: bool = False,
     ) -> None:
         super().__init__(0.0 if per_step else weight)
         if aggregate not in get_args(Aggregate):
@@ -208,14 +191,8 @@ class ProcessReward(RewardFunction):
         self.step_weight = weight
         self.aggregate: Aggregate = aggregate
         self.per_step = per_step
-        self.scorer = FrozenScorer(
-            path,
-            batch_tokens=batch_tokens,
-            device=device,
-            dtype=dtype,
-            attention=attention,
-            trust_remote_code=trust_remote_code,
-        )
+        self.scorer = FrozenScorer(model, batch_tokens, device)
+        path = self.scorer.source.path
         config = self.scorer.config
         given = separators or getattr(config, "process_separators", None)
         if given is None:

@@ -14,7 +14,7 @@ from transformers import DynamicCache, PretrainedConfig
 from transformers.cache_utils import DynamicLayer
 
 from r1lit.policy import Policy
-from r1lit.policy.loading import first_line
+from r1lit.policy.source import first_line
 from r1lit.policy.support import FAILURES, LOW_PRECISION_TOLERANCE, TOLERANCE
 
 PROMPTS = (tuple(range(22, 36)), (9, 10), (11, 12, 13))

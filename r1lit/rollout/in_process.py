@@ -23,7 +23,7 @@ from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompil
 from r1lit.device import backend
 from r1lit.errors import check_at_least
 from r1lit.policy import Policy, evaluating, is_packed
-from r1lit.policy.loading import first_line
+from r1lit.policy.source import first_line
 from r1lit.policy.support import nudged, trial
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, find_decoding_error
 from r1lit.rollout.engine import (

@@ -16,8 +16,8 @@ import torch
 from r1lit.device import inference_dtype
 from r1lit.endpoint.chat import Reply
 from r1lit.endpoint.client import PermanentError
-from r1lit.policy import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.loading import policy_fingerprint
+from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.source import policy_fingerprint
 from r1lit.rollout.engine import Completion, ModelSpec, Request, RolloutEngine, texts_of
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.sampling import Sampling
@@ -42,18 +42,14 @@ class LocalModel:
     concern; a prompt too long for the model is a ``PermanentError``, which judges log as ``error``.
 
     Args:
-        path: a Hugging Face directory, or a model's name on the hub, with a chat template.
+        model: a Hugging Face directory, or a model's name on the hub, with a chat template.
         engine: generates replies; in this process, 64 at a time, if left out. A
             `r1lit.rollout.VLLMEngine` is given the weights, of a `r1lit.rollout.ServerEngine` the
             tokenizer alone is read here.
         sampling: how replies are sampled; as ``ServedModel``, greedily and 1,024 tokens at most,
             if left out. ``GenerativePreference`` needs a temperature above 0.
         system_prompt: the system turn before each message; none if empty.
-        dtype: of the weights; if left out ``bfloat16``, or ``float32`` on a CPU that has no
-            instructions for bfloat16.
-        attention: Hugging Face attention implementation.
         device: where it is computed; the current GPU if there is one.
-        trust_remote_code: run Python code that comes with the model; it has your rights.
         seed: of the replies.
 
     Raises:
@@ -63,38 +59,35 @@ class LocalModel:
 
     def __init__(
         self,
-        path: str,
+        model: str | ModelSource,
         engine: RolloutEngine | None = None,
         sampling: Sampling = JUDGING,
         system_prompt: str = "",
-        dtype: str | None = None,
-        attention: str = "sdpa",
         device: str | None = None,
-        trust_remote_code: bool = False,
         seed: int = 0,
     ) -> None:
+        source = ModelSource.frozen(model, "model")
+        config = load_config(source)
+        self.tokenizer = load_tokenizer(source)
         try:
-            config = load_config(path, trust_remote_code)
-            self.tokenizer = load_tokenizer(path, trust_remote_code)
             prompt_text(self.tokenizer, CHAT, "", system_prompt)
         except ValueError as error:
-            raise ValueError(f"path: {path!r} cannot answer chat messages; {error}") from error
+            raise ValueError(
+                f"model: {source.path!r} cannot answer chat messages; {error}"
+            ) from error
         self._context = context_length(config)
         sampling.check_fits(1, self._context)
-        self.path = path
         self.engine = engine or InProcessEngine(max_rows=64)
         self.sampling = sampling
         self.system_prompt = system_prompt
         self.seed = seed
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self._options: dict[str, Any] = {
-            "dtype": dtype or inference_dtype(self._device),
-            "attention": attention,
-            "trust_remote_code": trust_remote_code,
-        }
+        self.source = source.but(dtype=source.dtype or inference_dtype(self._device))
         settings = {**asdict(sampling), "seed": seed, "system_prompt": system_prompt}
         described = json.dumps(settings, sort_keys=True)
-        self.name = " ".join(filter(None, (path, policy_fingerprint(path), described)))
+        self.name = " ".join(
+            filter(None, (source.path, policy_fingerprint(source.path), described))
+        )
         self._begin()
 
     def _begin(self) -> None:
@@ -120,8 +113,9 @@ class LocalModel:
         ids = encode_prompts(self.tokenizer, [text])[0]
         if self._context is not None and len(ids) + self.sampling.max_tokens > self._context:
             raise PermanentError(
-                f"path: a prompt of {len(ids)} tokens and a reply of {self.sampling.max_tokens}"
-                f" (sampling.max_tokens) exceed the context of {self.path!r}, {self._context}"
+                f"model: a prompt of {len(ids)} tokens and a reply of {self.sampling.max_tokens}"
+                f" (sampling.max_tokens) exceed the context of {self.source.path!r},"
+                f" {self._context}"
             )
         reply: Future[Reply] = Future()
         with self._lock:
@@ -172,9 +166,9 @@ class LocalModel:
     def _load(self) -> ModelSpec:
         policy = None
         if self.engine.needs_policy:
-            policy = load_policy(self.path, **self._options).eval().to(self._device)
+            policy = load_policy(self.source).eval().to(self._device)
         return ModelSpec(
-            name=self.path,
+            name=self.source.path,
             tokenizer=self.tokenizer,
             policy=policy,
             turn_end=turn_end(self.tokenizer),

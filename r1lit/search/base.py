@@ -11,7 +11,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.errors import check_at_least
-from r1lit.policy.loading import policy_fingerprint
+from r1lit.policy.source import policy_fingerprint
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.search.generation import PartialResponse, Query, SearchState, Step, StepGenerator
 from r1lit.search.scorers import Scorer

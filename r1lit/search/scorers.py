@@ -12,6 +12,7 @@ from r1lit.batches import Response, Verdict
 from r1lit.errors import check_at_least
 from r1lit.policy.loading import FrozenScorer
 from r1lit.policy.scalar_head import score_rows
+from r1lit.policy.source import ModelSource
 from r1lit.rewards import RewardFunction, score
 from r1lit.search.generation import PartialResponse
 from r1lit.seeding import generator
@@ -99,35 +100,22 @@ class ValueScorer(Scorer):
     The weights are loaded at the first call and never trained.
 
     Args:
-        path: a directory of a sequence classifier of one number, with the policy's tokenizer.
+        model: a directory of a sequence classifier of one number, with the policy's tokenizer.
         batch_tokens: of one forward pass, padding included.
         device: where it is computed; the current GPU if there is one.
-        dtype: of the weights.
-        attention: Hugging Face attention implementation.
-        trust_remote_code: run Python code that comes with the model; it has your rights.
     """
 
     def __init__(
         self,
-        path: str,
+        model: str | ModelSource,
         batch_tokens: int = 16384,
         device: str | None = None,
-        dtype: str = "float32",
-        attention: str = "sdpa",
-        trust_remote_code: bool = False,
     ) -> None:
-        self.path = path
+        self._scorer = FrozenScorer(model, batch_tokens, device)
+        source = self._scorer.source
+        self.path, self.attention = source.path, source.attention
         self.batch_tokens = batch_tokens
-        self.dtype = dtype
-        self.attention = attention
-        self._scorer = FrozenScorer(
-            path,
-            batch_tokens=batch_tokens,
-            device=device,
-            dtype=dtype,
-            attention=attention,
-            trust_remote_code=trust_remote_code,
-        )
+        self.dtype = source.dtype or "float32"
 
     def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Check that it means the same by a token id as the policy.
@@ -137,8 +125,8 @@ class ValueScorer(Scorer):
         """
         if self._scorer.tokenizer.get_vocab() != tokenizer.get_vocab():
             raise ValueError(
-                f"path: the tokenizer of {self.path!r} is not the policy's, and a ValueScorer reads"
-                " the policy's token ids; RewardScorer takes a model with another tokenizer"
+                f"model: the tokenizer of {self.path!r} is not the policy's, and a ValueScorer"
+                " reads the policy's token ids; RewardScorer takes a model with another tokenizer"
             )
 
     def score(self, responses: Sequence[PartialResponse]) -> list[float]:

@@ -36,7 +36,7 @@ from r1lit.evaluation.compare import compare_runs
 from r1lit.evaluation.records import by_problem, read_evaluation
 from r1lit.evaluation.report import summarise
 from r1lit.files import read_records
-from r1lit.policy import load_config, load_policy
+from r1lit.policy import ModelSource, load_config, load_policy
 
 
 def full_run(folder: Path, num_train: int = 5, **named) -> pl.Trainer:
@@ -300,7 +300,9 @@ def test_an_export_in_the_dtype_that_the_policy_came_in(tmp_path, caplog):
     folder = str(save_policy(tmp_path / "float32"))
     save_in(torch.bfloat16, load_policy(folder), tmp_path / "bfloat16", None)
     policy, config = load_policy(folder), load_config(str(tmp_path / "bfloat16"))
-    again = dict(load_policy(str(tmp_path / "bfloat16"), dtype="bfloat16").named_weights())
+    again = dict(
+        load_policy(ModelSource(str(tmp_path / "bfloat16"), dtype="bfloat16")).named_weights()
+    )
     for name, weight in policy.named_weights():
         torch.testing.assert_close(again[name], weight.bfloat16(), rtol=0, atol=0)
     assert str(config.dtype).endswith("bfloat16")

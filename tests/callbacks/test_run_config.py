@@ -6,12 +6,13 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from tiny import data, grpo_config, merge, model
 
-from r1lit.callbacks.run_config import differences
+from r1lit.callbacks.run_config import differences, spelt_out
 from r1lit.cli import main
 
 SHORT = data(num_iterations=2)
@@ -200,5 +201,31 @@ def test_other_weights_of_the_same_name_are_a_change(resume, policy, tmp_path):
     shutil.copytree(policy, other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
-    with pytest.raises(ValueError, match=r"model\.init_args\.policy was .* and is .*other"):
+    with pytest.raises(ValueError, match=r"model\.init_args\.policy\.path was .* and is .*other"):
         resume(model(policy=str(other)))
+
+
+def test_models_are_compared_however_they_are_spelt():
+    """Also with a checkpoint of before a model's fields were its own."""
+
+    def config(**init_args: Any) -> dict[str, Any]:
+        return {"model": {"class_path": "GRPOModule", "init_args": init_args}, "data": None}
+
+    held = {"attention": "sdpa", "trust_remote_code": False}
+    alone = {"from_scratch": False, "adapter": None, "quantization": None}
+    reward = {"class_path": "RewardModel", "init_args": {"model": "rm", "weight": 1.0}}
+    new = config(policy="base", rewards=[reward])
+    old_reward = {"path": "rm", "dtype": "float32", **held, "weight": 1.0}
+    same = [
+        config(policy={"path": "base", "dtype": "float32"}, rewards=[reward]),
+        config(
+            policy="base", dtype="float32", **held, **alone,
+            rewards=[{"class_path": "RewardModel", "init_args": old_reward}],
+        ),
+    ]  # fmt: skip
+    for other in same:
+        assert list(differences(spelt_out(other), spelt_out(new))) == []
+    key = "model.init_args.policy"
+    other = config(policy={"path": "base", "dtype": "bfloat16"}, rewards=[reward])
+    changed = list(differences(spelt_out(new), spelt_out(other)))
+    assert changed == [(f"{key}.dtype", "float32", "bfloat16")]

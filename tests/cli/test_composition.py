@@ -109,6 +109,39 @@ def test_naming_the_same_class_again_changes_nothing(composed):
     assert composed(ZERO, model(objective="GRPO")) == composed(ZERO)
 
 
+HELD = {"dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [model(policy="models/mini"), model(policy=HELD)],
+        [model(policy=HELD), model(policy="models/mini")],
+        [model(policy={"path": "x", **HELD}), model(policy="models/mini")],
+        [model(policy={"path": "x", **HELD}), "--model.policy=models/mini"],
+        [model(policy={"path": "x", **HELD}), "--model.init_args.policy.path=models/mini"],
+        [model(policy="models/mini"), "--model.policy.dtype=bfloat16"],
+        [model(policy="models/mini"), '--model.policy={"dtype": "bfloat16"}'],
+    ],
+    ids=str,
+)
+def test_a_path_and_how_a_model_is_held_add_up(composed, given):
+    policy = composed(ZERO, *given)["model"]["init_args"]["policy"]
+    assert {key: policy[key] for key in ("path", *HELD)} == {"path": "models/mini", **HELD}
+
+
+def test_a_plain_path_stays_one(composed):
+    for given in (model(policy="models/mini"), "--model.policy=models/mini"):
+        assert composed(ZERO, given)["model"]["init_args"]["policy"] == "models/mini"
+
+
+def test_an_adapter_s_settings_are_reached_on_the_command_line(composed):
+    lora = {"class_path": "peft.LoraConfig", "init_args": {"r": 4}}
+    given = [model(policy={"adapter": lora}), "--model.policy.adapter.init_args.r=2"]
+    policy = composed(ZERO, *given)["model"]["init_args"]["policy"]
+    assert policy["adapter"]["init_args"]["r"] == 2 and policy["path"].startswith("Qwen/")
+
+
 def test_a_list_replaces_the_list(composed):
     """An own table has not the pattern of the preset's."""
     own = [{"class_path": "r1lit.data.TableProblems", "init_args": {"path": "own.jsonl"}}]

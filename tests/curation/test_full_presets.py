@@ -71,7 +71,7 @@ def test_a_preset_draws_and_curates(path, tmp_path, long_policy):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     config = small(yaml.safe_load(path.read_text()), tmp_path, long_policy)
     config["data"]["init_args"]["evaluation"]["num_samples"] = 2
-    config["model"]["init_args"]["dtype"] = "float32"
+    config["model"]["init_args"]["policy"] = {"path": str(long_policy), "dtype": "float32"}
     config["trainer"]["accelerator"] = "cpu"
     (tmp_path / "preset.yaml").write_text(yaml.safe_dump(config, allow_unicode=True))
     main(["predict", "-c", str(tmp_path / "preset.yaml")])

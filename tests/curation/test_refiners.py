@@ -15,7 +15,7 @@ from r1lit.batches import Problem
 from r1lit.curation import Context, EngineRefiner, RuleRefiner, ToR1Template
 from r1lit.curation.engine_refiner import CUT, NO_PARTS, read_reply
 from r1lit.endpoint import Endpoint, Reply
-from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Sampling, ServerEngine
 
 PROBLEM = Problem(uid="p", question="What is 3 + 4?", answer="7", source="s")
@@ -180,7 +180,7 @@ def test_the_policy_itself_refines_in_this_process(policy, tmp_path, monkeypatch
     spec = ModelSpec(
         name=str(policy),
         tokenizer=AutoTokenizer.from_pretrained(policy),
-        policy=load_policy(str(policy), dtype="float32").eval(),
+        policy=load_policy(ModelSource(str(policy), dtype="float32")).eval(),
     )
 
     def refine() -> list[str]:

@@ -127,7 +127,7 @@ def test_a_suite_runs_on_a_local_file_through_one_key(path, policy, tmp_path, ca
     cli = main(
         [
             "test", "-c", str(path), f"--data.test.path={table}",
-            f"--model.policy={policy}", f"--model.dirpath={run}", "--model.dtype=float32",
+            f"--model.policy={policy}", f"--model.dirpath={run}", "--model.policy.dtype=float32",
             "--model.sampling.max_tokens=4", "--data.evaluation.num_samples=2",
             "--model.grader=stand_ins.PlainJudge", "--trainer.accelerator=cpu",
         ]
@@ -159,7 +159,7 @@ def test_level_and_rating_are_reported(policy, tmp_path):
     table = tmp_path / "local.jsonl"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = [
-        f"--data.test.path={table}", f"--model.policy={policy}", "--model.dtype=float32",
+        f"--data.test.path={table}", f"--model.policy={policy}", "--model.policy.dtype=float32",
         "--model.sampling.max_tokens=4", "--data.evaluation.num_samples=2",
         "--model.grader=stand_ins.PlainJudge", "--trainer.accelerator=cpu",
     ]  # fmt: skip

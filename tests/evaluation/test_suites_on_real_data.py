@@ -102,7 +102,7 @@ def test_a_suite_on_its_real_problems(suite, policy, grader, tmp_path):
     cli = main(
         [
             "test", "-c", str(CONFIGS / f"{suite}.yaml"), "-c", str(change), *here,
-            f"--model.policy={policy}", f"--model.dirpath={run}", "--model.dtype=float32",
+            f"--model.policy={policy}", f"--model.dirpath={run}", "--model.policy.dtype=float32",
             "--model.sampling.max_tokens=6", "--data.evaluation.num_samples=2",
             "--trainer.accelerator=cpu",
         ]

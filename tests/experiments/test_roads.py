@@ -19,7 +19,7 @@ from experiments.search.report import as_table, read
 from experiments.search.training.module import CriticScorer
 from r1lit.batches import Problem
 from r1lit.files import append_records, read_records
-from r1lit.policy import load_reward_model, load_tokenizer
+from r1lit.policy import ModelSource, load_reward_model, load_tokenizer
 from r1lit.search import PartialResponse, Query, ValueScorer
 
 
@@ -118,7 +118,7 @@ def test_the_critic_in_training_scores_as_a_value_scorer(policy: Path, tmp_path:
         PartialResponse(query=query, token_ids=(8, 9)),
         PartialResponse(query=query, token_ids=(8, 9, 10), finish_reason="stop"),
     ]
-    wanted = ValueScorer(str(tmp_path / "critic"), dtype="float32").score(responses)
+    wanted = ValueScorer(ModelSource(str(tmp_path / "critic"), dtype="float32")).score(responses)
     found = scorer.score(responses)
     assert found == pytest.approx([min(1.0, max(0.0, value)) for value in wanted])
     assert found[0] == pytest.approx(found[1])  # before its end token the second one is the first

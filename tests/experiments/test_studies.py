@@ -253,7 +253,7 @@ def lines_of(sweep: Sweep, variant: str) -> list[Record]:
 
 
 def of_policy(policy: Path, **init_args: Any) -> dict[str, Any]:
-    own = {"policy": str(policy), "from_scratch": False, **init_args}
+    own = {"policy": {"path": str(policy), "from_scratch": False}, **init_args}
     return merge(TINY, {"model": {"init_args": own}})
 
 

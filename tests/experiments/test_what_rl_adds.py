@@ -142,7 +142,11 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
     few = {"class_path": "r1lit.worlds.WorldSearch"}
     asked = [merge(few, {"init_args": {"split": "train", "num_problems": 12}})]
     held_out = [merge(few, {"init_args": {"split": "held_out", "num_problems": 6}})]
-    limits = {"sampling": {"max_tokens": 24}, "max_tokens_from": None, "from_scratch": True}
+    limits = {
+        "sampling": {"max_tokens": 24},
+        "max_tokens_from": None,
+        "policy": {"from_scratch": True},
+    }
     rl = merge(TINY, {
         "model": {"init_args": {**limits, "validation_sampling": {"max_tokens": 24}}},
         "data": {"init_args": {"train": asked, "validation": held_out}},
@@ -161,7 +165,7 @@ def test_from_the_controls_to_the_page(tmp_path: Path, monkeypatch, capsys) -> N
     controls = steps["controls"]["grid"]["control"]
     kept = {name: controls[name] for name in ("recipe", "random-reward")}
     made = tmp_path / "pages" / "patient-5" / "seed-0" / "policy"
-    dose = {"model": {"init_args": {"policy": str(made), "from_scratch": False}}}
+    dose = {"model": {"init_args": {"policy": {"path": str(made), "from_scratch": False}}}}
     policy = str(tmp_path / "controls" / "recipe" / "seed-0" / "policy")
     pages_5 = {"data": {"init_args": {"documents": [
         merge(pages[0], {"init_args": {"patient": 0.05}})]}}}  # fmt: skip

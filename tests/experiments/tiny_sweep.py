@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 TINY = {
     "model": {
         "init_args": {
-            "from_scratch": True,
+            "policy": {"from_scratch": True},
             "sampling": {"max_tokens": 8},
             "train_batch_size": 8,
             "micro_batch_tokens": 1024,

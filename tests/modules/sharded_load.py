@@ -19,20 +19,22 @@ from benchmarks.sharded_memory import plain_trainer
 from benchmarks.worker import peak_rss_mb, reset_peak_rss
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import idle_forward, shard_models
-from r1lit.policy import is_packed, load_policy, load_reward_model
+from r1lit.policy import ModelSource, is_packed, load_policy, load_reward_model
 from r1lit.policy.shards import whole
 from r1lit.policy.support import nudged
 
 
 def load(name: str, directory: str, **options: Any) -> Any:
     """Load as options say, which JSON can hold."""
+    how = {n: options.pop(n) for n in ("dtype", "from_scratch") if n in options}
     if options.pop("adapter", False):
-        options["adapter"] = LoraConfig(r=4, target_modules="all-linear")
+        how["adapter"] = LoraConfig(r=4, target_modules="all-linear")
+    source = ModelSource(directory, **how)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         if name.startswith("reward"):
-            return load_reward_model(directory, pad_id=0, **options)
-        return load_policy(directory, **options)
+            return load_reward_model(source, pad_id=0, **options)
+        return load_policy(source, **options)
 
 
 def look_at(model: Any) -> dict[str, Any]:

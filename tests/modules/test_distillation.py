@@ -32,7 +32,7 @@ def run(folder: Path, *args: str, **model: Any) -> Path:
 def of(teacher: Path, **init_args: Any) -> dict[str, Any]:
     return {
         "class_path": "r1lit.policy.ModelTeacher",
-        "init_args": {"path": str(teacher), **init_args},
+        "init_args": {"model": str(teacher), **init_args},
     }
 
 

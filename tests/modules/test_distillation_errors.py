@@ -22,7 +22,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of(path: Path | str, **init_args: Any) -> dict[str, Any]:
     return {
         "class_path": "r1lit.policy.ModelTeacher",
-        "init_args": {"path": str(path), **init_args},
+        "init_args": {"model": str(path), **init_args},
     }
 
 

@@ -20,7 +20,7 @@ SCHEDULE = {"class_path": "r1lit.modules.CosineOverRun", "init_args": {"final_sh
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = save_policy(tmp_path_factory.mktemp("teacher"), layers=3, seed=11)
-    return {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"path": str(path)}}
+    return {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"model": str(path)}}
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def weights(run: Path, policy: Path, case: dict[str, Any], logp: float) -> dict[
     """Return the weights after two iterations."""
     change = tiny.data(num_iterations=2, validation=None)
     if "Distillation" in case.get("class_path", ""):
-        teacher = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"path": str(policy)}}
+        teacher = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"model": str(policy)}}
         path = on_policy(run, policy, change, teacher=teacher, temperature=1.5)
     else:
         path = tiny.grpo_config(run, policy, tiny.merge({"model": case}, change))

@@ -209,7 +209,7 @@ def test_weights_are_of_the_dtype_that_the_machine_is_fast_in(
     policy, tmp_path, monkeypatch, fast, dtype
 ):
     monkeypatch.setattr(r1lit.device.cpu.machine, "has_fast_bfloat16", lambda: fast)
-    evaluate(tmp_path, policy, change(dtype=None), num_problems=1)
+    evaluate(tmp_path, policy, change(policy={"dtype": None}), num_problems=1)
     assert report(tmp_path / "run")["settings"]["dtype"] == dtype
 
 

@@ -87,10 +87,10 @@ def reference(run: Path, policy: Path, other: Path) -> Path:
 
 
 def with_adapter(run: Path, policy: Path, other: Path) -> Path:
-    return refreshing(run, policy, other, adapter=LORA)
+    return refreshing(run, policy, other, policy={"adapter": LORA})
 
 
-def refreshing(run: Path, policy: Path, other: Path, **init_args: Any) -> Path:
+def refreshing(run: Path, policy: Path, other: Path, /, **init_args: Any) -> Path:
     config = grpo(
         objective={"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.5}},
         correction={"class_path": "r1lit.objectives.TruncatedImportanceSampling"},
@@ -143,10 +143,10 @@ RUNS: dict[str, Callable[[Path, Path, Path], Path]] = {
         run, policy, data(num_iterations=2), teacher=of(other), micro_batch_tokens=48, optimizer=SGD
     ),
     "reward model": reward(),
-    "adapter": grpo(adapter=LORA, objective=WITH_KL),
+    "adapter": grpo(policy={"adapter": LORA}, objective=WITH_KL),
     "adapter with a refreshed reference": with_adapter,
     "adapter on the head too": grpo(adapter=ON_THE_HEAD, objective=WITH_KL),
-    "adapter of a reward model": reward(adapter=LORA),
+    "adapter of a reward model": reward(policy={"adapter": LORA}),
     "critic": critic,
 }
 
@@ -212,7 +212,7 @@ def test_another_split_is_refused(tmp_path: Path, policy: Path):
 def test_weights_in_bfloat16_with_kahan_sums_train_and_resume(tmp_path: Path, policy: Path):
     """What configs/hardware/fsdp2_bf16.yaml and configs/r1/larger/ ask for."""
     options = {"lr": 1e-3, "weight_decay": 0.0, "eps": 1e-8, "triton": False, "foreach": False}
-    changes = {"dtype": "bfloat16", "optimizer": {"class_path": "optimi.AdamW"}}
+    changes = {"policy": {"dtype": "bfloat16"}, "optimizer": {"class_path": "optimi.AdamW"}}
     changes["optimizer"]["init_args"] = options
     configs = {}
     for name in ("one", "whole", "part"):

@@ -68,7 +68,7 @@ def test_a_half_written_folder_is_never_the_last(
 
 
 KINDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
-    "adapter": (model(adapter=LORA, objective=WITH_KL), [REFRESH]),
+    "adapter": (model(policy={"adapter": LORA}, objective=WITH_KL), [REFRESH]),
     "critic": (ppo(kl_in_reward=0.1), []),
 }
 
@@ -102,7 +102,7 @@ def test_it_goes_on_with_other_numbers_of_ranks(tmp_path: Path, policy: Path) ->
     # three problems to validate on would be too few for four ranks
     change = merge(
         data(num_iterations=4, validation=None) | {"trainer": {"limit_val_batches": 0}},
-        model(adapter=LORA, train_batch_size=16, optimizer=SGD),
+        model(policy={"adapter": LORA}, train_batch_size=16, optimizer=SGD),
     )
     fit(grpo_config(tmp_path / "whole", policy, merge(change, sharded(2))))
     killed_run(
@@ -122,7 +122,7 @@ def test_other_base_weights_are_refused(tmp_path: Path, policy: Path) -> None:
     base.mkdir()
     for file in policy.iterdir():
         (base / file.name).write_bytes(file.read_bytes())
-    change = merge(merge(model(adapter=LORA), data(num_iterations=2)), sharded(2))
+    change = merge(merge(model(policy={"adapter": LORA}), data(num_iterations=2)), sharded(2))
     config = grpo_config(tmp_path / "run", base, change)
     fit(config)
     weights = bytearray((base / "model.safetensors").read_bytes())

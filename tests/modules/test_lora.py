@@ -24,7 +24,7 @@ from tiny_reward import reward_config, write_pairs
 from transformers import AutoModelForCausalLM
 
 from r1lit.cli import main
-from r1lit.policy import load_policy
+from r1lit.policy import ModelSource, load_policy
 from r1lit.policy.adapter import names_in_4_bits
 from r1lit.policy.merge import main as merge_to_a_model
 
@@ -53,7 +53,7 @@ def iterations(run: Path) -> list[dict[str, Any]]:
 
 
 def test_the_adapter_alone_is_trained_saved_and_exported(fit, tmp_path: Path, policy: Path) -> None:
-    cli = fit("run", model(adapter=LORA, objective=WITH_KL), data(num_iterations=3))
+    cli = fit("run", model(policy={"adapter": LORA}, objective=WITH_KL), data(num_iterations=3))
     module = cli.model
     before = AutoModelForCausalLM.from_pretrained(policy).state_dict()
     now = module.policy.model.state_dict()
@@ -79,7 +79,11 @@ def test_the_adapter_alone_is_trained_saved_and_exported(fit, tmp_path: Path, po
 
 def test_without_an_effect_the_reference_is_the_first_policy(fit, tmp_path: Path) -> None:
     """One update a rollout: the first is made where policy and reference are one."""
-    fit("run", model(adapter=LORA, objective=WITH_KL, train_batch_size=16), data(num_iterations=2))
+    fit(
+        "run",
+        model(policy={"adapter": LORA}, objective=WITH_KL, train_batch_size=16),
+        data(num_iterations=2),
+    )
     first, second = iterations(tmp_path / "run")
     assert first["train/kl_reference"] == 0.0 and second["train/kl_reference"] > 0.0
 
@@ -88,7 +92,7 @@ def test_without_an_effect_the_reference_is_the_first_policy(fit, tmp_path: Path
 def test_a_refreshed_reference_is_a_copy_of_the_adapter(fit, tmp_path: Path) -> None:
     cli = fit(
         "run",
-        model(adapter=LORA, objective=WITH_KL, train_batch_size=16),
+        model(policy={"adapter": LORA}, objective=WITH_KL, train_batch_size=16),
         data(num_iterations=3),
         args=("--trainer.callbacks+", json.dumps([REFRESH])),
     )
@@ -103,7 +107,7 @@ def test_a_refreshed_reference_is_a_copy_of_the_adapter(fit, tmp_path: Path) -> 
 @pytest.mark.parametrize("kill_at", [1, 3])
 def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: int) -> None:
     """Killed before and after the reference is refreshed for the first time."""
-    change = model(adapter=LORA, objective=WITH_KL) | data(num_iterations=5)
+    change = model(policy={"adapter": LORA}, objective=WITH_KL) | data(num_iterations=5)
     whole = grpo_config(tmp_path / "whole", policy, change)
     broken = grpo_config(tmp_path / "broken", policy, change)
     extra = ["--trainer.callbacks+", json.dumps([REFRESH])]
@@ -120,7 +124,7 @@ def test_other_base_weights_are_refused_on_resume(fit, tmp_path: Path, policy: P
     AutoModelForCausalLM.from_pretrained(policy).save_pretrained(base)
     for file in policy.glob("tok*"):
         (base / file.name).write_bytes(file.read_bytes())
-    own = model(policy=str(base), adapter=LORA)
+    own = model(policy={"path": str(base), "adapter": LORA})
     fit("run", own, data(num_iterations=2, validation=None))
     changed = AutoModelForCausalLM.from_pretrained(base)
     changed.model.norm.weight.data += 0.1
@@ -133,7 +137,7 @@ def test_other_base_weights_are_refused_on_resume(fit, tmp_path: Path, policy: P
 def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path) -> None:
     change = merge(
         model(
-            adapter=LORA,
+            policy={"adapter": LORA},
             objective=WITH_KL,
             train_batch_size=16,
             optimizer={"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}},
@@ -159,7 +163,11 @@ def test_checkpointed_layers_have_the_same_gradients(
 ) -> None:
     for name, checkpointed in (("plain", False), ("checkpointed", True)):
         config = sft(
-            tmp_path / name, policy, documents, adapter=LORA, gradient_checkpointing=checkpointed
+            tmp_path / name,
+            policy,
+            documents,
+            policy={"adapter": LORA},
+            gradient_checkpointing=checkpointed,
         )
         main(["fit", "-c", str(config), "--data.num_iterations", "6"])
     assert losses(tmp_path / "plain") == losses(tmp_path / "checkpointed")
@@ -173,15 +181,17 @@ def test_the_next_stage_goes_on_with_the_adapter_or_merges_it(
 ) -> None:
     short = data(num_iterations=2, validation=None)
     still = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.0}}
-    fit("first", model(adapter=LORA), short)
+    fit("first", model(policy={"adapter": LORA}), short)
     first = tmp_path / "first" / "policy"
-    go_on = model(adapter=LORA, policy=str(first), objective=WITH_KL, train_batch_size=16)
+    go_on = model(
+        policy={"path": str(first), "adapter": LORA}, objective=WITH_KL, train_batch_size=16
+    )
     fit("second", go_on, short)
     values = [line["train/kl_reference"] for line in iterations(tmp_path / "second")]
     assert values[0] == 0.0 and values[1] > 0.0  # towards the policy that this stage began with
     settings = json.loads((tmp_path / "second" / "policy" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(policy)
-    fit("still", model(adapter=LORA, policy=str(first), optimizer=still), short)
+    fit("still", model(policy={"path": str(first), "adapter": LORA}, optimizer=still), short)
     assert_equal(adapter_of(tmp_path / "first"), adapter_of(tmp_path / "still"))
     merged = fit("merged", model(policy=str(first), optimizer=still), short).model.policy.model
     wanted = peft.AutoPeftModelForCausalLM.from_pretrained(first)
@@ -195,7 +205,7 @@ def test_a_reward_model_of_an_adapter_and_its_head(tmp_path: Path, policy: Path)
     from r1lit.policy import load_reward_model
 
     table = write_pairs(tmp_path / "pairs.jsonl")
-    config = reward_config(tmp_path / "run", policy, table, model(adapter=LORA))
+    config = reward_config(tmp_path / "run", policy, table, model(policy={"adapter": LORA}))
     module = main(["fit", "-c", str(config)]).model
     exported = load_reward_model(str(tmp_path / "run" / "policy"), pad_id=0).eval()
     rows = [[5, 6, 7], [8, 9, 10, 11]]
@@ -210,9 +220,9 @@ def test_a_reward_model_of_an_adapter_and_its_head(tmp_path: Path, policy: Path)
 @pytest.mark.slow
 def test_a_student_learns_by_an_adapter_from_a_teacher(tmp_path: Path, policy: Path) -> None:
     teacher = {"class_path": "r1lit.policy.ModelTeacher",
-               "init_args": {"path": str(save_policy(tmp_path / "teacher", seed=9))}}  # fmt: skip
-    how = {"adapter": LORA, "teacher": teacher, "logit_weight": 1.0, "sft_weight": 0.0}
-    config = off_policy(tmp_path / "run", policy, **how)
+               "init_args": {"model": str(save_policy(tmp_path / "teacher", seed=9))}}  # fmt: skip
+    how = {"teacher": teacher, "logit_weight": 1.0, "sft_weight": 0.0}
+    config = off_policy(tmp_path / "run", {"path": str(policy), "adapter": LORA}, **how)
     main(["fit", "-c", str(config), "--data.num_iterations", "8"])
     values = losses(tmp_path / "run")
     assert values[-1] < 0.95 * values[0]
@@ -221,7 +231,7 @@ def test_a_student_learns_by_an_adapter_from_a_teacher(tmp_path: Path, policy: P
 
 @pytest.mark.slow
 def test_a_peft_folder_is_evaluated(fit, tmp_path: Path) -> None:
-    fit("run", model(adapter=LORA), data(num_iterations=2, validation=None))
+    fit("run", model(policy={"adapter": LORA}), data(num_iterations=2, validation=None))
     for name in ("evaluation", "of_whole"):
         (tmp_path / name).mkdir()
     config = evaluation_config(tmp_path / "evaluation", tmp_path / "run" / "policy")
@@ -253,13 +263,13 @@ def test_an_adapter_that_does_not_fit_is_refused_before_weights_are_loaded(
             (no_weights / file.name).write_bytes(file.read_bytes())
     settings = merge(LORA, {"init_args": adapter})
     with pytest.raises(ValueError, match=message) as error:
-        fit("run", model(adapter=settings, policy=str(no_weights)))
+        fit("run", model(policy={"path": str(no_weights), "adapter": settings}))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow
 def test_without_peft_one_line_says_what_to_install(tmp_path: Path, policy: Path) -> None:
-    config = grpo_config(tmp_path / "run", policy, model(adapter=LORA))
+    config = grpo_config(tmp_path / "run", policy, model(policy={"adapter": LORA}))
     code = "import sys; sys.modules['peft'] = None; from r1lit.cli import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", code, "fit", "-c", str(config)],
@@ -291,14 +301,14 @@ def test_without_peft_one_line_says_what_to_install(tmp_path: Path, policy: Path
 )
 def test_what_an_adapter_cannot_be_beside(fit, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}") as error:
-        fit("run", model(**change))
+        fit("run", model(policy=change))
     assert "\n" not in str(error.value)
 
 
 @needs_bits_and_bytes
 @pytest.mark.slow
 def test_beside_weights_in_4_bits(fit, tmp_path: Path, policy: Path) -> None:
-    change = model(adapter=LORA, quantization=IN_4_BITS, objective=WITH_KL)
+    change = model(policy={"adapter": LORA, "quantization": IN_4_BITS}, objective=WITH_KL)
     fit("run", change, data(num_iterations=2))
     cli = fit("run", change, data(num_iterations=3), args=("--ckpt_path", "last"))
     lines, trained = iterations(tmp_path / "run"), cli.model.policy
@@ -333,10 +343,12 @@ def test_documents_beside_weights_in_4_bits(
     policy: Path,
     documents: Path,  # noqa: F811
 ) -> None:
-    config = sft(tmp_path / "run", policy, documents, adapter=LORA, quantization=IN_4_BITS)
+    config = sft(
+        tmp_path / "run", policy, documents, policy={"adapter": LORA, "quantization": IN_4_BITS}
+    )
     main(["fit", "-c", str(config)])
     values = losses(tmp_path / "run")
     assert values[-1] < 0.9 * values[0]
     beside = peft.LoraConfig(**LORA["init_args"])
     with pytest.raises(ValueError, match="quantization: FSDP2 does not shard weights in 4 bits"):
-        load_policy(str(policy), adapter=beside, quantization=IN_4_BITS, sharded=True)
+        load_policy(ModelSource(str(policy), adapter=beside, quantization=IN_4_BITS), sharded=True)

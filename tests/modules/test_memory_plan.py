@@ -117,14 +117,14 @@ def test_without_checkpointing_every_layer_keeps_its_own():
 @pytest.mark.parametrize(
     ("changes", "always"),
     [
-        ({"dtype": "bfloat16"}, {"weights": 2 * N, "optimiser": 4 * N}),
+        ({"policy": {"dtype": "bfloat16"}}, {"weights": 2 * N, "optimiser": 4 * N}),
         (
-            {"dtype": "bfloat16", "optimizer": {"class_path": "optimi.AdamW"}},
+            {"policy": {"dtype": "bfloat16"}, "optimizer": {"class_path": "optimi.AdamW"}},
             {"weights": 2 * N, "gradients": 2 * N, "optimiser": 6 * N, "reference": 2 * N},
         ),
         ({"optimizer": {"class_path": "torch.optim.SGD"}}, {"optimiser": None}),
         (
-            {"adapter": {"class_path": "peft.LoraConfig"}},
+            {"policy": {"adapter": {"class_path": "peft.LoraConfig"}}},
             {"weights": 4 * N, "optimiser": 8 * round(N / 100), "reference": None},
         ),
         (
@@ -135,7 +135,7 @@ def test_without_checkpointing_every_layer_keeps_its_own():
                         "class_path": "r1lit.rewards.ConditionalReward",
                         "init_args": {"reward": {"class_path": "r1lit.rewards.RewardModel"}},
                     },
-                    {"class_path": "ProcessReward", "init_args": {"dtype": "bfloat16"}},
+                    {"class_path": "ProcessReward", "init_args": {"model": {"dtype": "bfloat16"}}},
                 ]
             },
             {"reward models": 6 * N},
@@ -169,7 +169,10 @@ def test_a_second_trained_model_is_counted():
 
 
 def test_a_teacher_is_whole_on_every_rank():
-    teacher = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"dtype": "bfloat16"}}
+    teacher = {
+        "class_path": "r1lit.policy.ModelTeacher",
+        "init_args": {"model": {"dtype": "bfloat16"}},
+    }
     config = grpo(teacher=teacher, on_policy=1.0)
     config["trainer"]["strategy"] = sharded(4)
     other = replace(TINY, num_parameters=1_000_000)

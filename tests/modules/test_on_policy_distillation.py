@@ -20,7 +20,7 @@ from r1lit.seeding import generator
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = save_policy(tmp_path_factory.mktemp("teacher"), layers=3, seed=11)
-    return {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"path": str(path)}}
+    return {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"model": str(path)}}
 
 
 def run(folder: Path, policy: Path, change: dict[str, Any] | None = None, **model: Any) -> Any:
@@ -96,7 +96,7 @@ def test_micro_batches_do_not_change_the_run(
 
 
 def test_a_teacher_that_is_the_student_teaches_nothing(tmp_path: Path, policy: Path) -> None:
-    itself = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"path": str(policy)}}
+    itself = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"model": str(policy)}}
     run(tmp_path / "run", policy, data(num_iterations=1, validation=None), teacher=itself)
     first = lines(tmp_path / "run")[0]
     assert abs(first["train/divergence"]) < 1e-5 and first["train/grad_norm"] < 1e-3

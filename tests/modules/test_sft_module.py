@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from tiny import merge
 
 from r1lit.cli import main
 
@@ -22,16 +23,15 @@ def documents(tmp_path: Path) -> Path:
     return path
 
 
-def sft(run: Path, policy: Path, documents: Path, **model: Any) -> Path:
+def sft(run: Path, policy: Path, documents: Path, /, **model: Any) -> Path:
     config = {
         "seed_everything": 0,
         "model": {
             "class_path": "r1lit.modules.SFTModule",
             "init_args": {
-                "policy": str(policy),
                 "micro_batch_tokens": 256,
                 "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}},
-                **model,
+                **merge({"policy": str(policy)}, model),
             },
         },
         "data": {
@@ -107,8 +107,8 @@ def test_resumed_is_the_same_run(tmp_path: Path, policy: Path, documents: Path) 
 
 @pytest.mark.slow
 def test_from_scratch_reads_no_weights(tmp_path: Path, policy: Path, documents: Path) -> None:
-    main(["fit", "-c", str(sft(tmp_path / "a", policy, documents, from_scratch=True))])
-    main(["fit", "-c", str(sft(tmp_path / "b", policy, documents, from_scratch=True))])
+    main(["fit", "-c", str(sft(tmp_path / "a", policy, documents, policy={"from_scratch": True}))])
+    main(["fit", "-c", str(sft(tmp_path / "b", policy, documents, policy={"from_scratch": True}))])
     main(["fit", "-c", str(sft(tmp_path / "c", policy, documents))])
     a, b, c = (losses(tmp_path / name) for name in "abc")
     assert a == b
@@ -131,7 +131,7 @@ def test_weights_in_bfloat16_learn_with_an_optimizer_that_keeps_what_rounding_ta
     def learnt(name: str, dtype: str, optimizer: str) -> float:
         init_args = {"lr": 2e-5, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8}
         made = {"class_path": optimizer, "init_args": init_args}
-        config = sft(tmp_path / name, policy, documents, dtype=dtype, optimizer=made)
+        config = sft(tmp_path / name, policy, documents, policy={"dtype": dtype}, optimizer=made)
         main(["fit", "-c", str(config)])
         seen = losses(tmp_path / name)
         return sum(seen[:8]) / 8 - sum(seen[-8:]) / 8
@@ -150,7 +150,7 @@ def test_kept_rounding_errors_are_in_the_checkpoint(
 ) -> None:
     made = {"class_path": "optimi.AdamW", "init_args": {"lr": 2e-5}}
     whole, part = (
-        sft(tmp_path / n, policy, documents, dtype="bfloat16", optimizer=made)
+        sft(tmp_path / n, policy, documents, policy={"dtype": "bfloat16"}, optimizer=made)
         for n in ("whole", "part")
     )
     main(["fit", "-c", str(whole)])

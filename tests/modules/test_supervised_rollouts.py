@@ -153,7 +153,7 @@ def test_validate_alone_writes_both(tmp_path: Path, policy: Path, sft: Path) -> 
 @pytest.mark.slow
 def test_distillation_from_a_teachers_distributions(tmp_path: Path, policy: Path) -> None:
     teacher = save_policy(tmp_path / "teacher", layers=3, seed=11)
-    of = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"path": str(teacher)}}
+    of = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"model": str(teacher)}}
     run = tmp_path / "run"
     path = config(
         run, policy, teacher=of, logit_weight=0.1, rewards=[{"class_path": "tiny.DigitShare"}]

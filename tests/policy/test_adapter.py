@@ -9,7 +9,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from r1lit.policy import LogProbs, Policy, Responses, is_packed, load_policy, load_tokenizer
+from r1lit.policy import (
+    LogProbs,
+    ModelSource,
+    Policy,
+    Responses,
+    is_packed,
+    load_policy,
+    load_tokenizer,
+)
 from r1lit.policy.merge import main
 from r1lit.policy.support import nudged
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
@@ -37,7 +45,7 @@ PROMPTS = ((5, 6, 7, 8), (5, 6, 7, 8), (9, 10))
 @pytest.fixture(params=KINDS)
 def trained(request, policy: Path, tmp_path: Path):
     """A policy whose adapter has an effect, and Hugging Face's model of what it exports."""
-    own = load_policy(str(policy), adapter=KINDS[request.param], dropout=False)
+    own = load_policy(ModelSource(str(policy), adapter=KINDS[request.param]), dropout=False)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in own.adapter.weights:
@@ -108,7 +116,9 @@ def test_merged_weights_are_those_of_a_whole_model(trained, policy: Path, tmp_pa
 
 
 def lora(policy: Path, **settings) -> Policy:
-    return load_policy(str(policy), adapter=peft.LoraConfig(target_modules=ALL, **settings))
+    return load_policy(
+        ModelSource(str(policy), adapter=peft.LoraConfig(target_modules=ALL, **settings))
+    )
 
 
 def test_lora_decodes_over_shared_prompts_also_in_bfloat16(policy: Path) -> None:
@@ -132,8 +142,7 @@ def test_a_nudge_and_other_values_leave_the_weights_as_they_were(policy: Path) -
 def test_the_dropout_of_an_adapter_is_off_in_reinforcement_learning(policy: Path) -> None:
     with pytest.warns(UserWarning, match=r"lora_dropout 0\.5\), which is off"):
         own = load_policy(
-            str(policy),
-            adapter=peft.LoraConfig(target_modules=ALL, lora_dropout=0.5),
+            ModelSource(str(policy), adapter=peft.LoraConfig(target_modules=ALL, lora_dropout=0.5)),
             dropout=False,
         )
     responses = Responses(
@@ -148,9 +157,13 @@ def test_a_folder_of_another_kind_is_not_gone_on_with(policy: Path, tmp_path: Pa
     lora(policy, r=8).save_pretrained(tmp_path)
     for settings, what in (({"r": 4}, "r was 8 and is 4"), ({"lora_alpha": 2}, "lora_alpha was")):
         with pytest.raises(ValueError, match=f"adapter: it is not of the kind in .*{what}"):
-            load_policy(str(tmp_path), adapter=peft.LoraConfig(target_modules=ALL, **settings))
+            load_policy(
+                ModelSource(str(tmp_path), adapter=peft.LoraConfig(target_modules=ALL, **settings))
+            )
     with pytest.raises(ValueError, match="its layers differ"):
-        load_policy(str(tmp_path), adapter=peft.LoraConfig(r=8, target_modules=["q_proj"]))
+        load_policy(
+            ModelSource(str(tmp_path), adapter=peft.LoraConfig(r=8, target_modules=["q_proj"]))
+        )
 
 
 def test_a_folder_without_tokenizer_or_base(policy: Path, tmp_path: Path) -> None:
@@ -170,4 +183,4 @@ def test_a_folder_without_tokenizer_or_base(policy: Path, tmp_path: Path) -> Non
 )
 def test_kinds_that_are_more_than_layers_are_refused(policy: Path, settings) -> None:
     with pytest.raises(ValueError, match=r"adapter: .* is more than weights in layers"):
-        load_policy(str(policy), adapter=settings)
+        load_policy(ModelSource(str(policy), adapter=settings))

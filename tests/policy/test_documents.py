@@ -15,7 +15,7 @@ from families import alone, plain, save_tiny
 from packaging.version import Version
 
 from benchmarks.architectures import DOCUMENTS, packed_rows
-from r1lit.policy import CrossEntropy, LogProbs, ModelTeacher, is_packed, load_policy
+from r1lit.policy import CrossEntropy, LogProbs, ModelSource, ModelTeacher, is_packed, load_policy
 
 LEAKING = [  # by Hugging Face's own forward pass over the packed rows
     *(("falcon", "sdpa"), ("afmoe", "sdpa"), ("gpt_oss", "eager"), ("bloom", "eager")),
@@ -35,7 +35,10 @@ def gradient(module: torch.nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize(("name", "attention"), LEAKING + SAFE)
 def test_packed_is_as_alone_gradients_and_teachers_included(name, attention, tmp_path: Path):
     folder = save_tiny(tmp_path, name, attention)
-    policy, model = load_policy(folder, attention=attention).eval(), plain(folder, attention)
+    policy, model = (
+        load_policy(ModelSource(folder, attention=attention)).eval(),
+        plain(folder, attention),
+    )
     expected_K = torch.cat([alone(model, d[:1], d[1:]) for d in DOCUMENTS])
     assert expected_K.std() > 0.3, "a near uniform policy would prove nothing"
     rows = packed_rows()
@@ -48,7 +51,7 @@ def test_packed_is_as_alone_gradients_and_teachers_included(name, attention, tmp
     change = gradient(policy) - gradient(model)
     assert change.norm() < 1e-4 * gradient(model).norm()
 
-    teacher = ModelTeacher(folder, attention=attention)
+    teacher = ModelTeacher(ModelSource(folder, attention=attention))
     teacher.load(torch.device("cpu"))
     said_K = teacher.score_documents(rows).target_logp(rows.input_ids_RL[rows.loss_mask_RL], 1.0)
     torch.testing.assert_close(said_K, expected_K.detach(), rtol=0, atol=1e-4)
@@ -85,4 +88,4 @@ def test_one_plain_line_says_so(tmp_path: Path):
 @pytest.mark.parametrize("name", ["cpmant", "xlnet"])
 def test_models_whose_tokens_see_what_follows_are_refused(name, tmp_path: Path):
     with pytest.raises(ValueError, match=r"is no causal language model: its log-probs change"):
-        load_policy(save_tiny(tmp_path, name, "eager"), attention="eager")
+        load_policy(ModelSource(save_tiny(tmp_path, name, "eager"), attention="eager"))

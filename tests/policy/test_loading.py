@@ -18,6 +18,7 @@ from transformers import BertConfig, BertForMaskedLM, LlamaModel, T5Config
 
 from r1lit.cli import main
 from r1lit.policy import (
+    ModelSource,
     ModelTeacher,
     ServerTeacher,
     context_length,
@@ -44,19 +45,31 @@ def refusal(call, *args, **kwargs) -> str:
     return message
 
 
+def test_errors_name_the_key_that_a_model_is_given_for(saved):
+    nowhere = ModelSource("./nowhere", dtype="bfloat16")
+    assert refusal(load_policy, nowhere).startswith("policy: the directory './nowhere' does not")
+    for given in ("./nowhere", nowhere):
+        source = ModelSource.of(given, "critic")
+        assert refusal(load_tokenizer, source.but(dtype=None)).startswith("critic: the directory")
+        assert source == ModelSource.of(given) and source.but(path="x").path == "x"
+    for field in ({"from_scratch": True}, {"quantization": {"load_in_4bit": True}}):
+        message = refusal(ModelSource.frozen, ModelSource(str(saved), **field), "model")
+        assert message.startswith(f"model.{next(iter(field))}: ") and "not trained" in message
+
+
 def test_what_was_saved_comes_back_in_training_mode(saved):
     policy = load_policy(str(saved))
     assert policy.training and policy.dtype == torch.float32
     ids = torch.tensor([[1, 5, 9]])
     assert torch.equal(policy.eval().model(ids).logits, make_policy("llama").model(ids).logits)
-    assert load_policy(str(saved), dtype="bfloat16").dtype == torch.bfloat16
+    assert load_policy(ModelSource(str(saved), dtype="bfloat16")).dtype == torch.bfloat16
     assert load_tokenizer(str(saved)).eos_token == "<eos>"
 
 
 def test_from_scratch_takes_the_architecture_alone(saved):
     (saved / "model.safetensors").unlink()
     torch.manual_seed(1)
-    policy = load_policy(str(saved), from_scratch=True)
+    policy = load_policy(ModelSource(str(saved), from_scratch=True))
     assert policy.training and policy.config.hidden_size == 32
     assert not torch.equal(policy.model.lm_head.weight, make_policy("llama").model.lm_head.weight)
 
@@ -146,15 +159,15 @@ def test_weights_of_another_shape(saved):
 
 @pytest.mark.parametrize("dtype", ["float31", "int8", "nn"])
 def test_no_dtype(saved, dtype):
-    assert f"dtype: '{dtype}'" in refusal(load_policy, str(saved), dtype=dtype)
+    assert f"dtype: '{dtype}'" in refusal(load_policy, ModelSource(str(saved), dtype=dtype))
 
 
 @pytest.mark.parametrize("from_scratch", [True, False])
 def test_attention_that_an_architecture_has_not(tmp_path, from_scratch):
     make_policy("gemma2").save_pretrained(tmp_path)
-    message = refusal(load_policy, str(tmp_path), from_scratch=from_scratch)
+    message = refusal(load_policy, ModelSource(str(tmp_path), from_scratch=from_scratch))
     assert "attention: 'sdpa'" in message and "eager" in message
-    load_policy(str(tmp_path), from_scratch=from_scratch, attention="eager")
+    load_policy(ModelSource(str(tmp_path), from_scratch=from_scratch, attention="eager"))
 
 
 def test_context_length():
@@ -212,7 +225,7 @@ USERS: dict[str, Callable[[str], Any]] = {
     "config": load_config,
     "reward config": load_reward_config,
     "policy": load_policy,
-    "fresh policy": lambda path: load_policy(path, from_scratch=True),
+    "fresh policy": lambda path: load_policy(ModelSource(path, from_scratch=True)),
     "teacher": lambda path: ModelTeacher(path).context_length(),
     "teacher's weights": lambda path: ModelTeacher(path).load("cpu"),  # type: ignore[arg-type]
     "reward model": RewardModel,
@@ -243,7 +256,7 @@ def test_code_of_a_tokenizer_is_not_run(user: Callable[[str], Any], own: Path):
     with pytest.raises(ValueError, match=r"own' contains its own Python.* trust_remote_code: true"):
         user(str(own))
     assert not (own.parent / "ran").exists()
-    load_tokenizer(str(own), trust_remote_code=True)
+    load_tokenizer(ModelSource(str(own), trust_remote_code=True))
     assert (own.parent / "ran").exists()
 
 
@@ -259,13 +272,13 @@ def test_the_yaml_may_ask_for_it(own: Path, tmp_path: Path):
     with pytest.raises(ValueError, match="trust_remote_code: true"):
         main(["fit", "-c", str(config)])
     assert not (tmp_path / "ran").exists()
-    cli = main(["fit", "-c", str(config), "--model.trust_remote_code=true"])
+    cli = main(["fit", "-c", str(config), "--model.policy.trust_remote_code=true"])
     assert (tmp_path / "ran").exists()
     assert int(cli.model.iteration) > 0
     config = evaluation_config(tmp_path, own)
     with pytest.raises(ValueError, match="trust_remote_code: true"):
         main(["test", "-c", str(config)])
-    main(["test", "-c", str(config), "--model.trust_remote_code=true"])
+    main(["test", "-c", str(config), "--model.policy.trust_remote_code=true"])
     assert (tmp_path / "run" / "report.json").is_file()
 
 

@@ -26,6 +26,7 @@ from r1lit.policy import (
     Divergences,
     FullScores,
     LogProbs,
+    ModelSource,
     Policy,
     Responses,
     load_policy,
@@ -218,9 +219,8 @@ def test_without_dropout_training_computes_what_evaluation_does(name, checkpoint
     folder = save_tiny(tmp_path, name, attention, **RATES[name])
     losses, norms = {}, {}
     for dropout in (False, True):
-        policy = load_policy(
-            folder, attention=attention, dropout=dropout, gradient_checkpointing=checkpointing
-        )
+        source = ModelSource(folder, attention=attention)
+        policy = load_policy(source, dropout=dropout, gradient_checkpointing=checkpointing)
         assert policy.training
         for mode in (True, False):
             policy.train(mode).zero_grad()

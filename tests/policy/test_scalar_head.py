@@ -10,7 +10,7 @@ from tiny import save_policy
 from tiny_models import SOFTMAX_ATTENTION, make_policy, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig
 
-from r1lit.policy import load_reward_config, load_reward_model
+from r1lit.policy import ModelSource, load_reward_config, load_reward_model
 from r1lit.policy.scalar_head import normalised, score_rows, split_by_length
 
 ROWS = [[1, 20, 21, 22, 2], [1, 30, 2], [1, 40, 41, 42, 43, 44, 45, 2], [1, 50, 51, 2]]
@@ -35,7 +35,7 @@ def test_the_body_is_the_policys_and_the_head_starts_at_zero(tmp_path: Path):
 def test_from_scratch_reads_no_weights(tmp_path: Path):
     save_policy(tmp_path / "policy", seed=5)
     policy = AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
-    model = load_reward_model(str(tmp_path / "policy"), pad_id=0, from_scratch=True)
+    model = load_reward_model(ModelSource(str(tmp_path / "policy"), from_scratch=True), pad_id=0)
     fresh = model.model.model.embed_tokens.weight
     assert not torch.equal(fresh, policy.model.embed_tokens.weight)
     assert not model.model.score.weight.any()
@@ -46,7 +46,7 @@ def test_a_row_is_read_at_its_last_token_whatever_stands_beside_it(name: str, tm
     make_policy(name).save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
     attention = "eager" if name == "gemma2" else "sdpa"
-    model = load_reward_model(str(tmp_path), pad_id=0, attention=attention).eval()
+    model = load_reward_model(ModelSource(str(tmp_path), attention=attention), pad_id=0).eval()
     random_head(model)
     with torch.no_grad():
         alone = torch.cat([model([row]) for row in ROWS])
@@ -96,7 +96,7 @@ def test_errors_say_what_would_be_right(tmp_path: Path):
     with pytest.raises(ValueError, match="has no reward_mean"):
         normalised(config, torch.zeros(2))
     with pytest.raises(ValueError, match="dtype: 'flaot32' is not a torch dtype"):
-        load_reward_model(path, pad_id=0, dtype="flaot32")
+        load_reward_model(ModelSource(path, dtype="flaot32"), pad_id=0)
     with pytest.raises(ValueError, match="does not exist"):
         load_reward_config(str(tmp_path / "nowhere"))
     config.num_labels = 3

@@ -27,7 +27,7 @@ from transformers import (
     PhiForCausalLM,
 )
 
-from r1lit.policy import Policy, is_packed, load_policy
+from r1lit.policy import ModelSource, Policy, is_packed, load_policy
 from r1lit.policy.support import enable_packed
 
 REFUSED = {
@@ -181,6 +181,6 @@ def test_loading_packs_where_it_can_and_warns_where_it_cannot(tmp_path: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert is_packed(load_policy(str(tmp_path / "llama")))
-    assert not is_packed(load_policy(str(tmp_path / "llama"), attention="eager"))
+    assert not is_packed(load_policy(ModelSource(str(tmp_path / "llama"), attention="eager")))
     with pytest.warns(UserWarning, match="MistralForCausalLM is trained on padded rows.*sliding"):
         assert not is_packed(load_policy(str(tmp_path / "mistral")))

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoTokenizer
 
 from r1lit.environments import Environment, Episode, InlineTurns, Reply, Step, TurnLimits
-from r1lit.policy import LogProbs, Responses, load_policy
+from r1lit.policy import LogProbs, ModelSource, Responses, load_policy
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.engine import as_tensors, completions_of
@@ -58,7 +58,7 @@ class Echoes(Environment):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tiny.save_policy(tmp_path_factory.mktemp("policy"))
-    policy = load_policy(str(path), dtype="float32").eval()
+    policy = load_policy(ModelSource(str(path), dtype="float32")).eval()
     tokenizer = AutoTokenizer.from_pretrained(path)
     return ModelSpec(name=str(path), tokenizer=tokenizer, policy=policy)
 

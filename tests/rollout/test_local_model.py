@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 from r1lit.batches import Problem
 from r1lit.curation.pairs import main as build_pairs
 from r1lit.endpoint.client import PermanentError, in_parallel
+from r1lit.policy import ModelSource
 from r1lit.rollout import (
     Completion,
     InProcessEngine,
@@ -69,7 +70,7 @@ def engine() -> Scripted:
     return Scripted()
 
 
-def local(path: str, engine: RolloutEngine | None = None, **settings) -> LocalModel:
+def local(path: str | ModelSource, engine: RolloutEngine | None = None, **settings) -> LocalModel:
     return LocalModel(path, engine=engine, sampling=Sampling(max_tokens=16), **settings)
 
 
@@ -128,7 +129,7 @@ def test_a_failure_of_the_engine_is_raised_in_every_call(path):
 
 
 def test_bad_settings_say_what_is_wrong(path, tmp_path):
-    with pytest.raises(ValueError, match=r"path: '.*none'.*"):
+    with pytest.raises(ValueError, match=r"model: the directory '.*none' does not"):
         LocalModel(str(tmp_path / "none"))
     with pytest.raises(ValueError, match=r"max_tokens: 3000 after a prompt of 1 tokens.*2048"):
         LocalModel(path, sampling=Sampling(max_tokens=3000))
@@ -136,7 +137,7 @@ def test_bad_settings_say_what_is_wrong(path, tmp_path):
     save(bare)
     (bare / "chat_template.jinja").unlink()
     assert AutoTokenizer.from_pretrained(bare).chat_template is None
-    with pytest.raises(ValueError, match=r"path: .* cannot answer chat messages; template: 'chat'"):
+    with pytest.raises(ValueError, match=r"model: .* cannot answer chat messages; template: "):
         local(str(bare))
 
 
@@ -145,11 +146,12 @@ def test_its_name_knows_the_weights(path, tmp_path):
     names = {local(path).name, local(str(other)).name, local(path, seed=1).name}
     assert len(names) == 3
     assert local(path).name == local(path).name
-    assert pickle.loads(pickle.dumps(local(path, Scripted.__new__(Scripted)))).path == path
+    assert pickle.loads(pickle.dumps(local(path, Scripted.__new__(Scripted)))).source.path == path
 
 
 def in_this_process(path: str, prompts: Sequence[str], **settings) -> list[str]:
-    model = local(path, InProcessEngine(max_rows=4, compile=False), dtype="float32", **settings)
+    source = ModelSource(path, dtype="float32")
+    model = local(source, InProcessEngine(max_rows=4, compile=False), **settings)
     return [r.text for r in in_parallel(lambda p, _: model(p), prompts, 4)]
 
 
@@ -177,11 +179,11 @@ judge:
     attempts: 1
     model:
       class_path: r1lit.rollout.LocalModel
-      init_args: {{path: nowhere, sampling: {{max_tokens: 4}}}}
+      init_args: {{model: nowhere, sampling: {{max_tokens: 4}}}}
 """
     )
     card = build_pairs(
-        ["-c", f"{tmp_path}/pairs.yaml", f"--judge.init_args.model.init_args.path={path}"]
+        ["-c", f"{tmp_path}/pairs.yaml", f"--judge.init_args.model.init_args.model={path}"]
     )
     assert card["pairs_compared"] == 1 and card["judgements"] == 0  # it knows nothing
     assert card["settings"]["judge"].startswith(path)

@@ -14,7 +14,7 @@ from families import save_tiny
 from tiny_models import make_policy, make_tokenizer
 
 from r1lit.device.cpu.machine import has_fast_bfloat16
-from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling
 
@@ -26,7 +26,10 @@ fast = pytest.mark.skipif(not has_fast_bfloat16(), reason="no fast bfloat16 here
 
 @pytest.fixture(scope="module")
 def draw():
-    policy, tokenizer = load_policy(str(MINI), dtype="bfloat16"), load_tokenizer(str(MINI))
+    policy, tokenizer = (
+        load_policy(ModelSource(str(MINI), dtype="bfloat16")),
+        load_tokenizer(str(MINI)),
+    )
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(40, 95, (96,), generator=generator).tolist()
     prompts = [torch.randint(3, 1400, (n,), generator=generator).tolist() for n in [*lengths, 117]]

@@ -136,7 +136,7 @@ def test_text_is_refused_for_training_in_one_line(
     if kind == "grpo":
         config = grpo_config(tmp_path / "run", policy, model(engine=engine))
     else:
-        teacher = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"path": str(policy)}}
+        teacher = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"model": str(policy)}}
         config = on_policy(tmp_path / "run", policy, {}, engine=engine, teacher=teacher)
     with pytest.raises(ValueError, match=f"^{message}") as error:
         main(["fit", "-c", str(config)])

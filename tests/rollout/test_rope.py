@@ -13,7 +13,15 @@ import torch
 from families import alone, plain, save_tiny
 from tiny_models import document_rows, make_tokenizer
 
-from r1lit.policy import LogProbs, Policy, Responses, is_packed, load_policy, rope_limit
+from r1lit.policy import (
+    LogProbs,
+    ModelSource,
+    Policy,
+    Responses,
+    is_packed,
+    load_policy,
+    rope_limit,
+)
 
 LIMIT = 24
 HALF = 4  # of a head
@@ -45,7 +53,7 @@ def responses(prompts: list[list[int]], tokens: list[list[int]]) -> Responses:
 
 
 def load(folder: str, attention: str = "sdpa") -> Policy:
-    return load_policy(folder, attention=attention).eval()
+    return load_policy(ModelSource(folder, attention=attention)).eval()
 
 
 @pytest.mark.filterwarnings("ignore:policy:UserWarning")

@@ -16,7 +16,7 @@ import torch
 from real_vllm import MINI, RealServer, needs_vllm
 
 from r1lit.endpoint.client import run
-from r1lit.policy import LogProbs, Policy, Responses, load_policy, load_tokenizer
+from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_policy, load_tokenizer
 from r1lit.rollout import Completion, ModelSpec, Request, Sampling, VLLMEngine
 from r1lit.rollout.vllm import weights as module
 
@@ -34,7 +34,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealServe
 
 @pytest.fixture
 def policy() -> Policy:
-    return load_policy(str(MINI), dtype="float32", attention="sdpa")
+    return load_policy(ModelSource(str(MINI), dtype="float32", attention="sdpa"))
 
 
 @pytest.fixture(scope="module")

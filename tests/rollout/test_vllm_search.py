@@ -11,7 +11,7 @@ from real_vllm import MINI, RealServer, needs_vllm
 from tiny import DigitShare
 
 from r1lit.batches import Problem
-from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, RolloutEngine, Sampling, VLLMEngine
 from r1lit.search import BeamSearch, Query, RewardScorer, SearchResult, Step
 
@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[RealServer]:
 def found_by(engine: RolloutEngine) -> list[SearchResult]:
     """Where the likeliest token alone is drawn, so that both engines say the same."""
     tokenizer = load_tokenizer(str(MINI))
-    policy = load_policy(str(MINI), dtype="float32", attention="sdpa")
+    policy = load_policy(ModelSource(str(MINI), dtype="float32", attention="sdpa"))
     engine.bind(ModelSpec(name=str(MINI), tokenizer=tokenizer, policy=policy))
     search = BeamSearch(RewardScorer(DigitShare()), n=2, beam_width=2, step=Step(separator="="))
     texts = [f"What is {p} + {7 * p}?" for p in (3, 5)]

@@ -17,7 +17,7 @@ from test_vllm_client import INFO
 from test_vllm_weights import WEIGHTS
 
 from r1lit.endpoint.client import Endpoint, run
-from r1lit.policy import load_policy, load_tokenizer
+from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout.vllm import weights as transfers
 from r1lit.rollout.vllm.client import VLLMClient
 from r1lit.rollout.vllm.weights import NCCLTransfer, described
@@ -35,7 +35,7 @@ def tokenizer():
 
 @pytest.fixture
 def policy():
-    return load_policy(str(MINI), dtype="float32", attention="sdpa")
+    return load_policy(ModelSource(str(MINI), dtype="float32", attention="sdpa"))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def lora_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer
 
 
 def adapted(settings: peft.PeftConfig):
-    return load_policy(str(MINI), dtype="float32", attention="sdpa", adapter=settings)
+    return load_policy(ModelSource(str(MINI), dtype="float32", attention="sdpa", adapter=settings))
 
 
 def nudge(policy, seed: int) -> None:

@@ -15,7 +15,7 @@ from tiny import ROOT
 from torch import distributed as dist
 
 from r1lit.endpoint.client import RequestError, run
-from r1lit.policy import load_policy
+from r1lit.policy import ModelSource, load_policy
 from r1lit.rollout.vllm import weights as module
 from r1lit.rollout.vllm.weights import (
     TRANSFERS,
@@ -133,7 +133,7 @@ ALL = "all-linear"
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_which_adapters_vllm_loads(policy: Path, settings: peft.PeftConfig, reason: str | None):
-    adapter = load_policy(str(policy), adapter=settings).adapter
+    adapter = load_policy(ModelSource(str(policy), adapter=settings)).adapter
     assert adapter is not None
     found = why_not(adapter)
     assert found is None if reason is None else reason in str(found)
@@ -141,7 +141,7 @@ def test_which_adapters_vllm_loads(policy: Path, settings: peft.PeftConfig, reas
 
 def test_the_largest_rank_decides_the_servers_flag(policy: Path):
     settings = peft.LoraConfig(r=4, target_modules=ALL, rank_pattern={"q_proj": 20})
-    adapter = load_policy(str(policy), adapter=settings).adapter
+    adapter = load_policy(ModelSource(str(policy), adapter=settings)).adapter
     assert adapter is not None
     assert max_lora_rank(adapter) == 32
 

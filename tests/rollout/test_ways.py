@@ -13,7 +13,7 @@ from tiny_models import EOS, make_tokenizer
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from r1lit.policy import Responses, load_policy
+from r1lit.policy import ModelSource, Responses, load_policy
 from r1lit.rollout.in_process import find_decoding_method
 from r1lit.rollout.shared_prompts import for_decoding
 
@@ -35,7 +35,10 @@ PRODUCTS_BESIDE_LINEAR = ("gpt2", "mixtral", "qwen3_moe", "granitemoe", "olmoe",
 def test_a_response_is_that_of_plain_forward_passes(name, tmp_path: Path):
     attention = "eager" if name in EAGER else "sdpa"
     folder = save_tiny(tmp_path, name, attention)
-    policy, model = load_policy(folder, attention=attention).eval(), plain(folder, attention)
+    policy, model = (
+        load_policy(ModelSource(folder, attention=attention)).eval(),
+        plain(folder, attention),
+    )
     assert find_decoding_method(policy) == WAYS[name]
     options = {"max_tokens": 12, "compile": False}
     greedy = drawing.draw(policy, make_tokenizer(), PROMPTS, 2, temperature=0.0, **options)
@@ -72,7 +75,7 @@ def test_ordinary_policies_say_nothing(tmp_path: Path):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["llama", "mixtral", "mistral", "recurrent_gemma"])
 def test_the_trial_judges_in_float32(name, dtype, tmp_path: Path):
-    policy = load_policy(save_tiny(tmp_path, name), dtype=dtype)
+    policy = load_policy(ModelSource(save_tiny(tmp_path, name), dtype=dtype))
     before = [p.clone() for p in policy.parameters()]
     assert find_decoding_method(policy.eval()) == WAYS[name]
     for p, q in zip(before, policy.parameters(), strict=True):

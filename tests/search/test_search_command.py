@@ -94,7 +94,7 @@ def test_it_finds_better_responses_than_sampling_does(policy, tmp_path):
 def test_the_page_has_a_search_that_runs(policy, tmp_path):
     """docs/SEARCH.md, with a policy, a critic and a budget of this size; as a prediction too."""
     block = re.search(r"```yaml search.yaml\n(.*?)```", (ROOT / "docs/SEARCH.md").read_text(), re.S)
-    critic = {"scorer": {"init_args": {"path": str(save_critic(tmp_path))}}}
+    critic = {"scorer": {"init_args": {"model": str(save_critic(tmp_path))}}}
     smaller = {"search": {"init_args": critic}, "sampling": {"max_tokens": 8}}
     assert block is not None
     config = merge(yaml.safe_load(block[1]), {"model": {"init_args": smaller}})

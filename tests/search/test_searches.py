@@ -229,7 +229,7 @@ def test_what_a_verifier_finds_is_the_ceiling():
         (lambda: MCTS(Table({}), c_puct=-1.0), r"c_puct: -1\.0 is not at least 0"),
         (lambda: MCTS(Table({}), c_puct=math.inf), "c_puct: inf is not a finite number from 0 on"),
         (lambda: Noisy(Table({}), std=math.inf), "std: inf is not a finite number from 0 on"),
-        (lambda: ValueScorer("no/such/folder"), "path: the directory 'no/such/folder' does not"),
+        (lambda: ValueScorer("no/such/folder"), "model: the directory 'no/such/folder' does not"),
         (lambda: Step(separator=""), r"step\.separator: it is empty"),
         (lambda: Step(separator=None), "step: neither separator nor max_tokens"),
         (lambda: Step(max_tokens=0), r"step\.max_tokens: 0 is not at least 1"),

@@ -33,7 +33,7 @@ from r1lit.endpoint.client import (
     run,
 )
 from r1lit.errors import check_at_least
-from r1lit.policy.adapter import base_of
+from r1lit.policy.source import base_of
 from r1lit.rollout.engine import Completion, ModelSpec, OnFinished, Request, RolloutEngine, collect
 from r1lit.rollout.vllm.client import (
     Unit,

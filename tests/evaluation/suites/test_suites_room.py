@@ -29,8 +29,8 @@ def run_suites(policy: Path, run: Path, *more: str) -> dict:
     cli = main(
         [
             "test", "-c", str(PAPER), f"--model.policy={policy}", f"--run={run}",
-            "--model.dtype=float32", "--model.sampling.max_tokens=4", "--trainer.accelerator=cpu",
-            "--data.prompts.template=plain", *more,
+            "--model.policy.dtype=float32", "--model.sampling.max_tokens=4",
+            "--trainer.accelerator=cpu", "--data.prompts.template=plain", *more,
         ]
     )  # fmt: skip
     assert json.loads((run / "report.json").read_text()) == cli.model.report

@@ -19,6 +19,7 @@ from experiments.r1 import plan
 from experiments.r1.__main__ import main
 from experiments.r1.cost import Gpu
 from r1lit.modules.memory_plan import GB, most_memory
+from r1lit.policy.source import settings_of
 
 FULL = Path("experiments/r1/full.yaml")
 SIZES = ("1.5B", "7B", "32B", "70B")
@@ -170,10 +171,11 @@ def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
     model: dict[str, Any] = {}
     data: dict[str, Any] = {}
     trainer: dict[str, Any] = dict(CPU)
-    if not given["policy"].startswith("runs/"):
-        model["policy"] = tiny
+    path = settings_of(given["policy"])["path"]
+    model["policy"] = path = path if path.startswith("runs/") else tiny
     if step["command"] in ("predict", "test"):
-        model |= {"engine": IN_PROCESS, "sampling": {"max_tokens": 8}, "dtype": "float32"}
+        model |= {"engine": IN_PROCESS, "sampling": {"max_tokens": 8}}
+        model["policy"] = {"path": path, "dtype": "float32"}
         data["evaluation"] = {"num_samples": 3}
         if "cold_start" in given["dirpath"]:
             data["predict"] = [sums]

@@ -111,7 +111,7 @@ def test_a_reward_model_reads_both_responses_of_a_pair_and_one_that_is_labelled(
 
 def test_drawing_responses_by_hand(shape):
     """Four problems' four responses are under way at once, and nothing is trained."""
-    drawn = {"policy": "tiny", "sampling": {"max_tokens": 200}, "dtype": "float32"}
+    drawn = {"policy": {"path": "tiny", "dtype": "float32"}, "sampling": {"max_tokens": 200}}
     drawn["engine"] = {"init_args": {"max_rows": 16}}
     data = {"predict": [], "evaluation": {"num_samples": 4}}
     drawing = {"class_path": "r1lit.modules.EvaluationModule", "init_args": drawn}
