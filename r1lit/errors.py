@@ -27,8 +27,15 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 PACKAGES = ("modules", "data", "objectives", "rewards", "callbacks", "verifiers", "rollout",
-            "search", "policy", "curation", "worlds")  # fmt: skip
-INSTALL = {"peft": "lora", "bitsandbytes": "qlora", "optimi": "bf16", "vllm": "vllm"}
+            "search", "policy", "curation", "worlds", "environments")  # fmt: skip
+INSTALL = {
+    "peft": "lora",
+    "bitsandbytes": "qlora",
+    "optimi": "bf16",
+    "vllm": "vllm",
+    "jsonschema": "tools",
+    "reasoning_gym": "real",
+}
 """Packages of r1lit's extras -> the extra."""
 
 _GO_ON = "then the same command with --ckpt_path last goes on, or begins again without a checkpoint"

@@ -12,6 +12,7 @@ from r1lit.data.livecodebench import LiveCodeBench
 from r1lit.data.preference_data import PreferenceDataModule
 from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs, TableSteps
 from r1lit.data.problem_tables import ChoiceTable, CountdownTable, TableProblems, TaskTable
+from r1lit.data.reasoning_gym import ReasoningGym
 from r1lit.data.sources import (
     Document,
     DocumentSource,
@@ -43,6 +44,7 @@ __all__ = [
     "ProblemSource",
     "PromptOptions",
     "R1DataModule",
+    "ReasoningGym",
     "RolloutOptions",
     "TableDocuments",
     "TableLabels",

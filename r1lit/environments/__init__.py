@@ -9,6 +9,8 @@ from r1lit.environments.base import (
     ToolCall,
     TurnLimits,
 )
+from r1lit.environments.gymnasium import StepEpisodes
+from r1lit.environments.tools import PythonTool, ToolObjects, Tools
 from r1lit.environments.turns import ChatTurns, InlineTurns, TurnFormat
 
 __all__ = [
@@ -16,10 +18,14 @@ __all__ = [
     "Environment",
     "Episode",
     "InlineTurns",
+    "PythonTool",
     "Reply",
     "SingleTurn",
     "Step",
+    "StepEpisodes",
     "ToolCall",
+    "ToolObjects",
+    "Tools",
     "TurnFormat",
     "TurnLimits",
 ]

@@ -15,9 +15,12 @@ from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
 from r1lit.verifiers.countdown import CountdownVerifier, Game24Verifier
 from r1lit.verifiers.exact import ExactVerifier
+from r1lit.verifiers.function_call import FunctionCallVerifier
 from r1lit.verifiers.ifeval import IFEvalVerifier
+from r1lit.verifiers.json_schema import JSONSchemaVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
+from r1lit.verifiers.reasoning_gym import ReasoningGymVerifier
 
 
 def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
@@ -30,13 +33,16 @@ def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
         "choice": ChoiceVerifier(),
         "countdown": CountdownVerifier(),
         "exact": ExactVerifier(),
+        "function_call": FunctionCallVerifier(),
         "functional_code": FunctionalCodeVerifier(),
         "game24": Game24Verifier(),
         "ifeval_loose": IFEvalVerifier(loose=True),
         "ifeval_strict": IFEvalVerifier(),
+        "json_schema": JSONSchemaVerifier(),
         "logic": LogicVerifier(),
         "math": MathVerifier(last_expression=last_expression),
         "none": NoVerifier(),
+        "reasoning_gym": ReasoningGymVerifier(),
         "stdin_code": StdinCodeVerifier(),
     }
 

@@ -1,0 +1,107 @@
+"""Environments of others that take a text and return one: Gymnasium, skyrl-gym, TextArena, GEM."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from r1lit.environments.base import Environment, Episode, Reply, Step
+from r1lit.environments.tools import verdict_of
+from r1lit.problems import Problem
+from r1lit.text.conversation import Conversation, question_of
+
+
+class StepEpisode(Episode):
+    """Hands replies to ``env.step`` and its observations back.
+
+    ``step`` returns (observation, reward, terminated, truncated, info), the same with one flag, or
+    skyrl-gym's mapping of observations, reward and done.
+    """
+
+    def __init__(self, env: Any, right_at: float) -> None:
+        self.env = env
+        self.right_at = right_at
+
+    def step(self, reply: Reply) -> Step:
+        """Take the reply as an action."""
+        start = time.perf_counter()
+        result = self.env.step(reply.text)
+        if isinstance(result, Mapping):
+            observation, info = result.get("observations"), result.get("metadata") or {}
+            reward, done = result["reward"], result["done"]
+        else:
+            observation, reward, *flags, info = result
+            done = any(flags)
+        reward = float(reward)
+        if not done:
+            return Step(messages=_messages(observation), reward=reward)
+        won = info.get("success", info.get("is_success")) if isinstance(info, Mapping) else None
+        right = reward >= self.right_at if won is None else bool(won)
+        reason = "" if right else f"ended with a reward of {reward:g}"
+        return Step(reward=reward, verdict=verdict_of(float(right), start, reason))
+
+    def close(self) -> None:
+        """Close the environment, if it can be."""
+        getattr(self.env, "close", lambda: None)()
+
+
+def _messages(observation: Any) -> tuple[dict[str, Any], ...]:
+    """Return an observation as messages: a text, or skyrl-gym's list of them."""
+    if isinstance(observation, list | tuple) and all(isinstance(m, Mapping) for m in observation):
+        return tuple(dict(message) for message in observation)
+    return ({"role": "user", "content": str(observation)},)
+
+
+class StepEpisodes(Environment):
+    """Episodes of an environment with ``reset`` and ``step``, whose actions are the model's texts.
+
+    ``reset(seed=…)`` begins all responses to a problem alike: the seed is the problem's
+    ``meta["seed"]``, or 0. Its observation follows the question. A last reward of ``right_at`` or
+    more is right, unless ``info`` says whether it was a ``success``: some games pay losers.
+    The rewards of turns are rewards of their tokens.
+
+    Args:
+        make: makes an environment; a class, or a function such as ``gymnasium.make``.
+        options: keyword arguments of ``make``.
+        right_at: the last reward from which an episode is right.
+        in_background: whether environments may run in several threads at once.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        options: dict[str, Any] | None = None,
+        right_at: float = 1.0,
+        in_background: bool = False,
+    ) -> None:
+        self.make = make
+        self.options = options or {}
+        self.right_at = right_at
+        self.in_background = in_background
+
+    def opening(self, problem: Problem) -> str | Conversation:
+        """Return the question, and the first observation behind it."""
+        env, observation = self._reset(problem)
+        getattr(env, "close", lambda: None)()
+        question = question_of(problem)
+        if not isinstance(question, str) or observation is None:
+            return question
+        return f"{question}\n{observation}" if question else str(observation)
+
+    def begin(self, problem: Problem, seed: int) -> StepEpisode:
+        """Return an episode with an environment of its own."""
+        env, _ = self._reset(problem)
+        return StepEpisode(env, self.right_at)
+
+    def _reset(self, problem: Problem) -> tuple[Any, Any]:
+        env = self.make(**self.options)
+        if not hasattr(env, "reset"):  # skyrl-gym
+            env.init([{"role": "user", "content": problem.question}])
+            return env, None
+        seed = {"seed": int(problem.meta.get("seed", 0))}
+        takes = inspect.signature(env.reset).parameters
+        takes_seed = "seed" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
+        found = env.reset(**(seed if takes_seed else {}))
+        return env, found[0] if isinstance(found, tuple) else found

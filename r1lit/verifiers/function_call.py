@@ -1,0 +1,179 @@
+"""Function calls: are the right functions called with allowed arguments? BFCL's check by syntax.
+
+The Berkeley Function-Calling Leaderboard compares calls without running them: names, required and
+unknown parameters, types, and for each parameter a list of allowed values, in which "" means that
+it may be left out. Strings are compared without case, spaces and the signs ``,./-_*^``. Calls in
+parallel may come in any order. (BFCL v4, bfcl_eval/eval_checker/ast_eval; its Java and JavaScript
+types are not read.)
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from r1lit.problems import Problem, Verdict
+from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.json_schema import answer_text
+
+Call = tuple[str, dict[str, Any]]
+MAX_CHARACTERS = 20_000
+TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "float": (float, int),
+    "number": (float, int),
+    "boolean": (bool,),
+    "array": (list,),
+    "tuple": (list,),
+    "dict": (dict,),
+    "object": (dict,),
+}
+_TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_IGNORED = re.compile(r"[ ,./\-_*^]")
+
+
+class FunctionCallVerifier(Verifier):
+    """Decides by ``meta["function"]``, the functions, and ``meta["ground_truth"]``, as BFCL has it.
+
+    A response holds its calls as ``<tool_call>`` blocks, as JSON objects of name and arguments, or
+    as Python, ``[f(a=1), g(b="x")]``. ``details["valid"]`` is 1 where calls could be read.
+    """
+
+    needs_answer = False
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Decide about one response.
+
+        Raises:
+            ValueError: if the problem names no functions or no gold calls.
+        """
+        start = time.perf_counter()
+        functions, gold = (problem.meta.get(key) for key in ("function", "ground_truth"))
+        if not functions or not isinstance(gold, Sequence):
+            raise ValueError(
+                f"meta: problem {problem.uid!r} needs function and ground_truth, lists as in BFCL"
+            )
+        try:
+            calls = read_calls(response)
+        except ValueError as error:
+            return conclude("unparsed", None, str(error), start)
+        schemas = {function["name"]: function["parameters"] for function in functions}
+        reason = find_fault(calls, list(gold), schemas)
+        canonical = json.dumps(sorted(calls, key=repr), sort_keys=True, default=str)[:200]
+        return conclude("wrong" if reason else "right", canonical, reason, start)
+
+
+def read_calls(response: str) -> list[Call]:
+    """Return the calls of a response.
+
+    >>> read_calls('[math.hypot(x=3, y=4)]')
+    [('math.hypot', {'x': 3, 'y': 4})]
+
+    Raises:
+        ValueError: if it holds none.
+    """
+    tagged = _TAGGED.findall(response)
+    text = f"[{','.join(tagged)}]" if tagged else answer_text(response)
+    if not text or len(text) > MAX_CHARACTERS:
+        raise ValueError("no calls, or too long a text")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return _python_calls(text)
+    calls = []
+    for one in found if isinstance(found, list) else [found]:
+        arguments = one.get("arguments", {}) if isinstance(one, dict) else None
+        if not isinstance(arguments, dict) or not isinstance(one.get("name"), str):
+            raise ValueError(f"{str(one)[:60]!r} is not a call; it needs a name and arguments")
+        calls.append((one["name"], arguments))
+    return calls
+
+
+def _python_calls(text: str) -> list[Call]:
+    """Return calls written as Python, whose arguments are literals by keyword."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        nodes = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
+        calls = []
+        for node in nodes:
+            if not isinstance(node, ast.Call) or node.args:
+                raise ValueError(f"{ast.unparse(node)[:60]!r} is not a call with named arguments")
+            arguments = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
+            calls.append((ast.unparse(node.func), arguments))
+    except (SyntaxError, RecursionError, MemoryError, TypeError) as error:
+        raise ValueError(f"{text[:60]!r} is no list of calls") from error
+    if not calls:
+        raise ValueError("no calls")
+    return calls
+
+
+def find_fault(
+    calls: Sequence[Call], gold: Sequence[Mapping[str, Any]], schemas: Mapping[str, Any]
+) -> str:
+    """Return what is wrong with calls, empty if nothing is; each gold call is met once."""
+    if len(calls) != len(gold):
+        return f"{len(calls)} calls where {len(gold)} are needed"
+    left = list(calls)
+    for wanted in gold:
+        ((name, allowed),) = wanted.items()
+        faults = [_fault(call, name, allowed, schemas) for call in left]
+        if "" not in faults:
+            return faults[0]
+        left.pop(faults.index(""))
+    return ""
+
+
+def _fault(
+    call: Call, name: str, allowed: Mapping[str, Sequence[Any]], schemas: Mapping[str, Any]
+) -> str:
+    called, arguments = call
+    if called != name:
+        return f"calls {called!r}, not {name!r}"
+    properties = schemas[name].get("properties", {})
+    for parameter in schemas[name].get("required", ()):
+        if parameter not in arguments:
+            return f"{name}: {parameter} is missing"
+    for parameter, value in arguments.items():
+        if parameter not in properties or parameter not in allowed:
+            return f"{name}: there is no parameter {parameter!r}"
+        kind = str(properties[parameter].get("type", ""))
+        if not _is_of_kind(value, kind):
+            return f"{name}: {parameter} is {value!r}, not of type {kind}"
+        if not any(_equal(value, one) for one in allowed[parameter]):
+            return f"{name}: {parameter} is {str(value)[:60]!r}, which is not allowed"
+    for parameter, values in allowed.items():
+        if parameter not in arguments and "" not in values:
+            return f"{name}: {parameter} is missing"
+    return ""
+
+
+def _is_of_kind(value: Any, kind: str) -> bool:
+    kinds = TYPES.get(kind)
+    if kinds is None:
+        return True
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+
+
+def _equal(value: Any, wanted: Any) -> bool:
+    """Compare a value with an allowed one; in a mapping each key has allowed values of its own."""
+    if isinstance(value, str) and isinstance(wanted, str):
+        return _IGNORED.sub("", value).lower() == _IGNORED.sub("", wanted).lower()
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        needed = {key for key, values in wanted.items() if "" not in _listed(values)}
+        return needed <= value.keys() <= wanted.keys() and all(
+            any(_equal(one, each) for each in _listed(wanted[key])) for key, one in value.items()
+        )
+    if isinstance(value, list | tuple) and isinstance(wanted, list | tuple):
+        return len(value) == len(wanted) and all(map(_equal, value, wanted))
+    if isinstance(value, bool) or isinstance(wanted, bool):
+        return value is wanted
+    return bool(value == wanted)
+
+
+def _listed(values: Any) -> Sequence[Any]:
+    return values if isinstance(values, list) else [values]
