@@ -9,6 +9,8 @@ from r1lit.metrics import REFLECTION_WORDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "METRICS.md"
 STAGES = ("train", "val", "test")
+MEASURED = ("time/", "speed/", "memory/")
+"""Beginnings of keys that differ between two equal runs."""
 
 
 def documented() -> dict[str, str]:
@@ -16,7 +18,7 @@ def documented() -> dict[str, str]:
     owners = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        key = re.fullmatch(r"`((?:<stage>|train|val|test|time)/\S+)`", cells[0])
+        key = re.fullmatch(r"`((?:<stage>|train|val|test|time|speed|memory)/\S+)`", cells[0])
         if key and len(cells) == 5:
             owners[key[1]] = cells[4]
     return owners

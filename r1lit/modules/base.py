@@ -30,6 +30,7 @@ from r1lit.modules.sharding import (
     shard_models,
     with_missing_passes,
 )
+from r1lit.modules.speed import speed_metrics
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.adapter import Adapter, check_adapter
 from r1lit.policy.source import policy_fingerprint
@@ -284,8 +285,14 @@ class PolicyModule(LightningModule):
     def end_iteration(self, metrics: dict[str, float], batch_size: int) -> None:
         """Count the iteration, and log its metrics with the next update's learning rate."""
         self.iteration += 1
-        metrics = {**metrics, "train/learning_rate": self.learning_rate()}
+        speed = speed_metrics(metrics, self.device, self._flops_per_token())
+        metrics = {**metrics, **speed, "train/learning_rate": self.learning_rate()}
         self.log_dict(metrics, batch_size=batch_size, sync_dist=True)
+
+    def _flops_per_token(self) -> float:
+        """Return 6 a weight, of forward and backward; 4 where an adapter alone is trained."""
+        num_weights = sum(weight.numel() for weight in self.policy.parameters())
+        return (6.0 if self.adapter is None else 4.0) * num_weights
 
     @property
     def policy_optimizer(self) -> LightningOptimizer:

@@ -33,6 +33,7 @@ from r1lit.modules.updates import (
     of_rows,
     responses_of,
     with_selection,
+    with_top_entropy,
 )
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.objectives.advantages import whitened, with_kl_in_reward
@@ -43,6 +44,9 @@ from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.groups import without_truncated
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
+
+BONUS = "entropy_bonus"
+"""The key of a checkpoint that holds the weight of an adaptive bonus."""
 
 
 class GRPOModule(RolloutModule):
@@ -182,6 +186,10 @@ class GRPOModule(RolloutModule):
             **collected,
             "time/update_s": time.perf_counter() - started,
         }
+        if self.objective.entropy is not None:
+            bonus = self.objective.entropy
+            metrics["train/entropy_weight"] = bonus.weight if bonus.acts else 0.0
+            bonus.end_iteration(self.mean_over_ranks(torch.tensor(metrics["train/entropy"])))
         self.end_iteration(metrics, len(rollout.responses))
         return {"rollout": rollout, **tokens}
 
@@ -213,10 +221,14 @@ class GRPOModule(RolloutModule):
             correction_BT = self.correction.weight_BT(logp_old_BT, *sampled)
             rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
         logged: dict[str, list[float]] = {}
-        kl: dict[str, float] = {}
+        once: dict[str, float] = {}
         if self.kl_in_reward > 0:
             logp_ref_BT = self.log_probs(rollout, self.reference)
-            rollout, kl = with_kl_in_reward(rollout, logp_ref_BT, self.kl_in_reward)
+            rollout, once = with_kl_in_reward(rollout, logp_ref_BT, self.kl_in_reward)
+        if self.objective.top_entropy < 1:
+            share = self.objective.top_entropy
+            rollout, kept = with_top_entropy(rollout, self.entropies(rollout), share)
+            once |= kept
         rollout = self.estimate_advantages(rollout)
         rollout, covariance = with_selection(rollout, self.objective, self.seed)
         for index, rows_b in enumerate(self.minibatches(rollout, range(self.num_inner_epochs))):
@@ -225,7 +237,7 @@ class GRPOModule(RolloutModule):
                 logged.setdefault(name, []).append(value)
         return rollout, {
             **{name: sum(values) / len(values) for name, values in logged.items()},
-            **kl,
+            **once,
             **covariance,
             **update_metrics.metrics(),
         }
@@ -300,15 +312,20 @@ class GRPOModule(RolloutModule):
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
         responses = responses_of(rollout, rows_b)
         width = responses.response_BT.shape[1]
-        log_probs = LogProbs(temperature=self.sampling.temperature)
+        bonus = self.objective.entropy
+        log_probs = LogProbs(
+            temperature=self.sampling.temperature, entropy_gradient=bonus is not None
+        )
         logp_ref_bT = None
         if self.reference_in_loss:
             with torch.no_grad():
                 logp_ref_bT = responses.to_rows(self.reference(responses, log_probs).logp_K)
         output = self.policy(responses, log_probs)
         logp_bT = responses.to_rows(output.logp_K)
+        entropy_bT = responses.to_rows(output.entropy_K)
         inputs = LossInputs(
             logp_BT=logp_bT,
+            entropy_BT=entropy_bT,
             logp_ref_BT=logp_ref_bT,
             num_rows=num_rows,
             num_tokens=num_tokens,
@@ -317,7 +334,7 @@ class GRPOModule(RolloutModule):
             **of_rows(rollout, rows_b, width),
         )
         outputs = self.objective.loss(inputs)
-        update_metrics.add(dict(outputs.metrics), inputs, responses.to_rows(output.entropy_K))
+        update_metrics.add(dict(outputs.metrics), inputs, entropy_bT)
         if is_first_update and self.correction is None:  # a correction has measured it before
             logp_sampler_bT = rollout.logp_sampler_BT[rows_b, :width]
             update_metrics.add_mismatch(logp_bT, logp_sampler_bT, inputs.mask_BT)
@@ -328,6 +345,13 @@ class GRPOModule(RolloutModule):
         log_probs = LogProbs(temperature=self.sampling.temperature)
         packed = is_packed(self.policy)
         return self.of_each_token(rollout, model, lambda x: model(x, log_probs).logp_K, packed)
+
+    def entropies(self, rollout: Rollout) -> Tensor:
+        """Return the policy's entropies ``[B, T]`` at all responses' tokens."""
+        log_probs = LogProbs(temperature=self.sampling.temperature)
+        policy: Any = self.policy
+        packed = is_packed(policy)
+        return self.of_each_token(rollout, policy, lambda x: policy(x, log_probs).entropy_K, packed)
 
     def of_each_token(
         self, rollout: Rollout, model: Any, compute: Callable[[Responses], Tensor], packed: bool
@@ -356,12 +380,17 @@ class GRPOModule(RolloutModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put in what is generated ahead, once it is there: a resumed run trains on the same."""
         super().on_save_checkpoint(checkpoint)
+        if self.objective.entropy is not None:
+            checkpoint[BONUS] = (self.objective.entropy.weight, self.objective.entropy.acts)
         if self.ahead is not None:
             checkpoint[PENDING] = self.ahead.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back; under ``--resume_changed`` it is generated again, as now requested."""
         super().on_load_checkpoint(checkpoint)
+        bonus = self.objective.entropy
+        if bonus is not None and bonus.target is not None and BONUS in checkpoint:
+            bonus.weight, bonus.acts = checkpoint[BONUS]
         if self.ahead is not None and not getattr(self.data, "may_differ", False):
             pending = checkpoint.get(PENDING, {})
             self.ahead.load(pending, self.global_rank, self.trainer.world_size)

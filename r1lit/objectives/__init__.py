@@ -35,6 +35,7 @@ from r1lit.objectives.distillation import (
 )
 from r1lit.objectives.objective import (
     ClippedObjective,
+    EntropyBonus,
     LossInputs,
     LossOutputs,
     Objective,
@@ -85,6 +86,7 @@ __all__ = [
     "Correction",
     "Divergence",
     "DrGRPO",
+    "EntropyBonus",
     "ForwardKL",
     "GRPOSequence",
     "GSPOToken",

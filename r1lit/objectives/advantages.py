@@ -179,7 +179,7 @@ class MeanNormalized(GroupEstimator):
 
 
 class RewardsApart(AdvantageEstimator):
-    """Each reward function normalised apart, of GDPO (2601.05242, §3): accuracy and format, say.
+    """Each reward function normalised apart, of GDPO (2601.05242): accuracy and format, say.
 
     A_i = (S_i - mean(S)) / (std(S) + std_epsilon) over the iteration's responses, of all ranks,
     S_i = sum over functions k of weight_k (r_ik - mean(r_k)) / (std(r_k) + std_epsilon) within the

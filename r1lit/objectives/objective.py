@@ -62,6 +62,7 @@ class LossInputs:
     the log-probs as sampled, ``logp_old_BT`` where they are None.
 
     ``is_right_B`` marks the right responses, and is needed where ``positive_nll`` is above 0.
+    ``entropy_BT`` are the policy's entropies with their gradient, needed for an ``EntropyBonus``.
     ``is_selected_BT`` is the result of ``Objective.select_N``; None selects no token.
 
     ``num_rows``, ``num_tokens`` and ``num_right_tokens`` are the whole minibatch's. Under DDP,
@@ -81,6 +82,7 @@ class LossInputs:
     num_right_tokens: float = 1.0
     is_selected_BT: Tensor | None = None
     logp_sampler_BT: Tensor | None = None
+    entropy_BT: Tensor | None = None
 
     def __post_init__(self) -> None:
         shape = self.mask_BT.shape
@@ -103,6 +105,53 @@ class LossOutputs:
     metrics: Mapping[str, Tensor]
 
 
+class EntropyBonus:
+    """Adds weight * mean entropy of the minibatch's tokens to J (A3C, 1602.01783).
+
+    With a ``target`` it is the adaptive form of Skywork-OR1 (2505.22312): after an iteration of
+    mean entropy at most the target the weight grows by ``step``, else it falls by as much, not
+    below 0; and it acts only while the last iteration's entropy was at most the target. The paper
+    adapts the weight at each update; here it is once an iteration, and a checkpoint holds it.
+
+    Args:
+        weight: of the bonus; at first, with a target.
+        target: the entropy to hold, in nats a token; null keeps the weight.
+        step: by how much the weight changes.
+        largest: of the weights.
+    """
+
+    def __init__(
+        self,
+        weight: float = 1e-3,
+        target: float | None = None,
+        step: float = 1e-3,
+        largest: float = 0.1,
+    ) -> None:
+        numbers = {"weight": weight, "target": target, "step": step, "largest": largest}
+        for key, value in numbers.items():
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{key}={value}: must be 0 or above")
+        self.weight = weight
+        self.target = target
+        self.step = step
+        self.largest = largest
+        self.acts = target is None
+
+    def end_iteration(self, entropy: float) -> None:
+        """Adapt the weight to an iteration's mean entropy; NaN, of no tokens, changes nothing."""
+        if self.target is None or math.isnan(entropy):
+            return
+        self.acts = entropy <= self.target
+        change = self.step if self.acts else -self.step
+        self.weight = min(max(self.weight + change, 0.0), self.largest)
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """Return what the bonus adds to the loss of some rows."""
+        assert inputs.entropy_BT is not None
+        total = hide_padding(inputs.entropy_BT, inputs.mask_BT).sum()
+        return -(self.weight if self.acts else 0.0) * total / inputs.num_tokens
+
+
 class Objective(ABC):
     """An objective J to maximise; loss = -J.
 
@@ -113,6 +162,9 @@ class Objective(ABC):
             (VAPO, 2504.05118, §4.3: 0.1).
         off_policy_threshold: leave punished responses out that the policy has moved away from, see
             ``is_off_policy_BT``; null leaves none out. Of use above ``max_staleness`` 0.
+        entropy: a bonus for the policy's entropy; none if left out.
+        top_entropy: share of an iteration's tokens whose surrogate counts, those of the highest
+            entropy (Wang et al. 2506.01939: 0.2); 1 is all.
         advantage: how rewards become advantages; the paper's own where left out.
     """
 
@@ -128,6 +180,8 @@ class Objective(ABC):
         kl: KLName = "k3",
         positive_nll: float = 0.0,
         off_policy_threshold: float | None = None,
+        entropy: EntropyBonus | None = None,
+        top_entropy: float = 1.0,
         advantage: AdvantageEstimator | None = None,
     ) -> None:
         if not (math.isfinite(beta) and beta >= 0):
@@ -145,6 +199,10 @@ class Objective(ABC):
                 " token (0.5 say), or null"
             )
         self.off_policy_threshold = off_policy_threshold
+        self.entropy = entropy
+        if not 0 < top_entropy <= 1:
+            raise ValueError(f"top_entropy={top_entropy}: must be above 0 and at most 1, 0.2 say")
+        self.top_entropy = top_entropy
         self.advantage = GroupNormalized() if advantage is None else advantage
 
     @abstractmethod
@@ -199,6 +257,8 @@ class Objective(ABC):
             right_BT = mask_BT & inputs.is_right_B[:, None]
             nll = -hide_padding(inputs.logp_BT, right_BT).sum() / inputs.num_right_tokens
             loss = loss + self.positive_nll * nll
+        if self.entropy is not None:
+            loss = loss + self.entropy.loss(inputs)
         return LossOutputs(loss=loss, metrics=self.metrics(inputs))
 
     def select_N(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor | None:
@@ -235,10 +295,11 @@ class Objective(ABC):
     def skips_zero_advantage(self) -> bool:
         """Return whether a row of advantage 0 has loss 0 and gradient 0, so it can be left out.
 
-        True of every objective here when ``beta`` and ``positive_nll`` are 0. Tried on two tokens,
+        True of every objective here when ``beta`` and ``positive_nll`` are 0 and there is no bonus
+        for entropy. Tried on two tokens,
         since a subclass may add a term of its own.
         """
-        if self.beta > 0 or self.positive_nll > 0:
+        if self.beta > 0 or self.positive_nll > 0 or self.entropy is not None:
             return False
         with torch.enable_grad():
             logp_BT = torch.tensor([[-0.5, -2.0]], requires_grad=True)
@@ -268,8 +329,9 @@ def is_off_policy_BT(inputs: LossInputs, threshold: float) -> Tensor:
     Worked example, threshold 0.5, two tokens with log pi_sampler (-1, -1), log pi (-1.5, -2): the
     mean is 0.75, so both tokens are left out where A < 0, and stay where A >= 0.
     """
-    sampled_BT = inputs.logp_old_BT if inputs.logp_sampler_BT is None else inputs.logp_sampler_BT
-    distance_BT = mean_log_ratio_BT(sampled_BT, inputs.logp_BT, inputs.mask_BT)
+    logps_BT = inputs.logp_old_BT, inputs.logp_sampler_BT
+    sampler_BT = logps_BT[0] if logps_BT[1] is None else logps_BT[1]
+    distance_BT = mean_log_ratio_BT(sampler_BT, inputs.logp_BT, inputs.mask_BT)
     return inputs.mask_BT & (inputs.advantage_BT < 0) & (distance_BT > threshold)
 
 

@@ -236,7 +236,7 @@ class GSPOToken(GSPO):
 
 
 class GMPO(Objective):
-    """Geometric-Mean Policy Optimization (Zhao et al. 2507.20673, Eq. 4).
+    """Geometric-Mean Policy Optimization (Zhao et al. 2507.20673).
 
     J = 1/G sum_i A_i (prod_t rho_it^c)^(1/|o_i|), rho^c = min(rho, e^eps_high) where A > 0 and
     max(rho, e^-eps_low) where A < 0.

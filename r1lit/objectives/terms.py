@@ -191,12 +191,11 @@ def reference_kl_BT(logp_BT: Tensor, logp_ref_BT: Tensor, mask_BT: Tensor) -> Te
     return k3_BT(logp_BT, logp_ref_BT)
 
 
-@torch.no_grad()
 def entropy_BT(logits_BTV: Tensor) -> Tensor:
     """Return the entropy of each next-token distribution, in nats, computed in float32 or wider.
 
     Logits of minus infinity are tokens of probability 0, which add 0. Divide the logits by the
-    temperature first for the entropy of what was sampled.
+    temperature first for the entropy of what was sampled. It carries a gradient, as a bonus needs.
     """
     wide = torch.promote_types(logits_BTV.dtype, torch.float32)
     logp_BTV = logits_BTV.to(wide).log_softmax(-1)

@@ -85,6 +85,8 @@ LEAST = torch.finfo(torch.float32).min
 class LinearLogp(torch.autograd.Function):
     """log softmax(hidden @ weight.T / temperature) at the targets, and the entropy beside it.
 
+    The entropy H has a gradient on request alone: d H / d logits = -p (log p + H) / temperature.
+
     Logits of all tokens are made for a chunk of the vocabulary at a time (``ChunkSizes``) and go
     into a running softmax; the backward pass makes them again. The products run in the dtype of
     ``hidden_KD``, to which a chunk of the weight is cast when its turn comes; what follows runs in
@@ -93,27 +95,34 @@ class LinearLogp(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor, temperature: float
+        ctx: Any,
+        hidden_KD: Tensor,
+        weight_VD: Tensor,
+        target_K: Tensor,
+        temperature: float,
+        entropy_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        """Return log-probs (K) and entropies (K); the entropies carry no gradient."""
+        """Return log-probs (K) and entropies (K)."""
         ctx.temperature = temperature
+        ctx.entropy_gradient = entropy_gradient
         ctx.in_place = backend(weight_VD.device).adds_gradients_in_place(weight_VD)
         running = _RunningSoftmax(target_K)
         for chunk, _, product_Kv in _vocabulary_products(hidden_KD, weight_VD):
             for rows, product_Rv in few_rows(slice(0, len(hidden_KD)), product_Kv):
                 running.add(rows, chunk, _logits(product_Rv, temperature))
-        ctx.save_for_backward(hidden_KD, weight_VD, target_K, running.normaliser_K())
         logp_K, entropy_K = running.logp_K(), running.entropy_K()
-        ctx.mark_non_differentiable(entropy_K)
+        ctx.save_for_backward(hidden_KD, weight_VD, target_K, running.normaliser_K(), entropy_K)
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropy_K)
         return logp_K, entropy_K
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, grad_K: Tensor, _: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        ctx: Any, grad_K: Tensor, entropy_grad_K: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         """Make the logits again: d logp / d logits = (onehot - softmax) / temperature."""
-        hidden_KD, weight_VD, target_K, normaliser_K = ctx.saved_tensors
+        hidden_KD, weight_VD, target_K, normaliser_K, entropy_K = ctx.saved_tensors
         to_hidden, to_weight, *_ = ctx.needs_input_grad
         grad_K1 = grad_K[:, None].float() / ctx.temperature
         hidden_grad_KD = torch.zeros_like(hidden_KD, dtype=torch.float32) if to_hidden else None
@@ -126,7 +135,13 @@ class LinearLogp(torch.autograd.Function):
             for rows, product_Rv in few_rows(slice(0, len(hidden_KD)), product_Kv):
                 logits_Rv = _logits(product_Rv, ctx.temperature)
                 grad_R1 = grad_K1[rows]
-                grad_Rv = logits_Rv.sub_(normaliser_K[rows, None]).exp_().mul_(-grad_R1)
+                logp_Rv = logits_Rv.sub_(normaliser_K[rows, None])
+                if ctx.entropy_gradient:
+                    above_Rv = logp_Rv.nan_to_num(neginf=0.0) + entropy_K[rows, None]
+                    slope_Rv = above_Rv.mul_(entropy_grad_K[rows, None] / ctx.temperature)
+                    grad_Rv = logp_Rv.exp_().mul_(-grad_R1 - slope_Rv)
+                else:
+                    grad_Rv = logp_Rv.exp_().mul_(-grad_R1)
                 index_R1, inside_R1 = _local_index(target_K[rows], chunk)
                 grad_Rv.scatter_add_(-1, index_R1, grad_R1 * inside_R1)
                 product_Rv.copy_(grad_Rv)
@@ -138,7 +153,7 @@ class LinearLogp(torch.autograd.Function):
             hidden_grad_KD = hidden_grad_KD.to(hidden_KD.dtype)
         if weight_grad_VD is not None:
             weight_grad_VD = None if ctx.in_place else weight_grad_VD.to(weight_VD.dtype)
-        return hidden_grad_KD, weight_grad_VD, None, None
+        return hidden_grad_KD, weight_grad_VD, None, None, None
 
 
 class _RunningSoftmax:
@@ -190,14 +205,18 @@ class _RunningSoftmax:
 
 
 def linear_logp(
-    hidden_KD: Tensor, weight_VD: Tensor, target_K: Tensor, temperature: float = 1.0
+    hidden_KD: Tensor,
+    weight_VD: Tensor,
+    target_K: Tensor,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return float32 log-probs of the targets and entropies, each (K); see ``LinearLogp``.
 
     A temperature of 0 (greedy sampling) counts as 1.
     """
     hidden_KD = hidden_KD.to(autocast_dtype(hidden_KD.device, hidden_KD.dtype))
-    return LinearLogp.apply(hidden_KD, weight_VD, target_K, temperature or 1.0)
+    return LinearLogp.apply(hidden_KD, weight_VD, target_K, temperature or 1.0, entropy_gradient)
 
 
 def _vocabulary_products(

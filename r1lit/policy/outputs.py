@@ -28,7 +28,8 @@ class PolicyOutput(NamedTuple):
 
     A tuple, since hooks of PyTorch's look for tensors in those.
 
-    ``logp_K`` and ``entropy_K`` (without gradient) are those of softmax(logits / temperature).
+    ``logp_K`` and ``entropy_K`` are those of softmax(logits / temperature); entropies carry no
+    gradient unless ``LogProbs`` says so.
     ``cross_entropy`` is summed over the targets. ``states_KD`` may be given back to the same policy
     as ``HiddenStates``.
     """
@@ -87,19 +88,26 @@ class Compute(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class LogProbs(Compute):
-    """``logp_K`` and ``entropy_K``; a temperature of 0 (greedy sampling) counts as 1."""
+    """``logp_K`` and ``entropy_K``; a temperature of 0 (greedy sampling) counts as 1.
+
+    ``entropy_gradient``: whether the entropies carry one.
+    """
 
     temperature: float = 1.0
+    entropy_gradient: bool = False
 
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:
         """Compute both from the same softmax."""
         states_KD, weight_VD = predictions.states_KD, predictions.weight_VD
         if weight_VD is not None:
-            logp_K, entropy_K = linear_logp(states_KD, weight_VD, target_K, self.temperature)
+            logp_K, entropy_K = linear_logp(
+                states_KD, weight_VD, target_K, self.temperature, self.entropy_gradient
+            )
             return PolicyOutput(logp_K=logp_K, entropy_K=entropy_K)
         logits_KV = states_KD.float() / (self.temperature or 1.0)
         logp_K = logits_KV.log_softmax(-1).gather(-1, target_K[:, None]).squeeze(-1)
-        return PolicyOutput(logp_K=logp_K, entropy_K=entropy_BT(logits_KV))
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.entropy_gradient):
+            return PolicyOutput(logp_K=logp_K, entropy_K=entropy_BT(logits_KV))
 
 
 class CrossEntropy(Compute):

@@ -72,4 +72,6 @@ def test_modules_own_their_keys():
         "train/grad_norm",
         "train/learning_rate",
         "val/loss",
+        "memory/host_gib",
+        "memory/host_peak_gib",
     }

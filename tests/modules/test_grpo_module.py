@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from metrics_page import MEASURED
 from safetensors.torch import load_file
 from tiny import data, grpo_config, model
 
@@ -31,7 +32,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 def untimed(run: Path) -> list[dict[str, float]]:
     return [
-        {k: v for k, v in line.items() if k != "seconds" and not k.startswith("time/")}
+        {k: v for k, v in line.items() if k != "seconds" and not k.startswith(MEASURED)}
         for line in metrics(run)
     ]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback
+from metrics_page import MEASURED
 from tiny import ROOT, data, grpo_config, model
 
 from r1lit.cli import main
@@ -51,7 +52,7 @@ def run_and_kill(
 def everything(run: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
-        for key in [k for k in line if k == "seconds" or k.startswith("time/")]:
+        for key in [k for k in line if k == "seconds" or k.startswith(MEASURED)]:
             del line[key]
     evaluations = json.loads((run / "summary.json").read_text())
     for evaluation in evaluations:

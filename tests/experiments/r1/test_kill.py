@@ -7,6 +7,7 @@ import time
 
 import pytest
 import yaml
+from metrics_page import MEASURED
 from tiny_pipeline import command, copy, environment, kill_when, manifest, states, train_and_test
 
 from experiments.r1 import kill_check
@@ -16,7 +17,7 @@ TIMES = ("seconds", "grade_seconds")
 
 
 def timeless(record):
-    return {k: v for k, v in record.items() if k not in TIMES and not k.startswith("time/")}
+    return {k: v for k, v in record.items() if k not in TIMES and not k.startswith(MEASURED)}
 
 
 def outcome(run):

@@ -1,0 +1,32 @@
+"""Entropy bonus and top-entropy tokens in a run of the command line."""
+
+import json
+from pathlib import Path
+
+from metrics_page import assert_documented
+from test_resume import assert_equal, everything
+from tiny import data, grpo_config, model
+
+from r1lit.cli import main
+
+
+def test_an_adaptive_bonus_and_top_entropy_tokens_resume_bit_equal(
+    tmp_path: Path, policy: Path
+) -> None:
+    bonus = {"weight": 0.001, "target": 100.0, "step": 0.002, "largest": 0.006}
+    options = {
+        "entropy": {"class_path": "r1lit.objectives.EntropyBonus", "init_args": bonus},
+        "top_entropy": 0.2,
+    }
+    change = model(objective={"class_path": "r1lit.objectives.DAPO", "init_args": options})
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    main(["fit", "-c", str(grpo_config(whole, policy, change))])
+    main(["fit", "-c", str(grpo_config(broken, policy, change | data(num_iterations=2)))])
+    again = str(grpo_config(broken, policy, change))
+    main(["fit", "-c", again, "--ckpt_path", "last"])
+    assert_equal(everything(whole), everything(broken))
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    weights = [round(line["train/entropy_weight"], 6) for line in lines]
+    assert weights == [0.0, 0.003, 0.005, 0.006, 0.006, 0.006]
+    assert all(line["train/entropy_least"] > 0 for line in lines)
+    assert_documented({key for line in lines for key in line} - {"iteration", "seconds"})
