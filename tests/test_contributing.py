@@ -19,7 +19,15 @@ SECTIONS = {
 
 
 def test_the_page_has_the_examples_it_promises() -> None:
-    wanted = {"objective", "advantage", "reward", "verifier", "data source", "engine"}
+    wanted = {
+        "objective",
+        "advantage",
+        "reward",
+        "verifier",
+        "data source",
+        "engine",
+        "environment",
+    }
     wanted |= {"module with a critic"}
     assert wanted <= SECTIONS.keys()
     assert all(set(blocks) == {"python", "yaml"} for blocks in SECTIONS.values())
@@ -42,6 +50,8 @@ def test_an_example_trains(
     assert [json.loads(line)["iteration"] for line in lines] == [0, 1]
     if title == "engine":
         assert json.loads(lines[0])["train/mismatch/max_abs"] < 1e-3
+    if title == "environment":
+        assert json.loads(lines[0])["train/environment/turns"] >= 1
     if title == "module with a critic":
         assert json.loads(lines[0])["train/value_loss"] >= 0
     if title == "reward":

@@ -113,5 +113,5 @@ def sweep(path: Path, policy: Path) -> None:
     assert not failed and len(results) == 4
 
 
-def test_there_are_eleven() -> None:
-    assert len(SECTIONS) == 11
+def test_there_are_thirteen() -> None:
+    assert len(SECTIONS) == 13

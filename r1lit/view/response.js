@@ -43,6 +43,16 @@ function responseText(record, mode, full) {
   return box;
 }
 
+// an episode's turns: what the model wrote, with its calls, and what its environment answered
+function turnsOf(record) {
+  return element('div', {}, ...record.turns.map((turn) => element('div',
+    { className: turn.role === 'assistant' ? 'turn' : 'turn environment' },
+    element('label', { textContent: turn.name ? `${turn.role} ${turn.name}` : turn.role }),
+    element('pre', { className: 'response', textContent: turn.content ?? '' }),
+    ...(turn.tool_calls || []).map((call) => element('pre', { className: 'response call',
+      textContent: `${call.name}(${JSON.stringify(call.arguments)})` })))));
+}
+
 function matrix(run, row, choose) {
   const groups = new Map();
   for (const other of run.rowsOf[run.index.texts.uid[row]]) {
@@ -63,14 +73,16 @@ function matrix(run, row, choose) {
 
 function facts(run, row, record) {
   const said = [['reward', record.reward], ['advantage', record.advantage],
-    ...Object.entries(record.rewards || {}), ['tokens', record.num_tokens]];
+    ...Object.entries(record.rewards || {}), ['tokens', record.num_tokens],
+    ...(record.turns ? [['calls', record.num_calls], ['invalid', record.num_invalid]] : [])];
   const status = record.status ?? '';
   return element('p', { className: 'facts' },
     element('span', { className: `badge ${status}`, textContent: status || 'not graded' }),
     element('span', { textContent: record.reason || '' }),
     ...said.filter(([, value]) => value !== undefined).map(([name, value]) =>
       element('span', { textContent: `${name} ${shown(value)}` })),
-    element('span', { textContent: record.finished === false ? 'truncated' : '' }));
+    element('span', { textContent: record.ended ? `ended: ${record.ended}`
+      : record.finished === false ? 'truncated' : '' }));
 }
 
 let showing = 0;  // the number of what is being shown: blocks may arrive in another order
@@ -104,7 +116,7 @@ async function showResponses(runs, chosen, mode, choose) {
       box.append(element('p', { className: 'note', textContent: record.tokens
         ? `this response has no ${NAMES[mode]} of tokens`
         : 'no tokens were written: give the callback ResponseTable tokens: true' }));
-    box.append(responseText(record, mode, full));
+    box.append(record.turns && !mode ? turnsOf(record) : responseText(record, mode, full));
     return box;
   }));
 }
