@@ -292,6 +292,10 @@ class Refused:
             for one in kinds:
                 for item in value if get_args(one) and get_origin(one) is not dict else ():
                     self._value(where, get_args(one)[0], item)
+        if isinstance(value, dict) and "class_path" not in value:
+            for one in kinds:
+                for key, item in value.items() if get_origin(one) is dict else ():
+                    self._value(f"{where}.{key}", get_args(one)[1], item)
         bases = [one for one in kinds if inspect.isclass(one) and one not in _PLAIN]
         for one in kinds if isinstance(value, str) else ():  # a class may be an item of a list
             if get_args(one):

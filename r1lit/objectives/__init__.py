@@ -18,6 +18,7 @@ from r1lit.objectives.advantages import (
     NoBaseline,
     ProcessSupervision,
     RewardsApart,
+    TurnReturns,
 )
 from r1lit.objectives.corrections import (
     Correction,
@@ -116,6 +117,7 @@ __all__ = [
     "StepCrossEntropy",
     "SymmetricClip",
     "TruncatedImportanceSampling",
+    "TurnReturns",
     "ValueObjective",
     "k1_BT",
     "k2_BT",

@@ -477,6 +477,49 @@ class ProcessSupervision(AdvantageEstimator):
         return advantage_BT + (self.outcome.estimate(outcomes) if self.outcome else 0.0)
 
 
+class TurnReturns(AdvantageEstimator):
+    """Credit by turns: A of turn k = R_k less the mean R_k of the *other* responses of the group.
+
+    R_k is all that a response is paid from its turn k on, its outcome reward in it; it is 0 for a
+    response that had ended by then. The baseline holds no action of the response itself, so the
+    policy gradient is unbiased. Normalising the k-th turns among those responses that have one is
+    not: whether a response has one is its own action, so such a baseline pays for stopping.
+
+    Worked example, two responses of rewards of turns (1, 0) and (0), outcomes 1 and 0: R of the
+    first one is (2, 1), of the other one (0), so the advantages are (2, 1) and (-2).
+    """
+
+    min_group_size = 2
+
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Return the advantage of a token's turn.
+
+        Raises:
+            ValueError: if there are no turns.
+        """
+        if rollout.step_end_BT is None or rollout.environment_BT is None:
+            raise ValueError(
+                "advantage: TurnReturns needs episodes of several turns; give"
+                " data.environments, or take r1lit.objectives.GroupCentered"
+            )
+        sampled_BT = rollout.sampled_BT
+        reward_BT = torch.zeros_like(rollout.advantage_BT)
+        if rollout.reward_BT is not None:
+            reward_BT = hide_padding(rollout.reward_BT, sampled_BT)
+        return_BT = reward_BT.flip(-1).cumsum(-1).flip(-1) + rollout.reward_PG.reshape(-1, 1)
+        end_BT = rollout.step_end_BT & sampled_BT
+        turn_BT = end_BT.cumsum(-1) - end_BT.long()
+        num_turns = int(torch.where(sampled_BT, turn_BT, 0).max()) + 1
+        place_BT = torch.where(sampled_BT, turn_BT, num_turns)
+        # rewards of a turn are at its end, so its tokens have one return: any of them may be kept
+        return_BK = return_BT.new_zeros(len(return_BT), num_turns + 1)
+        return_BK = return_BK.scatter(1, place_BT, return_BT)
+        return_PGK = return_BK.view(rollout.num_prompts, rollout.group_size, -1)
+        others_PGK = return_PGK.sum(1, keepdim=True) - return_PGK
+        advantage_BK = (return_PGK - others_PGK / (rollout.group_size - 1)).flatten(0, 1)
+        return hide_padding(advantage_BK.gather(1, place_BT), sampled_BT)
+
+
 class ImplicitProcess(AdvantageEstimator):
     """PRIME's advantages (2502.01456, Eq. 5): leave-one-out, of implicit and outcome rewards.
 

@@ -497,11 +497,10 @@ def with_episodes(rollout: Rollout, completions: Sequence[Completion]) -> Rollou
         reward_PG=torch.where(failed_P1, 0.0, rollout.reward_PG),
         rewards={name: torch.where(failed_P1, 0.0, r) for name, r in rollout.rewards.items()},
     )
-    reward_BT, step_end_BT = rollout.reward_BT, rollout.step_end_BT
+    reward_BT, ends_BT = rollout.reward_BT, end_BT.to(device)
+    step_end_BT = ends_BT if rollout.step_end_BT is None else rollout.step_end_BT | ends_BT
     if bool(given_BT.any()):
         reward_BT = given_BT.to(device) + (0.0 if reward_BT is None else reward_BT)
-        ends_BT = end_BT.to(device)
-        step_end_BT = ends_BT if step_end_BT is None else step_end_BT | ends_BT
     if reward_BT is not None:
         reward_BT = torch.where(failed_B1, 0.0, reward_BT)
     return replace(rollout, reward_BT=reward_BT, step_end_BT=step_end_BT)

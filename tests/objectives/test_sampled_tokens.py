@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from r1lit.objectives.advantages import (
     MeanNormalized,
     NoBaseline,
     ProcessSupervision,
+    TurnReturns,
     with_kl_in_reward,
 )
 
@@ -103,3 +105,50 @@ def test_the_penalty_of_the_reward_is_of_the_sampled_tokens():
     compared(*(NoBaseline().estimate(r) for r in found))
     compared(*(NoBaseline().estimate(r) for r in paid))
     assert metrics[0] == pytest.approx(metrics[1])
+
+
+def turns(*rewards: list[float], outcomes: list[float]) -> Rollout:
+    """Twice the same group of two; a response has a token of its own a turn, and others between."""
+    rewards, outcomes = rewards * 2, [outcomes] * 2
+    num = max(map(len, rewards))
+    sampled_BT = torch.zeros(len(rewards), 2 * num - 1, dtype=torch.bool)
+    paid_BT = torch.zeros(sampled_BT.shape)
+    for row, own in enumerate(rewards):
+        sampled_BT[row, 0 : 2 * len(own) : 2] = True
+        paid_BT[row, 0 : 2 * len(own) : 2] = torch.tensor(own)
+    length_B = torch.tensor([2 * len(own) - 1 for own in rewards])
+    made = rollout(sampled_BT, length_B, paid_BT)
+    return replace(
+        made, reward_BT=paid_BT, step_end_BT=sampled_BT, reward_PG=torch.tensor(outcomes)
+    )
+
+
+def test_returns_of_turns_by_hand():
+    advantage_BT = TurnReturns().estimate(turns([1.0, 0.0], [0.0], outcomes=[1.0, 0.0]))
+    assert advantage_BT[:2].tolist() == [[2.0, 0.0, 1.0], [-2.0, 0.0, 0.0]]
+
+
+def test_the_gradient_of_returns_of_turns_is_unbiased():
+    """A two-turn game: a policy goes on with probability p, and then wins with probability q.
+
+    The mean of A times the score over all pairs of responses is the gradient of the mean reward.
+    """
+    logits = torch.tensor([0.3, -0.4], dtype=torch.double, requires_grad=True)
+    p, q = logits.sigmoid()
+    # each response: its rewards of turns, its outcome, the score of each turn, its probability
+    stops = ([0.25], 0.0, [(1 - p).log()], 1 - p)
+    loses = ([0.0, -0.5], 0.0, [p.log(), (1 - q).log()], p * (1 - q))
+    wins = ([0.0, 0.0], 1.0, [p.log(), q.log()], p * q)
+    ways = (stops, loses, wins)
+    value = sum(chance * (sum(paid) + outcome) for paid, outcome, _, chance in ways)
+    (exact,) = torch.autograd.grad(value, logits, retain_graph=True)
+    surrogate = torch.zeros((), dtype=torch.double)
+    for one, other in product(ways, repeat=2):
+        made = turns(one[0], other[0], outcomes=[one[1], other[1]])
+        advantage_BT = TurnReturns().estimate(made)[:2].double()
+        chance = (one[3] * other[3]).detach()
+        for row, way in enumerate((one, other)):
+            for turn, score in enumerate(way[2]):
+                surrogate = surrogate + chance * advantage_BT[row, 2 * turn] * score / 2
+    (found,) = torch.autograd.grad(surrogate, logits)
+    torch.testing.assert_close(found, exact, rtol=0, atol=1e-6)
