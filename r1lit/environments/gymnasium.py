@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from r1lit.environments.base import Environment, Episode, Reply, Step
-from r1lit.environments.tools import verdict_of
+from r1lit.environments.tools import imported, verdict_of
 from r1lit.problems import Problem
 from r1lit.text.conversation import Conversation, question_of
 
@@ -63,7 +63,7 @@ class StepEpisodes(Environment):
     The rewards of turns are rewards of their tokens.
 
     Args:
-        make: makes an environment; a class, or a function such as ``gymnasium.make``.
+        make: makes an environment; a class or a function such as ``gymnasium.make``, or its path.
         options: keyword arguments of ``make``.
         right_at: the last reward from which an episode is right.
         in_background: whether environments may run in several threads at once.
@@ -71,12 +71,12 @@ class StepEpisodes(Environment):
 
     def __init__(
         self,
-        make: Callable[..., Any],
+        make: Callable[..., Any] | str,
         options: dict[str, Any] | None = None,
         right_at: float = 1.0,
         in_background: bool = False,
     ) -> None:
-        self.make = make
+        self.make = imported("make", make)
         self.options = options or {}
         self.right_at = right_at
         self.in_background = in_background

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from r1lit.environments.base import Environment, Episode, Reply, Step, ToolCall
-from r1lit.errors import hint
+from r1lit.errors import hint, import_path
 from r1lit.problems import Problem, Verdict
 from r1lit.sandbox import Limits, LocalSandbox, Program
 from r1lit.text.conversation import Conversation, question_of
@@ -92,6 +92,23 @@ def _check_arguments(call: ToolCall, schema: Schema) -> None:
 def as_text(result: Any) -> str:
     """Return a tool's result as a model reads it: a text as it is, anything else as JSON."""
     return result if isinstance(result, str) else json.dumps(result, default=str)
+
+
+def imported(key: str, made: Callable[..., Any] | str) -> Callable[..., Any]:
+    """Return what a dotted path names; a parser takes a class's path for that of an instance.
+
+    Raises:
+        ValueError: naming ``key``, if the path names nothing that can be called.
+    """
+    if not isinstance(made, str):
+        return made
+    try:
+        found: Any = import_path(made)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{key}: {made!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{key}: {made!r} is neither a class nor a function")
+    return found
 
 
 def need_jsonschema() -> None:
@@ -190,18 +207,18 @@ class ToolObjects(Environment):
     return a text that is added to the question. ``get_reward()`` returns a number from 0 to 1.
 
     Args:
-        factory: makes an object; a class, as a rule.
+        factory: makes an object; a class, as a rule, or its dotted path.
         in_background: whether objects may be used from several threads at once.
     """
 
-    def __init__(self, factory: Callable[[], Any], in_background: bool = False) -> None:
+    def __init__(self, factory: Callable[[], Any] | str, in_background: bool = False) -> None:
         need_jsonschema()
-        self.factory = factory
+        self.factory: Callable[[], Any] = imported("factory", factory)
         self.in_background = in_background
         hidden = {"reset", "get_reward", "close"}
         methods = {
             name: method
-            for name, method in inspect.getmembers(factory(), inspect.ismethod)
+            for name, method in inspect.getmembers(self.factory(), inspect.ismethod)
             if not name.startswith("_") and name not in hidden
         }
         if not methods:
