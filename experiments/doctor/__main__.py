@@ -1,8 +1,9 @@
 """Plants faults in short runs, asks ``r1lit doctor`` about each, and writes the table.
 
-    python -m experiments doctor [--only NAME ...] [--judge]
+    python -m experiments doctor [--only NAME ...]      # make the runs, in one process
+    python -m experiments doctor --judge                # findings.jsonl of those that are there
 
-All runs are made in one process, one after the other; a finished one is skipped.
+A finished run is skipped.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from r1lit.cli.doctor import Run, findings
+from r1lit.files import write_records
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/doctor")
@@ -65,15 +69,36 @@ def train(name: str, change: Mapping[str, Any]) -> None:
         print(f"{name}: {error}", flush=True)
 
 
+def judge() -> None:
+    """Write the findings on each finished run to ``findings.jsonl``, and print the counts."""
+    faults = yaml.safe_load((HERE / "faults.yaml").read_text())
+    rows = []
+    for name, _ in runs():
+        if not (RUNS / name / "done").exists():
+            continue
+        kind, short = name.split("/")
+        fault = faults.get(short, {}) if kind == "faults" else {}
+        seen = [rule.name for rule, _ in findings(Run(RUNS / name))]
+        named = bool(set(seen) & set(fault["named"])) if fault else not seen
+        rows.append({"run": name, "half": fault.get("half", "healthy"), "ok": named, "seen": seen})
+    write_records(HERE / "findings.jsonl", rows)
+    for half in ("rules", "apart", "healthy"):
+        own = [row["ok"] for row in rows if row["half"] == half]
+        print(f"{half}: {sum(own)} of {len(own)} as planted")
+
+
 def command(args: list[str]) -> None:
     """Make the runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", help="names of runs")
+    parser.add_argument("--judge", action="store_true", help="run the doctor, train nothing")
     options = parser.parse_args(args)
+    if options.judge:
+        return judge()
     for name, change in runs():
         if options.only is None or name.split("/")[1] in options.only:
             train(name, change)
 
 
 if __name__ == "__main__":
-    command(sys.argv[1:])
+    sys.exit(command(sys.argv[1:]))

@@ -93,10 +93,6 @@ class Run:
         """Return its start and end in words."""
         return f"{key} went from {self.start(key):.3g} to {self.end(key):.3g}"
 
-    def share(self, test: Callable[[Record], bool]) -> float:
-        """Return the share of recorded responses that pass a test; NaN without any."""
-        return statistics.fmean([test(line) for line in self.responses] or [float("nan")])
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -267,9 +263,13 @@ def small_groups(run: Run) -> Evidence:
 
 
 def unread(run: Run) -> Evidence:
-    """See responses in which verifiers find no answer."""
-    share = run.share(lambda line: line.get("status") == "unparsed")
-    return f"no answer was read in {share:.0%} of the recorded responses" if share > 0.5 else None
+    """See responses in which verifiers find no answer, from the first recorded ones on."""
+    first = run.responses[0].get("iteration") if run.responses else None
+    early = [x.get("status") == "unparsed" for x in run.responses if x.get("iteration") == first]
+    if not early or statistics.fmean(early) <= 0.5:
+        return None
+    share = statistics.fmean(early)
+    return f"no answer was read in {share:.0%} of the {len(early)} responses first recorded"
 
 
 def words_of(text: str) -> list[str]:

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from r1lit.modules import speed
-from r1lit.modules.speed import speed_metrics
+from r1lit.modules.base import host_memory, speed_metrics
 
 
 def test_tokens_a_second_and_memory_on_a_cpu():
@@ -30,7 +29,7 @@ def test_mfu_of_a_known_gpu(monkeypatch):
 
 
 def test_a_touched_gigabyte_is_seen():
-    before = speed.host_memory()["memory/host_gib"]
+    before = host_memory()["memory/host_gib"]
     held = torch.ones(1 << 26)  # a quarter of a GiB
-    assert speed.host_memory()["memory/host_gib"] - before == pytest.approx(0.25, abs=0.05)
+    assert host_memory()["memory/host_gib"] - before == pytest.approx(0.25, abs=0.05)
     del held
