@@ -269,20 +269,16 @@ def as_tensors(completions: Sequence[Completion]) -> dict[str, Tensor]:
     logps = [c.logps for c in completions if c.logps is not None]
     assert len(tokens) == len(logps) == len(completions), "training needs tokens and log-probs"
     records = [b"" if c.transcript is None else _as_json(c.transcript) for c in completions]
-    episodes: dict[str, Tensor] = {}
-    if any(c.transcript or c.environment_T is not None for c in completions):
-        none = [torch.zeros(c.num_tokens, dtype=torch.bool) for c in completions]
-        written = [
-            no if c.environment_T is None else c.environment_T.cpu()
-            for c, no in zip(completions, none, strict=True)
-        ]
-        episodes = {
-            "environment": torch.cat(written),
-            "transcript": torch.tensor(list(b"".join(records)), dtype=torch.uint8),
-            "num_bytes": torch.tensor([len(record) for record in records]),
-        }
+    written = [
+        torch.zeros(c.num_tokens, dtype=torch.bool)
+        if c.environment_T is None
+        else c.environment_T.cpu()
+        for c in completions
+    ]
     return {
-        **episodes,
+        "environment": torch.cat(written),
+        "transcript": torch.tensor(list(b"".join(records)), dtype=torch.uint8),
+        "num_bytes": torch.tensor([len(record) for record in records]),
         "token_ids": torch.cat(tokens).int().cpu(),
         "logps": torch.cat(logps).cpu(),
         "num_tokens": torch.tensor([c.num_tokens for c in completions]),
@@ -296,8 +292,9 @@ def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
     num_tokens = packed["num_tokens"].tolist()
     written: list[Any] = [None] * len(num_tokens)
     records: list[Any] = [None] * len(num_tokens)
-    if "transcript" in packed:
-        written = list(packed["environment"].split(num_tokens))
+    if "transcript" in packed:  # checkpoints of before have none
+        parts = packed["environment"].split(num_tokens)
+        written = [part if bool(part.any()) else None for part in parts]
         texts = packed["transcript"].split(packed["num_bytes"].tolist())
         records = [_from_json(bytes(text.tolist())) if len(text) else None for text in texts]
     return [
