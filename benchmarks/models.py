@@ -43,9 +43,10 @@ def _llama(
 UNTIED = {"tie_word_embeddings": False}
 WIDE = UNTIED | {"vocab_size": 152_064}
 ARCHITECTURES: dict[str, dict[str, Any]] = {
-    # SmolLM2-135M and Qwen2.5-0.5B, -1.5B
+    # SmolLM2-135M, Qwen2.5-0.5B, Qwen3-0.6B, Qwen2.5-1.5B
     "135M": _llama(49_152, 576, 1536, 30, 9, 3),
     "0.5B": _qwen(896, 4864, 24, 14, 2),
+    "0.6B": _qwen(1024, 3072, 28, 16, 8) | {"model_type": "qwen3", "head_dim": 128},
     "1.5B": _qwen(1536, 8960, 28, 12, 2),
     # Qwen2.5-7B, -14B, -32B, Llama-3.1-8B, Llama-3.3-70B: for plans; never made here
     "7B": _qwen(3584, 18_944, 28, 28, 4) | WIDE,
@@ -65,6 +66,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 HUB = {
     "Qwen/Qwen2.5-0.5B": "0.5B",
     "Qwen/Qwen2.5-0.5B-Instruct": "0.5B",
+    "Qwen/Qwen3-0.6B-Base": "0.6B",
     "Qwen/Qwen2.5-1.5B": "1.5B",
     "Qwen/Qwen2.5-Math-1.5B": "1.5B",
     "Qwen/Qwen2.5-7B": "7B",

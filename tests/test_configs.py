@@ -39,6 +39,9 @@ SMALL = sorted(p.name for p in (CONFIGS / "r1").glob("*.yaml") if p.name != "eva
 COMPOSITIONS = [
     ("mini/aha.yaml",),
     ("real.yaml",),  # runs in tests/experiments/test_real_model.py
+    # one GPU; these run small in tests/experiments/test_real_model.py
+    ("data/math.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "real/qwen3_0.6b_math.yaml"),
+    ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "real/qwen2.5_0.5b_gsm8k.yaml"),
     ("mini/r1_zero.yaml",),
     *[(f"r1/{name}",) for name in SMALL],
     ("r1/eval.yaml", "r1/eval_zero.yaml"),

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
 
+from r1lit.device.cpu.machine import allocated
+
 STATUS = Path("/proc/self/status")
-FIELDS = (  # of malloc.h
-    *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"),
-    *("fordblks", "keepcost"),
-)
-
-
-class _Mallinfo2(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in FIELDS]
 
 
 class ResidentMemory(Callback):
@@ -47,10 +40,4 @@ def resident() -> dict[str, float]:
         return {}
     lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
     found = {"resident": float(lines["VmRSS"].split()[0]) * 1024}
-    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if mallinfo2 is not None:  # summed over malloc's arenas
-        mallinfo2.restype = _Mallinfo2
-        info = mallinfo2()
-        in_use = info.uordblks + info.hblkhd
-        found |= {"in_use": in_use, "free": info.fordblks, "end": info.keepcost}
-    return found
+    return found | allocated()

@@ -285,9 +285,14 @@ class PolicyModule(LightningModule):
         return {"loss": torch.tensor(loss)}
 
     def end_iteration(self, metrics: dict[str, float], batch_size: int) -> None:
-        """Count the iteration, and log its metrics with the next update's learning rate."""
+        """Count the iteration, and log its metrics with the next update's learning rate.
+
+        Its gradients are let go: a rollout or an evaluation comes next.
+        """
         self.iteration += 1
         speed = speed_metrics(metrics, self.device, self._flops_per_token())
+        self.zero_grad()
+        backend(self.device).return_free_memory()
         metrics = {**metrics, **speed, "train/learning_rate": self.learning_rate()}
         self.log_dict(metrics, batch_size=batch_size, sync_dist=True)
 

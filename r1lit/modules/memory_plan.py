@@ -26,6 +26,9 @@ from r1lit.policy.source import settings_of
 
 GB = 1e9
 FILL = 0.9
+GPU = torch.device("cuda")
+LIBRARIES = 600_000_000  # of Python's and PyTorch's on a CPU, measured
+WORTH_SAYING = 1 * GB
 Parts = dict[str, dict[str, int]]
 
 FORMULAS = (
@@ -95,10 +98,12 @@ def memory_parts(
     model: Architecture,
     teacher: Architecture | None = None,
     capacity: float = 80 * GB,
+    device: torch.device = GPU,
 ) -> Parts:
-    """Return the bytes on one GPU by part, under ``always``, ``update`` and ``rollout``.
+    """Return the bytes on one device by part, under ``always``, ``update`` and ``rollout``.
 
-    ``capacity``: of the GPU, of which a served vLLM takes a share.
+    ``capacity``: of the GPU, of which a served vLLM takes a share. A CPU's process holds Python and
+    its libraries too, and its optimiser's head needs no second gradient.
     """
     s, n, b, p = settings, model.num_parameters, settings.weight, settings.product
     shards = s.ranks if s.is_sharded else 1
@@ -114,16 +119,18 @@ def memory_parts(
         "reward models": s.reward_models * n,
         "teacher": s.teacher_weight * teacher.num_parameters if teacher else 0,
         "vLLM": round(s.served_share * capacity),
+        "libraries": LIBRARIES if device.type == "cpu" else 0,
     }
     d, f, layers = model.hidden_size, model.intermediate_size, model.num_layers
     one = model.layer_parameters
     kept = (8 + 6 * b - 2 * p) * d + 2 * (model.attention_size + model.kv_size) * p + 4 * f * p
     work = b * d + 2 * f * p
     token = (b * d * layers + kept if s.gradient_checkpointing else kept * layers) + work
-    chunk = chunk_sizes(torch.device("cuda"))
+    on_cpu = device.type == "cpu"
+    chunk = chunk_sizes(device)
     update = {
         "activations": s.micro_batch * token,
-        "logits": 4 * model.vocab_size * d + p * chunk.logits + 12 * chunk.floats,
+        "logits": (not on_cpu) * 4 * model.vocab_size * d + p * chunk.logits + 12 * chunk.floats,
         "gathered weights": b * (2 * outside + 3 * one) if gathers else 0,
         "copies": (p * (one if s.gradient_checkpointing else n)) if p < b else 0,
     }
@@ -162,17 +169,26 @@ def memory_lines(parts: Parts, capacity: float | None = None) -> Iterator[str]:
 
 @rank_zero_only
 def print_memory_plan(config: Config, policy: PretrainedConfig, trainer: Trainer) -> None:
-    """Print the plan of a run on GPUs, or on several processes, before any weights are loaded."""
+    """Print the plan of a run before any weights are loaded; of a small one on a CPU nothing."""
     device = trainer.strategy.root_device
     on_cpu = device.type != "cuda"
-    source = settings_of(config["model"]["init_args"].get("policy"))
-    if (on_cpu and trainer.world_size == 1) or source.get("trust_remote_code"):
+    if settings_of(config["model"]["init_args"].get("policy")).get("trust_remote_code"):
         return
     settings = read_settings(config, trainer.world_size)
     teacher = Architecture.of(load_config(settings.teacher)) if settings.teacher else None
     capacity = None if on_cpu else torch.cuda.get_device_properties(device).total_memory
-    parts = memory_parts(settings, Architecture.of(policy), teacher, capacity or 80 * GB)
-    print(f"Memory of each of {trainer.world_size} ranks in GB, estimated from the configuration")
+    parts = memory_parts(
+        settings,
+        Architecture.of(policy),
+        teacher,
+        capacity or 80 * GB,
+        torch.device("cpu") if on_cpu else GPU,
+    )
+    alone = on_cpu and trainer.world_size == 1
+    if alone and most_memory(parts) - LIBRARIES < WORTH_SAYING:
+        return
+    whose = "this process" if alone else f"each of {trainer.world_size} ranks"
+    print(f"Memory of {whose} in GB, estimated from the configuration")
     for line in memory_lines(parts, capacity):
         print(f"  {line}")
 
@@ -235,6 +251,10 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
     if longest:
         rollout = {"prompts_per_iteration": 16, "group_size": 16, **(data.get("rollout") or {})}
         rows = max(1, rollout["prompts_per_iteration"] * rollout["group_size"] // ranks)
+        evaluation = data.get("evaluation") or {}
+        if data.get("validation") and evaluation.get("prompts_per_batch"):
+            together = evaluation["prompts_per_batch"] * (evaluation.get("num_samples") or 1)
+            rows = max(rows, together // ranks)
     lengths = [prompt + longest if longest else 0]
     if data.get("documents"):
         lengths.append((data.get("packing") or {}).get("max_seq_len", 1024))

@@ -4,6 +4,7 @@ import gc
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +47,67 @@ def test_freed_memory_is_used_again_within_and_returned_afterwards():
     assert before > 100_000, "five times 140 MB were to be mapped anew, 4 KB at a time"
     assert inside < before / 2
     assert held > 100_000 and left < 20_000, "kilobytes that malloc keeps"
+
+
+HOLES = """
+import sys, torch
+from r1lit.device.cpu.machine import allocated, kept_memory, return_free_memory
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+with kept_memory():
+    blocks = [torch.ones(1 << 20) for _ in range(int(sys.argv[1]))]
+    blocks = blocks[::2]  # every other one is a hole
+    before, held = resident(), allocated()
+    return_free_memory()
+    print(held["in_use"], held["free"], before - resident())
+    assert all(float(block[0]) == 1.0 for block in blocks)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@pytest.mark.parametrize(("num_blocks", "returned"), [(600, True), (100, False)])
+def test_the_holes_of_a_large_model_are_returned_and_those_of_a_small_one_kept(
+    num_blocks, returned
+):
+    done = subprocess.run(
+        [sys.executable, "-c", HOLES, str(num_blocks)], capture_output=True, text=True, check=True
+    )
+    in_use, free, less = map(float, done.stdout.split())
+    half = num_blocks / 2 * 4 * 2**20
+    assert in_use > half and free > 0.95 * half
+    assert (less > 0.9 * half) if returned else (abs(less) < 1e6)
+
+
+COUNT_KERNELS = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from experiments.real_model.memory import resident
+from r1lit.device import backend
+
+def in_use(first, last):
+    for tokens in range(first, last):
+        with torch.autocast("cpu", torch.bfloat16):
+            linear(torch.randn(tokens, 256)).sum().backward()
+        linear.zero_grad()
+    return resident()["in_use"]
+
+linear = torch.nn.Linear(256, 512)
+with backend(torch.device("cpu")).running():
+    print(in_use(300, 400), in_use(400, 600))
+"""
+
+
+@pytest.mark.skipif(not has_fast_bfloat16(), reason="no products in bfloat16")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_products_of_ever_new_shapes_do_not_grow_the_process():
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT_KERNELS, root], capture_output=True, text=True, check=True
+    )
+    after_100, after_300 = map(float, done.stdout.split())
+    assert after_300 - after_100 < 5e6, "bytes; 200 shapes more would be 100 MB of code"
 
 
 def test_whether_bfloat16_is_fast_is_known():

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from tiny import ROOT, save_policy
+from transformers import AutoConfig
 
 from experiments.difficulty import table
 from experiments.real_model import fetch
@@ -101,6 +102,39 @@ def test_the_recipe_of_make_real_runs_and_goes_on(tmp_path):
     assert set(evaluations[0]["pass_at_1_by_source"]) == {"sums", "differences"}
     lines = read_records(tmp_path / "run" / "metrics.jsonl")
     assert len(lines) == 2 and 0 < lines[-1]["memory/resident_gb"] < 100
+
+
+@pytest.mark.parametrize("preset", ["math qwen3_0.6b_math", "gsm8k qwen2.5_0.5b_gsm8k"])
+def test_the_presets_for_one_gpu_run_small(tmp_path, preset):
+    data, name = preset.split()
+    names = (f"data/{data}", "r1_zero", "hardware/one_gpu", f"real/{name}")
+    files = [option for n in names for option in ("-c", str(ROOT / "configs" / f"{n}.yaml"))]
+    for split in ("train", "validation"):
+        questions = [f"In {split}: 1+{i}?" for i in range(8)]
+        gold = "2" if data == "math" else "#### 2"
+        rows = [{"problem": q, "question": q, "answer": gold, "level": 1} for q in questions]
+        rows = [{**row, "unique_id": str(i)} for i, row in enumerate(rows)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text(text)
+    policy = save_policy(tmp_path / "policy")
+    config = AutoConfig.from_pretrained(policy)
+    config.max_position_embeddings = 512  # the prompts are long in the small tokenizer
+    config.save_pretrained(policy)
+    changes = {
+        "model.policy": policy, "model.sampling.max_tokens": 8, "model.train_batch_size": 8,
+        "model.validation_sampling.max_tokens": 8, "trainer.accelerator": "cpu",
+        "data.train.path": tmp_path / "train.jsonl", "data.num_iterations": 1,
+        "data.validation.path": tmp_path / "validation.jsonl",
+        "data.rollout.prompts_per_iteration": 1, "trainer.precision": "32-true",
+        "trainer.val_check_interval": 1,
+    }  # fmt: skip
+    keys = [text for key, value in changes.items() for text in (f"--{key}", str(value))]
+    main(["fit", *files, "--run", str(tmp_path / "run"), *keys])
+    line = read_records(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert line["iteration"] == 0 and 0 <= line["train/reward/accuracy"] <= 1
+    assert line["train/length/max"] <= 8
+    evaluations = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [e["iteration"] for e in evaluations] == [0, 1]
 
 
 def test_the_reward_for_any_number_asks_for_an_end_and_a_number_alone():

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import yaml
+from tiny import ROOT
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from benchmarks.models import model_config
 from r1lit.batches import PackedRows
 from r1lit.modules.memory_plan import (
     GB,
+    LIBRARIES,
     Architecture,
     MemorySettings,
     memory_lines,
     memory_parts,
     most_memory,
+    print_memory_plan,
     read_settings,
 )
 from r1lit.policy import CrossEntropy, Policy
@@ -86,6 +92,33 @@ def test_one_gpu_by_hand():
     assert parts["rollout"] == {"keys and values": 8 * 220 * 2 * 2 * 16 * 2, "copies": 2 * N}
     update = sum(parts["update"].values())
     assert most_memory(parts) == 20 * N + update > sum(parts["rollout"].values())
+
+
+def test_a_cpu_holds_libraries_and_no_second_gradient_of_the_head():
+    config = grpo(gradient_checkpointing=False)
+    cpu = memory_parts(read_settings(config, ranks=1), TINY, device=torch.device("cpu"))
+    assert cpu["always"]["libraries"] == LIBRARIES
+    assert cpu["update"]["logits"] == 2 * 2**23 + 12 * 2**20
+    del config["model"]["init_args"]["engine"]  # all rows at a time, an evaluation's too
+    config["data"]["init_args"] |= {"validation": [], "evaluation": {"prompts_per_batch": 96}}
+    assert read_settings(config, ranks=1).rows_decoded == 256
+    config["data"]["init_args"]["evaluation"]["num_samples"] = 4
+    config["data"]["init_args"]["validation"] = [{"class_path": "Sums"}]
+    assert read_settings(config, ranks=1).rows_decoded == 384
+
+
+def test_what_make_real_needs_is_said_before_it_starts_and_at_most_4_gb(capsys):
+    config = yaml.safe_load((ROOT / "configs" / "real.yaml").read_text())
+    policy = model_config("135M")
+    trainer = SimpleNamespace(
+        strategy=SimpleNamespace(root_device=torch.device("cpu")), world_size=1
+    )
+    print_memory_plan(config, policy, trainer)
+    printed = capsys.readouterr().out
+    assert "Memory of this process in GB" in printed
+    assert float(printed.split("at most: ")[1].split()[0]) <= 4.0
+    print_memory_plan(config, CONFIG(), trainer)
+    assert capsys.readouterr().out == "", "of a small run nothing"
 
 
 def test_shards_buckets_and_what_is_gathered():
