@@ -74,8 +74,22 @@ def draw(results: Sequence[Record], model: str = "") -> Figure:
     figure.legend(
         handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False
     )
-    add_caption(figure, caption(results, model, "lines: means over seeds, bands: ± 1 s.e. of them"))
+    add_caption(figure, caption(results, model, lines_of(results)))
     return figure
+
+
+def lines_of(results: Sequence[Record]) -> str:
+    """Return what lines and bands of ``draw`` are: of one seed no mean, and no band.
+
+    >>> lines_of([{"variant": "a"}, {"variant": "a"}, {"variant": "b"}])
+    'lines: means over seeds, bands: ± 1 s.e. of them; one seed of b'
+    """
+    groups = group_by("variant", results)
+    single = [variant for variant, group in groups.items() if len(group) == 1]
+    if len(single) == len(groups):
+        return "lines: one seed each"
+    means = "lines: means over seeds, bands: ± 1 s.e. of them"
+    return f"{means}; one seed of {', '.join(single)}" if single else means
 
 
 def draw_band(

@@ -24,13 +24,14 @@ SHOWN = (1, 2, 4, 8, 16, 32, 64)
 
 
 def count(sweep: Sweep) -> list[Record]:
-    """Return a record of each policy that was measured, the base first."""
+    """Return a record of each policy measured, the base first; where none was, the committed."""
     files = sorted(FOLDER.rglob("tasks.jsonl"), key=lambda file: ("sweep" in file.parts, file))
-    return [
+    measured = [
         {"policy": file.parent.relative_to(FOLDER).as_posix(), **record}
         for file in files
         for record in read_records(file)
     ]
+    return measured or read_records(Path(__file__).with_name(RAW))
 
 
 def as_table(records: Sequence[Record]) -> str:

@@ -41,6 +41,7 @@ from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rew
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
 from r1lit.rollout.episodes import playing
 from r1lit.search import Query, Search
+from r1lit.text.prompts import CHAT
 from r1lit.verifiers import Grader, check_gold_answers, default_verifiers
 from r1lit.verifiers.generative import Model
 
@@ -72,7 +73,7 @@ class EvaluationModule(LightningModule):
         search: makes each response by a search of its own, `r1lit.search`; sampled if left out.
         grader: decides about them.
         eval_metrics: reward functions whose means are reported; R1-Zero's format and language
-            consistency if left out.
+            consistency if left out, unless a chat template is used and no response thinks in tags.
         by: keys of the problems' meta to report pass@1 by, such as ``level``.
         rating: the key of a problem's Codeforces rating, to report an Elo estimate.
         judge: any callable from prompt to reply, as ``r1lit.endpoint.ServedModel``, which grades
@@ -106,6 +107,7 @@ class EvaluationModule(LightningModule):
         self.engine = engine or InProcessEngine(max_rows=MAX_ROWS)
         self.search = search
         self.grader = grader or Grader(default_verifiers(last_expression=True))
+        self._own_metrics = eval_metrics is None
         self.eval_metrics = (
             [Format(), LanguageConsistency()] if eval_metrics is None else eval_metrics
         )
@@ -348,6 +350,10 @@ class EvaluationModule(LightningModule):
             rating=part.rating,
             seed=self.seed,
         )
+        if self._own_metrics and self._data().prompts.template == CHAT:
+            # no prompt asked for tags: without any there is no format or thinking to measure
+            thinks = any("think>" in r["response"] for group in groups.values() for r in group)
+            report["eval_metrics"] = report["eval_metrics"] if thinks else {}
         if part.suite is not None:
             report["score"] = defined(part.suite.report(groups, self.seed))
         return report

@@ -139,8 +139,11 @@ def test_the_caption_names_model_seeds_and_bands(sweep_file):
     assert model == "small, large"
     caption = draw(RESULTS, model).get_supxlabel()
     assert caption == (
-        "small, large; seeds 0, 1, 2; lines: means over seeds, bands: ± 1 s.e. of them"
+        "small, large; seeds 0, 1, 2; lines: means over seeds, bands: ± 1 s.e. of them; one seed of"
+        " dapo"
     )
+    alone = [result for result in RESULTS if result["seed"] == 0]
+    assert draw(alone).get_supxlabel() == "seed 0; lines: one seed each"
 
 
 def test_a_table_has_text_on_the_left_and_numbers_on_the_right():

@@ -48,6 +48,15 @@ def whole(tmp_path_factory, policy) -> Path:
     return evaluate(tmp_path_factory.mktemp("whole"), policy)
 
 
+def test_chat_responses_without_tags_have_no_format_to_report(tmp_path, policy):
+    chat = evaluate(tmp_path / "chat", policy, data(prompts={"template": "chat"}))
+    assert report(chat)["eval_metrics"] == {}
+    format_alone = change(eval_metrics=[{"class_path": "r1lit.rewards.Format"}])
+    chat = evaluate(tmp_path / "asked", policy, data(prompts={"template": "chat"}),
+                    format_alone)  # fmt: skip
+    assert report(chat)["eval_metrics"] == {"format": 0.0}
+
+
 def test_the_report_is_what_the_responses_add_up_to(whole):
     found, numbers = lines(whole), report(whole)
     by_uid: dict[str, list[bool]] = {}
