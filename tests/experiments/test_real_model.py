@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 from tiny import ROOT, save_policy
 from transformers import AutoConfig
 
@@ -16,10 +19,12 @@ from experiments.real_model.rewards import EndsInNumber
 from experiments.real_model.sums import Sums
 from r1lit.cli import main
 from r1lit.files import read_records, replace_json
-from r1lit.policy import load_tokenizer
+from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.problems import Problem, Response, Verdict
+from r1lit.text.conversation import Conversation
+from r1lit.text.prompts import answer_text, prompt_text, turn_end
 
-REAL = ROOT / fetch.FOLDER
+REAL = Path(os.environ.get("R1LIT_REAL_MODEL", ROOT / fetch.FOLDER))
 
 
 def numbers(problem):
@@ -153,7 +158,7 @@ def test_the_page_has_the_table_of_its_measured_tasks():
     assert f"{table(records)}\n" in page.read_text()
 
 
-real = pytest.mark.skipif(not REAL.is_dir(), reason=f"{fetch.FOLDER} has not been fetched")
+real = pytest.mark.skipif(not REAL.is_dir(), reason=f"{REAL} has not been fetched")
 
 
 @real
@@ -162,6 +167,7 @@ def test_the_fetched_tokenizer_ends_a_turn_as_its_template_does():
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     text = tokenizer.apply_chat_template(turns, tokenize=False)
     assert text.rstrip().endswith(tokenizer.eos_token)
+    assert turn_end(tokenizer) == tokenizer.eos_token_id
     assert json.loads((REAL / fetch.SOURCE).read_text())["file"].endswith(".gguf")
 
 
@@ -182,3 +188,22 @@ def test_the_fetched_model_knows_the_capital_of_france(tmp_path):
         [sys.executable, "-c", code, str(REAL)], capture_output=True, text=True, timeout=280
     )
     assert "Paris" in done.stdout, done.stderr[-2000:]
+
+
+@real
+def test_the_templates_own_system_turn_gives_way_to_another_and_is_no_part_of_an_answer():
+    tokenizer = load_tokenizer(str(REAL))
+    own, other = (prompt_text(tokenizer, "chat", "Hi", system) for system in ("", "Be brief."))
+    assert "named SmolLM" in own and "named SmolLM" not in other and "Be brief." in other
+    before = Conversation.of([{"role": "user", "content": "Hi"}])
+    answer = {"role": "assistant", "content": "Hello"}
+    assert answer_text(tokenizer, before, answer) == f"Hello{tokenizer.eos_token}"
+
+
+@real
+def test_head_and_embedding_of_the_real_model_are_tied_and_are_stored_once():
+    with safe_open(REAL / "model.safetensors", "pt") as file:
+        names = set(file.keys())
+    assert "lm_head.weight" not in names and "model.embed_tokens.weight" in names
+    model = load_policy(ModelSource(str(REAL), dtype="bfloat16")).model
+    assert model.lm_head.weight is model.get_input_embeddings().weight
