@@ -40,7 +40,7 @@ from r1lit.text.extract import extract_final
 from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, turn_end
 from r1lit.verifiers import Grader, Verifier
 from r1lit.verifiers.base import conclude
-from r1lit.verifiers.grader import default_verifiers
+from r1lit.verifiers.defaults import default_verifiers
 from r1lit.verifiers.last_expression import last_expression, stated_answer
 
 GYM = "reasoning_gym"

@@ -19,7 +19,7 @@ from r1lit.modules import GRPOModule
 
 PACKAGE = ROOT / "r1lit"
 DEVICE = "r1lit/device/"
-MOST = 27
+MOST = 24
 """It may only fall."""
 
 

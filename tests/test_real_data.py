@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from r1lit.cli import main
-from r1lit.text.templates import R1_ZERO
+from r1lit.text.prompts import R1_ZERO
 
 REAL = ROOT / ".." / "shared" / "data"
 GSM8K = str(ROOT / "configs" / "data" / "gsm8k.yaml")

@@ -34,7 +34,7 @@ from r1lit.text.extract import thinking_and_answer
 from r1lit.text.scored_text import scored_part
 from r1lit.verifiers import GenerativeVerifier
 from r1lit.worlds import WorldGrader
-from r1lit.worlds.preference import helpfulness, request_asked
+from r1lit.worlds.grading import helpfulness, request_asked
 from r1lit.worlds.requests import problem_of
 
 THREADS = 64

@@ -13,8 +13,8 @@ from experiments.paper.tables import Table, Tables
 from experiments.r1.stages import EVALUATED, read_groups
 from experiments.r1.table import TITLES
 from r1lit.metrics import mean, mean_and_error
+from r1lit.worlds.grading import is_safe, refuses, request_asked
 from r1lit.worlds.language import HARMFUL
-from r1lit.worlds.preference import is_safe, refuses, request_asked
 from r1lit.worlds.requests import WorldRequest
 
 TITLE = "Safe responses to harmful requests, and refused harmless ones"

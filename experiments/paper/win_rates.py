@@ -23,8 +23,7 @@ from experiments.r1.figure import LABELS
 from experiments.r1.shape import STEPS
 from experiments.r1.stages import BASE, STAGES, Group, read_groups
 from r1lit.metrics import mean_and_error
-from r1lit.worlds.grading import summary_of
-from r1lit.worlds.preference import helpfulness, request_asked
+from r1lit.worlds.grading import helpfulness, request_asked, summary_of
 
 TITLE = "Win rates on final summaries, judged by the true preference"
 NAMES = {BASE: "the base", **dict(zip(STAGES, LABELS, strict=True))}

@@ -46,7 +46,7 @@ from r1lit.files import Record, write_records
 from r1lit.rewards import ProcessReward, RewardModel
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.search.scorers import UNGRADED
-from r1lit.text.steps import AGGREGATES
+from r1lit.text.scored_text import AGGREGATES
 from r1lit.worlds import WorldCountdown
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=400)

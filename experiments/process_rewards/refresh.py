@@ -11,8 +11,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from r1lit.batches import Rollout
 from r1lit.rewards import ProcessReward
-from r1lit.text.conversation import question_of
-from r1lit.text.steps import cut_steps
+from r1lit.text.prompts import question_of
+from r1lit.text.scored_text import cut_steps
 from r1lit.worlds.countdown import first_wrong_step
 
 

@@ -10,7 +10,7 @@ from experiments import by_source
 from experiments.by_source import is_right, reward
 from experiments.study import Study
 from r1lit.files import Record
-from r1lit.worlds.preference import refuses
+from r1lit.worlds.grading import refuses
 
 REASONING = ("countdown", "chain")
 MEASURES: by_source.Measures = {

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from experiments.launch import reported
 from r1lit.files import Record, read_existing, replace_json
 from r1lit.policy import load_policy, load_tokenizer
-from r1lit.text.templates import render
+from r1lit.text.prompts import render
 
 NUM_SAMPLES = 4
 """Responses to each problem that are scored."""

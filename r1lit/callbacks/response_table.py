@@ -15,7 +15,7 @@ from r1lit.batches import PromptBatch, Rollout, TokenValues
 from r1lit.callbacks.base import finished_iterations, folder_of, rollout_of, split_of
 from r1lit.evaluation.records import response_record
 from r1lit.files import Record, append_records, keep_records
-from r1lit.text.pieces import pieces
+from r1lit.text.scored_text import pieces
 
 
 class ResponseTable(Callback):

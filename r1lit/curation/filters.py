@@ -24,7 +24,7 @@ from r1lit.metrics.language import SCRIPTS_OF, language_consistency
 from r1lit.metrics.words import count_words, prose
 from r1lit.rewards.rules import has_format, repeated_share
 from r1lit.seeding import permutation
-from r1lit.text.wording import squeezed
+from r1lit.text.prompts import squeezed
 from r1lit.verifiers import GenerativeVerifier
 
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)

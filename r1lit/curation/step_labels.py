@@ -11,8 +11,7 @@ from r1lit.batches import Problem
 from r1lit.errors import check_at_least
 from r1lit.files import Record
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
-from r1lit.text.pieces import pieces
-from r1lit.text.steps import cut_steps, step_ends, token_places
+from r1lit.text.scored_text import cut_steps, pieces, step_ends, token_places
 from r1lit.verifiers import Grader
 
 

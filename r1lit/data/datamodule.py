@@ -42,9 +42,7 @@ from r1lit.data.sources import (
 )
 from r1lit.environments import ChatTurns, Environment, TurnFormat, TurnLimits
 from r1lit.errors import check_at_least, hint
-from r1lit.text.conversation import Conversation, question_of
-from r1lit.text.prompts import CHAT, turn_end
-from r1lit.text.wording import squeezed
+from r1lit.text.prompts import CHAT, Conversation, question_of, squeezed, turn_end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ class PromptOptions:
     """How a question becomes a prompt.
 
     Args:
-        template: a name of ``r1lit.text.templates`` (r1_zero, small_world, question_answer,
+        template: a name of ``r1lit.text.prompts`` (r1_zero, small_world, question_answer,
             plain), "chat" for
             the tokenizer's chat template, or a text that holds {question}.
         wording: put around the question before the template; it holds {question} and is no part of

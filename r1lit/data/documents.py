@@ -13,9 +13,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from r1lit.data.sources import Document, DocumentSource
 from r1lit.data.tables import Row, Table, columns_of
 from r1lit.seeding import permutation
-from r1lit.text.conversation import Conversation
-from r1lit.text.prompts import CHAT
-from r1lit.text.templates import render
+from r1lit.text.prompts import CHAT, Conversation, render
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -37,7 +35,7 @@ class TableDocuments(DocumentSource):
         response: the column of the response, or a text with columns in braces, as
             ``<think>{thinking}</think>{output}``. Where there is no column ``response``,
             ``messages`` or else ``completion`` is taken.
-        template: what the question is put into: a name of ``r1lit.text.templates``, "chat" for the
+        template: what the question is put into: a name of ``r1lit.text.prompts``, "chat" for the
             policy's chat template, or a text that holds {question}. "plain" leaves it as it is.
             Conversations take the chat template.
         system_prompt: the system turn of conversations, and of template "chat", without one.

@@ -25,8 +25,14 @@ from transformers import PreTrainedTokenizerBase
 from r1lit.batches import PackedRows
 from r1lit.data.sources import Document
 from r1lit.seeding import permutation
-from r1lit.text.conversation import Conversation
-from r1lit.text.prompts import CHAT, answer_text, encode_prompts, prompt_text, render_prompt
+from r1lit.text.prompts import (
+    CHAT,
+    Conversation,
+    answer_text,
+    encode_prompts,
+    prompt_text,
+    render_prompt,
+)
 
 CHUNK = 1024
 PROGRESS_FROM = 5000

@@ -23,8 +23,8 @@ from r1lit.data.loaders import (
 )
 from r1lit.data.preferences import Example, PreferenceSource
 from r1lit.seeding import permutation
+from r1lit.text.prompts import squeezed
 from r1lit.text.scored_text import ScoredRow, ScoreOn, encode_scored, scored_part
-from r1lit.text.wording import squeezed
 
 TooLongRow = Literal["cut", "drop", "error"]
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from r1lit.data.tables import Row, Table, columns_of
-from r1lit.text.conversation import Conversation
+from r1lit.text.prompts import Conversation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from r1lit.batches import Problem
 from r1lit.errors import check_at_least
 from r1lit.files import read_existing
 from r1lit.seeding import permutation
-from r1lit.text.conversation import Conversation, Message
+from r1lit.text.prompts import Conversation, Message
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from r1lit.text.conversation import Conversation
+from r1lit.text.prompts import Conversation
 
 Row = dict[str, Any]
 HUB = "hf://datasets/"

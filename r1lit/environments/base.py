@@ -16,7 +16,7 @@ from typing import Any
 
 from r1lit.errors import check_at_least
 from r1lit.problems import Problem, Verdict
-from r1lit.text.conversation import Conversation, Message, question_of
+from r1lit.text.prompts import Conversation, Message, question_of
 from r1lit.verifiers import Grader
 
 

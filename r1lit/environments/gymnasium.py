@@ -10,7 +10,7 @@ from typing import Any
 from r1lit.environments.base import Environment, Episode, Reply, Step
 from r1lit.environments.tools import imported, verdict_of
 from r1lit.problems import Problem
-from r1lit.text.conversation import Conversation, question_of
+from r1lit.text.prompts import Conversation, question_of
 
 
 class StepEpisode(Episode):

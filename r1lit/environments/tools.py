@@ -17,7 +17,7 @@ from r1lit.environments.base import Environment, Episode, Reply, Step, ToolCall
 from r1lit.errors import hint, import_path
 from r1lit.problems import Problem, Verdict
 from r1lit.sandbox import Limits, LocalSandbox, Program
-from r1lit.text.conversation import Conversation, question_of
+from r1lit.text.prompts import Conversation, question_of
 
 Functions = Mapping[str, Callable[..., Any]]
 Schema = Mapping[str, Any]

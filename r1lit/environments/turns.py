@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from jinja2 import TemplateError
 
 from r1lit.environments.base import Reply, ToolCall
-from r1lit.text.conversation import Conversation, Message
-from r1lit.text.prompts import CHAT, turn_end
+from r1lit.text.prompts import CHAT, Conversation, Message, turn_end
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -21,7 +21,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.policy import load_config
-from r1lit.policy.linear_head import chunk_sizes
+from r1lit.policy.outputs import chunk_sizes
 from r1lit.policy.source import settings_of
 
 GB = 1e9

@@ -32,7 +32,7 @@ from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective, StepCrossEntropy
 from r1lit.policy import ModelSource, evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar_head import MEAN, STD, score_rows, score_steps, split_by_length
-from r1lit.text.steps import step_ends
+from r1lit.text.scored_text import step_ends
 
 
 @dataclass(frozen=True, kw_only=True)

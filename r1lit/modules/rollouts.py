@@ -40,8 +40,7 @@ from r1lit.rollout import (
 )
 from r1lit.rollout.episodes import episode_metrics, playing, with_episodes
 from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
-from r1lit.text.pieces import pieces
-from r1lit.text.steps import token_places
+from r1lit.text.scored_text import pieces, token_places
 from r1lit.verifiers import Grader, check_gold_answers
 
 VALIDATION_STREAM = 1 << 32

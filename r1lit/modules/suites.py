@@ -15,7 +15,7 @@ from r1lit.errors import check_at_least, hint
 from r1lit.evaluation.run_folder import RunFolder
 from r1lit.evaluation.suites import Suite, load_suite
 from r1lit.problems import Problem
-from r1lit.text.conversation import question_of
+from r1lit.text.prompts import question_of
 
 
 @dataclass(kw_only=True)

@@ -21,9 +21,14 @@ from r1lit.policy.outputs import (
 )
 from r1lit.policy.policy import HiddenStates, Policy, Responses, evaluating, is_packed, rope_limit
 from r1lit.policy.scalar_head import ScalarModel
-from r1lit.policy.server_teacher import ServerTeacher
 from r1lit.policy.source import ModelSource
-from r1lit.policy.teacher import FullScores, ModelTeacher, Teacher, check_same_vocabulary
+from r1lit.policy.teacher import (
+    FullScores,
+    ModelTeacher,
+    ServerTeacher,
+    Teacher,
+    check_same_vocabulary,
+)
 
 __all__ = [
     "Compute",

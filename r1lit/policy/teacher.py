@@ -1,20 +1,29 @@
-"""Teachers: models whose next-token distributions a student learns from.
+"""Teachers: models whose next-token distributions a student learns from, here or behind a server.
 
-R rows of L tokens   K tokens, k some of them   D hidden size   V vocabulary   X outcomes
+B rows   T response tokens   R rows of L tokens   K tokens that count, k some of them
+D hidden size   V vocabulary   C tokens that a server scores at each   X outcomes
 """
 
 from __future__ import annotations
 
+import math
+import threading
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows
+from r1lit.endpoint.client import Client, Endpoint, MalformedReply, in_parallel, only_choice
+from r1lit.errors import check_at_least
 from r1lit.policy.loading import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.outputs import Logits, LogProbs, Scores, States
+from r1lit.policy.outputs import Logits, LogProbs, Scores, States, TopScores
 from r1lit.policy.policy import HiddenStates, Policy, Responses
 from r1lit.policy.source import ModelSource
 
@@ -181,3 +190,228 @@ def check_same_vocabulary(
             f" {student.eos_token!r}, which the teacher would teach it never to say; set the same"
             " eos_token in both tokenizer_config.json"
         )
+
+
+LogprobsFormat = Literal["prompt_logprobs", "echo"]
+TopLogps = dict[int, float]
+"""Log-probs by token id, the token of the text first."""
+MAX_SUM = 1.01
+"""What the probabilities of one position may add up to: servers round."""
+
+
+class ServerTeacher(Teacher):
+    """Requests the log-probs of a text's own tokens and of the likeliest from ``/v1/completions``.
+
+    What is computed then: a divergence over C + 1 outcomes, the token that stands there, the
+    ``top_k`` likeliest and all others as one, which is a lower bound of that over the vocabulary
+    (``objectives.distillation``). With ``top_k`` 0 it is over two outcomes, the token and the rest;
+    ``SampledReverseKL`` needs no more than the token's own log-prob.
+
+    ``prompt_logprobs`` is vLLM's form: the answer is by token id. ``echo`` is OpenAI's older one,
+    ``echo`` with ``logprobs`` and no new tokens. It is by text; vLLM spells ids on request, which
+    is made, and for other servers a text counts as the one token that decodes to it. A likely token
+    whose text several tokens share cannot be named and joins the rest.
+
+    A text is one request, sent as token ids. A reply that cannot be read, in all its tries, costs
+    that text: its divergence is 0, and a warning gives the reason. Start vLLM with
+    ``--max-logprobs`` of at least ``top_k`` (20 is its default). The server's distributions are
+    those of temperature 1.
+
+    Args:
+        model: what the server calls the teacher.
+        tokenizer: a directory or name of the teacher's tokenizer, to compare with the student's.
+        endpoint: where the server is.
+        top_k: how many of the likeliest tokens are requested at each position.
+        logprobs_format: ``prompt_logprobs`` or ``echo``.
+        max_tokens: the longest text it scores; None leaves it to the server.
+        concurrency: how many requests are under way at a time.
+        extra: more keys for the body of every request.
+    """
+
+    full_distributions = False
+
+    def __init__(
+        self,
+        model: str,
+        tokenizer: str | ModelSource,
+        endpoint: Endpoint = Endpoint(timeout_s=600.0),
+        top_k: int = 20,
+        logprobs_format: LogprobsFormat = "prompt_logprobs",
+        max_tokens: int | None = None,
+        concurrency: int = 16,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        if top_k < 0:
+            raise ValueError(f"top_k: {top_k} is negative; 0 requests the text's own tokens only")
+        check_at_least("concurrency", concurrency, 1)
+        if logprobs_format not in ("prompt_logprobs", "echo"):
+            raise ValueError(
+                f"logprobs_format: {logprobs_format!r} is neither prompt_logprobs nor echo"
+            )
+        self.name = model
+        self.top_k = top_k
+        self.logprobs_format = logprobs_format
+        self.max_tokens = max_tokens
+        self.concurrency = concurrency
+        self.extra = dict(extra or {})
+        self.client = Client(endpoint)
+        self._tokenizer_source = ModelSource.frozen(tokenizer, "teacher")
+        self._tokenizer: PreTrainedTokenizerBase | None = None
+        self._ids: dict[str, int] | None = None
+        self._sizes: tuple[int, int] | None = None
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Load the tokenizer, once."""
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self._tokenizer_source)
+        return self._tokenizer
+
+    def context_length(self) -> int | None:
+        """Return ``max_tokens``, less the one that vLLM must generate."""
+        return None if self.max_tokens is None else self.max_tokens - 1
+
+    def score_documents(self, rows: PackedRows) -> Scores:
+        """Score every document of the rows."""
+        ids = rows.input_ids_RL.flatten().tolist()
+        targets = rows.loss_mask_RL.flatten().tolist()
+        starts = (rows.position_ids_RL.flatten() == 0).nonzero().flatten().tolist()
+        texts, positions = [], []
+        for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
+            here = [position for position in range(stop - start) if targets[start + position]]
+            if here:
+                texts.append(ids[start : start + here[-1] + 1])
+                positions.append(here)
+        return self._score(texts, positions, rows.input_ids_RL.device)
+
+    def score_responses(self, responses: Responses) -> Scores:
+        """Score every response behind its prompt."""
+        texts, positions = [], []
+        rows = zip(responses.prompts, responses.response_BT, responses.mask_BT, strict=True)
+        for prompt, response_T, mask_T in rows:
+            text = [*prompt, *response_T[mask_T].tolist()]
+            texts.append(text)
+            positions.append(list(range(len(prompt), len(text))))
+        return self._score(texts, positions, responses.response_BT.device)
+
+    def _score(
+        self, texts: Sequence[list[int]], positions: Sequence[list[int]], device: torch.device
+    ) -> TopScores:
+        self._vocabulary()  # loaded before there are threads
+
+        def request(
+            item: tuple[list[int], list[int]], stop: threading.Event
+        ) -> list[TopLogps] | None:
+            text, here = item
+            read = partial(self._read, text, here)
+            try:
+                return self.client.request("completions", read, self._body(text), stop)
+            except MalformedReply as error:
+                warnings.warn(
+                    f"teacher: a text of {len(text)} tokens is left out (logprobs_format:"
+                    f" {self.logprobs_format}): {error}",
+                    stacklevel=2,
+                )
+                return None
+
+        items = list(zip(texts, positions, strict=True))
+        answers = in_parallel(request, items, self.concurrency)
+        rows: list[TopLogps] = []
+        known: list[bool] = []
+        for (text, here), answer in zip(items, answers, strict=True):
+            rows += [{text[position]: 0.0} for position in here] if answer is None else answer
+            known += [answer is not None] * len(here)
+        width = max((len(row) for row in rows), default=1)
+        # what is missing repeats the first token, which counts once
+        token_KC = [[*row, *[next(iter(row))] * (width - len(row))] for row in rows]
+        logp_KC = [[*row.values(), *[0.0] * (width - len(row))] for row in rows]
+        return TopScores(
+            token_KC=torch.tensor(token_KC, dtype=torch.long, device=device).view(-1, width),
+            logp_KC=torch.tensor(logp_KC, dtype=torch.float32, device=device).view(-1, width),
+            known_K=None if all(known) else torch.tensor(known, device=device),
+        )
+
+    def _body(self, text: list[int]) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.name, "prompt": text, "temperature": 0.0}
+        if self.logprobs_format == "prompt_logprobs":
+            body |= {"max_tokens": 1, "prompt_logprobs": self.top_k}
+        else:
+            body |= {"max_tokens": 0, "echo": True, "logprobs": self.top_k}
+            body["return_tokens_as_token_ids"] = True
+        return body | self.extra
+
+    def _read(self, text: list[int], positions: list[int], reply: dict[str, Any]) -> list[TopLogps]:
+        """Return the log-probs at some positions of the text; its first token has none."""
+        choice = only_choice(reply)
+        if self.logprobs_format == "prompt_logprobs":
+            tops = [{}, *(by_id(top) for top in choice["prompt_logprobs"][1:])]
+            own = [top.get(token) for top, token in zip(tops, text, strict=True)]
+        else:
+            own = choice["logprobs"]["token_logprobs"]
+            given = choice["logprobs"].get("top_logprobs") or [None] * len(own)
+            tops = [self._by_text(top or {}) for top in given]
+        all_positions = list(zip(text, own, tops, strict=True))
+        return [self._checked(position, *all_positions[position]) for position in positions]
+
+    def _checked(self, position: int, token: int, logp: Any, top: dict[int, Any]) -> TopLogps:
+        """Return the log-probs at one position, that of its token first.
+
+        Ids that only pad the vocabulary join the rest.
+
+        Raises:
+            MalformedReply: if one is no log-prob, or an id is no token.
+        """
+        num_tokens, num_logits = self._vocabulary()
+        found = {token: logp, **{**top, token: logp}}
+        for one, value in found.items():
+            if not 0 <= one < num_logits:
+                raise MalformedReply(f"token {position}: id {one} is not in the vocabulary")
+            if type(value) not in (int, float) or not -1e4 <= value <= 1e-3:
+                raise MalformedReply(f"token {position}: {str(value)[:40]} is not a log-prob")
+        kept = {i: float(p) for i, p in found.items() if i == token or i < num_tokens}
+        if sum(map(math.exp, kept.values())) > MAX_SUM:
+            raise MalformedReply(f"token {position}: probabilities add up to more than 1")
+        return kept
+
+    def _vocabulary(self) -> tuple[int, int]:
+        """Return how many tokens the tokenizer has, and how many logits the model may have."""
+        if self._sizes is None:
+            num_tokens = len(self.tokenizer())
+            try:
+                config = load_config(self._tokenizer_source).get_text_config(decoder=True)
+                self._sizes = num_tokens, max(num_tokens, config.vocab_size)
+            except ValueError:  # a tokenizer alone
+                self._sizes = num_tokens, num_tokens
+        return self._sizes
+
+    def _by_text(self, top: dict[str, Any]) -> dict[int, Any]:
+        found = {}
+        for text, logp in top.items():
+            token = text.removeprefix("token_id:")
+            if token != text and token.isdecimal():
+                found[int(token)] = logp
+            elif text in self._ids_by_text():
+                found[self._ids_by_text()[text]] = logp
+        return found
+
+    def _ids_by_text(self) -> dict[str, int]:
+        """Return the tokens that alone decode to their text."""
+        if self._ids is None:
+            tokenizer = self.tokenizer()
+            texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
+            ids: dict[str, int] = {}
+            shared = set()
+            for token, text in enumerate(texts):
+                if text in ids:
+                    shared.add(text)
+                ids[text] = token
+            self._ids = {text: token for text, token in ids.items() if text not in shared}
+        return self._ids
+
+
+def by_id(top: dict[str, Any]) -> dict[int, Any]:
+    """Read one position of vLLM's ``prompt_logprobs``.
+
+    >>> by_id({"17": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}})
+    {17: -0.5}
+    """
+    return {int(token): entry["logprob"] for token, entry in top.items()}

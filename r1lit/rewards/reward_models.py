@@ -21,9 +21,15 @@ from r1lit.policy.scalar_head import (
 )
 from r1lit.policy.source import ModelSource
 from r1lit.rewards.base import RewardFunction, StepRewards
-from r1lit.text.conversation import Conversation, question_of
-from r1lit.text.scored_text import ScoreOn, encode_scored, scored_part
-from r1lit.text.steps import AGGREGATES, Aggregate, step_ends
+from r1lit.text.prompts import Conversation, question_of
+from r1lit.text.scored_text import (
+    AGGREGATES,
+    Aggregate,
+    ScoreOn,
+    encode_scored,
+    scored_part,
+    step_ends,
+)
 
 FLOOR = 3.0  # standard deviations below the mean: what a response with nothing to see is worth
 

@@ -6,12 +6,12 @@ from r1lit.rollout.engine import (
     OnFinished,
     Request,
     RolloutEngine,
+    Sampling,
     check_trains,
     texts_of,
 )
 from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.local_model import LocalModel
-from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.server_engine import ServerEngine
 from r1lit.rollout.vllm import VLLMEngine
 

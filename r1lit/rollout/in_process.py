@@ -33,9 +33,11 @@ from r1lit.rollout.engine import (
     OnFinished,
     Request,
     RolloutEngine,
+    Sampling,
+    Uniforms,
     collect,
+    sample_tokens,
 )
-from r1lit.rollout.sampling import Sampling, Uniforms, sample_tokens
 from r1lit.rollout.shared_prompts import (
     Decoder,
     SharedPromptDecoding,

@@ -30,9 +30,9 @@ from r1lit.rollout.engine import (
     OnFinished,
     Request,
     RolloutEngine,
+    Sampling,
     collect,
 )
-from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.vllm.client import check_tokenizer
 from r1lit.seeding import generator
 

@@ -17,7 +17,7 @@ from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.search.base import ScoredResponse, Search, SearchResult
 from r1lit.search.generation import PartialResponse, SearchState, Step, StepGenerator, distinct
 from r1lit.search.scorers import Scorer
-from r1lit.text.steps import AGGREGATES, Aggregate
+from r1lit.text.scored_text import AGGREGATES, Aggregate
 from r1lit.verifiers import Grader, default_verifiers
 
 

@@ -1,17 +1,215 @@
-"""Prompts: questions and conversations put into a template, and tokenised."""
+"""Prompts: questions and conversations put into words and a template, and tokenised."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from r1lit.text.conversation import Conversation, Message
-from r1lit.text.templates import render
+from r1lit.problems import Problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+Message = dict[str, Any]
+KEY = "conversation"
+"""The key of ``Problem.meta`` that holds the turns of a question, if these are messages."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Messages and the tools that a template lists, kept as JSON: equal ones are equal keys.
+
+    >>> chat = Conversation.of([{"role": "user", "content": "Hi"}])
+    >>> chat.question(), chat.after("Be brief.").messages[0]["role"]
+    ('Hi', 'system')
+    """
+
+    text: str
+    tools_text: str = "null"
+
+    @classmethod
+    def of(cls, messages: Any, tools: Any = None) -> Conversation:
+        """Return a conversation of a list of ``{"role": …, "content": …}``.
+
+        Raises:
+            ValueError: if it is none; the row and its column are for the caller to name.
+        """
+        if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+            raise ValueError(f"{str(messages)[:80]!r} is not a list of messages")
+        for message in messages:
+            is_one = isinstance(message, dict) and isinstance(message.get("role"), str)
+            if not is_one or not isinstance(message.get("content"), str | None):
+                raise ValueError(
+                    f"{str(message)[:80]!r} is not a message; it needs a role and a text as content"
+                )
+        # tables of one type a column fill what a message has not with null
+        kept = [{k: v for k, v in m.items() if v is not None or k == "content"} for m in messages]
+        return cls(json.dumps(kept, ensure_ascii=False), json.dumps(tools or None))
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages, in order."""
+        messages: list[Message] = json.loads(self.text)
+        return messages
+
+    @property
+    def tools(self) -> Any:
+        """The tools, or None."""
+        return json.loads(self.tools_text)
+
+    def question(self) -> str:
+        """Return the content of the only turn.
+
+        Raises:
+            ValueError: if there are several.
+        """
+        if len(self.messages) > 1:
+            raise ValueError(
+                f"template: a conversation of {len(self.messages)} messages needs the model's chat"
+                " template; set template: chat"
+            )
+        return str(self.messages[0]["content"])
+
+    def as_text(self) -> str:
+        r"""Return the only turn behind the system's, or several with their roles, as a judge reads.
+
+        >>> turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        >>> Conversation.of(turns).as_text()
+        'user: Hi\n\nassistant: Hello'
+        """
+        turns = [m for m in self.messages if m["role"] != "system"] or self.messages
+        if len(turns) == 1:
+            return str(turns[0]["content"])
+        return "\n\n".join(f"{m['role']}: {m['content']}" for m in turns)
+
+    def after(self, system_prompt: str) -> Conversation:
+        """Return it behind a system turn, unless it has one or the prompt is empty."""
+        if not system_prompt or self.messages[0]["role"] == "system":
+            return self
+        system = {"role": "system", "content": system_prompt}
+        return Conversation.of([system, *self.messages], self.tools)
+
+    def and_then(self, message: Message) -> Conversation:
+        """Return it with one more message."""
+        return Conversation.of([*self.messages, message], self.tools)
+
+    def worded(self, wording: str) -> Conversation:
+        """Return it with the last turn's content in a wording, at {question}."""
+        *before, last = self.messages
+        content = wording.replace("{question}", str(last["content"]))
+        return Conversation.of([*before, {**last, "content": content}], self.tools)
+
+    def answers(self) -> list[tuple[Conversation, Message]]:
+        """Return every assistant turn with the conversation before it."""
+        messages = self.messages
+        return [
+            (Conversation.of(messages[:i], self.tools), message)
+            for i, message in enumerate(messages)
+            if message["role"] == "assistant" and i > 0
+        ]
+
+
+def question_of(problem: Problem) -> str | Conversation:
+    """Return what becomes the prompt: the question as text, or its turns."""
+    turns = problem.meta.get(KEY)
+    return turns if isinstance(turns, Conversation) else problem.question
+
+
+R1_ZERO = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves"
+    " it. The assistant first thinks about the reasoning process in the mind and then provides the"
+    " user with the answer. The reasoning process and answer are enclosed within <think> </think>"
+    " and <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think>"
+    " <answer> answer here </answer>. User: {question}. Assistant:"
+)
+"""DeepSeek-R1, arXiv 2501.12948v1, Table 1; ``{question}`` stands for the paper's red *prompt*."""
+
+SMALL_WORLD = R1_ZERO.replace("{question}.", "{question}")
+"""R1-Zero's without the period behind the question, as the shipped base was pretrained on it."""
+
+TEMPLATES = {
+    "r1_zero": R1_ZERO,
+    "small_world": SMALL_WORLD,
+    "question_answer": "Question: {question}\nAnswer:",
+    "plain": "{question}",
+}
+
+
+def render(template: str, question: str) -> str:
+    """Return ``question`` in the template named ``template``, or in a template given in full.
+
+    Raises:
+        ValueError: if it names no template and holds no ``{question}``.
+    """
+    text = TEMPLATES.get(template, template)
+    if "{question}" not in text:
+        raise ValueError(
+            f"template: {template!r} is neither one of {sorted([*TEMPLATES, 'chat'])} nor a text"
+            " that holds {question}"
+        )
+    return text.replace("{question}", question)
+
+
+_PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_ |]*)\}")
+
+
+def squeezed(text: str) -> str:
+    """Return ``text`` with every run of white space as one space, none at its ends."""
+    return " ".join(text.split())
+
+
+def columns_in(wording: str) -> list[str]:
+    """Return the columns, or alternatives, that a wording names.
+
+    >>> columns_in("{question} Tests: {test_list|test}")
+    ['question', 'test_list|test']
+    """
+    return list(dict.fromkeys(_PLACE.findall(wording)))
+
+
+def first_of(alternatives: str, columns: Collection[str]) -> str:
+    """Return the first of ``a|b`` that is a column; the first if none is, for an error to name.
+
+    >>> first_of("text|prompt", ["prompt", "test"])
+    'prompt'
+    """
+    names = alternatives.split("|")
+    return next((name for name in names if name in columns), names[0])
+
+
+def put_in_words(wording: str, row: Mapping[str, Any]) -> str:
+    r"""Return ``wording`` with the row's cells in their places; an empty cell leaves nothing.
+
+    Lists stand one item a line, and examples (``input`` and ``output``) under these two words.
+
+    >>> put_in_words("Sum: {q}{note}", {"q": "1 + 2", "note": None})
+    'Sum: 1 + 2'
+    >>> put_in_words("{t}", {"t": ["assert f(1)", "assert f(2)"]})
+    'assert f(1)\nassert f(2)'
+    """
+    return filled(wording, row).strip()
+
+
+def filled(wording: str, row: Mapping[str, Any]) -> str:
+    """Return the same with the white space that the wording begins and ends with."""
+    return _PLACE.sub(lambda match: _in_words(row.get(first_of(match[1], row))), wording)
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Mapping) and {"input", "output"} <= value.keys():
+        return f"Input:\n{str(value['input']).rstrip()}\nOutput:\n{str(value['output']).rstrip()}"
+    if isinstance(value, list | tuple):
+        return "\n".join(_in_words(item) for item in value)
+    return str(value)
+
 
 CHAT = "chat"
 

@@ -1,13 +1,13 @@
 """Verifiers: they decide whether a response answers its problem."""
 
-from r1lit.verifiers.base import NoVerifier, Verifier
+from r1lit.verifiers.base import Grader, NoVerifier, Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
 from r1lit.verifiers.countdown import CountdownVerifier, Game24Verifier
+from r1lit.verifiers.defaults import check_gold_answers, default_verifiers
 from r1lit.verifiers.exact import ExactVerifier
 from r1lit.verifiers.function_call import FunctionCallVerifier
 from r1lit.verifiers.generative import GenerativeVerifier
-from r1lit.verifiers.grader import Grader, check_gold_answers, default_verifiers
 from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.json_schema import JSONSchemaVerifier
 from r1lit.verifiers.logic import LogicVerifier

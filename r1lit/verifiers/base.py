@@ -1,11 +1,12 @@
-"""The interface of verifiers, which decide whether a response answers its problem."""
+"""Verifiers, which decide whether a response answers its problem, and the grader over them."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from r1lit.errors import own_code
 from r1lit.problems import Problem, Status, Verdict
 
 
@@ -73,3 +74,71 @@ class NoVerifier(Verifier):
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Return the verdict that there is none."""
         return conclude("unparsed", None, "no rule decides about this problem", time.perf_counter())
+
+
+class Grader:
+    """Sends each response to the verifier that ``problem.verifier`` names.
+
+    ``verifiers`` replaces the default, ``default_verifiers()``.
+
+    Args:
+        verifiers: by the names that problems give; replaces ``default_verifiers()``.
+    """
+
+    def __init__(self, verifiers: Mapping[str, Verifier] | None = None) -> None:
+        if verifiers is None:
+            from r1lit.verifiers.defaults import default_verifiers  # all of which build on this
+
+            verifiers = default_verifiers()
+        self.verifiers = dict(verifiers)
+
+    def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
+        """Return one verdict a text, in order, with one ``verify_batch`` call per verifier.
+
+        Raises:
+            ValueError: if the lengths differ, a problem names an unknown verifier, or a verifier
+                crashes or returns a wrong number of verdicts.
+        """
+        if len(texts) != len(problems):
+            raise ValueError(f"texts: {len(texts)} of them for {len(problems)} problems")
+        rows_of: dict[str, list[int]] = {}
+        for row, problem in enumerate(problems):
+            self.verifier_of(problem)
+            rows_of.setdefault(problem.verifier, []).append(row)
+        by_row: dict[int, Verdict] = {}
+        for name, rows in rows_of.items():
+            verifier = self.verifiers[name]
+            with own_code(f"verifier {name!r}", verifier):
+                verdicts = verifier.verify_batch(
+                    [texts[row] for row in rows], [problems[row] for row in rows]
+                )
+            if len(verdicts) != len(rows):
+                raise ValueError(
+                    f"verifier: {name!r} returned {len(verdicts)} verdicts for {len(rows)} texts"
+                )
+            for verdict in verdicts:
+                if not isinstance(verdict, Verdict):
+                    raise ValueError(
+                        f"verifier: {name!r} returned {verdict!r}, not a Verdict(value=…, status=…,"
+                        " canonical=…, reason=…)"
+                    )
+            by_row.update(zip(rows, verdicts, strict=True))
+        return [by_row[row] for row in range(len(texts))]
+
+    def verifier_of(self, problem: Problem) -> Verifier:
+        """Return the verifier that ``problem`` names.
+
+        Raises:
+            ValueError: if there is none of that name.
+        """
+        if problem.verifier not in self.verifiers:
+            raise ValueError(
+                f"verifier: problem {problem.uid!r} names {problem.verifier!r}, which is none of"
+                f" {sorted(self.verifiers)}"
+            )
+        return self.verifiers[problem.verifier]
+
+    def close(self) -> None:
+        """Release the worker processes of every verifier."""
+        for verifier in self.verifiers.values():
+            verifier.close()

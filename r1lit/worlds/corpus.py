@@ -13,7 +13,7 @@ import numpy as np
 from r1lit.data.sources import Document, DocumentSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.text.templates import render
+from r1lit.text.prompts import render
 from r1lit.worlds import russian
 from r1lit.worlds.chain import draw_from, results
 from r1lit.worlds.chain import question as chain_question

@@ -1,14 +1,18 @@
-"""Replies of simulated judges and refiners, which a larger model learns from.
+"""Replies of simulated judges and refiners, which a larger model learns from; a refiner by rule.
 
 Three tasks, each in r1lit's own prompt: is an answer right (``GenerativeVerifier``), which of
 two answers is better (``GenerativePreference``), and rewrite a chain so that it reads well
 (``EngineRefiner``). Replies are those of people who err: labels are of the noisy annotators of
-``r1lit.worlds.preference``, and a few of the texts were not rewritten with care. Only the train
+``r1lit.worlds.grading``, and a few of the texts were not rewritten with care. Only the train
 split is read.
+
+R1's cold start had its chains rewritten by a model and by people. Here every phrase of the other
+language has its counterpart in a table, so a rule does it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -20,26 +24,85 @@ from r1lit.curation.engine_refiner import INSTRUCTION, refining_text
 from r1lit.data.sources import Document, DocumentSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
+from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.verifiers.generative import judge_prompt
 from r1lit.verifiers.preference import comparison_prompt
 from r1lit.worlds.chain import draw_from, results
 from r1lit.worlds.chain import question as chain_question
 from r1lit.worlds.countdown import first_solution, number_sets, question, targets
-from r1lit.worlds.language import Language, Voice, check_shares
-from r1lit.worlds.preference import MISLABELLED, compare, is_friendly, is_right, is_safe, is_tidy
-from r1lit.worlds.refine import SUMMARIES, translate
+from r1lit.worlds.grading import (
+    MISLABELLED,
+    compare,
+    is_friendly,
+    is_right,
+    is_safe,
+    is_tidy,
+    summary_of,
+)
+from r1lit.worlds.language import PHRASES, Language, Voice, check_shares
 from r1lit.worlds.requests import (
     Quality,
     WorldRequest,
     answer,
     befriend,
     draw,
+    in_r1_template,
     problem_of,
     reference_answer,
     refuse,
+    request_of,
 )
 from r1lit.worlds.writing import Work, calculate, pick, search, weighted
+
+SUMMARIES = {
+    "en": "The answer is <answer> {answer} </answer>.",
+    "zh": "得到 <answer> {answer} </answer>。",
+}
+_POSTED = re.compile(r"\s*So <answer>")
+
+
+def to_r1_template(problem: Problem, response: str) -> str | None:
+    """Return a response in R1's template and in the problem's language; None without an answer.
+
+    It takes R1-Zero's ``<think> … </think> <answer> … </answer>`` and the forum's
+    ``… So <answer> … </answer>``. The summary of a request is its answer as it stands.
+
+    Raises:
+        ValueError: if the problem's language is neither English nor Chinese.
+    """
+    if extract_answer(response) is None:
+        return None
+    if "</think>" in response:
+        thinking, _ = thinking_and_answer(response)
+    else:
+        thinking = _POSTED.split(response)[0]
+    language = problem.meta["language"]
+    if language not in SUMMARIES:
+        raise ValueError(f"language: {language!r} cannot be refined, only en and zh")
+    summary = summary_of(response)
+    if request_of(problem) is None:
+        thinking = translate(thinking, language)
+        summary = SUMMARIES[language].format(answer=summary)
+    return in_r1_template(thinking.strip(), summary)
+
+
+def translate(text: str, language: str) -> str:
+    """Return ``text`` with its phrases in the other language translated into ``language``.
+
+    >>> translate("等等， 12 + 4 = 16 < 54. Try 9 * 5 = 45", "en")
+    'Wait, 12 + 4 = 16 < 54. Try 9 * 5 = 45'
+    """
+    own = int(language == "zh")
+    for phrases in sorted(PHRASES.values(), key=lambda pair: -len(pair[1 - own])):
+        mine, other = phrases[own], phrases[1 - own]
+        if "{target}" in other:
+            before, after = (re.escape(part) for part in other.split("{target}"))
+            text = re.sub(f"{before}(\\d+){after}", mine.replace("{target}", r"\1"), text)
+        else:
+            text = text.replace(other, mine)
+    return text
+
 
 TASKS = (("judge", 0.45), ("preference", 0.4), ("refine", 0.15))
 VERDICTS = {True: "They agree.\nVERDICT: CORRECT", False: "They differ.\nVERDICT: INCORRECT"}

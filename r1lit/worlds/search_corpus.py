@@ -28,7 +28,7 @@ import numpy as np
 from r1lit.data.sources import Document, DocumentSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
-from r1lit.text.templates import render
+from r1lit.text.prompts import render
 from r1lit.worlds.corpus import FACTS_PER_TABLE, posted, tagged
 from r1lit.worlds.countdown import (
     MAX_NUMBER,

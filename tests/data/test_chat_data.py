@@ -12,7 +12,7 @@ from tiny import data, grpo_config, merge
 from r1lit.cli import main
 from r1lit.data import PromptOptions, TableDocuments, TablePairs, TableProblems
 from r1lit.data.packing import encode_documents, encode_questions
-from r1lit.text.conversation import Conversation, question_of
+from r1lit.text.prompts import Conversation, question_of
 from r1lit.text.scored_text import encode_scored
 
 CHATML = (

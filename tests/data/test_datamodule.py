@@ -17,7 +17,7 @@ from r1lit.data import (
     TableProblems,
 )
 from r1lit.data.packing import encode_prompts
-from r1lit.text.templates import render
+from r1lit.text.prompts import render
 
 WORDS = [Document(prompt="p" * (i % 3), response="r" * (1 + i)) for i in range(12)]
 

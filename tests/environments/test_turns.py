@@ -9,7 +9,7 @@ from tiny import ROOT
 from transformers import AutoTokenizer
 
 from r1lit.environments import ChatTurns, InlineTurns, ToolCall
-from r1lit.text.conversation import Conversation
+from r1lit.text.prompts import Conversation
 
 TOOL = {
     "type": "function",

@@ -33,7 +33,7 @@ from experiments.what_rl_adds.rewards import Coin
 from r1lit.files import read_records
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.problems import Problem, Response, Verdict
-from r1lit.text.templates import render
+from r1lit.text.prompts import render
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")
 

@@ -21,7 +21,7 @@ from r1lit.cli import main
 from r1lit.modules import GRPOModule, PPOModule, PRIMEModule
 from r1lit.modules.updates import token_values
 from r1lit.rewards import RewardFunction, StepRewards
-from r1lit.text.pieces import pieces
+from r1lit.text.scored_text import pieces
 
 SUPERVISION = {
     "class_path": "r1lit.objectives.DAPO",

@@ -15,7 +15,7 @@ from r1lit.batches import Problem, Response, Rollout, Verdict
 from r1lit.files import read_records
 from r1lit.modules.updates import split_rows, token_values
 from r1lit.policy import Policy
-from r1lit.text.pieces import pieces
+from r1lit.text.scored_text import pieces
 
 
 def draw(seed: int) -> tuple[list[int], list[int], list[int], int]:

@@ -24,8 +24,8 @@ from r1lit.rewards import (
     Repetition,
     SpecialTokenFormat,
 )
-from r1lit.text import extract, notation, scored_text, units
-from r1lit.text.steps import step_ends
+from r1lit.text import extract, notation, scored_text
+from r1lit.text.scored_text import step_ends
 from r1lit.verifiers import GenerativeVerifier, MathVerifier, default_verifiers
 from r1lit.verifiers.code import find_code, program_files
 from r1lit.verifiers.generative import read_verdict
@@ -144,13 +144,13 @@ def readers() -> dict[str, Callable[[str], object]]:
     # their callers hand these no more than an answer may have
     for function in (
         notation.plain_signs, notation.plain_answer, notation.without_lead, notation.words_of,
-        notation.side_by_side, notation.label_and_value, notation.without_looks, units.is_unit,
-        units.without_units, units.without_symbol, units.without_long_symbol, units.measure_of,
-        units.only_number, units.spelled_number,
+        notation.side_by_side, notation.label_and_value, notation.without_looks, notation.is_unit,
+        notation.without_units, notation.without_symbol, notation.without_long_symbol,
+        notation.measure_of, notation.only_number, notation.spelled_number,
     ):  # fmt: skip
         found[function.__name__] = lambda text, f=function: f(text[: SHORT + 50])
     found["other_words"] = lambda text: notation.other_words(text[: SHORT + 50], text[:400])
-    found["other_measure"] = lambda text: units.other_measure(text[: SHORT + 50], text[:400])
+    found["other_measure"] = lambda text: notation.other_measure(text[: SHORT + 50], text[:400])
     return found
 
 

@@ -13,8 +13,8 @@ from r1lit.verifiers.generative import read_verdict
 from r1lit.verifiers.preference import read_label
 from r1lit.worlds import WorldOpinions, WorldRequests
 from r1lit.worlds.countdown import number_sets
+from r1lit.worlds.grading import helpfulness, is_right, is_safe, request_asked
 from r1lit.worlds.judging import label_of
-from r1lit.worlds.preference import helpfulness, is_right, is_safe, request_asked
 from r1lit.worlds.requests import pool, reference_answer
 
 FENCED = re.compile(r"BEGIN ([A-Z ]+?) ([0-9a-f]+)\n(.*?)\nEND \1 \2", re.DOTALL)

@@ -22,8 +22,7 @@ from r1lit.worlds import (
     WorldGrader,
     WorldRequests,
 )
-from r1lit.worlds.language import PHRASES, Voice
-from r1lit.worlds.preference import (
+from r1lit.worlds.grading import (
     compare,
     helpfulness,
     is_right,
@@ -33,7 +32,8 @@ from r1lit.worlds.preference import (
     main,
     request_asked,
 )
-from r1lit.worlds.refine import SUMMARIES, to_r1_template, translate
+from r1lit.worlds.judging import SUMMARIES, to_r1_template, translate
+from r1lit.worlds.language import PHRASES, Voice
 from r1lit.worlds.requests import (
     SHARES,
     WORDINGS,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from r1lit.batches import Problem
-from r1lit.text.steps import cut_steps
+from r1lit.text.scored_text import cut_steps
 from r1lit.worlds.countdown import SEPARATORS, first_wrong_step, number_sets, targets
 from r1lit.worlds.language import Voice
 from r1lit.worlds.writing import search

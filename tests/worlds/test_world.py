@@ -14,7 +14,7 @@ from r1lit.batches import Problem
 from r1lit.data.packing import encode_documents, encode_prompts
 from r1lit.metrics import language_consistency
 from r1lit.seeding import generator
-from r1lit.text.templates import render
+from r1lit.text.prompts import render
 from r1lit.verifiers import CountdownVerifier
 from r1lit.worlds import WorldChain, WorldCorpus, WorldCountdown, russian
 from r1lit.worlds import chain as chains

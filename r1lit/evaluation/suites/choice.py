@@ -17,7 +17,7 @@ from r1lit.data import ChoiceTable, ProblemSource
 from r1lit.data.problem_tables import row_uid
 from r1lit.data.tables import SUFFIXES, Row, Table, columns_of, read_rows
 from r1lit.problems import LETTERS, Problem, Verdict
-from r1lit.text.wording import filled
+from r1lit.text.prompts import filled
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.ifeval import judged_text
 

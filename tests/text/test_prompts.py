@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from r1lit.text.templates import R1_ZERO, TEMPLATES, render
+from r1lit.text.prompts import R1_ZERO, TEMPLATES, render
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from r1lit.objectives.terms import entropy_BT
-from r1lit.policy.linear_head import linear_cross_entropy, linear_logp
+from r1lit.policy.outputs import linear_cross_entropy, linear_logp
 
 K, D, V = 100, 8, 64
 

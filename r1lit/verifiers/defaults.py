@@ -1,4 +1,4 @@
-"""The grader: sends each response to its problem's verifier, and checks gold answers of data.
+"""The default verifiers by their names, and a check of the gold answers of data.
 
 A wrongly mapped column of gold answers is an error at the start, not rewards of 0.
 """
@@ -6,11 +6,10 @@ A wrongly mapped column of gold answers is an error at the start, not rewards of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from r1lit.errors import own_code
-from r1lit.problems import Problem, Verdict
-from r1lit.verifiers.base import NoVerifier, Verifier
+from r1lit.problems import Problem
+from r1lit.verifiers.base import Grader, NoVerifier, Verifier
 from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
 from r1lit.verifiers.countdown import CountdownVerifier, Game24Verifier
@@ -45,70 +44,6 @@ def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
         "reasoning_gym": ReasoningGymVerifier(),
         "stdin_code": StdinCodeVerifier(),
     }
-
-
-class Grader:
-    """Sends each response to the verifier that ``problem.verifier`` names.
-
-    ``verifiers`` replaces the default, ``default_verifiers()``.
-
-    Args:
-        verifiers: by the names that problems give; replaces ``default_verifiers()``.
-    """
-
-    def __init__(self, verifiers: Mapping[str, Verifier] | None = None) -> None:
-        self.verifiers = dict(default_verifiers() if verifiers is None else verifiers)
-
-    def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
-        """Return one verdict a text, in order, with one ``verify_batch`` call per verifier.
-
-        Raises:
-            ValueError: if the lengths differ, a problem names an unknown verifier, or a verifier
-                crashes or returns a wrong number of verdicts.
-        """
-        if len(texts) != len(problems):
-            raise ValueError(f"texts: {len(texts)} of them for {len(problems)} problems")
-        rows_of: dict[str, list[int]] = {}
-        for row, problem in enumerate(problems):
-            self.verifier_of(problem)
-            rows_of.setdefault(problem.verifier, []).append(row)
-        by_row: dict[int, Verdict] = {}
-        for name, rows in rows_of.items():
-            verifier = self.verifiers[name]
-            with own_code(f"verifier {name!r}", verifier):
-                verdicts = verifier.verify_batch(
-                    [texts[row] for row in rows], [problems[row] for row in rows]
-                )
-            if len(verdicts) != len(rows):
-                raise ValueError(
-                    f"verifier: {name!r} returned {len(verdicts)} verdicts for {len(rows)} texts"
-                )
-            for verdict in verdicts:
-                if not isinstance(verdict, Verdict):
-                    raise ValueError(
-                        f"verifier: {name!r} returned {verdict!r}, not a Verdict(value=…, status=…,"
-                        " canonical=…, reason=…)"
-                    )
-            by_row.update(zip(rows, verdicts, strict=True))
-        return [by_row[row] for row in range(len(texts))]
-
-    def verifier_of(self, problem: Problem) -> Verifier:
-        """Return the verifier that ``problem`` names.
-
-        Raises:
-            ValueError: if there is none of that name.
-        """
-        if problem.verifier not in self.verifiers:
-            raise ValueError(
-                f"verifier: problem {problem.uid!r} names {problem.verifier!r}, which is none of"
-                f" {sorted(self.verifiers)}"
-            )
-        return self.verifiers[problem.verifier]
-
-    def close(self) -> None:
-        """Release the worker processes of every verifier."""
-        for verifier in self.verifiers.values():
-            verifier.close()
 
 
 SAMPLE = 8
