@@ -33,7 +33,7 @@ import numpy as np
 from jsonargparse import ArgumentParser
 from tqdm.auto import tqdm
 
-from r1lit.endpoint.cache import key_of
+from r1lit.endpoint.chat import key_of
 from r1lit.errors import Refused, check_at_least, given_keys, run_script
 from r1lit.files import JSONLFile, Record, read_existing, replace_file, write_records
 from r1lit.seeding import generator, permutation

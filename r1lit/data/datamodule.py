@@ -30,7 +30,7 @@ from r1lit.data.packing import (
     TooLong,
     count_rows,
     encode_questions,
-    pack_documents,
+    pack_rows,
     show_first,
 )
 from r1lit.data.sources import (
@@ -408,7 +408,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         texts = [document for source in sources for document in source.documents()]
         if not texts:
             raise ValueError(f"data: the document sources of {split} yield no documents")
-        packed = pack_documents(
+        packed = pack_rows(
             texts,
             self._tokenizer(),
             max_seq_len=self.packing.max_seq_len,

@@ -316,7 +316,7 @@ class PackedDocuments:
     num_truncated: int
 
 
-def pack_documents(
+def pack_rows(
     texts: Sequence[Document],
     tokenizer: PreTrainedTokenizerBase,
     *,

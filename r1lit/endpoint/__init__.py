@@ -1,7 +1,6 @@
 """Models behind HTTP: where they are, requests with retries, and what they replied."""
 
-from r1lit.endpoint.cache import ReplyCache
-from r1lit.endpoint.chat import Reply, ServedModel
+from r1lit.endpoint.chat import Reply, ReplyCache, ServedModel
 from r1lit.endpoint.client import Client, Endpoint, RequestError
 
 __all__ = ["Client", "Endpoint", "Reply", "ReplyCache", "RequestError", "ServedModel"]

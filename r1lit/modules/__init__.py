@@ -1,6 +1,6 @@
 """LightningModules: supervised, distillation, reward models, reinforcement learning, evaluation."""
 
-from r1lit.modules.base import PolicyModule
+from r1lit.modules.base import CosineOverRun, PolicyModule
 from r1lit.modules.distillation import DistillationModule
 from r1lit.modules.dpo import DPOModule, OnlineDPOModule
 from r1lit.modules.evaluation import EvaluationModule
@@ -8,7 +8,6 @@ from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.ppo import PPOModule
 from r1lit.modules.prime import PRIMEModule
 from r1lit.modules.reward import ProcessRewardModule, RewardModule
-from r1lit.modules.schedule import CosineOverRun
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.suites import SuiteData
 

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout, of_all_ranks
 from r1lit.data.loaders import shard
+from r1lit.modules.base import updates_of_run
 from r1lit.modules.rollouts import AsyncGrading, RolloutWorker, Timings
-from r1lit.modules.schedule import updates_of_run
 from r1lit.rollout import Completion, RolloutEngine
 from r1lit.rollout.engine import as_tensors, completions_of
 

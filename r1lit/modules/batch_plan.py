@@ -16,7 +16,7 @@ from r1lit.objectives import AdvantageEstimator
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """How many of what one iteration handles; rows are counted over all ranks.
+    """Numbers of prompts, rows, minibatches and updates of an iteration, over all ranks.
 
     Raises:
         ValueError: when a count is below 1 or does not divide the one above it.

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows, Problem, PromptBatch, Rollout
 from r1lit.modules.batch_plan import BatchPlan
-from r1lit.modules.rollouts import RolloutWorker, Timings, outcome_metrics
+from r1lit.modules.rollouts import RolloutWorker, Timings, join_rollouts, outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.updates import LossAccumulator, responses_of
 from r1lit.objectives import Divergence, ForwardKL, SampledReverseKL
@@ -36,7 +36,6 @@ from r1lit.policy import (
 )
 from r1lit.rewards import Reward
 from r1lit.rollout import Completion, RolloutEngine, Sampling
-from r1lit.rollout.groups import join_rollouts
 from r1lit.seeding import generator
 from r1lit.verifiers import Grader
 

@@ -27,6 +27,7 @@ from r1lit.modules.rollouts import (
     Timings,
     collect_mixed,
     outcome_metrics,
+    without_truncated,
 )
 from r1lit.modules.updates import (
     UpdateMetrics,
@@ -42,7 +43,6 @@ from r1lit.policy import LogProbs, ModelSource, Responses, is_packed
 from r1lit.policy.policy import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
-from r1lit.rollout.groups import without_truncated
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 

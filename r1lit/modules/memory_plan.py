@@ -54,7 +54,7 @@ FORMULAS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What of a model decides its memory: numbers of parameters, and widths."""
+    """Sizes of a model that decide its memory: numbers of parameters, and widths."""
 
     num_parameters: int
     num_outside_layers: int
@@ -206,7 +206,7 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
-    """What of a run's configuration decides its memory; ``weight`` and the like are in bytes.
+    """Settings of a run that decide its memory; ``weight`` and the like are in bytes.
 
     ``moments``: of the optimiser, for each weight that is trained. ``trained_beside``: of a
     critic or process model, all it needs for each of its weights. ``reward_models``: of all of

@@ -29,7 +29,7 @@ from r1lit.objectives.terms import (
 
 
 class Correction(ABC):
-    """How much each token's surrogate counts, given sampler and trainer."""
+    """Weight of each token's surrogate, given sampler and trainer."""
 
     @abstractmethod
     def weight_BT(self, logp_BT: Tensor, logp_sampler_BT: Tensor, mask_BT: Tensor) -> Tensor:

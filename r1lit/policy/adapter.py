@@ -88,7 +88,7 @@ class Adapter:
 
     @property
     def weights(self) -> list[nn.Parameter]:
-        """What is trained."""
+        """The weights that are trained."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     @property

@@ -31,7 +31,7 @@ FULL_ENOUGH = 0.8  # of a bucket's width that its shortest row fills
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRows:
-    """Which token lies in which slot of the rows of attention, longest row first.
+    """Slots of tokens in the rows of attention, longest row first.
 
     ``bucket_shapes`` are (rows, width) of each bucket, its rows padded on the right; ``index_F``
     says which token lies in each slot, bucket after bucket (0 in the padding). ``owner_N`` is the

@@ -378,7 +378,7 @@ class PolicyOutput(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What K tokens are predicted from, within a forward pass: hidden states and head, or logits.
+    """Hidden states and head, or logits, from which K tokens are predicted in a forward pass.
 
     ``states_KD`` are the last hidden states, and ``weight_VD`` makes logits of them; where the
     policy cannot be taken apart so, ``weight_VD`` is None and the states are logits (D = V).
@@ -413,7 +413,7 @@ class Predictions:
 
 
 class Compute(ABC):
-    """What a forward pass computes."""
+    """Something that a forward pass computes."""
 
     @abstractmethod
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:

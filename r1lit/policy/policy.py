@@ -183,7 +183,7 @@ class Responses:
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenStates:
-    """What ``States`` has returned, and the tokens predicted there."""
+    """Hidden states that ``States`` has returned, and the tokens predicted there."""
 
     states_KD: Tensor
     target_K: Tensor

@@ -82,7 +82,7 @@ class ModelSource:
 
     @property
     def options(self) -> dict[str, Any]:
-        """How the weights are held, for a report: dtype, attention and whose code is run."""
+        """The entries of a report: dtype, attention and whose code is run."""
         return {name: getattr(self, name) for name in ("dtype", "attention", "trust_remote_code")}
 
     @property

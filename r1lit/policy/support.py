@@ -1,4 +1,4 @@
-"""What a policy can do: tried on a few tokens, not looked up by its name.
+"""Trials of a policy on a few tokens: is it causal, and can its tokens be packed?
 
 Trials judge in float32 whatever the dtype of the weights: in bfloat16 a wrong scale of the logits
 and rounding look alike.

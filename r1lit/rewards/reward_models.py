@@ -35,7 +35,7 @@ FLOOR = 3.0  # standard deviations below the mean: what a response with nothing 
 
 
 class RewardModel(RewardFunction):
-    """What a reward model gives a response, less the mean over the reference set it came with.
+    """Score of a response by a reward model, less the mean over the reference set it came with.
 
     R1 scores general prompts so (Nature 645:633, Methods): the helpful reward model on the final
     summary only, the safety one on the whole response. Question and response become text by the
@@ -150,7 +150,7 @@ class EncodedSteps:
 
 
 class ProcessReward(RewardFunction):
-    """What a process reward model gives a response: its steps' probabilities of being right.
+    """Scores of a response by a process reward model: its steps' probabilities of being right.
 
     As one reward they are combined by ``aggregate``; so it reranks responses too, in
     ``r1lit.search.RewardScorer`` (Let's Verify 2305.20050 takes the product, Math-Shepherd

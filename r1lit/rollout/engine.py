@@ -33,7 +33,7 @@ BLOCK = 256  # tokens of the vocabulary whose probabilities are added up togethe
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How responses are sampled.
+    """Settings of sampling.
 
     ``temperature`` 0 takes the likeliest token. ``top_p`` 1 and ``top_k`` 0 leave the distribution
     whole, as RL needs. ``stop``, a text or several, ends a response once it has been produced;
@@ -199,7 +199,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """What an engine returns for one sample of a request.
+    """One sample of a request: token ids, log-probs as sampled, finish reason.
 
     ``token_ids`` (T, long) and ``logps`` (T, float32) hold the response with its end token and
     without padding; they may be views, on any device. ``logps`` are log-probabilities of the
@@ -358,7 +358,7 @@ class RolloutEngine(ABC):
         return {"engine": type(self).__name__}
 
 
-def collect(
+def stream_to_list(
     stream: Callable[[Sequence[Request], OnFinished], None],
     requests: Sequence[Request],
     on_finished: OnFinished | None,

@@ -35,8 +35,8 @@ from r1lit.rollout.engine import (
     RolloutEngine,
     Sampling,
     Uniforms,
-    collect,
     sample_tokens,
+    stream_to_list,
 )
 from r1lit.rollout.shared_prompts import (
     Decoder,
@@ -111,7 +111,7 @@ class InProcessEngine(RolloutEngine):
             ValueError: if a response may become longer than the policy takes, or if its log-probs
                 are not finite.
         """
-        return collect(self.stream, requests, on_finished)
+        return stream_to_list(self.stream, requests, on_finished)
 
     @torch.no_grad()
     def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:

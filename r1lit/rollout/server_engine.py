@@ -31,7 +31,7 @@ from r1lit.rollout.engine import (
     Request,
     RolloutEngine,
     Sampling,
-    collect,
+    stream_to_list,
 )
 from r1lit.rollout.vllm.client import check_tokenizer
 from r1lit.seeding import generator
@@ -125,7 +125,7 @@ class ServerEngine(RolloutEngine):
         self, requests: Sequence[Request], on_finished: OnFinished | None = None
     ) -> list[Completion]:
         """Return the completions; see ``RolloutEngine.generate`` and ``stream``."""
-        return collect(self.stream, requests, on_finished)
+        return stream_to_list(self.stream, requests, on_finished)
 
     def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:
         """Hand completions over as they come; see ``RolloutEngine.stream``.

@@ -19,7 +19,7 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one run of a program may use.
+    """Limits of one run of a program.
 
     ``wall_s`` and ``cpu_s`` are seconds, the latter of one process; ``memory_bytes`` is one
     process's address space, and the resident memory of all of them together; ``file_bytes`` is the

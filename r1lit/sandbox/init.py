@@ -49,7 +49,7 @@ _START_S = 20.0
 
 @dataclass(kw_only=True)
 class State:
-    """What all runs of one sandbox share.
+    """State that all runs of one sandbox share.
 
     Programs change to the user id ``user``, or keep theirs if it is ``None``.
     """

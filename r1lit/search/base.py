@@ -27,7 +27,7 @@ class ScoredResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """What a search has found: the response it chose, all it could choose from, and its cost.
+    """Result of a search: the response it chose, all it could choose from, and its cost.
 
     ``num_tokens`` counts every token that was generated, those of dropped steps too. Prefixes that
     were read again are not counted: engines keep them (siblings share one in process, vLLM's

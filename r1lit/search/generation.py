@@ -19,7 +19,7 @@ from r1lit.rollout.engine import FinishReason
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What one search answers: a problem and its prompt (token ids).
+    """Input of a search: a problem and its prompt (token ids).
 
     ``sample`` names the random numbers: searches of one query under other names are independent.
     """
@@ -76,7 +76,7 @@ COMPLETIONS_A_SEARCH = 1 << 20  # names that one search has for its samples
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    r"""Where a step of a response ends.
+    r"""End of a step of a response.
 
     Args:
         separator: a text that ends a step and stays part of it; null for none.
@@ -99,7 +99,7 @@ class Step:
 
 
 class SearchState:
-    """What one search has generated, and may still; ``counters`` name it among those of a query."""
+    """Responses and budget of one search; ``counters`` name it among those of a query."""
 
     def __init__(self, query: Query, token_budget: int | None, *counters: int) -> None:
         self.query = query

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from r1lit.endpoint import Reply, ReplyCache
-from r1lit.endpoint.cache import key_of
+from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import RequestError, SetupError, in_parallel
 from r1lit.errors import check_at_least
 from r1lit.files import append_records
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement(Generic[T]):
-    """What was read from a judge's last reply, or None with the status that gives the reason.
+    """Reading of a judge's last reply, or None with the status that gives the reason.
 
     ``text`` is the reply, or the error of the last request.
     """

@@ -16,7 +16,7 @@ from typing import Any
 from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.base import Verifier, conclude
-from r1lit.verifiers.pool import Reply, WorkerPool
+from r1lit.verifiers.pool import ItemReply, WorkerPool
 
 MAX_CHARACTERS = 400_000
 PACKAGES = ("lm_eval", "langdetect", "nltk", "immutabledict")
@@ -112,7 +112,7 @@ class IFEvalVerifier(Verifier):
         """Kill the worker processes; a later call starts new ones."""
         self.pool.close()
 
-    def _verdict(self, reply: Reply, names: Sequence[str]) -> Verdict:
+    def _verdict(self, reply: ItemReply, names: Sequence[str]) -> Verdict:
         if "followed" not in reply.content:
             return Verdict(value=0.0, seconds=reply.seconds, **reply.content)
         self._tell(reply.content["splitter"])

@@ -1,4 +1,4 @@
-r"""The weakest form of an answer: what a response without ``<answer>`` and ``\boxed{}`` ends on.
+r"""The expression that a response without ``<answer>`` and ``\boxed{}`` ends on.
 
 For scoring responses whose prompt specified no format. Training leaves it off: a policy that is
 paid for it need not learn to commit to an answer.

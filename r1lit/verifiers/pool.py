@@ -24,8 +24,8 @@ START_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
-    """What became of one item: the worker's own reply, or a ``timeout`` or ``error``."""
+class ItemReply:
+    """Result of one item: the worker's own reply, or a ``timeout`` or ``error``."""
 
     content: Mapping[str, Any]
     seconds: float
@@ -37,7 +37,7 @@ class Call:
     def __init__(self, requests: Sequence[Mapping[str, Any]]) -> None:
         self.requests = requests
         self.todo = deque(range(len(requests)))
-        self.replies: dict[int, Reply] = {}
+        self.replies: dict[int, ItemReply] = {}
         self.tried_again: set[int] = set()
 
     @property
@@ -90,7 +90,7 @@ class Worker:
         """Give ``content`` to the call whose item this is, and be idle."""
         assert self.item is not None
         call, index = self.item
-        call.replies[index] = Reply(content=content, seconds=time.monotonic() - self.since)
+        call.replies[index] = ItemReply(content=content, seconds=time.monotonic() - self.since)
         self.item = None
 
     def try_again(self) -> bool:
@@ -110,7 +110,7 @@ class Worker:
         self.connection.close()
 
 
-__all__ = ["MAX_FAILED_STARTS", "Reply", "WorkerPool"]
+__all__ = ["MAX_FAILED_STARTS", "ItemReply", "WorkerPool"]
 
 MAX_FAILED_STARTS = 3  # in a row, of which the last ends the run
 
@@ -168,7 +168,7 @@ class WorkerPool:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers]
 
-    def run(self, requests: Sequence[Mapping[str, Any]]) -> list[Reply]:
+    def run(self, requests: Sequence[Mapping[str, Any]]) -> list[ItemReply]:
         """Return one reply a request, in order.
 
         Raises:

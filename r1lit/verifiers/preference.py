@@ -1,4 +1,4 @@
-"""Which of two responses is better, and by how much: judges of pairs.
+"""Judges of pairs: the better of two responses, and by how much.
 
 R1 builds the pairs of its helpful reward model so (Nature 645:633, Methods): a model judges each
 pair four times in Arena-Hard's format, with the responses in random order, and the judgements are
@@ -11,7 +11,7 @@ import re
 from functools import partial
 from typing import Protocol
 
-from r1lit.endpoint.cache import key_of
+from r1lit.endpoint.chat import key_of
 from r1lit.text.extract import thinking_and_answer
 from r1lit.verifiers.generative import GenerativeJudge
 

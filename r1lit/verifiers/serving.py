@@ -1,4 +1,4 @@
-"""What every worker script does: it answers requests over one pipe until its parent closes it.
+"""The loop of every worker script: it answers requests over one pipe until its parent closes it.
 
 A worker runs this file by its path and imports nothing of the package, which would bring in torch.
 It uses JSON. First it sends ``{}`` or ``{"failed": traceback}``; then each request, which holds

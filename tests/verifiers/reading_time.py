@@ -31,7 +31,7 @@ from r1lit.verifiers.code import find_code, program_files
 from r1lit.verifiers.generative import read_verdict
 from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.logic import NAMES
-from r1lit.verifiers.pool import Reply
+from r1lit.verifiers.pool import ItemReply
 from r1lit.verifiers.preference import read_label
 
 LONG, MIDDLE, SHORT, BRIEF = 25_000, 6_000, 1_900, 380  # beyond most limits on an answer, or within
@@ -68,10 +68,10 @@ ENDS = ("", "!", "`", "}", "x", " ", "</answer>")
 class Unasked:
     """Stands where the worker processes are: they can be killed, so their time is not counted."""
 
-    def run(self, requests: list[dict[str, object]]) -> list[Reply]:
+    def run(self, requests: list[dict[str, object]]) -> list[ItemReply]:
         """Answer every request with an error, at once."""
         content = {"status": "error", "canonical": None, "reason": "not asked"}
-        return [Reply(content=content, seconds=0.0) for _ in requests]
+        return [ItemReply(content=content, seconds=0.0) for _ in requests]
 
 
 PROBLEMS = {

@@ -17,7 +17,7 @@ from waiting import wait_until
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers import MathVerifier
 from r1lit.verifiers import pool as pool_module
-from r1lit.verifiers.pool import MAX_FAILED_STARTS, Reply, WorkerPool
+from r1lit.verifiers.pool import MAX_FAILED_STARTS, ItemReply, WorkerPool
 
 HANGS = ["(10^{9})!", "9^{9^{9^{9}}}", "2^{10^{10}}"]
 GOLD = Problem(uid="m", question="", answer="2^{-1}", source="test")  # never decided here
@@ -92,8 +92,8 @@ def sleeper(folder: Path, first: str, later: str) -> WorkerPool:
     return WorkerPool(script, num_workers=1, timeout_s=60.0)
 
 
-def run_in_thread(pool: WorkerPool, count: int) -> tuple[threading.Thread, list[Reply]]:
-    replies: list[Reply] = []
+def run_in_thread(pool: WorkerPool, count: int) -> tuple[threading.Thread, list[ItemReply]]:
+    replies: list[ItemReply] = []
     thread = threading.Thread(target=lambda: replies.extend(pool.run([{}] * count)))
     thread.start()
     return thread, replies

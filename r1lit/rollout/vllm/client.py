@@ -1,4 +1,4 @@
-"""One vLLM server: whether it fits the policy, what it generates, and how it gets new weights.
+"""Client of one vLLM server: checks that it fits the policy, generates, hands over weights.
 
 Everything here is awaited in the event loop of `r1lit.endpoint`.
 

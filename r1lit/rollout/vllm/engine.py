@@ -34,7 +34,14 @@ from r1lit.endpoint.client import (
 )
 from r1lit.errors import check_at_least
 from r1lit.policy.source import base_of
-from r1lit.rollout.engine import Completion, ModelSpec, OnFinished, Request, RolloutEngine, collect
+from r1lit.rollout.engine import (
+    Completion,
+    ModelSpec,
+    OnFinished,
+    Request,
+    RolloutEngine,
+    stream_to_list,
+)
 from r1lit.rollout.vllm.client import (
     Unit,
     VLLMClient,
@@ -258,7 +265,7 @@ class VLLMEngine(RolloutEngine):
         self, requests: Sequence[Request], on_finished: OnFinished | None = None
     ) -> list[Completion]:
         """Return the completions; see ``RolloutEngine.generate`` and ``stream``."""
-        return collect(self.stream, requests, on_finished)
+        return stream_to_list(self.stream, requests, on_finished)
 
     def stream(self, requests: Sequence[Request], on_finished: OnFinished) -> None:
         """Hand completions over as their requests end; see ``RolloutEngine.stream``.

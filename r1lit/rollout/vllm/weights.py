@@ -1,4 +1,4 @@
-"""How a policy's weights get into vLLM servers, and whether they have got there.
+"""Transfer of a policy's weights to vLLM servers, and a check that they have arrived.
 
 Weights go by a folder, or from memory to memory; an adapter goes alone, in a folder, and servers
 add it to the policy's weights that they have.

@@ -46,7 +46,7 @@ class Folder(WeightTransferUpdateInfo):
 
 @dataclass
 class Meeting(WeightTransferUpdateInfo):
-    """Where the trainer, rank 0 of ``size``, waits for the workers, and what it broadcasts."""
+    """Address of the trainer, rank 0 of ``size``, and what it broadcasts."""
 
     host: str
     port: int

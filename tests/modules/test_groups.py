@@ -7,8 +7,7 @@ import torch
 
 from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
 from r1lit.modules.batch_plan import BatchPlan
-from r1lit.modules.rollouts import collect_mixed
-from r1lit.rollout.groups import join_rollouts, mixed_groups, take_groups
+from r1lit.modules.rollouts import collect_mixed, join_rollouts, mixed_groups, take_groups
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")
 WRONG = Verdict(value=0.0, status="wrong", canonical="2", reason="")
