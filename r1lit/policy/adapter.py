@@ -263,7 +263,7 @@ def _put_into(model: PreTrainedModel, settings: PeftConfig) -> Any:
 
 
 def _need_peft() -> None:
-    if PeftConfig is Any:
+    if not PeftConfig.__module__.startswith("peft"):
         raise ValueError("adapter: peft is not installed; pip install 'r1lit[lora]'")
 
 

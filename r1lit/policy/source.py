@@ -12,7 +12,10 @@ from typing import Any
 try:
     from peft import PeftConfig
 except ImportError:  # an extra
-    PeftConfig = Any  # type: ignore[misc,assignment]
+
+    class PeftConfig:  # type: ignore[no-redef]
+        """Stands for peft's where that is not installed."""
+
 
 SETTINGS_FILE = "adapter_config.json"
 GGUF = ".gguf"

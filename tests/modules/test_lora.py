@@ -280,7 +280,8 @@ def test_without_peft_one_line_says_what_to_install(tmp_path: Path, policy: Path
     )
     assert done.returncode == 2, done.stderr[-2000:]
     last = done.stderr.strip().splitlines()[-1]
-    assert last == "r1lit: error: adapter: peft is not installed; pip install 'r1lit[lora]'"
+    what = "'peft.LoraConfig' cannot be imported, there is no module 'peft'"
+    assert last == f"r1lit: error: model.policy.adapter: {what}; pip install 'r1lit[lora]'"
 
 
 @pytest.mark.parametrize(
