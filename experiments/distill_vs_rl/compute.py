@@ -1,4 +1,4 @@
-"""Counting what a training run computes, and stopping it when a budget is spent.
+"""The compute of a training run: its learning rate falls, and it ends, with a budget of FLOPs.
 
 With T(L) = 6 N L + 6 n d L^2 the FLOPs of forward and backward over a sequence of L tokens (N
 parameters, n layers of attention size d; ``benchmarks.flops.training_flops``), a forward alone is a
@@ -16,6 +16,7 @@ the teacher's responses cost: they are made once, for every student.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +28,25 @@ from r1lit.files import replace_file
 
 
 class ComputeCount(pl.Callback):
-    """Adds up a run's FLOPs in ``path``; ends the run with the iteration that spends ``limit``.
+    """Adds up a run's FLOPs in ``path``; ends it with the iteration that spends ``limit``.
 
     The count is part of the checkpoint. One process: a second one's work is not seen.
 
     Args:
         path: of the count.
-        limit: FLOPs; none if left out.
-        limit_of: the count of another run, whose FLOPs are the limit.
+        limit: FLOPs.
+        decay_to: share of the learning rate that is left at the end: it falls by a cosine of the
+            share of ``limit`` that is spent, alike for runs whose number of updates differs.
     """
 
-    def __init__(self, path: str, limit: float | None = None, limit_of: str | None = None) -> None:
-        if limit_of is not None:
-            limit = json.loads(Path(limit_of).read_text())["flops"]
-        if limit is not None and not limit > 0:
+    def __init__(self, path: str, limit: float, decay_to: float = 1.0) -> None:
+        if not limit > 0:
             raise ValueError(f"limit: {limit} FLOPs is not above 0")
+        if not 0 <= decay_to <= 1:
+            raise ValueError(f"decay_to: {decay_to} is no share of the rate, from 0 to 1")
         self.path = Path(path)
         self.limit = limit
+        self.decay_to = decay_to
         self.flops = 0.0
         self.num_tokens = 0
 
@@ -60,7 +63,7 @@ class ComputeCount(pl.Callback):
         if trainer.world_size > 1:
             raise ValueError(f"devices: {trainer.world_size} processes; ComputeCount sees one")
         self._shape = Shape.of(pl_module.policy_config)
-        self._stop(trainer)
+        self._follow(trainer)
 
     def on_train_batch_end(
         self,
@@ -85,7 +88,7 @@ class ComputeCount(pl.Callback):
                 has_reference=objective.beta > 0,
             )
             self.num_tokens += int(rollout.mask_BT.sum())
-        self._stop(trainer)
+        self._follow(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the count: the run is finished then, its policy exported."""
@@ -93,9 +96,14 @@ class ComputeCount(pl.Callback):
         content |= {"updates": trainer.global_step, "limit": self.limit}
         replace_file(self.path, (json.dumps(content) + "\n").encode())
 
-    def _stop(self, trainer: pl.Trainer) -> None:
-        if self.limit is not None and self.flops >= self.limit:
-            trainer.should_stop = True
+    def _follow(self, trainer: pl.Trainer) -> None:
+        """Set the rate for what is spent; end the run when that is all."""
+        spent = min(self.flops / self.limit, 1.0)
+        share = self.decay_to + (1 - self.decay_to) * (1 + math.cos(math.pi * spent)) / 2
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = share * group.setdefault("initial_lr", group["lr"])
+        trainer.should_stop |= spent == 1.0
 
 
 def document_lengths(batch: PackedRows) -> list[int]:

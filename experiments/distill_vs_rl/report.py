@@ -16,8 +16,9 @@ from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
 from r1lit.metrics import mean_and_error
 
-ARMS = ("base", "distilled", "rl")
-PAPER = {"distilled": 72.6, "RL": 47.0}
+ARMS = ("base", "base_chat", "teacher", "distilled", "rl")
+FAMILIES = ("countdown", "chain")
+PAPER = {"distilled": 72.6, "rl": 47.0}
 """AIME 2024 pass@1 of Qwen2.5-32B after RL, and distilled: 2501.12948v1, Table 6."""
 
 
@@ -34,11 +35,17 @@ def read(study: Study) -> list[Record]:
     return records
 
 
+def families(results: Sequence[Record]) -> list[str]:
+    """Return the families of problems that the evaluations have."""
+    return [name for name in FAMILIES if name in results[0]["report"]["by"]["source"]]
+
+
 def as_table(results: Sequence[Record]) -> str:
     """Return the Markdown table: a row an arm."""
     most = max(set.intersection(*(set(r["report"]["cons_at_k"]) for r in results)), key=int)
     columns = [
         ("pass@1", number("report", "pass_at_1", "value"), ".3f"),
+        *((f, number("report", "by", "source", f, "value"), ".3f") for f in families(results)),
         (f"cons@{most}", number("report", "cons_at_k", most, "value"), ".3f"),
         ("tokens per response", number("report", "response_length", "mean"), ".0f"),
         ("training FLOPs", number("compute", "flops"), ".2e"),
@@ -49,30 +56,30 @@ def as_table(results: Sequence[Record]) -> str:
 
 
 def draw(results: Sequence[Record]) -> Figure:
-    """Return the figure: pass@1 of every arm, a point a seed, and the paper's."""
-    figure = Figure(figsize=(9, 4), dpi=110, layout="constrained")
-    ours, paper = figure.subplots(1, 2, width_ratios=(2, 1))
+    """Return the figure: pass@1 of every arm by family, a point a seed, and the paper's."""
+    figure = Figure(figsize=(11, 4), dpi=110, layout="constrained")
+    *panels, paper = figure.subplots(1, 1 + len(families(results)), sharey=True)
     arms = group_by("arm", results)
-    for place, group in enumerate(arms.values()):
-        values = [result["report"]["pass_at_1"]["value"] for result in group]
-        _bar(ours, place, *mean_and_error(values))
-        label = None if place else "a seed"
-        ours.scatter([place] * len(values), values, color="black", s=14, zorder=3, label=label)
-    ours.legend(frameon=False, fontsize=9)
-    title = "Small world: same base, equal compute"
-    tidy(ours, title, ylabel="pass@1 on held-out problems", ylim=(0, 1))
-    ours.set_xticks(range(len(arms)), list(arms))
-    for place, value in enumerate(PAPER.values(), 1):
-        _bar(paper, place, value / 100, None)
-    paper.set_xticks(range(1, len(PAPER) + 1), list(PAPER))
+    for axes, family in zip(panels, families(results), strict=True):
+        for place, (arm, group) in enumerate(arms.items()):
+            values = [result["report"]["by"]["source"][family]["value"] for result in group]
+            _bar(axes, place, arm, *mean_and_error(values))
+            label = None if place else "a seed"
+            axes.scatter([place] * len(values), values, color="black", s=14, zorder=3, label=label)
+        tidy(axes, f"Small world: {family}", ylabel="pass@1 on held-out problems", ylim=(0, 1))
+        axes.set_xticks(range(len(arms)), list(arms))
+    panels[0].legend(frameon=False, fontsize=9)
+    for place, (arm, value) in enumerate(PAPER.items()):
+        _bar(paper, place, arm, value / 100, None)
+    paper.set_xticks(range(len(PAPER)), list(PAPER))
     tidy(paper, "Paper: 32B, AIME 2024", ylabel="pass@1", ylim=(0, 1))
     seeds = seeds_of(result["seed"] for result in results)
     add_caption(figure, f"models/mini_student, {seeds}; bars: mean ± 1 s.e. over seeds")
     return figure
 
 
-def _bar(axes: Axes, place: int, value: float, error: float | None) -> None:
-    axes.bar(place, value, yerr=error, color=COLORS[place % len(COLORS)], capsize=4, zorder=2)
+def _bar(axes: Axes, place: int, arm: str, value: float, error: float | None) -> None:
+    axes.bar(place, value, yerr=error, color=COLORS[ARMS.index(arm)], capsize=4, zorder=2)
 
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tiny_sweep import ROOT, data, shortened, study_file
+from tiny_sweep import ROOT, data, shortened
 
 from benchmarks.flops import Shape, training_flops
 from experiments.__main__ import main
@@ -17,6 +17,7 @@ from experiments.compose import merge
 from experiments.distill_vs_rl.compute import ComputeCount, document_lengths
 from experiments.distill_vs_rl.report import as_table
 from experiments.launch import held
+from experiments.points import read_sweep
 from r1lit.batches import PackedRows
 from r1lit.files import read_records, write_records
 from r1lit.policy import load_config
@@ -24,8 +25,17 @@ from r1lit.policy import load_config
 WORLD = "r1lit.worlds.WorldCountdown"
 
 
-def changes(policy: Path, table: Path) -> dict[str, Any]:
-    """Return what makes each step small: a tiny student, few documents, few tokens."""
+LIMIT = 4.0e7
+
+
+def changes(folder: Path, policy: Path, table: Path) -> dict[str, Any]:
+    """Return what makes each step small: a tiny student, few documents, tokens and FLOPs."""
+    arms = {}
+    for arm in ("distilled", "rl"):
+        shipped = (ROOT / "experiments" / "distill_vs_rl" / f"{arm}.yaml").read_text()
+        assert shipped.count("limit: 8.6e+12, decay_to: 0.1") == 1
+        arms[arm] = folder / f"{arm}.yaml"
+        arms[arm].write_text(shipped.replace("8.6e+12", str(LIMIT)))
     fast = {"trainer": {"precision": "32-true", "enable_model_summary": False}}
     held_out = {"class_path": WORLD, "init_args": {"split": "held_out", "num_problems": 2}}
     tested = data(test=[held_out], evaluation={"num_samples": 2})["set"]
@@ -34,7 +44,7 @@ def changes(policy: Path, table: Path) -> dict[str, Any]:
     distilled = {
         "model": {"init_args": {"policy": str(policy), "micro_batch_tokens": 256}},
         "data": {"init_args": {
-            "packing": {"max_seq_len": 64, "train_batch_size": 2}, "num_iterations": 4,
+            "packing": {"max_seq_len": 64, "train_batch_size": 2},
             "documents": [{"class_path": "r1lit.data.CuratedDocuments",
                            "init_args": {"path": str(table)}}],
         }},
@@ -51,42 +61,46 @@ def changes(policy: Path, table: Path) -> dict[str, Any]:
         }},
         **fast,
     }  # fmt: skip
-    spent = "runs/distill_vs_rl/distilled/compute.json"
     return {
         "base_evaluation": {"set": merge(tested, student), "reads": [str(policy)]},
-        "distilled": {"set": distilled, "reads": [str(policy), str(table)]},
+        "distilled": {
+            "config": [str(arms["distilled"])], "set": distilled, "reads": [str(policy), str(table)]
+        },
         "distilled_evaluation": {"set": tested},
-        "rl": {"set": rl, "reads": [str(policy), spent]},
+        "rl": {"config": [str(arms["rl"])], "set": rl, "reads": [str(policy)]},
         "rl_evaluation": {"set": tested},
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.slow
-def test_rl_ends_when_it_has_computed_as_much_as_distillation(
+def test_both_arms_end_with_the_same_compute_and_a_tenth_of_the_rate(
     tmp_path, policy, monkeypatch, capsys
 ):
     monkeypatch.chdir(ROOT)
     table = tmp_path / "sft.jsonl"
     rows = [{"prompt": f"{n} + 1?", "response": f" {n} + 1 = {n + 1}."} for n in range(20)]
     write_records(table, rows)
-    arguments = shortened(tmp_path, "distill_vs_rl", changes(policy, table))
+    small = changes(tmp_path, policy, table)
+    arguments = shortened(tmp_path, "distill_vs_rl", small)
+    study = yaml.safe_load((tmp_path / "study.yaml").read_text())
+    study["steps"] = [step for step in study["steps"] if step["name"] in small]
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     assert main(arguments) == 0, capsys.readouterr().out
     run = tmp_path / "runs/seed-0"
-    spent = {
-        arm: json.loads((run / arm / "compute.json").read_text()) for arm in ("distilled", "rl")
-    }
-    assert spent["distilled"]["iterations"] == 12 and spent["distilled"]["limit"] is None
-    limit, rl = spent["distilled"]["flops"], spent["rl"]
-    assert rl["limit"] == limit <= rl["flops"]
-    one = rl["flops"] / rl["iterations"]  # iterations cost much the same
-    assert 1 < rl["iterations"] < 1000 and rl["flops"] < limit + 1.5 * one
+    for arm in ("distilled", "rl"):
+        spent = json.loads((run / arm / "compute.json").read_text())
+        rates = [line["train/learning_rate"] for line in read_records(run / arm / "metrics.jsonl")]
+        one = spent["flops"] / spent["iterations"]  # iterations cost much the same
+        assert 2 < spent["iterations"] == len(rates)
+        assert spent["limit"] == LIMIT <= spent["flops"] < LIMIT + 1.5 * one
+        first = yaml.safe_load((tmp_path / f"{arm}.yaml").read_text())
+        first = first["model"]["init_args"]["optimizer"]["init_args"]["lr"]
+        assert rates == sorted(rates, reverse=True) and rates[0] == pytest.approx(first)
+        assert 0.1 <= rates[-1] / first < 0.6  # of the update before the end: 0.1 at the end
     kept = read_records(tmp_path / "results.jsonl")
     assert [r["arm"] for r in kept] == ["base", "distilled", "rl"]
-    readme = (tmp_path / "README.md").read_text()
-    rows = [line for line in readme.splitlines() if line.startswith("| ")]
-    assert [row.split(" | ")[0] for row in rows[1:]] == ["| base", "| distilled", "| rl"]
-    assert f"{limit:.2e}" in rows[2] and as_table(kept) in readme
-    assert "![arms](arms.png)" in readme and (tmp_path / "arms.png").stat().st_size > 10_000
+    assert as_table(kept) in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "arms.png").stat().st_size > 10_000
 
     logs = {path: path.stat().st_mtime_ns for path in (run / "logs").iterdir()}
     assert main(arguments) == 0  # all is finished
@@ -96,20 +110,24 @@ def test_rl_ends_when_it_has_computed_as_much_as_distillation(
     assert "seed 0  left to another process" in capsys.readouterr().out
     assert logs == {path: path.stat().st_mtime_ns for path in (run / "logs").iterdir()}
 
-    table.write_text(table.read_text().replace("+ 1?", "and 1?"))
-    assert main(arguments) == 0  # afresh, and RL too if its limit is another
-    made = {path.stem for path, time in logs.items() if path.stat().st_mtime_ns != time}
-    assert {"distilled", "distilled_evaluation"} <= made and "base_evaluation" not in made
 
-
-def test_arms_are_asked_in_the_template_of_their_training():
-    steps = {s["name"]: s for s in yaml.safe_load(study_file("distill_vs_rl").read_text())["steps"]}
-    shared = yaml.safe_load((ROOT / "experiments/distill_vs_rl/evaluate.yaml").read_text())
-    asked = {}
-    for arm in ("base", "distilled", "rl"):
-        config = merge(shared, steps[f"{arm}_evaluation"]["set"])
-        asked[arm] = config["data"]["init_args"]["prompts"]["template"]
-    assert asked == {"base": "chat", "distilled": "chat", "rl": "small_world"}
+def test_both_arms_have_the_same_problems_template_budget_and_number_of_trials():
+    folder = ROOT / "experiments" / "distill_vs_rl"
+    files = {path.stem: yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")}
+    data = {name: content.get("data", {}).get("init_args", {}) for name, content in files.items()}
+    assert data["teacher"]["predict"] == data["rl"]["train"]
+    assert data["distilled"]["documents"][0]["init_args"]["template"] == "small_world"
+    templates = {data[name]["prompts"]["template"] for name in ("teacher", "rl", "evaluate")}
+    assert templates == {"small_world"}
+    counts = [
+        next(c for c in files[arm]["trainer"]["callbacks"] if "ComputeCount" in c["class_path"])
+        for arm in ("rl", "distilled")
+    ]
+    budgets = [{**count["init_args"], "path": ""} for count in counts]
+    assert budgets[0] == budgets[1]
+    rates = read_sweep(folder / "study.yaml", "trials").variants
+    arms = [name.split("-")[0] for name in rates]
+    assert arms.count("rl") == arms.count("distilled") == 3
 
 
 def test_documents_are_counted_up_to_what_predicts_their_last_target(tmp_path, policy):
