@@ -83,6 +83,41 @@ def test_a_preset_draws_and_curates(path, tmp_path, long_policy):
         assert [part["class"] for part in card["settings"][stage]] == names
 
 
+@pytest.mark.slow
+def test_the_second_command_of_the_page_reads_what_the_first_one_writes(
+    tmp_path, long_policy, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "DATA_CURATION.md").read_text()
+    lines = [line.split("#")[0].split() for line in page.splitlines() if line.startswith("r1lit ")]
+    predict, fit = ([word for word in line if word.endswith(".yaml")] for line in lines)
+    rows = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(4)]
+    for name in ("train", "evaluation"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [written] = predict
+    given = yaml.safe_load((ROOT / written).read_text())
+    config = small(given, tmp_path, long_policy)
+    source = {"path": str(long_policy), "dtype": "float32"}
+    config["model"]["init_args"] |= {
+        "dirpath": given["model"]["init_args"]["dirpath"], "policy": source
+    }  # fmt: skip
+    config["trainer"]["accelerator"] = "cpu"
+    filters = [{"class_path": "r1lit.curation.CodeBlocks"}]  # a random policy is never right
+    config["trainer"]["callbacks"][0]["init_args"]["filters"] = filters
+    (tmp_path / "predict.yaml").write_text(yaml.safe_dump(config, allow_unicode=True))
+    main(["predict", "-c", "predict.yaml"])
+    assert fit[-1].startswith("configs/hardware/")
+    less = {
+        "model": {"init_args": {"policy": source}},
+        "data": {"init_args": {"packing": {"max_seq_len": 256, "documents_per_update": 8}}},
+        "trainer": {"accelerator": "cpu", "max_epochs": 1},
+    }
+    (tmp_path / "less.yaml").write_text(yaml.safe_dump(less))
+    files = [*(str(ROOT / name) for name in fit[:-1]), "less.yaml"]
+    main(["fit", *(word for name in files for word in ("-c", name))])
+    assert (tmp_path / "runs/sft/policy/model.safetensors").exists()
+
+
 def test_the_three_ways_and_the_rejection_sampling_are_there():
     names = {str(path.relative_to(FULL)) for path in PRESETS}
     assert {
