@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from r1lit.batches import Problem, Verdict
@@ -35,6 +36,36 @@ class PlainJudge(Grader):
         for name in NAMES:
             if name not in self.verifiers:
                 self.verifiers[name] = LastWord()
+
+
+class RuleJudge:
+    """A judge by rules, in the form that each suite's official prompt requests.
+
+    An answer with the gold one in it is correct, "know" in it no attempt; of two answers the
+    longer one is better.
+    """
+
+    def __call__(self, prompt: str) -> str:
+        if "## Model Outputs" in prompt:
+            first, second = re.findall(r'"output": """(.*?)"""', prompt, re.DOTALL)
+            return "m" if len(first) > len(second) else "M"
+        if "Assistant A's Answer|>" in prompt:
+            first, second = re.findall(
+                r"<\|The Start of Assistant .'s Answer\|>\n(.*?)\n<\|The End", prompt, re.DOTALL
+            )
+            sign = "=" if len(first) == len(second) else ">>" if len(first) > len(second) else None
+            return f"My verdict: [[A{sign}B]]" if sign else "My verdict: [[B>A]]"
+        answer, gold = (
+            re.findall(rf"(?:{names})[:：] (.*)", prompt)[-1].lower().strip(" .")
+            for names in (
+                "Predicted [Aa]nswer|预测答案",
+                "Gold target|Ground Truth Answer|正确答案",
+            )
+        )
+        right = gold in answer
+        if "===Task===" in prompt:
+            return f"Explanation: so.\nDecision: {'TRUE' if right else 'FALSE'}"
+        return "A" if right else "C" if "know" in answer or "知道" in answer else "B"
 
 
 class SlowEngine(InProcessEngine):

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
+import zlib
 from pathlib import Path
 from typing import Any
 
 from r1lit.evaluation.suites import load_suite
 
 CHOICES = {"choices": ["0", "1", "2", "3"], "answer": 1, "subject": "abstract_algebra"}
+STDIN = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
+CALLS = [{"input": "[1, 2]\n3", "output": "false", "testtype": "functional"}]
+LIVE = {"question_title": "t", "contest_date": "2024-10-05T00:00:00", "difficulty": "easy"}
+
+
+def packed(tests: list[dict[str, str]]) -> str:
+    """Private tests as LiveCodeBench ships them."""
+    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
+
+
 DROP = "Passage: {}\nQuestion: How many touchdowns were there?\nAnswer:"
 
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -76,6 +89,82 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"Question": "1 + 1 =", "subject": "初等数学", "Answer": "B"}
         | dict(zip("ABCD", "1234", strict=True))
     ],
+    "simpleqa": [
+        {"metadata": "{}", "problem": "In which year was it?", "answer": "1957"},
+        {"metadata": "{}", "problem": "Who was it?", "answer": "Ada Lovelace"},
+    ],
+    "c_simpleqa": [
+        {
+            "id": "0",
+            "primary_category": "中华文化",
+            "secondary_category": "古诗词",
+            "question": "《静夜思》的作者是谁？",
+            "answer": "李白",
+            "urls": [],
+        }
+    ],
+    "frames": [
+        {
+            "Prompt": "Which of the two was born first?",
+            "Answer": "Jane Ballou",
+            "reasoning_types": "Multiple constraints",
+            "wiki_links": ["https://en.wikipedia.org/wiki/A", "https://en.wikipedia.org/wiki/B"],
+        }
+    ],
+    "alpaca_eval": [
+        {
+            "instruction": f"Say {word}.",
+            "output": word * 3,
+            "generator": "gpt4_1106_preview",
+            "dataset": "helpful_base",
+        }
+        for word in ("hello", "goodbye")
+    ],
+    "arena_hard": [
+        {"uid": uid, "category": "arena-hard-v0.1", "cluster": "c", "prompt": f"Say {uid}."}
+        for uid in ("x", "y")
+    ],
+    "livecodebench": [
+        LIVE
+        | {
+            "question_id": "1",
+            "question_content": "Add one.",
+            "starter_code": "",
+            "public_test_cases": json.dumps(STDIN),
+            "private_test_cases": packed(STDIN),
+            "metadata": "{}",
+        },
+        LIVE
+        | {
+            "question_id": "2",
+            "question_content": "Is n in a?",
+            "starter_code": "class Solution:\n    def has(self, a: List[int], n: int) -> bool:\n",
+            "public_test_cases": json.dumps(CALLS),
+            "private_test_cases": "[]",
+            "metadata": json.dumps({"func_name": "has"}),
+        },
+    ],
+    "humaneval_mul": [
+        {
+            "task_id": "Python/0",
+            "prompt": 'def same(x):\n    """Return x."""\n',
+            "declaration": "def same(x):\n",
+            "canonical_solution": "    return x\n",
+            "test": "def check(same):\n    assert same(1) == 1\n\ncheck(same)",
+            "example_test": "",
+            "text": "",
+        }
+    ],
+    "humaneval": [
+        {
+            "task_id": "HumanEval/0",
+            "prompt": "def f(x):\n",
+            "entry_point": "f",
+            "canonical_solution": "    return x\n",
+            "test": "def check(candidate):\n    assert candidate(1) == 1\n",
+        }
+    ],
+    "mbpp": [{"task_id": 11, "text": "Add.", "code": "", "test_list": ["assert add(1, 1) == 2"]}],
     "mgsm": [{"question": "What is 1 + 1?", "answer": "2"}],
     "math500": [
         {
@@ -96,6 +185,19 @@ def write_rows(folder: Path, *names: str) -> Path:
     folder.mkdir(exist_ok=True)
     for name in names:
         path, rows = folder / load_suite(name).file, ROWS[name]
+        if name == "arena_hard":
+            answers = [
+                {"uid": row["uid"], "ans_id": "", "model": "gpt-4-0314", "messages": [
+                    {"role": "user", "content": row["prompt"]},
+                    {"role": "assistant", "content": {"answer": "Yes, I say it."}},
+                ]}
+                for row in rows
+            ]  # fmt: skip
+            baseline = folder / "arena_hard_v0.1_gpt-4-0314.jsonl"
+            baseline.write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+        if path.suffix == ".json":
+            path.write_text(json.dumps(rows))
+            continue
         if path.name.endswith(".tsv"):
             path.write_text("".join("\t".join(row.values()) + "\n" for row in rows))
             continue

@@ -7,8 +7,6 @@ import binascii
 import io
 import json
 import pickle
-import re
-import textwrap
 import zlib
 from typing import Any
 
@@ -17,17 +15,42 @@ from r1lit.data.sources import ProblemSource
 from r1lit.data.tables import Row, Table
 from r1lit.problems import inputs_and_outputs
 
-STDIN = (
-    "{question}\n\nWrite a Python program that reads the input from stdin and writes the output to"
-    " stdout. End with the whole program in one ```python code block."
+PROMPT = (
+    "You will be given a question (problem specification) and will generate a correct Python"
+    " program that matches the specification and passes all tests.\n\nQuestion: {question}\n\n"
 )
-FUNCTION = (
-    "{question}\n\nComplete this Python code:\n```python\n{starter}\n```\nEnd with the whole code"
-    " in one ```python code block."
+STDIN = PROMPT + (
+    "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly"
+    " test on the sample inputs). Enclose your code within delimiters as follows. Ensure that when"
+    " the python program runs, it reads the inputs, runs the algorithm and writes output to"
+    " STDOUT.\n```python\n# YOUR CODE HERE\n```\n\n"
 )
+FUNCTION = PROMPT + (
+    "You will use the following starter code to write the solution to the problem and enclose your"
+    " code within delimiters.\n```python\n{starter}\n```\n\n"
+)
+"""LiveCodeBench's words for DeepSeek-R1 (lcb_runner/prompts/code_generation.py, MIT)."""
 COLUMNS = ("question_id", "question_content", "starter_code", "contest_date", "difficulty")
 MAX_BYTES = 1 << 30
-TYPES = "from typing import Any, Dict, List, Optional, Set, Tuple"
+IMPORTS = """\
+from string import *
+from re import *
+from datetime import *
+from collections import *
+from heapq import *
+from bisect import *
+from copy import *
+from math import *
+from random import *
+from statistics import *
+from itertools import *
+from functools import *
+from operator import *
+import sys
+import json
+from typing import *
+"""
+"""What a solution may use without importing it, as on the contests' own sites."""
 
 
 class LiveCodeBench(ProblemSource):
@@ -36,10 +59,9 @@ class LiveCodeBench(ProblemSource):
     The data set is a loading script, which ``datasets`` no longer runs, so its files are read as
     they are. R1 reports August 2024 to January 2025.
 
-    A problem with starter code is judged by calls (``functional_code``), any other by stdin and
-    stdout (``stdin_code``). Starter code is a method of a class ``Solution``; here the prompt
-    requests a function, as verifiers call functions. Private tests are pickled text: unpickling
-    admits nothing but text.
+    A problem with starter code, a class ``Solution``, is judged by calls of its method
+    (``functional_code``), any other by stdin and stdout (``stdin_code``). Private tests are pickled
+    text: unpickling admits nothing but text.
 
     Args:
         path: a file or several, local or ``hf://datasets/<owner>/<name>/<file>``.
@@ -93,10 +115,11 @@ class LiveCodeBench(ProblemSource):
     def _problem(self, table: Table, row: Row, n: int) -> Problem:
         try:
             tests = _tests(row["public_test_cases"]) + _tests(row.get("private_test_cases") or "[]")
-            starter = as_function(str(row.get("starter_code") or ""))
+            starter = str(row.get("starter_code") or "")
             if starter:
-                name = json.loads(row["metadata"])["func_name"]
-                meta: dict[str, Any] = {"tests": [_call(name, test) for test in tests]}
+                entry = f"Solution().{json.loads(row['metadata'])['func_name']}"
+                meta: dict[str, Any] = {"prompt": IMPORTS, "entry_point": entry}
+                meta |= {"test": _check(tests)}
             else:
                 meta = {"tests": inputs_and_outputs(tests)}
         except (KeyError, TypeError, ValueError, zlib.error, pickle.UnpicklingError) as error:
@@ -107,7 +130,7 @@ class LiveCodeBench(ProblemSource):
         if not tests:
             raise ValueError(f"path: row {n} of {table.path} has no tests")
         wording = FUNCTION if starter else STDIN
-        question = table.text(row, n, "question_content", "question_content").strip()
+        question = table.text(row, n, "question_content", "question_content")
         return Problem(
             uid=f"livecodebench-{row['question_id']}",
             question=wording.replace("{starter}", starter).replace("{question}", question),
@@ -118,27 +141,14 @@ class LiveCodeBench(ProblemSource):
         )
 
 
-def as_function(starter: str) -> str:
-    r"""Return the method of a class ``Solution`` as a function, behind what its types need.
-
-    >>> print(as_function("class Solution:\n    def f(self, n: List[int]) -> int:\n        "))
-    from typing import Any, Dict, List, Optional, Set, Tuple
-    <BLANKLINE>
-    def f(n: List[int]) -> int:
-    """
-    head, found, body = starter.partition("class Solution:")
-    if not found:
-        return starter.strip()
-    body = textwrap.dedent(body.strip("\n")).strip()
-    function = re.sub(r"^(\s*def \w+\()self,?\s*", r"\1", body, count=1, flags=re.MULTILINE)
-    return "\n\n".join(part for part in (TYPES, head.strip(), function) if part)
-
-
-def _call(name: str, test: dict[str, Any]) -> str:
-    """Return a test of a method as an assert: one argument in JSON a line, and the result."""
-    arguments = [json.loads(line) for line in test["input"].split("\n") if line.strip()]
-    listed = ", ".join(map(repr, arguments))
-    return f"assert {name}({listed}) == {json.loads(test['output'])!r}"
+def _check(tests: list[dict[str, Any]]) -> str:
+    """Return source of a ``check`` that calls a method: one argument in JSON a line of its test."""
+    lines = ["def check(candidate):"]
+    for test in tests:
+        arguments = [json.loads(line) for line in test["input"].split("\n") if line.strip()]
+        listed = ", ".join(map(repr, arguments))
+        lines.append(f"    assert candidate({listed}) == {json.loads(test['output'])!r}")
+    return "\n".join(lines) + "\n"
 
 
 def _tests(cell: str) -> list[dict[str, Any]]:

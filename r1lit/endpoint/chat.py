@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +65,26 @@ class ServedModel:
         messages = [{"role": "user", "content": content}]
         payload = {"model": self.model, "messages": messages, **self.settings}
         return self.client.request("chat/completions", _read, payload)
+
+    def probabilities(
+        self, prompt: str, tokens: Sequence[str], system: str = ""
+    ) -> dict[str, float]:
+        """Return how likely each of ``tokens`` begins the reply, 0 beyond the five likeliest.
+
+        Raises:
+            RequestError: if there was no reply, or one without log-probs.
+        """
+        messages = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": prompt.encode("utf-8", "replace").decode()})
+        payload = {"model": self.model, "messages": messages, **self.settings, "max_tokens": 1,
+                   "temperature": 1.0, "logprobs": True, "top_logprobs": 5}  # fmt: skip
+
+        def read(completion: dict[str, Any]) -> dict[str, float]:
+            top = only_choice(completion)["logprobs"]["content"][0]["top_logprobs"]
+            found = {item["token"]: math.exp(item["logprob"]) for item in top}
+            return {token: found.get(token, 0.0) for token in tokens}
+
+        return self.client.request("chat/completions", read, payload)
 
 
 def _read(completion: dict[str, Any]) -> Reply:

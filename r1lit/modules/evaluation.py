@@ -23,6 +23,7 @@ from r1lit.evaluation.run_folder import (
     device_name,
     versions,
 )
+from r1lit.evaluation.suites.judged import known_agreement
 from r1lit.evaluation.suites.table import as_table, summary
 from r1lit.files import defined, replace_file, replace_json
 from r1lit.modules.base import DeviceSettings
@@ -356,6 +357,9 @@ class EvaluationModule(LightningModule):
             report["eval_metrics"] = report["eval_metrics"] if thinks else {}
         if part.suite is not None:
             report["score"] = defined(part.suite.report(groups, self.seed))
+            if labelled := self._data().labelled(part.suite):
+                judge, kept = self.grader.verifiers[part.name], part.folder.path / "agreement.json"
+                report["agreement"] = known_agreement(judge, labelled, part.name, kept)
         return report
 
     def _log_report(self, report: dict[str, Any]) -> None:

@@ -161,6 +161,11 @@ class SuiteData(R1DataModule):
         here = None if self.folder is None else self.folder / suite.file
         return str(here) if here is not None and here.is_file() else None
 
+    def labelled(self, suite: Suite) -> Path | None:
+        """Return the file of answers with grades that the suite's judge is measured on, if any."""
+        here = self.folder / suite.labelled if self.folder and suite.labelled else None
+        return here if here is not None and here.is_file() else None
+
     def test_dataloader(self) -> list[PromptLoader]:  # type: ignore[override]
         """Return a loader for each suite, in their order."""
         world_size = self._process()["world_size"]

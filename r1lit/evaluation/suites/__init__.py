@@ -10,6 +10,7 @@
     licence, prompt, grading     of the data; where prompt and grading were published
     deviations     all that differs from the paper's protocol
     sample         the rows that the tests run on
+    labelled       the name in ``data.folder`` of answers with grades, to measure a judge on
 
 `r1lit test -c r1lit:eval/paper.yaml` runs them; docs/EVALUATION.md lists them.
 """
@@ -53,6 +54,7 @@ class Suite:
     by: Sequence[str] = ()
     deviations: Sequence[str] = ()
     sample: str = ""
+    labelled: str = ""
 
     @property
     def responses(self) -> int:

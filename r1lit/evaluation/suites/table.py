@@ -28,6 +28,8 @@ def summary(
         if suite.name in reports:
             report = reports[suite.name]
             row |= {key: report[key] for key in ("score", "num_problems", "num_samples")}
+            if "agreement" in report:
+                row["agreement"] = report["agreement"]
             row |= {"truncated": report["truncated"], "k_of_paper": suite.responses}
         else:
             row["left_out"] = absent.get(suite.name, "not run")
@@ -57,6 +59,11 @@ def as_table(report: Mapping[str, Any], title: str) -> str:
             continue
         if row["num_samples"] != row["k_of_paper"]:
             own.append(f"{row['num_samples']} responses a problem, not {row['k_of_paper']}")
+        if found := row.get("agreement"):
+            own.append(
+                f"the judge agrees with {100 * found['agreement']:.0f} % of"
+                f" {found['num_examples']} graded answers (kappa {found['kappa']:.2f})"
+            )
         marks = []
         for deviation in own:
             notes.append(f"{row['title']}: {deviation}")

@@ -30,7 +30,8 @@ def run_suites(policy: Path, run: Path, *more: str) -> dict:
         [
             "test", "-c", str(PAPER), f"--model.policy={policy}", f"--run={run}",
             "--model.policy.dtype=float32", "--model.sampling.max_tokens=4",
-            "--trainer.accelerator=cpu", "--data.prompts.template=plain", *more,
+            "--trainer.accelerator=cpu", "--data.prompts.template=plain",
+            "--model.judge=stand_ins.RuleJudge", *more,
         ]
     )  # fmt: skip
     assert json.loads((run / "report.json").read_text()) == cli.model.report
@@ -142,8 +143,8 @@ def test_a_suite_of_ones_own_is_a_file(policy, tmp_path):
 
 def test_the_paper_runs_every_suite_that_r1lit_ships():
     listed = yaml.safe_load(PAPER.read_text())["data"]["init_args"]["suites"]
-    assert sorted(listed) == list(NAMES)
-    assert set(ROWS) == set(NAMES)
+    assert sorted(listed) == sorted(NAMES)
+    assert {*ROWS, "needle", "multi_hop"} == set(NAMES)  # those two are made, not read
 
 
 def test_the_page_has_the_suites_own_table():

@@ -1,0 +1,327 @@
+r"""Responses compared with a baseline's by a language model: AlpacaEval 2 and Arena-Hard.
+
+The judge sees answers without their thinking, as in the paper. What it said stands in ``details``;
+win rates are fitted from these lines alone. Rows without a verdict are left out and counted.
+
+    N rows   F features
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from r1lit.data import ProblemSource
+from r1lit.data.tables import HUB, Table
+from r1lit.evaluation.suites.judged import MAX_CHARACTERS, PROMPTS, JudgedGrader, prompt
+from r1lit.evaluation.suites.scores import Groups, Score
+from r1lit.files import Record
+from r1lit.problems import Problem, Verdict
+from r1lit.seeding import generator
+from r1lit.verifiers.base import conclude
+from r1lit.verifiers.ifeval import judged_text
+
+NUM_BOOTSTRAPS = 100
+
+
+class AlpacaJudge(JudgedGrader):
+    """AlpacaEval 2: how likely the judge finds the response better than the baseline's.
+
+    Which of the two stands first is random by the problem. A judge with ``probabilities`` (as
+    `r1lit.endpoint.ServedModel`) gives those of ``m`` and ``M``; of another the reply is read.
+    ``value`` is the preference, 1/2 a tie.
+    """
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Compare one response."""
+        start = time.perf_counter()
+        answer = judged_text(response)[:MAX_CHARACTERS].strip()
+        baseline = problem.meta["baseline"]
+        if not answer:
+            return conclude("unparsed", None, "nothing outside thinking", start)
+        swapped = bool(generator(0, "alpaca_eval", problem.uid).integers(2))
+        first, second = (answer, baseline) if swapped else (baseline, answer)
+        text = prompt(
+            "alpaca_eval",
+            instruction=problem.meta["instruction"],
+            output_1=first,
+            output_2=second,
+        )
+        later = self._preference_of_second(text)
+        if later is None:
+            return conclude("error", None, "the judge gave no verdict", start)
+        preference = 1 - later if swapped else later
+        return Verdict(
+            value=preference,
+            status="right" if preference == 1.0 else "wrong",
+            canonical=None,
+            reason=f"preference {preference:.3f}",
+            seconds=time.perf_counter() - start,
+            details={
+                "preference": preference,
+                "length": len(answer),
+                "baseline_length": len(baseline),
+            },
+        )
+
+    def _preference_of_second(self, text: str) -> float | None:
+        system, user = re.findall(r"<\|im_start\|>\w+\n(.*?)\n?<\|im_end\|>", text, re.DOTALL)
+        probabilities = getattr(self.judge.model, "probabilities", None)
+        if probabilities is not None:
+            found = probabilities(user, ("m", "M"), system=system)
+            total = found["m"] + found["M"]
+            return found["M"] / total if total else None
+        judgement = self.request(
+            f"{system}\n\n{user}", lambda reply: {"m": 0.0, "M": 1.0}.get(reply.strip(" \n`\"'."))
+        )
+        return judgement.value
+
+
+def sigmoid(value: np.ndarray) -> np.ndarray:
+    """Return 1/(1 + e^-x)."""
+    return 1 / (1 + np.exp(-np.clip(value, -500, 500)))
+
+
+def fit_logistic(
+    x_NF: np.ndarray, y_N: np.ndarray, weight_N: np.ndarray | None = None, ridge: float = 1e-6
+) -> np.ndarray:
+    """Return the coefficients of a logistic regression on soft labels, by Newton's method.
+
+    ``ridge`` keeps them finite where one side always wins.
+    """
+    weight_N = np.ones(len(y_N)) if weight_N is None else weight_N
+    beta_F = np.zeros(x_NF.shape[1])
+    for _ in range(60):
+        p_N = sigmoid(x_NF @ beta_F)
+        gradient_F = x_NF.T @ (weight_N * (y_N - p_N)) - ridge * beta_F
+        hessian_FF = (x_NF * (weight_N * p_N * (1 - p_N))[:, None]).T @ x_NF
+        hessian_FF += max(ridge, 1e-9) * np.eye(x_NF.shape[1])
+        step_F = np.linalg.solve(hessian_FF, gradient_F)
+        beta_F = beta_F + np.clip(step_F, -2, 2)
+        if np.abs(step_F).max() < 1e-8 or np.abs(beta_F).max() > 30:
+            break
+    return np.clip(beta_F, -30, 30)
+
+
+def _details(groups: Groups, key: str) -> list[Mapping[str, Any]]:
+    records: list[Record] = [record for group in groups.values() for record in group]
+    return [r["details"] for r in records if key in r.get("details", {})]
+
+
+def _with_interval(
+    name: str,
+    rows: Sequence[Any],
+    estimate: Callable[[Sequence[Any]], float],
+    total: int,
+    seed: int,
+) -> Score:
+    """Return an estimate with its bootstrap interval over rows; None of no row."""
+    missing = {"no_verdict": total - len(rows)}
+    if not rows:
+        return {"name": name, "value": None, "low": None, "high": None, **missing}
+    random = np.random.default_rng(seed)
+    resampled = [
+        estimate([rows[i] for i in random.integers(len(rows), size=len(rows))])
+        for _ in range(NUM_BOOTSTRAPS)
+    ]
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    value = estimate(rows)
+    return {"name": name, "value": value, "low": float(low), "high": float(high), **missing}
+
+
+def lc_win_rate(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the win rate where both answers were of one length (``length_controlled_minimal``).
+
+    logit P(response wins) = theta tanh((baseline's length - length)/std) + phi, fitted on the
+    preferences; the win rate is P where the length term is 0.
+    """
+    difference_N = np.array([row["baseline_length"] - row["length"] for row in rows], dtype=float)
+    std = difference_N.std()
+    term_N = np.tanh(difference_N / std) if std else np.zeros(len(rows))
+    x_NF = np.stack([term_N, np.ones(len(rows))], axis=1)
+    _, phi = fit_logistic(x_NF, np.array([row["preference"] for row in rows]))
+    return float(sigmoid(phi))
+
+
+def length_controlled(groups: Groups, *, seed: int = 0) -> Score:
+    """Return AlpacaEval's length-controlled win rate, and the plain one as ``win_rate``."""
+    rows = _details(groups, "preference")
+    total = sum(map(len, groups.values()))
+    score = _with_interval("LC win rate", rows, lc_win_rate, total, seed)
+    plain = float(np.mean([row["preference"] for row in rows])) if rows else None
+    return score | {"win_rate": plain}
+
+
+class ArenaHard(ProblemSource):
+    """Arena-Hard's prompts, with the answers of its baseline in ``meta["baseline"]``.
+
+    Args:
+        path: a file with ``uid``, ``prompt``, ``category`` and ``cluster``.
+        baseline: a file with ``uid`` and ``messages``, whose last content has ``answer``; by
+            default the one beside a local ``path`` that is named ``*_gpt-4-0314.jsonl``.
+        limit: prompts read.
+    """
+
+    def __init__(self, path: str, baseline: str | None = None, limit: int | None = None) -> None:
+        self.table = Table(path=path, limit=limit)
+        local = not path.startswith(HUB)
+        if local and (baseline is None or baseline.startswith(HUB)):
+            baseline = str(Path(path).with_name(f"{self._stem(path)}_gpt-4-0314.jsonl"))
+        if baseline is None:
+            raise ValueError("baseline: the file of the baseline's answers is not named")
+        self.baseline = Table(path=baseline)
+
+    @staticmethod
+    def _stem(path: str) -> str:
+        return Path(path).name.removesuffix(".jsonl")
+
+    def problems(self) -> list[Problem]:
+        """Return every prompt.
+
+        Raises:
+            ValueError: if the baseline did not answer one.
+        """
+        answers = {
+            row["uid"]: row["messages"][-1]["content"]["answer"]
+            for _, row in self.baseline.rows({"uid": "uid", "messages": "messages"})
+        }
+        rows = self.table.rows({"uid": "uid", "prompt": "prompt"})
+        for n, row in rows:
+            if row["uid"] not in answers:
+                raise ValueError(
+                    f"baseline: {self.baseline.path} has no answer to {row['uid']!r}, row {n} of"
+                    f" {self.table.path}"
+                )
+        return [
+            Problem(
+                uid=row["uid"],
+                question=row["prompt"],
+                answer="",
+                source="arena_hard",
+                meta={"prompt": row["prompt"], "baseline": answers[row["uid"]]},
+            )
+            for _, row in rows
+        ]
+
+
+VALUES = {"A>>B": [1.0] * 3, "A>B": [1.0], "A=B": [0.5], "B>A": [0.0], "B>>A": [0.0] * 3}
+"""The battles of a game, as wins of A: a clear verdict counts three times."""
+
+
+class ArenaJudge(JudgedGrader):
+    """Arena-Hard: two games, the baseline as A and then the response as A.
+
+    ``value`` is the mean over both games' battles. A response of which a game has no verdict is an
+    ``error`` and no part of the win rate.
+    """
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Compare one response."""
+        start = time.perf_counter()
+        answer = judged_text(response)[:MAX_CHARACTERS].strip()
+        baseline = problem.meta["baseline"]
+        if not answer:
+            return conclude("unparsed", None, "nothing outside thinking", start)
+        labels: list[str] = []
+        for first, second in ((baseline, answer), (answer, baseline)):
+            label = self._game(problem.meta["prompt"], first, second)
+            if label is None:
+                game = len(labels) + 1
+                return conclude("error", None, f"the judge gave no verdict in game {game}", start)
+            labels.append(label)
+        value = float(np.mean(battles(labels)))
+        return Verdict(
+            value=value,
+            status="right" if value == 1.0 else "wrong",
+            canonical=None,
+            reason=f"baseline as A: {labels[0]}; response as A: {labels[1]}",
+            seconds=time.perf_counter() - start,
+            details={
+                "games": labels,
+                "style": style(answer),
+                "baseline_style": style(baseline),
+            },
+        )
+
+    def _game(self, question: str, first: str, second: str) -> str | None:
+        text = prompt("arena_hard", question=question, answer_a=first, answer_b=second)
+        system = (PROMPTS / "arena_hard_system.txt").read_text(encoding="utf-8")
+        return self.request(f"{system}\n\n{text}", read_label).value
+
+
+def read_label(reply: str) -> str | None:
+    """Return the last label of a judge's reply, or None.
+
+    >>> [read_label(r) for r in ("[[B>A]], no: my final verdict is [[A>>B]]", "[b>a]", "A")]
+    ['A>>B', 'B>A', None]
+    """
+    for pattern in (r"\[\[([AB<>=]+)\]\]", r"\[([AB<>=]+)\]"):
+        found = [label for label in re.findall(pattern, reply.upper()) if label]
+        if found:
+            return found[-1] if found[-1] in VALUES else None
+    return None
+
+
+def battles(games: Sequence[str]) -> list[float]:
+    """Return the battles of two games, as wins of the response.
+
+    >>> battles(["B>>A", "A=B"])
+    [1.0, 1.0, 1.0, 0.5]
+    """
+    return [1 - value for value in VALUES[games[0]]] + VALUES[games[1]]
+
+
+def style(answer: str) -> list[int]:
+    """Return words, headers, list items and bold texts of an answer, code blocks left out."""
+    text = re.sub(r"```[^`]*```", "", answer)
+    return [
+        len(answer.split()),
+        len(re.findall(r"^#{1,6}\s", text, re.MULTILINE)),
+        len(re.findall(r"^[ \t]*(?:[-*+]|\d{1,9}\.)[ \t]", text, re.MULTILINE)),
+        len(re.findall(r"\*\*[^*\n]+\*\*|__[^_\n]+__", text)),
+    ]
+
+
+def style_features(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Return Arena-Hard's four features of each row, standardised over them.
+
+    Lengths as (m - b)/(m + b); headers, lists and bold texts first per word.
+    """
+    m_N4, b_N4 = (np.array([row[k] for row in rows], float) for k in ("style", "baseline_style"))
+    length_N = (m_N4[:, 0] - b_N4[:, 0]) / np.maximum(m_N4[:, 0] + b_N4[:, 0], 1)
+    m_N3, b_N3 = (v[:, 1:] / (v[:, :1] + 1) for v in (m_N4, b_N4))
+    features_NF = np.column_stack([length_N, (m_N3 - b_N3) / (m_N3 + b_N3 + 1)])
+    std_F = features_NF.std(0)
+    return (features_NF - features_NF.mean(0)) / np.where(std_F > 0, std_F, 1)
+
+
+def arena_win_rate(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean over all battles."""
+    return float(np.mean([value for row in rows for value in battles(row["games"])]))
+
+
+def style_controlled_win_rate(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the win rate of a Bradley-Terry fit whose style terms are then left out.
+
+    logit P(response wins a battle) = theta + features . beta; the rate is that of theta alone.
+    """
+    outcomes = [battles(row["games"]) for row in rows]
+    x_NF = np.column_stack([np.ones(len(rows)), style_features(rows)])
+    y_N, weight_N = (np.array([f(values) for values in outcomes]) for f in (np.mean, len))
+    theta, *_ = fit_logistic(x_NF, y_N, weight_N, ridge=1e-3)
+    return float(sigmoid(theta))
+
+
+def arena_hard(groups: Groups, *, seed: int = 0) -> Score:
+    """Return Arena-Hard's win rate against the baseline, and with style control beside it."""
+    rows = _details(groups, "games")
+    total = sum(map(len, groups.values()))
+    plain = _with_interval("win rate", rows, arena_win_rate, total, seed)
+    controlled = _with_interval("style control", rows, style_controlled_win_rate, total, seed)
+    return plain | {"style_control": json.loads(json.dumps(controlled))}
