@@ -92,10 +92,21 @@ class RejectionSampling(Callback):
             )
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Curate, on rank 0."""
+        """Curate, on rank 0.
+
+        Raises:
+            ValueError: if no response is left to train on.
+        """
         if trainer.is_global_zero:
             self._curate(trainer, pl_module)
         trainer.strategy.barrier("RejectionSampling")
+        if self.card is not None and self.card["num_drawn"] and not self.card["num_kept"]:
+            most = max(self.card["losses"], key=lambda loss: loss["dropped"])
+            raise ValueError(
+                f"callbacks: RejectionSampling kept 0 of {self.card['num_drawn']} responses;"
+                f" {most['filter']} dropped {most['dropped']} of them. card.md and dropped.jsonl"
+                " say why; take easier problems, a better policy, or other filters"
+            )
 
     def _curate(self, trainer: pl.Trainer, module: Any) -> None:
         data = getattr(trainer, "datamodule", None)

@@ -149,12 +149,34 @@ MANY = 5
 
 
 class GroupRow(NamedTuple):
-    """One group's source, how many of its responses are right, and whether rewards differ."""
+    """One group's source, its counts of responses, and whether their rewards and texts differ."""
 
     source: str
     num_right: int
     size: int
     rewards_differ: bool
+    num_truncated: int
+    texts_differ: bool
+
+
+def _find_cause(rows: list[GroupRow]) -> str:
+    """Return why no rewards differ, and the key that may change it."""
+    size, right = sum(row.size for row in rows), sum(row.num_right for row in rows)
+    if not any(row.texts_differ for row in rows):
+        return "all responses to a problem are the same; set model.sampling.temperature: 1.0"
+    if sum(row.num_truncated for row in rows) == size:
+        return "all responses were cut at the limit; raise model.sampling.max_tokens"
+    if right == 0:
+        return (
+            "all responses are wrong; give data.train problems that the policy sometimes solves, or"
+            " raise data.rollout.group_size"
+        )
+    if right == size:
+        return "all responses are right; give data.train harder problems"
+    return (
+        "each problem is either always or never solved; give data.train problems in between, or"
+        " raise data.rollout.group_size"
+    )
 
 
 class GroupHealth(RolloutStatistics[GroupRow]):
@@ -180,6 +202,8 @@ class GroupHealth(RolloutStatistics[GroupRow]):
                 sum(response.verdict.value == 1.0 for response in group),
                 rollout.group_size,
                 bool(reward_G.max() > reward_G.min()),
+                sum(not response.finished for response in group),
+                len({response.text for response in group}) > 1,
             )
             for group, reward_G in zip(rollout.groups(), rollout.reward_PG, strict=True)
         ]
@@ -191,8 +215,7 @@ class GroupHealth(RolloutStatistics[GroupRow]):
             if self._num_equal == MANY:
                 rank_zero_warn(
                     f"rewards: in {MANY} iterations all responses to a problem got the same reward,"
-                    " so nothing is learned; responses.jsonl shows them. Problems that are neither"
-                    " too hard nor too easy, a larger group_size or a temperature of 1 may help"
+                    f" so nothing is learned: {_find_cause(rows)}"
                 )
         values = _shares(rows, "")
         sources = self._sources.setdefault(stage, set())

@@ -6,7 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +240,8 @@ def differences(
     if left_out is not None and not all_:
         old, new = (with_defaults(left_out) if one is None else one for one in (old, new))
     if isinstance(old, Mapping) and isinstance(new, Mapping):
+        if not all_ and "class_path" in old and old["class_path"] == new.get("class_path"):
+            old, new = (_filled(one, old, new) for one in (old, new))
         for name in sorted({*old, *new}):
             if all_ or name not in CHANGES_NO_NUMBER:
                 path = f"{key}.{name}" if key else str(name)
@@ -257,6 +259,21 @@ def with_defaults(class_path: str) -> dict[str, Any]:
     parameters = inspect.signature(import_path(class_path)).parameters.values()
     arguments = {p.name: p.default for p in parameters if p.default is not p.empty}
     return {"class_path": class_path, "init_args": arguments}
+
+
+def _filled(config: Mapping[str, Any], *both: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a class's configuration with the defaults of keys that only one of ``both`` has.
+
+    A checkpoint of an earlier r1lit lacks the keys that came later.
+    """
+    arguments = dict(config.get("init_args") or {})
+    given = set[str]().union(*(one.get("init_args") or {} for one in both))
+    if missing := given - arguments.keys():
+        known = with_defaults(config["class_path"])["init_args"]
+        for name in missing & known.keys():
+            default = known[name]
+            arguments[name] = asdict(default) if is_dataclass(default) else default  # type: ignore[arg-type]
+    return {**config, "init_args": arguments}
 
 
 _DETAIL = re.compile(
@@ -282,12 +299,18 @@ def main_scalars(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in metrics.items() if k not in fewer and not _DETAIL.match(k)}
 
 
-def log_main_scalars(logger: Logger) -> None:
-    """Have ``logger`` log main scalars alone; files in the run folder keep every number."""
+def log_by_iteration(logger: Logger, trainer: pl.Trainer, every_number: bool = False) -> None:
+    """Have ``logger`` count finished iterations as its steps, as ``summary.json`` does.
+
+    Lightning's step of an evaluation after n iterations is n - 1. Unless ``every_number``, main
+    scalars alone are logged; files in the run folder keep every number.
+    """
     log_metrics = logger.log_metrics
 
     def log_some(metrics: Mapping[str, Any], step: int | None = None) -> None:
-        some = main_scalars(metrics)
+        some = dict(metrics) if every_number else main_scalars(metrics)
+        if trainer.state.fn == "fit":
+            step = finished_iterations(trainer, trainer.lightning_module)
         if some:
             log_metrics(some, step)
 

@@ -30,9 +30,10 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import StrategyRegistry
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from transformers.utils.logging import disable_progress_bar
 
 from r1lit.callbacks.progress import Outcome
-from r1lit.callbacks.run_config import RunConfig, log_main_scalars
+from r1lit.callbacks.run_config import RunConfig, log_by_iteration
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
 from r1lit.errors import CONFIGURATION, Refused, hint, own_error
@@ -77,6 +78,8 @@ CHATTY = (
 
 SAID_BETTER = (
     "TPU available",
+    "GPU available: False",
+    "Using bfloat16 Automatic",
     "`Trainer.fit` stopped",
     "`Trainer(val_check_interval",
     "`weights_only` was not set",
@@ -189,8 +192,8 @@ class R1CLI(LightningCLI):
             )
         check_callbacks(self.config_init[self.subcommand].trainer.callbacks)
         trainer = super().instantiate_trainer(**kwargs)
-        for logger in [] if config.log_all else trainer.loggers:
-            log_main_scalars(logger)
+        for logger in trainer.loggers:
+            log_by_iteration(logger, trainer, config.log_all)
         return trainer
 
 
@@ -389,6 +392,7 @@ def run_command(args: Sequence[str]) -> R1CLI:
     """
     for message in QUIET:
         warnings.filterwarnings("ignore", message)
+    disable_progress_bar()  # of transformers: a policy of one shard loads in a blink
     for name in CHATTY:
         logger = logging.getLogger(name)
         if _says_something not in logger.filters:
@@ -401,8 +405,8 @@ def run_command(args: Sequence[str]) -> R1CLI:
             seed_everything_default=0,
             auto_configure_optimizers=False,
             save_config_callback=RunConfig,
-            trainer_defaults={"callbacks": Outcome()},
-            parser_kwargs={"exit_on_error": False},
+            trainer_defaults={"callbacks": Outcome(), "enable_model_summary": False},
+            parser_kwargs={"exit_on_error": False, "allow_abbrev": False},
             args=list(args),
         )
     except MisconfigurationException as error:

@@ -136,6 +136,9 @@ class Backend:
             if was_on:
                 gc.enable()
 
+    def return_memory(self) -> None:
+        """Give freed memory back to the system where the allocator keeps it in holes."""
+
 
 def gradient_of(weight_VD: Tensor) -> Tensor:
     """Return ``weight.grad``, zeros if there was none."""

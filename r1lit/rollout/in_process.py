@@ -131,7 +131,9 @@ class InProcessEngine(RolloutEngine):
                 else None
             )
             for batch in batches(requests, self.max_rows):
+                backend(device).return_memory()  # caches grow into what is in one piece
                 self._decode(decoder or policy, batch, on_finished)
+            backend(device).return_memory()
 
     def _decode(self, policy: Policy | Decoder, batch: Batch, on_finished: OnFinished) -> None:
         """Decode the rows of a batch to their ends."""

@@ -96,6 +96,34 @@ def test_group_health_by_source(tmp_path):
     assert all(math.isnan(second[n + "/b"]) for n in names)
 
 
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ("same same", "sampling.temperature: 1.0"),
+        ("cut", "raise model.sampling.max_tokens"),
+        ("wrong wrong", "all responses are wrong; give data.train"),
+        ("right right", "all responses are right; give data.train harder"),
+        ("right wrong", "either always or never solved"),
+    ],
+)
+def test_groups_without_unlike_rewards_are_warned_of_once_with_their_cause(
+    tmp_path, groups, words, recwarn
+):
+    rollout = rollout_of(
+        [
+            response(
+                "x" if kind == "same" else name, kind in ("right", "same"), finished=kind != "cut"
+            )
+            for kind in groups.split()
+            for name in "ab"
+        ],
+        group_size=2,
+    )
+    logged(tmp_path, GroupHealth(), [rollout] * 7)
+    (said,) = [str(w.message) for w in recwarn if "so nothing is learned" in str(w.message)]
+    assert words in said
+
+
 def test_majority_vote_by_source(tmp_path):
     def group(keys: str, source: str):
         return [response("x", k.isupper(), source=source, canonical=k) for k in keys]

@@ -51,6 +51,17 @@ def test_csv_has_the_numbers_to_watch_and_the_configuration(fit, tmp_path: Path)
     assert list((tmp_path / "run").glob("events.out.tfevents.*"))
 
 
+def test_steps_are_finished_iterations(fit, tmp_path: Path) -> None:
+    fit(CSV)
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    steps = {
+        key: [int(r["step"]) for r in rows if r[key]] for key in ("train/loss", "val/pass_at_1")
+    }
+    assert steps["train/loss"] == [1, 2]
+    assert steps["val/pass_at_1"][-1] == 2
+
+
 def test_all_of_them_are_a_switch(fit, tmp_path: Path) -> None:
     fit(CSV, "--log_all", "true")
     every = columns(tmp_path / "run")

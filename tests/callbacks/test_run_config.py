@@ -187,6 +187,13 @@ def test_differences_name_keys_by_dots() -> None:
     assert list(differences(old, new)) == [("model.list", [1, 2], [1, 3])]
 
 
+@pytest.mark.parametrize(("value", "changed"), [(1.0, False), (0.5, True)])
+def test_a_key_that_an_earlier_r1lit_did_not_have_is_no_change_at_its_default(value, changed):
+    path = "r1lit.rewards.Accuracy"
+    old, new = ({"class_path": path, "init_args": a} for a in ({}, {"weight": value}))
+    assert bool(list(differences(old, new))) is changed
+
+
 def test_another_spelling_of_the_same_weights_is_no_change(resume, policy, tmp_path, monkeypatch):
     """Nor is an engine that is named with its defaults."""
     (tmp_path / "elsewhere").symlink_to(policy)

@@ -196,6 +196,7 @@ MISTAKES: dict[str, Mistake] = {
     "a verifier without a verdict": Mistake(model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {n: {"class_path": "cli.test_mistakes.Wordy"} for n in ("countdown", "math")}}}), ("verifier: 'countdown'", "'right'", "Verdict(")),
     "a callback that crashes": Mistake(trainer(callbacks=[{"class_path": "cli.test_mistakes.Clumsy"}]), ("ZeroDivisionError", "test_mistakes.py, line", "on_train_batch_start")),
     "a key of the other half": Mistake(data(sampling={"max_tokens": 9}), ("data.sampling.max_tokens", "did you mean model.sampling.max_tokens?")),
+    "a key cut short": said("--trainer.max_epoch", "1", words=("trainer.max_epoch", "did you mean max_epochs?")),
     "a key of the other half on the command line": said("--model.rollout.group_size", "9", words=("model.rollout.group_size", "did you mean data.rollout.group_size?")),
     "a key without its group": Mistake(data(group_size=9), ("data.group_size", "did you mean data.rollout.group_size?")),
     "a number for a group": said("--model.sampling", "5", words=("model.sampling: '5'", "mapping")),

@@ -218,3 +218,10 @@ def test_the_shipped_base_is_curated(tmp_path):
     config = prediction_config(tmp_path, ROOT / "models" / "mini", rejection)
     main(["predict", "-c", str(config)])
     assert len(rows(tmp_path / "run" / "responses.jsonl")) == 16
+
+
+def test_nothing_kept_is_an_error_that_names_the_filter(tmp_path, policy):
+    rejection = {"filters": [filter_("Length", min_tokens=10_000)]}
+    with pytest.raises(ValueError, match=r"kept 0 of \d+ responses; length dropped \d+ of them"):
+        predict(tmp_path, policy, rejection)
+    assert (tmp_path / "run" / "card.md").exists() and rows(tmp_path / "run" / "dropped.jsonl")

@@ -75,3 +75,7 @@ class CPU(Backend):
         machine.bound_kernel_caches()
         with super().running(), machine.kept_memory():
             yield
+
+    def return_memory(self) -> None:
+        """Give back what malloc has kept."""
+        machine.return_memory()

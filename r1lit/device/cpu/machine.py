@@ -40,8 +40,9 @@ def kept_memory() -> Iterator[bool]:
     """Let malloc hold on to what is freed, for the while; yield whether it does.
 
     As it comes, glibc maps fresh pages for every large tensor and gives them back when it is freed;
-    clearing those pages can take longer than computing what goes into them. The peak stays as it
-    is: memory is only not returned in between. Afterwards the settings are those of the
+    clearing those pages can take longer than computing what goes into them. Tensors that grow, as
+    caches do, leave holes that they do not fit in again: ``return_memory`` gives those back.
+    Afterwards the settings are those of the
     environment (``MALLOC_TOP_PAD_`` and the like) or glibc's own, and free memory is returned. Two
     things cannot be put back: glibc no longer adapts its threshold of mapping by itself, and the
     address space that its heap has grown by is used first by what is allocated later.
@@ -101,6 +102,13 @@ def allocated() -> dict[str, float]:
         "free": float(info.fordblks),
         "end": float(info.keepcost),
     }
+
+
+def return_memory() -> None:
+    """Give back the pages of freed memory, between other memory too; it takes milliseconds."""
+    libc = _libc()
+    if libc is not None:
+        libc.malloc_trim(0)
 
 
 def _libc() -> ctypes.CDLL | None:
