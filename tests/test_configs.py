@@ -136,6 +136,8 @@ def test_a_composition_is_read_and_merged_with_the_later_file_winning(capsys, na
         engine = change.get("model", {}).get("init_args", {}).get("engine", {})
         if "class_path" in engine:  # another class drops what the former one was given
             wanted.get("model", {}).get("init_args", {}).pop("engine", None)
+        if "class_path" in change.get("model", {}).get("init_args", {}).get("objective", {}):
+            wanted.get("model", {}).get("init_args", {}).pop("objective", None)
         wanted = merge(wanted, change)
     wanted["data"]["init_args"].pop("seed", None)  # seed_everything is linked to it
     for key, value in leaves(wanted).items():
