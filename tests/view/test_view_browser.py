@@ -126,7 +126,10 @@ def test_two_runs_stand_side_by_side(runs, tmp_path):
     one, other = (read_records(run / "responses.jsonl") for run in runs)
     rows = [n for n, r in enumerate(one) if r["split"] == "val" and r["iteration"] == 4]
     row = rows[3]
-    rows_at = f"[...document.querySelectorAll('#rows .row')].filter((e) => e.style.top === '{26 * row}px')"
+    rows_at = (
+        "[...document.querySelectorAll('#rows .row')]"
+        f".filter((e) => e.style.top === '{26 * row}px')"
+    )
     found = browse(page, [
         {"do": "window.before = document.querySelectorAll('#detail h2')[1].textContent"},
         {"do": f"byId('list').scrollTop = {26 * row}"},
