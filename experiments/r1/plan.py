@@ -161,7 +161,7 @@ def as_text(plan: Plan, gpu: Gpu, gpus: int | None = None) -> str:
         ]
         if not plan.fits(gpu):
             lines += [
-                "- **Does not fit**: take other hardware (docs/SCALE_OUT.md), fewer rows at a time"
+                "- **Does not fit**: take other hardware (docs/MEMORY.md), fewer rows at a time"
                 " (max_rows), shorter responses, or another trainer with the exported folder"
             ]
     days = plan.gpu_hours / gpus / 24

@@ -341,7 +341,7 @@ def check_ranks(trainer: Any) -> None:
     if num_nodes > 1 and not trainer.plugins and not any(e.detect() for e in launchers):
         raise ValueError(
             f"trainer.num_nodes: {num_nodes}, but nothing has started a rank for each device of"
-            " each node; start the command by torchrun or srun, as docs/SCALE_OUT.md has it"
+            " each node; start the command by torchrun or srun, as docs/SEVERAL_NODES.md has it"
         )
     if not devices.isdigit():
         return

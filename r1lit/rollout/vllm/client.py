@@ -26,7 +26,7 @@ from r1lit.seeding import generator
 T = TypeVar("T")
 GENERATE = "inference/v1/generate"
 LOAD_ADAPTER = "v1/load_lora_adapter"
-START = "start it as docs/SCALE_OUT.md says"
+START = "start it as docs/VLLM.md says"
 TEXT = "If 3 + 4 = 7 and 7 - 2 = 5, then 2 * 5 + 7 = 17. What is 17 - 9?"
 """Is read, and its log-probs are compared, on both sides."""
 TRIES = 3  # of a transfer

@@ -86,7 +86,7 @@ class VLLMEngine(RolloutEngine):
 
     Args:
         urls: of servers that run already, ``http://127.0.0.1:8000``, each with the options of
-            docs/SCALE_OUT.md, and on machines that see ``weights_dir`` if weights are in folders.
+            docs/VLLM.md, and on machines that see ``weights_dir`` if weights are in folders.
         serve: start one on this machine, and stop it with the run.
         python: a Python that has vLLM, for ``serve``; that of R1LIT_VLLM_PYTHON or of ``make vllm``
             if left out.

@@ -28,8 +28,8 @@ ROW = re.compile(r"^\| `(\S+)` \| (\S+) \| (.*?) \| (\d+) \| (\d+) \| (yes|no).*
 
 
 def table() -> list[tuple[str, ...]]:
-    """Return the rows of docs/SCALE_OUT.md: preset, size, files behind it, GPUs, GB, whether."""
-    return ROW.findall((ROOT / "docs" / "SCALE_OUT.md").read_text())
+    """Return the rows of docs/MEMORY.md: preset, size, files behind it, GPUs, GB, whether."""
+    return ROW.findall((ROOT / "docs" / "MEMORY.md").read_text())
 
 
 def test_the_table_has_every_preset_and_size():
