@@ -14,31 +14,37 @@ PAGE = Path(__file__).parents[1] / "docs" / "ARCHITECTURES.md"
 PATHS = ("packed", "padded", "refused", "not made")
 TEXT = """# Architectures
 
-Made by `python -m benchmarks.architectures` with transformers {transformers} and PyTorch {torch}, on a CPU; held by
-`tests/speed/test_architectures.py` (`make test-slow`). Every causal language model of transformers that is a decoder of text and nothing
-beside it, at a tiny size with random weights: saved, loaded as a run loads it, and compared with the same model as Hugging Face loads it,
+Made by `python -m benchmarks.architectures` with transformers {transformers} and PyTorch {torch}, on a CPU; checked by
+`tests/speed/test_architectures.py` (`make test-slow`). It covers every causal language model of transformers that only decodes text.
+Each is built at a tiny size with random weights, saved, and loaded as a run loads it. It is compared with the same model as Hugging Face loads it,
 which reads one row at a time, without padding and without a cache.
 
 {counts}
 
 | path | what it means |
 |---|---|
-| packed | updates over packed tokens: no padding, a group's prompt once, no logits of the whole vocabulary ([PERFORMANCE.md](PERFORMANCE.md)) |
-| padded | the model's own forward pass over padded rows; in supervised training, and as a teacher, one document a row |
-| refused | an error when it is loaded, which says why |
+| packed | updates over packed tokens: no padding, a group's prompt once, no full logits ([PERFORMANCE.md](PERFORMANCE.md)) |
+| padded | the model's own forward pass over padded rows; one document per row in supervised training and as a teacher |
+| refused | an error at loading, with the reason |
 
-Which one it is is tried when a policy is loaded, in float32 whatever the dtype of its weights, and said in one line if it is not the first. How it decodes is tried before the first
-rollout, against a plain forward pass, prompts of several lengths side by side: over shared prompts, with Hugging Face's caches, or, where those give other log-probs, without a cache (slow).
+The path is tested when a policy is loaded, always in float32, and printed in one line if it is not "packed". How the model decodes is tested before the first
+rollout, against a plain forward pass with prompts of several lengths. It decodes with shared prompts, with Hugging Face's caches, or, if those give other log-probs, without a cache (slow).
 
-- Rotary embeddings that depend on the longest row of a call (`longrope`, `dynamic`) are right up to the length where they change. Longer rows are refused, in training and in
-  rollouts; a `config.json` with `short_factor` equal to `long_factor` makes them constant.
-- Dropout and other noise of training mode are off in reinforcement learning (`dropout: true` keeps them). All figures here are of training mode.
-- Under `bf16-mixed`, routers and experts decode in the dtype that training computes them in: routers in bfloat16, experts in float32 where Hugging Face's grouped product, which autocast does not
-  know, makes them. A token whose two best experts are nearly equal may go to another one in training than it went in the rollout; the mismatch of a mixture is mostly that.
+- Rotary embeddings that depend on the longest row of a call (`longrope`, `dynamic`) are correct up to the length where they change. Longer rows are refused, in training and in
+  rollouts. A `config.json` with `short_factor` equal to `long_factor` makes them constant.
+- Dropout and other noise of training mode are off in reinforcement learning (`dropout: true` keeps them). All numbers here are in training mode.
+- Under `bf16-mixed`, routers and experts decode in the dtype that training computes them in: routers in bfloat16, and experts in float32 if Hugging Face's grouped product, which autocast does not
+  know, computes them. A token whose two best experts are nearly equal may go to different experts in training and in the rollout. Most of a mixture's mismatch has this cause.
 
-Columns: the greatest difference of a log-prob (nats) and the relative difference of all gradients from the plain forward pass in float32; the same for bf16-mixed, each against float32, ours and
-Hugging Face's own; what other documents of a row change (nats); how it decodes; whether greedy responses are those of `generate`; the sampler's mismatch with training, greatest in
-float32 and mean in bf16-mixed (nats). `<` means below {smallest:g}.
+The columns, from left to right:
+
+- the maximum difference of a log-prob (nats) and the relative difference of all gradients, from the plain forward pass in float32
+- the same for bf16-mixed, against float32: ours, then Hugging Face's own
+- how much other documents of a row change a log-prob (nats)
+- how the model decodes, and whether its greedy responses equal those of `generate`
+- the sampler's mismatch with training (nats): maximum in float32, mean in bf16-mixed
+
+`<` means below {smallest:g}.
 
 | architecture | path | logp fp32 | grad fp32 | logp bf16, HF's | grad bf16, HF's | documents | decodes | generate | mismatch fp32 | bf16 |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -50,8 +56,8 @@ float32 and mean in bf16-mixed (nats). `<` means below {smallest:g}.
 |---|---|
 {reasons}
 
-Where `generate` differs, our greedy responses are the argmax of a plain forward pass all the same, and those of `generate` are not: its cache does not agree with the model's own forward pass. hrm_text
-repeats its layers many times over, so that rounding itself moves its log-probs by nats in bf16 and by 1e-4 in float32.
+Where `generate` differs, our greedy responses are still the argmax of a plain forward pass. Those of `generate` are not, because its cache does not agree with the model's own forward pass. hrm_text
+repeats its layers many times, so rounding alone moves its log-probs by nats in bf16 and by 1e-4 in float32.
 """  # noqa: E501
 SMALLEST = 1e-4
 
