@@ -25,7 +25,7 @@ from r1lit.policy import load_config
 WORLD = "r1lit.worlds.WorldCountdown"
 
 
-LIMIT = 4.0e7
+LIMIT = 1.0e9
 
 
 def changes(folder: Path, policy: Path, table: Path) -> dict[str, Any]:
