@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from r1lit.text.conversation import Conversation
+from r1lit.text.prompts import Conversation
 from safetensors import safe_open
 from tiny import ROOT, save_policy
 from transformers import AutoConfig

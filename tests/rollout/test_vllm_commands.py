@@ -99,7 +99,7 @@ def test_training_with_other_transfers(transfer, tmp_path, monkeypatch):
     recipe = config(run, **served())
     arguments = ["--model.engine.transfer=gloo"]
     if transfer == "adapter":
-        arguments = [f"--model.adapter={json.dumps(LORA)}"]
+        arguments = [f"--model.policy.adapter={json.dumps(LORA)}"]
     main(["fit", "-c", str(recipe), *arguments])
     logged = [line for line in metrics(run) if "train/mismatch/max_abs" in line]
     assert len(logged) == 3
