@@ -121,10 +121,6 @@ class Backend:
         finally:
             gc.unfreeze()
 
-    def return_free_memory(self) -> None:
-        """Return memory that is kept and not used to the system, if that pays here."""
-        return None
-
     @contextmanager
     def decoding(self) -> Iterator[None]:
         """Leave Python's collector off: loops that make no cycles lose a tenth of time to it."""

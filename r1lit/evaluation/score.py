@@ -55,6 +55,9 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "logic": (("names",), ("statements",)),
     "ifeval_strict": (("instruction_id_list",), ("kwargs",)),
     "ifeval_loose": (("instruction_id_list",), ("kwargs",)),
+    "json_schema": (("schema",),),
+    "function_call": (("function",), ("ground_truth",)),
+    "reasoning_gym": (("task",), ("entry",)),
     "none": (),
 }
 """Keys that a line must have for each verifier; of several in one tuple, any one."""

@@ -293,7 +293,6 @@ class PolicyModule(LightningModule):
         self.iteration += 1
         speed = speed_metrics(metrics, self.device, self._flops_per_token())
         self.zero_grad()
-        backend(self.device).return_free_memory()
         metrics = {**metrics, **speed, "train/learning_rate": self.learning_rate()}
         self.log_dict(metrics, batch_size=batch_size, sync_dist=True)
 

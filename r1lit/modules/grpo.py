@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.device import backend
 from r1lit.errors import check_at_least
 from r1lit.modules.async_rollouts import PENDING, AsyncRollouts, check_staleness, staleness
 from r1lit.modules.batch_plan import BatchPlan, check_rollout
@@ -215,7 +214,6 @@ class GRPOModule(RolloutModule):
     def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
         """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
         update_metrics = UpdateMetrics(same_weights=not self.max_staleness)
-        backend(self.device).return_free_memory()
         if self.correction is not None:
             sampled = rollout.logp_sampler_BT, rollout.loss_mask_BT
             logp_old_BT = self.log_probs(rollout, self.policy)

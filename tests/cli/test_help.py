@@ -11,7 +11,7 @@ import pytest
 from jsonargparse import ArgumentParser
 
 import r1lit
-from r1lit import errors
+from r1lit import environments, errors
 from r1lit.cli import main
 
 PACKAGES = tuple(f"r1lit.{package}" for package in errors.PACKAGES)
@@ -41,6 +41,7 @@ CLASSES = [
     if inspect.isclass(found := getattr(package, name))
     and not inspect.isabstract(found)
     and name not in NOT_IN_YAML
+    and found not in (environments.Reply, environments.Step, environments.ToolCall)
     and inspect.signature(found).parameters
 ]
 

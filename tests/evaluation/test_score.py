@@ -176,8 +176,16 @@ def test_no_odd_value_of_any_key_ends_the_command(tmp_path, verifier):
         "game24": {"numbers": [1, 2, 3, 4], "target": 24},
         "logic": {"names": ["A", "B"], "statements": ["telling-truth", 1]},
         "ifeval_strict": {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+        "json_schema": {"schema": {"type": "integer"}, "answer": "4"},
+        "function_call": {
+            "function": [{"name": "f", "parameters": {"type": "dict", "properties": {}}}],
+            "ground_truth": [{"f": {}}],
+        },
+        "reasoning_gym": {"task": "chain_sum", "entry": {"answer": "4", "metadata": {}}},
         "none": {"answer": "4"},
     }[verifier]
+    if verifier == "reasoning_gym":
+        pytest.importorskip("reasoning_gym")
     code = "```python\ndef f():\n    return 1\n```"
     good = {"response": code if "code" in verifier else "<answer> 4 </answer>", **good}
     if verifier == "logic":

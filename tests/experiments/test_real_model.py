@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from r1lit.text.prompts import Conversation
 from safetensors import safe_open
 from tiny import ROOT, save_policy
 from transformers import AutoConfig
@@ -22,7 +21,7 @@ from r1lit.cli import main
 from r1lit.files import read_records, replace_json
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.problems import Problem, Response, Verdict
-from r1lit.text.prompts import answer_text, prompt_text, turn_end
+from r1lit.text.prompts import Conversation, answer_text, prompt_text, turn_end
 
 REAL = Path(os.environ.get("R1LIT_REAL_MODEL", ROOT / fetch.FOLDER))
 

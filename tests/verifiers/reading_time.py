@@ -78,12 +78,25 @@ PROBLEMS = {
     "choice": {"answer": "C", "meta": {"choices": ["4", "5", "Paris", "a dog"]}},
     "countdown": {"answer": "", "meta": {"numbers": [3, 5, 7], "target": 56}},
     "exact": {"answer": "The Beatles"},
+    "function_call": {
+        "answer": "",
+        "meta": {
+            "function": [
+                {
+                    "name": "f",
+                    "parameters": {"type": "dict", "properties": {"x": {"type": "integer"}}},
+                }
+            ],
+            "ground_truth": [{"f": {"x": [1]}}],
+        },
+    },
     "functional_code": {"answer": "", "meta": {"tests": ["assert f(1) == 2"]}},
     "game24": {"answer": "", "meta": {"numbers": "4 9 10 13"}},
     "ifeval_strict": {
         "answer": "",
         "meta": {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
     },
+    "json_schema": {"answer": "", "meta": {"schema": {"type": "object"}}},
     "logic": {
         "answer": "",
         "meta": {"names": NAMES[:2], "statements": [["knave", 1], ["same", 0, 1]]},
@@ -103,7 +116,9 @@ def problem_of(name: str) -> Problem:
 def readers() -> dict[str, Callable[[str], object]]:
     """Return by name everything in these rooms that is given what a model wrote."""
     found: dict[str, Callable[[str], object]] = {}
-    verifiers = default_verifiers() | {"math, last expression": MathVerifier(last_expression=True)}
+    verifiers = default_verifiers()
+    del verifiers["reasoning_gym"]  # its scorers are another package's, which may be absent
+    verifiers |= {"math, last expression": MathVerifier(last_expression=True)}
     for name, verifier in verifiers.items():
         if hasattr(verifier, "pool"):
             verifier.pool = Unasked()
@@ -139,6 +154,7 @@ def readers() -> dict[str, Callable[[str], object]]:
         "language_consistency": lambda text: language_consistency(text, "zh"),
         "language_of": language_of,
         "count_reflection_words": count_reflection_words,
+        "cut_steps": lambda text: scored_text.cut_steps(text, ["\n\n", "\n", ". "]),
         "step_ends": lambda text: step_ends(text, ["\n\n", "\n", ". "]),
     }
     # their callers hand these no more than an answer may have

@@ -198,6 +198,7 @@ def test_a_verdict_is_the_same_every_time(grader: Grader):
 def test_nothing_is_started_until_it_is_used():
     fresh = default_verifiers()
     others = ["functional_code", "ifeval_loose", "ifeval_strict", "none", "stdin_code"]
+    others += ["function_call", "json_schema", "reasoning_gym"]  # test_structured has theirs
     assert sorted(fresh) == sorted([*NAMES, *others])
     grader = Grader(fresh)
     for name in NAMES:

@@ -65,10 +65,6 @@ class CPU(Backend):
         """Let embedding and head add their gradients themselves."""
         return in_place.in_place_gradients(allowed)
 
-    def return_free_memory(self) -> None:
-        """Return it, where a large model leaves holes."""
-        machine.return_free_memory()
-
     @contextmanager
     def running(self) -> Iterator[None]:
         """Keep freed memory, too, and few kernels."""

@@ -60,22 +60,6 @@ def kept_memory() -> Iterator[bool]:
             libc.malloc_trim(0)
 
 
-MUCH = 1e9  # bytes
-
-
-def return_free_memory() -> None:
-    """Return what malloc keeps to the system, where it keeps over 1 GB beside over 1 GB in use.
-
-    Where large blocks of many sizes come and go, holes add up: gradients leave some that the next
-    rollout fills in part. With less in use the pages are needed again at once, and clearing them
-    would take longer than it is worth.
-    """
-    held = allocated()
-    libc = _libc()
-    if libc is not None and min(held.get("in_use", 0.0), held.get("free", 0.0)) > MUCH:
-        libc.malloc_trim(0)
-
-
 FIELDS = (  # of malloc.h
     *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"),
     *("fordblks", "keepcost"),
