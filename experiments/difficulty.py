@@ -1,4 +1,4 @@
-"""Tasks ranked by difficulty for one model: which of them can reinforcement learning start from?
+"""Tasks ranked by difficulty for one model, to choose where reinforcement learning can start.
 
     python -m experiments.difficulty MODEL                  # every task of reasoning-gym that fits
     python -m experiments.difficulty MODEL --tasks gcd count_bits --data experiments/difficulty.yaml

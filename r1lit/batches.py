@@ -1,4 +1,4 @@
-"""The data that flows through one iteration, from problem to rollout.
+"""Data of one iteration, from problem to rollout.
 
 Shape letters, used in every name in this package:
 

@@ -1,4 +1,4 @@
-"""Files that a kill at any moment leaves whole: replaced, or one JSON record a line.
+"""Files that survive a kill at any moment: replaced as a whole, or one JSON record per line.
 
 Files and folders are replaced so that the old or the new one is there. Several processes may append
 records to one file. A kill may leave its last line incomplete ("torn"); reading leaves it out.

@@ -1,4 +1,4 @@
-"""Randomness as a function of counters, never of history.
+"""Seeds as a function of counters, never of history.
 
 Lightning checkpoints no generator state, so nothing here keeps any: a stream is named by what it
 is for and by the counters it depends on, and is the same before and after a resume.

@@ -1,1 +1,1 @@
-"""When does a word set in, by how seldom the base uses it?"""
+"""Onset of a reflection word, by its rate in the base."""

@@ -1,4 +1,4 @@
-"""What finished runs of ``make r1`` show of the paper beside the stage table.
+"""Comparison of finished runs of ``make r1`` with the paper, beyond the stage table.
 
     python -m experiments.paper runs/r1 runs/r1-seed-1 runs/r1-seed-2
     python -m experiments.paper experiments/paper/results/seed-*.json runs/r1-seed-3

@@ -1,1 +1,1 @@
-"""What prompts do: few-shot, wording, language and system prompt, over any policies."""
+"""Effects of prompts on any policies: few-shot, wording, language and system prompt."""

@@ -1,4 +1,4 @@
-"""What a run of the full scale would do: each step's command, what it needs, what it costs."""
+"""Plan of a full-scale run: each step's command, requirements and cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a preset asks for: rows, tokens and updates, from its YAML."""
+"""Work of a preset: rows, tokens and updates, from its YAML."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reward against compute: does a sigmoid fit, and does its beginning predict its end?"""
+"""Reward against compute: the fit of a sigmoid, and prediction of its end from its beginning."""

@@ -1,4 +1,4 @@
-r"""What searches over a policy find, and how many tokens they generate for it.
+r"""Accuracy of searches over a policy, and the tokens that they generate.
 
     python -m experiments.search.measure models/mini --value runs/search/seed-0/value/critic \
         --output searches.jsonl [--num-problems 32] [--widest 32]

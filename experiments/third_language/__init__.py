@@ -1,1 +1,1 @@
-"""Does the language reward hold three languages apart?"""
+"""The language reward with three languages."""

@@ -1,4 +1,4 @@
-"""How far vLLM's log-probs are from the trainer's, and how long handing weights over takes.
+"""Mismatch between vLLM's and the trainer's log-probs, and the time of weight transfers.
 
     python -m experiments.vllm.mismatch runs/vllm-aha/vllm/seed-*
 

@@ -1,1 +1,1 @@
-"""What RL adds and what the base brings; README.md says what came of it."""
+"""Contributions of RL and of the base; README.md has the results."""

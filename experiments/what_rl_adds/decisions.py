@@ -1,4 +1,4 @@
-"""What did RL change? Nats between a policy and its base, decision by decision.
+"""Changes by RL: nats between a policy and its base, by kind of decision.
 
     python -m experiments.what_rl_adds.decisions POLICY BASE RESPONSES.jsonl OUTPUT.json
 

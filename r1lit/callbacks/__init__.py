@@ -1,4 +1,4 @@
-"""What watches a run: each callback reads ``outputs["rollout"]`` and does one thing."""
+"""Callbacks that watch a run: each reads ``outputs["rollout"]`` and does one thing."""
 
 from r1lit.callbacks.checkpoints import ExportHuggingFace, IterationCheckpoint
 from r1lit.callbacks.curves import CurveWriter, RewardFigure

@@ -1,4 +1,4 @@
-"""What callbacks share: reading the trainer and other ranks, and statistics of rollouts."""
+"""Shared parts of callbacks: reading the trainer and other ranks, and statistics of rollouts."""
 
 from __future__ import annotations
 

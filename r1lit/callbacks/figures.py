@@ -1,4 +1,4 @@
-"""The figure of a run, and the look that all figures share."""
+"""The figure of a run, and the style of all figures."""
 
 from __future__ import annotations
 

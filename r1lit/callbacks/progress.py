@@ -1,4 +1,4 @@
-"""What a run prints: a progress bar, and last lines that say where its results lie."""
+"""Printed output of a run: a progress bar, and last lines with the paths of its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses as text, to be read: a JSONL file, with values of each token, and TensorBoard."""
+"""Tables of responses to read: a JSONL file, with values of each token, and TensorBoard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of a run, compared when it is resumed, and what loggers are given."""
+"""The configuration of a run: compared when it is resumed, and passed to loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks that decide when: evaluations at both ends of a run, and new references."""
+"""Schedules: evaluations at both ends of a run, and updates of the reference policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composing YAML files and the command line: one meaning, decided before anything is parsed.
+"""Composition of YAML files and the command line into one configuration, before parsing.
 
 Files are merged in the order of their ``-c``; keys on the command line come last.
 

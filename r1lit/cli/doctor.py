@@ -1,4 +1,4 @@
-"""``r1lit doctor``: what is wrong in a training run, the evidence, and the key to change.
+"""``r1lit doctor``: faults of a training run, each with the evidence and the key to change.
 
     r1lit doctor runs/mine
 

@@ -1,4 +1,4 @@
-"""``r1lit fork``: goes on from an iteration of a run in another folder, with something changed.
+"""``r1lit fork``: continues a run from an iteration in another folder, with changed keys.
 
     r1lit fork runs/mine --at 40 -c change.yaml --run runs/mine_dapo
     r1lit-compare runs/mine_dapo runs/mine

@@ -1,4 +1,4 @@
-"""The ranks of a run end together: when one fails, all end, and each says of what.
+"""The end of a run on several ranks: when one fails, all end and report its error.
 
 Launchers end the ranks of their own machine: Lightning's and torchrun's look after them, srun after
 those of every machine. Ranks that torchrun started on other machines learn of a failure here, even

@@ -1,4 +1,4 @@
-"""Labels of steps from completions: how often the work so far still leads to a right answer."""
+"""Labels of steps from completions: the rate at which the work so far leads to a right answer."""
 
 from __future__ import annotations
 

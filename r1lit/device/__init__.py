@@ -1,4 +1,4 @@
-"""Backends: the fast paths of each kind of device; nothing outside this room names one.
+"""Backends: the fast paths of each kind of device; no code outside this room names one.
 
 `Backend` has PyTorch's operations, `cpu` and `cuda` replace some.
 """

@@ -1,4 +1,4 @@
-"""Models behind HTTP: where they are, requests with retries, and what they replied."""
+"""Models behind HTTP: their endpoints, requests with retries, and cached replies."""
 
 from r1lit.endpoint.chat import Reply, ReplyCache, ServedModel
 from r1lit.endpoint.client import Client, Endpoint, RequestError

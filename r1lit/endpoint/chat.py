@@ -1,4 +1,4 @@
-"""A chat model behind an endpoint: text in, a reply out; and replies kept on disk."""
+"""A chat model behind an endpoint: text in, reply out; and a cache of replies on disk."""
 
 from __future__ import annotations
 

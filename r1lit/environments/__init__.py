@@ -1,4 +1,4 @@
-"""Environments: what a policy acts in, from one turn to many; messages in, messages out."""
+"""Environments that answer a policy's turns, one or many: messages in, messages out."""
 
 from r1lit.environments.base import (
     Environment,

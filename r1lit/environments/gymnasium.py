@@ -1,4 +1,4 @@
-"""Environments of others that take a text and return one: Gymnasium, skyrl-gym, TextArena, GEM."""
+"""Adapters for other libraries' text environments: Gymnasium, skyrl-gym, TextArena, GEM."""
 
 from __future__ import annotations
 

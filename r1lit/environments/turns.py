@@ -1,4 +1,4 @@
-"""Turns as text: calls in a reply, and what the environment's messages add to the tokens.
+"""Turns as text: calls in a reply, and the tokens of the environment's messages.
 
 What a model has sampled is never decoded and encoded again: a turn is only appended, and only the
 environment's part of it is tokenised. `ChatTurns` is a chat template's conversation; `InlineTurns`

@@ -1,4 +1,4 @@
-"""The lines of ``responses.jsonl``: how a graded response is written, and how lines are read.
+"""Records of graded responses: writing and reading the lines of ``responses.jsonl``.
 
 `r1lit test` and `r1lit predict` write them to an evaluation's folder, `ResponseTable` to a training
 run's; reports, comparisons, curation and the experiments read them.

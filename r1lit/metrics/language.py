@@ -1,4 +1,4 @@
-"""Languages: that of a question, and the share of a text's words that are in one language.
+"""Languages: detecting a question's, and the share of a text's words in one language.
 
 The script of a word cannot tell French from English; how frequent its letters, pairs and triples of
 letters are can. langdetect has these frequencies in 55 languages. It samples some of a text's

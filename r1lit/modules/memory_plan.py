@@ -1,4 +1,4 @@
-"""Memory of a run on each GPU, by part, from its configuration: no weights are made.
+"""Memory estimate of a run for each GPU, by part, from its configuration alone.
 
     always   weights, gradients, optimiser state, reference, reward models, teacher, a served vLLM
     update   activations of the largest micro-batch, logits, weights that are gathered

@@ -1,4 +1,4 @@
-"""Parts of an update: micro-batches, their inputs, and what to log of them.
+"""Parts of an update: micro-batches, their inputs, and their metrics.
 
     rows of a minibatch -> micro-batches -> losses -> make_update -> metrics
 

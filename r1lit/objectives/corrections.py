@@ -1,4 +1,4 @@
-"""Corrections where the sampler is not the trainer: another engine, another dtype, older weights.
+"""Corrections for a sampler that differs from the trainer: engine, dtype or older weights.
 
     B rows (responses)   T response tokens   rho = pi_train / pi_sampler of a sampled token
 

@@ -1,4 +1,4 @@
-"""Clip-Cov and KL-Cov: hold the few tokens back whose updates cost most of the entropy.
+"""Clip-Cov and KL-Cov: restrain the few tokens whose updates cost most of the entropy.
 
     B rows (responses)   T response tokens   N tokens of an iteration that count, of all ranks
 

@@ -1,4 +1,4 @@
-"""Distillation: how far a student's next-token distributions are from its teacher's.
+"""Distillation: divergences between next-token distributions of teacher and student.
 
     K tokens   V outcomes of each: the vocabulary, or its most likely tokens and the rest as one
     C tokens that are outcomes of their own   R = C + 1 outcomes

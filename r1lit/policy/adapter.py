@@ -1,4 +1,4 @@
-"""Adapters of peft: a few weights that are trained, while a policy's own stay as they are.
+"""Peft adapters: a few trained weights on top of a policy's frozen ones.
 
 peft puts them into the model's layers, so that packed passes, decoding and hooks meet them there.
 With QLoRA (2305.14314) bitsandbytes holds the policy's own weights in 4 bits.

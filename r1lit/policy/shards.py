@@ -1,4 +1,4 @@
-"""Weights that ranks share out (DTensor): read share by share, and put together again.
+"""Sharded weights (DTensor): reading each rank's shard, and gathering the whole.
 
 A model that is to be sharded is built without memory for its weights (on the meta device). Once it
 is sharded each rank reads its own share from the files, so that none ever holds a whole copy.

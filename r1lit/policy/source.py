@@ -1,4 +1,4 @@
-"""Models by path: where one comes from, how its weights are held, and a digest of them."""
+"""Model sources: path, dtype and other loading options, and a digest of the weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials of a policy on a few tokens: is it causal, and can its tokens be packed?
+"""Trials of a policy on a few tokens: tests of causality and of packing.
 
 Trials judge in float32 whatever the dtype of the weights: in bfloat16 a wrong scale of the logits
 and rounding look alike.

@@ -1,4 +1,4 @@
-"""Teachers: models whose next-token distributions a student learns from, here or behind a server.
+"""Teachers: models whose next-token distributions a student learns, in process or on a server.
 
 B rows   T response tokens   R rows of L tokens   K tokens that count, k some of them
 D hidden size   V vocabulary   C tokens that a server scores at each   X outcomes

@@ -1,4 +1,4 @@
-"""Rollout engines: requests in, completions out; and how the next token is sampled.
+"""Rollout engines: requests in, completions out; and sampling of the next token.
 
 An engine is bound once to a model. Training, evaluation and curation all generate through it:
 

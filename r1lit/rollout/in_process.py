@@ -1,4 +1,4 @@
-"""The in-process rollout engine: any Hugging Face causal language model, where it is trained.
+"""The in-process rollout engine, for any Hugging Face causal language model.
 
 B rows of a batch   R of them not yet removed   T response tokens   V vocabulary
 """

@@ -1,4 +1,4 @@
-"""Decoding over shared prompts: a group's prompt is kept once, and read once a step.
+"""Decoding over shared prompts: a group's prompt is cached once, and read once per step.
 
 P prompts   G slots for rows of a prompt   R rows   S prompt tokens   T own tokens   V vocabulary
 E different prompt lengths   L layers   K key-value heads   D head size

@@ -1,4 +1,4 @@
-"""The system calls that Python does not offer, and no more: clone, mount, capabilities, prctl.
+"""System calls that Python does not offer: clone, mount, capabilities, prctl.
 
 Numbers and flags are those of Linux's headers. Every function raises ``OSError`` when the kernel
 refuses.

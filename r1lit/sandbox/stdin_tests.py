@@ -1,4 +1,4 @@
-"""Tests by standard input and output: a program runs once a test, its output is compared here."""
+"""Tests by standard input and output: run a program once per test and compare its output."""
 
 from __future__ import annotations
 

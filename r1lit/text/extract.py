@@ -1,4 +1,4 @@
-r"""Finding the thinking and the answer in a response.
+r"""Extraction of the thinking and the answer from a response.
 
 What is thought is not yet answered: an ``<answer>`` or ``\boxed{}`` counts only outside
 ``<think>…</think>``, and thinking that never closes reaches to the end of the response. A

@@ -1,4 +1,4 @@
-"""Prompts: questions and conversations put into words and a template, and tokenised."""
+"""Prompts: wording, templates and tokens of questions and conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Multiple choice: which of the options does a response commit to?
+r"""Multiple choice: the option that a response commits to.
 
 The text that commits is the last ``<answer>`` or ``\boxed{}`` outside thinking, else the answer of
 a JSON object, else what follows the last ``the answer is`` or the last ``option C is correct``,

@@ -1,4 +1,4 @@
-r"""Code: finding the program in a response, and judging it in a sandbox, in worker processes.
+r"""Code verifiers: extract a response's program, and run its tests in a sandbox.
 
 Two verifiers: `FunctionalCodeVerifier` calls a program's functions (HumanEval, MBPP, LeetCode),
 `StdinCodeVerifier` compares what it prints (CodeContests, LiveCodeBench).

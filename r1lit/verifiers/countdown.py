@@ -1,4 +1,4 @@
-r"""Countdown and the Game of 24: does an expression use each number once and reach the target?
+r"""Countdown and the Game of 24: expressions that use each number once and reach the target.
 
 The answer is an expression of whole numbers, ``+ - * /`` (or ``× ÷ · −``) and parentheses, such as
 ``(3 + 5) * 7``; ``= 56`` may follow and must then be true. LaTeX's signs (``\times``, ``\cdot``,

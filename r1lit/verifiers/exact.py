@@ -1,4 +1,4 @@
-"""Short answers: is an answer an accepted text, but for case, articles and punctuation?"""
+"""Short answers: equality with an accepted text, ignoring case, articles and punctuation."""
 
 from __future__ import annotations
 

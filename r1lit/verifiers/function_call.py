@@ -1,4 +1,4 @@
-"""Function calls: are the right functions called with allowed arguments? BFCL's check by syntax.
+"""Function calls: names and arguments compared by syntax, as in BFCL.
 
 The Berkeley Function-Calling Leaderboard compares calls without running them: names, required and
 unknown parameters, types, and for each parameter a list of allowed values, in which "" means that

@@ -1,4 +1,4 @@
-"""The generative judge: a language model decides what no rule can.
+"""The generative judge: a language model compares an answer with the gold answer.
 
 R1 uses one where an answer cannot be compared by rules: it is given the question, the reference
 answer and the response. Here it is given the answer part only, never the thinking, and its reply is

@@ -1,4 +1,4 @@
-"""Instruction following: does a response do everything that IFEval (arXiv 2311.07911) can check?
+"""Instruction following: the checks of IFEval (arXiv 2311.07911).
 
 The 25 checkers are lm-eval's, an optional dependency (``pip install "r1lit[ifeval]"``), run in
 worker processes that can be killed. ``ifeval_worker`` lists what differs from the reference.

@@ -1,4 +1,4 @@
-"""JSON answers: does an answer fit a schema, and is its value the gold one?"""
+"""JSON answers, checked against a schema and a gold value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knights and knaves: puzzles with exactly one solution, and what makes an answer right.
+"""Knights and knaves: puzzles with exactly one solution, and their verifier.
 
 A knight says only what is true, a knave only what is false. A statement is a nested list, plain
 JSON, over the inhabitants' places 0 … n-1:

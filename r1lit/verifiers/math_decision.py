@@ -1,4 +1,4 @@
-r"""The decision about one mathematical answer, and the name under which it votes.
+r"""The decision about one mathematical answer, and its canonical form for majority vote.
 
 Only the worker process imports this file, because its libraries take a second to load.
 """

@@ -1,4 +1,4 @@
-r"""Reading LaTeX as a value: the whole of a text is read, or nothing.
+r"""Reading LaTeX as a value: a text is read as a whole, or not at all.
 
 The grammar is latex2sympy's, which reads to the end of its input. math-verify's own ``parse`` is
 not used: where it cannot read a box it tries the fractions and numbers inside. Only the worker

@@ -1,4 +1,4 @@
-r"""Mathematics: is an answer equal to the gold answer?
+r"""Mathematics: equality of an answer and the gold answer.
 
 Whole numbers are compared here. Everything else goes to math-verify, in worker processes that can
 be killed: its own time limit is ``signal.alarm``, which off the main thread raises or silently

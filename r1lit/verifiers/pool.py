@@ -1,4 +1,4 @@
-"""Killable worker processes with a time limit an item."""
+"""Killable worker processes with a time limit per item."""
 
 from __future__ import annotations
 

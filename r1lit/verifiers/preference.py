@@ -1,4 +1,4 @@
-"""Judges of pairs: the better of two responses, and by how much.
+"""Judges of pairs: the better of two responses, and the margin.
 
 R1 builds the pairs of its helpful reward model so (Nature 645:633, Methods): a model judges each
 pair four times in Arena-Hard's format, with the responses in random order, and the judgements are

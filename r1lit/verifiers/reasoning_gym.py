@@ -1,4 +1,4 @@
-"""Tasks of reasoning-gym, decided by its own scorers: right at the full score alone."""
+"""Reasoning-gym's tasks, decided by its own scorers: only the full score is right."""
 
 from __future__ import annotations
 

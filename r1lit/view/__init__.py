@@ -1,1 +1,1 @@
-"""``r1lit view``: a run folder as one static HTML page. Reads files, imports nothing of a run."""
+"""``r1lit view``: a run folder as one static HTML page, made from its files alone."""

@@ -1,4 +1,4 @@
-"""The columns of the page's list of responses, held without the responses' texts."""
+"""The columns of the page's list of responses, stored without their texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``r1lit view``: one static HTML page of a run, or of two beside each other.
+"""``r1lit view``: one static HTML page of a run, or of two side by side.
 
     r1lit view runs/aha
     r1lit view runs/aha runs/dapo --output both.html

@@ -1,4 +1,4 @@
-"""The small world: problems, requests, and the pages that its base model is trained on."""
+"""The small world: problems, requests, and the corpus of its base model."""
 
 from r1lit.worlds.chain import WorldChain
 from r1lit.worlds.corpus import WorldCorpus

@@ -1,4 +1,4 @@
-"""The true preference of the small world, annotators who see it through noise, and the grader.
+"""The small world's true preference, annotators with noise, and the grader.
 
     python -m r1lit.worlds.grading runs/r1/responses/responses.jsonl runs/r1/labels.jsonl
 

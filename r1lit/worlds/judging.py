@@ -1,4 +1,4 @@
-"""Replies of simulated judges and refiners, which a larger model learns from; a refiner by rule.
+"""Replies of simulated judges and refiners that train a larger model; a refiner by rule.
 
 Three tasks, each in r1lit's own prompt: is an answer right (``GenerativeVerifier``), which of
 two answers is better (``GenerativePreference``), and rewrite a chain so that it reads well

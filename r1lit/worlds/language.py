@@ -1,4 +1,4 @@
-"""Languages, authors who mix them, and the lexicon: words and facts in English and in Chinese.
+"""Languages, simulated authors who mix them, and the lexicon of English and Chinese.
 
 Whoever writes in the small world has a voice: a language, and how often the other one slips in.
 Numbers and arithmetic are the same in both; the words between them are a phrase of this table.

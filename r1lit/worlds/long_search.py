@@ -1,4 +1,4 @@
-"""Problems whose needed work spreads over two orders of magnitude: 1 to 95 attempts.
+"""Problems whose required work spans two orders of magnitude: 1 to 95 attempts.
 
 Countdown with three numbers, or with three of four, searched with + - * in one order that the
 question gives: threes of numbers and pairs come as they stand in it. So how many attempts a problem

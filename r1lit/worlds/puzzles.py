@@ -1,4 +1,4 @@
-"""Knights and knaves of the small world: solved by trying, seldom by a guess.
+"""Knights and knaves of the small world: solved by search, rarely by a guess.
 
 Three or four people each say something. A knight says only what is true, a knave only what is
 false, and exactly one of the 8 or 16 assignments fits: ``Anna says: Ben is a knave. …``

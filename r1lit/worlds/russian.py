@@ -1,4 +1,4 @@
-"""A third language of the small world, in a third script: the phrases about a problem in Russian.
+"""Russian, the small world's third language and script: phrases about a problem.
 
 The default corpus and that of the shipped base have none of it; ``WorldCorpus(russian=...)``
 writes pages in it and ``WorldCountdown(russian=...)`` questions. Its authors mix in English. The

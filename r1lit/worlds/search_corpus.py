@@ -1,4 +1,4 @@
-"""The pretraining corpus of the base that earns its length.
+"""The pretraining corpus of the base for long-search problems (``earned_length``).
 
 Responses in R1-Zero's template by people of little patience, who seldom check; threads of a forum,
 in which one takes up where another stopped; and first steps, checks and arithmetic alone. So the

@@ -1,4 +1,4 @@
-"""Builds the C++ sources beside this file with the machine's own compiler, once a machine."""
+"""Builds the C++ sources of this folder with the machine's own compiler, once per machine."""
 
 from __future__ import annotations
 

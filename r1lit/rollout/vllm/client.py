@@ -1,4 +1,4 @@
-"""Client of one vLLM server: checks that it fits the policy, generates, hands over weights.
+"""Client of one vLLM server: checks that it fits the policy, generates, transfers weights.
 
 Everything here is awaited in the event loop of `r1lit.endpoint`.
 

@@ -1,4 +1,4 @@
-"""Rollouts from vLLM servers, which are given the policy's weights as training goes on.
+"""Rollouts from vLLM servers that receive the policy's weights during training.
 
 T response tokens
 """
