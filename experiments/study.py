@@ -48,7 +48,7 @@ from experiments.pipeline import Pipeline, read_pipeline
 from experiments.points import Sweep, checked_seeds, read_sweep
 from experiments.report import write_report
 from experiments.runner import run_pipeline, verdicts_of
-from experiments.sweep import list_points, run_sweep
+from experiments.sweep import check_variants, list_points, run_sweep
 from r1lit.callbacks.figures import add_caption
 from r1lit.cli import composition
 from r1lit.files import Record
@@ -130,8 +130,14 @@ def make(study: Study, launch: Launch = in_subprocess) -> int:
     """Make what is missing; return the exit status, 1 if something failed.
 
     What another process makes is left to it; where a later step needs it, it is waited for.
+
+    Raises:
+        ValueError: if the config of a grid's variant is refused, before anything is made.
     """
     blocks = list(study.blocks())
+    for step in (step for is_grid, steps in blocks if is_grid for step in steps):
+        points = study.sweep(step.get("name")).points(study.seeds_of(step))
+        check_variants([point for point in points if point.state != "finished"])
     for place, (is_grid, steps) in enumerate(blocks, start=1):
         if is_grid:
             sweep = study.sweep(steps[0].get("name"))

@@ -18,7 +18,8 @@ when they change. An interrupted point goes on from its last checkpoint.
 ``<output>/results.jsonl`` gathers the results of all points that are finished under the present
 sweep file. At the end the sweep writes its table and its figure, ``<output>/README.md`` and
 ``curves.png``, as ``python -m experiments.report`` does at any time: what differs between variants,
-and which points failed with which error. ``--readme`` fills in the README beside the sweep file
+and which points failed with which error. Before the first point, the config of every variant is
+read: one that is refused ends the command. ``--readme`` fills in the README beside the sweep file
 instead, for results that are to be committed.
 
 Start the command once more while it runs, and the two share the points: whoever makes a point holds
@@ -205,12 +206,20 @@ def list_points(sweep: Sweep, seeds: Sequence[int] | None = None) -> None:
     Raises:
         ValueError: if a variant's config is refused; it names the variant and the key.
     """
-    read: set[str] = set()
-    for point in sweep.points(seeds):
-        if point.variant not in read:
-            read_config(point)
-            read.add(point.variant)
+    points = sweep.points(seeds)
+    check_variants(points)
+    for point in points:
         print(f"{point.state:<12} {point.folder}", flush=True)
+
+
+def check_variants(points: Sequence[Point]) -> None:
+    """Read the config of each variant once: a mistyped key must not wait for the runs before it.
+
+    Raises:
+        ValueError: if a config is refused; it names the variant and the key.
+    """
+    for point in {point.variant: point for point in points}.values():
+        read_config(point)
 
 
 def read_config(point: Point) -> Config:
@@ -265,6 +274,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     if options.dry_run:
         list_points(sweep, seeds)
         return 0
+    check_variants([point for point in sweep.points(seeds) if point.state != "finished"])
     try:
         if options.launcher == "submitit":
             from experiments.submit import submit_sweep

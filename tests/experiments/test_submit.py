@@ -48,17 +48,17 @@ def test_points_are_tasks_and_only_what_is_unfinished_is_submitted_again(
     monkeypatch.setenv("SLURM_NTASKS", "2")  # of a job; Lightning would wait for the other rank
     monkeypatch.setenv("SLURM_PROCID", "1")
     options = ["--launcher", "submitit", "--cluster", "local"]
-    bad = {"model": {"init_args": {"no_such_key": 1}}}
+    bad = {"model": {"init_args": {"policy": {"path": "no/such/policy"}}}}
     grid = {"objective": {"grpo": variant("GRPO"), "bad": bad}}
     assert sweep_module.main([str(sweep_file(seeds=[0], grid=grid)), *options]) == 1
     out = capsys.readouterr().out
     assert "2 points: 0 finished, 0 running, 2 to submit" in out
-    assert "bad seed 0  FAILED: " in out and "no_such_key" in out
+    assert "bad seed 0  FAILED: " in out and "no/such/policy" in out
     [result] = read_records(tmp_path / "out" / "results.jsonl")
     assert result["variant"] == "grpo"
     assert [e["iteration"] for e in result["evaluations"]] == [0, 1, 2]
     readme = (tmp_path / "out" / "README.md").read_text()
-    assert "1 of 2 runs finished" in readme and "no_such_key" in readme
+    assert "1 of 2 runs finished" in readme and "no/such/policy" in readme
 
     mended = {"objective": {**grid["objective"], "bad": variant("DrGRPO", max_tokens=8)}}
     assert sweep_module.main([str(sweep_file(seeds=[0], grid=mended)), *options]) == 0

@@ -13,6 +13,7 @@ import yaml
 from tiny_sweep import ROOT, variant
 
 from experiments import sweep as sweep_module
+from experiments.__main__ import main as study_main
 from experiments.compose import merge, move_run
 from experiments.fingerprint import begin
 from experiments.launch import claimed, in_subprocess
@@ -125,7 +126,7 @@ def test_the_sweep_ends_with_its_tables_its_figure_and_its_failures(sweep_file, 
         "objective": {
             "grpo": variant("GRPO"),
             "dr": variant("DrGRPO", max_tokens=8),
-            "bad": {"model": {"init_args": {"no_such_key": 1}}},
+            "bad": {"model": {"init_args": {"policy": {"path": "no/such/policy"}}}},
         }
     }
     path = sweep_file(seeds=[0], grid=grid)
@@ -134,9 +135,9 @@ def test_the_sweep_ends_with_its_tables_its_figure_and_its_failures(sweep_file, 
     assert "2 of 3 runs finished" in readme and "python -m experiments.sweep" in readme
     for name in ("| grpo | 1 |", "| dr | 1 |", "| less grpo |", "| bad | 0 | `ValueError: "):
         assert name in readme, name
-    assert "no_such_key" in readme.split("| bad | 0 |")[1]
+    assert "no/such/policy" in readme.split("| bad | 0 |")[1]
     assert (tmp_path / "out/curves.png").read_bytes().startswith(b"\x89PNG")
-    assert "no_such_key" in capsys.readouterr().out
+    assert "no/such/policy" in capsys.readouterr().out
     assert not (tmp_path / "README.md").exists() and not (tmp_path / "curves.png").exists()
 
     # mended, the failure is gone; nothing else is made again
@@ -369,3 +370,12 @@ def test_a_dry_run_reads_every_config_and_makes_nothing(sweep_file, tmp_path, ca
     assert sweep_module.main([str(sweep_file(grid=mistyped)), "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert "dr: model.objective.epsilom: DrGRPO has no such key; did you mean epsilon?" in said
+
+
+def test_every_variant_is_read_before_the_first_is_trained(sweep_file, tmp_path, capsys):
+    mistyped = {"objective": {"grpo": {}, "dr": variant("DrGRPO", epsilom=0.3)}}
+    path, launch = sweep_file(grid=mistyped), InProcess()
+    for command in (sweep_module.main, study_main):
+        assert command([str(path)], launch=launch) == 2
+        assert "dr: model.objective.epsilom: DrGRPO has no such key" in capsys.readouterr().err
+    assert launch.calls == [] and not (tmp_path / "out").exists()
