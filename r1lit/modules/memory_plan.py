@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.policy import load_config
 from r1lit.policy.outputs import chunk_sizes
-from r1lit.policy.source import settings_of
+from r1lit.policy.source import ModelSource, settings_of
 
 GB = 1e9
 FILL = 0.9
@@ -210,7 +210,7 @@ class MemorySettings:
 
     ``moments``: of the optimiser, for each weight that is trained. ``trained_beside``: of a
     critic or process model, all it needs for each of its weights. ``reward_models``: of all of
-    them, for each weight of one. ``teacher``: the path of one in this process. ``micro_batch``:
+    them, for each weight of one. ``teacher``: one in this process. ``micro_batch``:
     tokens of the largest. ``rows_decoded``: at a time in this process, of ``row_tokens`` at most,
     prompt included. ``served_share``: what of the GPU a vLLM takes.
     """
@@ -233,7 +233,7 @@ class MemorySettings:
     served_share: float
     in_4_bits: bool = False
     trained_beside: int = 0
-    teacher: str | None = None
+    teacher: ModelSource | None = None
 
 
 def read_settings(config: Config, ranks: int) -> MemorySettings:
@@ -284,7 +284,11 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
             _bytes(_model(each).get("dtype"))
             for each in _all(model.get("rewards"), ("RewardModel", "ProcessReward"))
         ),
-        teacher=teacher.get("path"),
+        teacher=ModelSource.of(teacher["path"], "teacher").but(
+            trust_remote_code=bool(teacher.get("trust_remote_code"))
+        )
+        if teacher.get("path")
+        else None,
         teacher_weight=_bytes(teacher.get("dtype")) if teacher else 0,
         gradient_checkpointing=bool(model.get("gradient_checkpointing")),
         micro_batch=max(model.get("micro_batch_tokens") or 4096, *lengths),
