@@ -14,9 +14,11 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from r1lit.problems import Problem, Verdict
+from r1lit.text.extract import thinking_and_answer
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.json_schema import answer_text
 
@@ -41,7 +43,8 @@ class FunctionCallVerifier(Verifier):
     """Decides by ``meta["function"]``, the functions, and ``meta["ground_truth"]``, as BFCL has it.
 
     A response holds its calls as ``<tool_call>`` blocks, as JSON objects of name and arguments, or
-    as Python, ``[f(a=1), g(b="x")]``. ``details["valid"]`` is 1 where calls could be read.
+    as Python, ``[f(a=1), g(b="x")]``. Calls in the thinking do not count. ``details["valid"]`` is
+    1 where calls could be read, else 0.
     """
 
     needs_answer = False
@@ -61,15 +64,16 @@ class FunctionCallVerifier(Verifier):
         try:
             calls = read_calls(response)
         except ValueError as error:
-            return conclude("unparsed", None, str(error), start)
+            return replace(conclude("unparsed", None, str(error), start), details={"valid": 0.0})
         schemas = {function["name"]: function["parameters"] for function in functions}
         reason = find_fault(calls, list(gold), schemas)
         canonical = json.dumps(sorted(calls, key=repr), sort_keys=True, default=str)[:200]
-        return conclude("wrong" if reason else "right", canonical, reason, start)
+        verdict = conclude("wrong" if reason else "right", canonical, reason, start)
+        return replace(verdict, details={"valid": 1.0})
 
 
 def read_calls(response: str) -> list[Call]:
-    """Return the calls of a response.
+    """Return the calls of a response, from what follows its thinking.
 
     >>> read_calls('[math.hypot(x=3, y=4)]')
     [('math.hypot', {'x': 3, 'y': 4})]
@@ -77,7 +81,7 @@ def read_calls(response: str) -> list[Call]:
     Raises:
         ValueError: if it holds none.
     """
-    tagged = _TAGGED.findall(response)
+    tagged = _TAGGED.findall(thinking_and_answer(response)[1])
     text = f"[{','.join(tagged)}]" if tagged else answer_text(response)
     if not text or len(text) > MAX_CHARACTERS:
         raise ValueError("no calls, or too long a text")

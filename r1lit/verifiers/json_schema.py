@@ -22,9 +22,9 @@ class JSONSchemaVerifier(Verifier):
 
     The answer is what stands between answer tags, or all that follows the thinking; a code fence
     around it is taken off. It is right if it fits the schema and, with a gold answer, equals it as
-    JSON: order of keys and 1.0 for 1 do not matter. ``details["valid"]`` is 1 where it fits the
-    schema, so that validity and value are counted apart. Without a gold answer validity decides,
-    and an object that is valid and says nothing is right: give one where you can.
+    JSON: order of keys and 1.0 for 1 do not matter, true is not 1. ``details["valid"]`` is 1 where
+    it fits the schema, so that validity and value are counted apart. Without a gold answer validity
+    decides, and an object that is valid and says nothing is right: give one where you can.
     """
 
     needs_answer = False
@@ -55,7 +55,7 @@ class JSONSchemaVerifier(Verifier):
             where = ".".join(map(str, fault.absolute_path))
             reason = f"{where + ': ' if where else ''}{fault.message}"[:200]
             return replace(conclude("wrong", canonical, reason, start), details=valid)
-        if problem.answer and value != _gold(problem):
+        if problem.answer and not _same(value, _gold(problem)):
             reason = f"valid, but not {problem.answer[:60]}"
             return replace(conclude("wrong", canonical, reason, start), details=valid)
         return replace(conclude("right", canonical, "", start), details=valid)
@@ -92,6 +92,17 @@ def _validator(problem: Problem) -> Any:
         reason = str(getattr(error, "message", error)).splitlines()[0]
         raise ValueError(f"meta: schema of problem {problem.uid!r}: {reason}") from error
     return Draft202012Validator(schema)
+
+
+def _same(value: Any, gold: Any) -> bool:
+    """Compare two JSON values; Python alone takes true for 1."""
+    if isinstance(value, bool) or isinstance(gold, bool):
+        return value is gold
+    if isinstance(value, dict) and isinstance(gold, dict):
+        return value.keys() == gold.keys() and all(_same(value[key], gold[key]) for key in gold)
+    if isinstance(value, list) and isinstance(gold, list):
+        return len(value) == len(gold) and all(map(_same, value, gold))
+    return bool(value == gold)
 
 
 def _gold(problem: Problem) -> Any:

@@ -44,6 +44,18 @@ def test_json_is_valid_and_its_value_right(response, status, valid):
     assert (verdict.status, verdict.details.get("valid")) == (status, valid)
 
 
+@pytest.mark.parametrize(
+    ("response", "gold", "status"),
+    [
+        ('{"a": true}', '{"a": 1}', "wrong"),
+        ('{"a": [0]}', '{"a": [false]}', "wrong"),
+        ('{"a": [true, 1.0]}', '{"a": [true, 1]}', "right"),
+    ],
+)
+def test_booleans_are_no_numbers(response, gold, status):
+    assert JSONSchemaVerifier().verify(response, json_problem(gold, {})).status == status
+
+
 def test_without_a_gold_answer_validity_decides():
     assert JSONSchemaVerifier().verify('{"name": ""}', json_problem()).status == "right"
 
@@ -99,6 +111,28 @@ GOLD = {"geo.area": {"base": [10], "unit": ["units", ""], "scale": [1.5, ""]}}
     ],
 )
 def test_calls_are_compared_by_syntax(response, status):
+    verdict = FunctionCallVerifier().verify(response, call_problem(GOLD))
+    assert (verdict.status, verdict.details["valid"]) == (status, float(status != "unparsed"))
+
+
+RIGHT, DRAFT = (
+    f'<tool_call>{{"name": "geo.area", "arguments": {{"base": {base}}}}}</tool_call>'
+    for base in (10, 7)
+)
+
+
+@pytest.mark.parametrize(
+    ("response", "status"),
+    [
+        (f"<think>{RIGHT}</think> <answer>I don't know</answer>", "unparsed"),
+        (f"<think>{RIGHT}", "unparsed"),
+        (f"<think>{DRAFT}</think> {RIGHT}", "right"),
+        (f"{DRAFT}</think> {RIGHT}", "right"),
+        (f"<think>{RIGHT}</think> {DRAFT}", "wrong"),
+        (f"<think>{RIGHT}</think> [geo.area(base=7)]", "wrong"),
+    ],
+)
+def test_calls_in_the_thinking_do_not_count(response, status):
     assert FunctionCallVerifier().verify(response, call_problem(GOLD)).status == status
 
 
