@@ -38,13 +38,15 @@ INSTALL = {
 }
 """Packages of r1lit's extras -> the extra."""
 
-_GO_ON = "then the same command with --ckpt_path last goes on, or begins again without a checkpoint"
+_GO_ON = (
+    "then the same command with --ckpt_path last continues, or begins again without a checkpoint"
+)
 _RIGHTS = "name a folder that you may write to, such as --run runs/mine"
 _IN_THE_WAY = "a file stands where a folder is to be; move it away"
 REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some, {_GO_ON}"),
     errno.EFBIG: f"raise the limit (ulimit -f), {_GO_ON}",
-    errno.EIO: "the disk failed; go on elsewhere, from a copy of the last checkpoint, if any",
+    errno.EIO: "the disk failed; continue elsewhere, from a copy of the last checkpoint, if any",
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _RIGHTS),
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), _IN_THE_WAY),
     errno.EISDIR: "a folder stands where a file is to be; move it away",

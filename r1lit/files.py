@@ -160,7 +160,7 @@ class JSONLFile:
         except OSError as error:
             raise ValueError(
                 f"{self.key}: {self.path} cannot be written ({error.strerror}); what is in it is"
-                " kept, and the same command goes on from there"
+                " kept, and the same command continues from there"
             ) from error
 
     def cut_torn_line(self) -> None:

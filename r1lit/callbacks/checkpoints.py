@@ -462,7 +462,7 @@ class ExportHuggingFace(Callback):
             remove(temporary)
             raise ValueError(
                 f"dirpath: the {name} cannot be written to {folder} ({error}); what was there is"
-                " intact. Make room, then go on with --ckpt_path last"
+                " intact. Make room, then continue with --ckpt_path last"
             ) from error
         replace_path(temporary, folder)
 

@@ -250,7 +250,7 @@ class Outcome(Callback):
         if last is None:
             go_on = "no checkpoint was saved: the same command with --ckpt_path last begins again"
         else:
-            go_on = "go on from its last checkpoint: the same command with --ckpt_path last"
+            go_on = "continue from its last checkpoint: the same command with --ckpt_path last"
         self._print(trainer, f"{how} after {finished} iterations", go_on)
 
     def _print(self, trainer: pl.Trainer, summary: str, go_on: str) -> None:

@@ -99,8 +99,8 @@ class RunConfig(SaveConfigCallback):
         if not self._may_change:
             raise ValueError(
                 "ckpt_path: the checkpoint is of a run with another configuration:"
-                f" {changes}{more}; set it back, begin a new run in another folder, or go on with"
-                " --resume_changed true"
+                f" {changes}{more}; set it back, begin a new run in another folder, or continue"
+                " with --resume_changed true"
             )
         self._of_optimiser = any(key.startswith(OF_OPTIMISER) for key, _, _ in changed)
         rank_zero_warn(f"ckpt_path: going on although {changes}{more}")
@@ -166,7 +166,7 @@ def refuse_used_folder(trainer: pl.Trainer) -> None:
         inside = folder is not None and folder.absolute() in last.absolute().parents
         where = folder if inside else last.parent
         raise ValueError(
-            f"run: {where} holds a run, which would be overwritten; go on with it"
+            f"run: {where} holds a run, which would be overwritten; continue it"
             " by --ckpt_path last, or begin a new one in another folder by --run"
         )
     if used:

@@ -368,7 +368,7 @@ RULES = (
     Rule("divisor", divisor, "Dr. GRPO's constant scales the gradient by limit / divisor",
          "model.objective.max_tokens: that of model.sampling"),
     Rule("shorter", shorter, "the policy gives up sooner, and is not right more often",
-         "objective DrGRPO; or a smaller weight of Format beside Accuracy"),
+         "objective DrGRPO; or a smaller weight of Format relative to Accuracy"),
     Rule("padded", padded, "responses grow by padding or repetition",
          "r1lit.rewards.Repetition, or what pays for length"),
     Rule("repetition", repetition, "responses run in circles", "r1lit.rewards.Repetition"),

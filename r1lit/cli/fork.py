@@ -64,7 +64,7 @@ def prepare(run: Path, at: int, branch: Path) -> None:
     source, target = checkpoint_at(run, at), branch / "checkpoints" / "last.ckpt"
     if target.exists():
         raise ValueError(
-            f"run: {branch} has a checkpoint already; go on with `r1lit fit -c"
+            f"run: {branch} has a checkpoint already; continue with `r1lit fit -c"
             f" {branch / 'config.yaml'} --ckpt_path last`, or name another folder"
         )
     target.parent.mkdir(parents=True, exist_ok=True)

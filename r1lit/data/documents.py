@@ -106,7 +106,7 @@ class TableDocuments(DocumentSource):
         turns = chat.after(self.system_prompt).answers()
         if not turns:
             raise ValueError(
-                f"response: {self.table.path} has a conversation without an assistant's turn behind"
+                f"response: {self.table.path} has a conversation without an assistant's turn after"
                 f" another: {chat.text[:80]}"
             )
         return [Document.of(before, answer) for before, answer in turns]
@@ -148,7 +148,7 @@ class CuratedDocuments(TableDocuments):
         }
         for column, values in self.wanted.items():
             if not values:
-                raise ValueError(f"{column}s: an empty list chooses nothing; null means all")
+                raise ValueError(f"{column}s: an empty list selects no rows; null means all")
 
     def chosen(self, row: Row) -> bool:
         """Return whether a line is selected."""

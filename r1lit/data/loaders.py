@@ -177,7 +177,7 @@ class Loader(ABC, Generic[Batch]):
         if differ and not self.may_differ:
             raise ValueError(
                 f"ckpt_path: the checkpoint was written with other data: {changes}; set them back,"
-                " begin a new run in another folder, or go on with --resume_changed true"
+                " begin a new run in another folder, or continue with --resume_changed true"
             )
         if differ:
             rank_zero_warn(f"ckpt_path: going on although the data are others: {changes}")

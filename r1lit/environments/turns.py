@@ -192,7 +192,7 @@ class ChatTurns(TurnFormat):
         assert isinstance(before, str) and isinstance(whole, str)
         if not end or end not in before:
             raise ValueError(
-                f"{name} ends an answer with no special token, so a turn has no end to go on from;"
+                f"{name} ends an answer with no special token, so a turn cannot be continued;"
                 " take r1lit.environments.InlineTurns"
             )
         kept = before[: before.rindex(end) + len(end)]

@@ -150,7 +150,7 @@ class RunFolder:
         except OSError as error:
             raise ValueError(
                 f"dirpath: {self.path / name} cannot be written ({error.strerror}); the responses"
-                " are kept, and the same command goes on from there"
+                " are kept, and the same command continues from there"
             ) from error
 
 

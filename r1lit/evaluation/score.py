@@ -426,7 +426,7 @@ def _verifiers_and_keys() -> str:
         f"  {name:<16} {', '.join(' or '.join(keys) for keys in NEEDS[name]) or 'nothing more'}"
         for name in sorted(NEEDS)
     ]
-    return "verifiers, and what a line needs beside response:\n" + "\n".join(lines)
+    return "verifiers, and the keys that a line needs in addition to response:\n" + "\n".join(lines)
 
 
 def main(args: Sequence[str] | None = None) -> Totals:

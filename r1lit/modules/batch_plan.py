@@ -121,7 +121,7 @@ def check_rollout(
         )
     if dynamic_sampling and not rollout.num_reserve_prompts:
         raise ValueError(
-            "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling no prompts to go on with;"
+            "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling no further prompts;"
             f" twice prompts_per_iteration, {2 * rollout.prompts_per_iteration}, is usual"
         )
 

@@ -366,7 +366,7 @@ class DPPO(Objective):
         if not threshold >= 0:
             raise ValueError(f"threshold={threshold}: must be 0 or above (0.2 for 'tv')")
         if not max_ratio >= 1:
-            raise ValueError(f"max_ratio={max_ratio}: must be 1 or above (the authors use 20)")
+            raise ValueError(f"max_ratio={max_ratio}: must be 1 or above (20 in the paper's code)")
         self.divergence = divergence
         self.threshold = threshold
         self.max_ratio = max_ratio

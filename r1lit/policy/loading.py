@@ -183,7 +183,7 @@ def load_reward_model(
     """
     source = ModelSource.of(model)
     if source.quantization is not None:
-        raise ValueError("quantization: a reward model's body is not held in 4 bits; leave it out")
+        raise ValueError("quantization: reward models in 4 bits are not supported; leave it out")
     config = load_reward_config(source)
     has_new_head = source.from_scratch or not is_reward_model(config)
     config.num_labels = 1
@@ -330,7 +330,9 @@ def torch_dtype(name: str) -> torch.dtype:
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"dtype: {name!r} is not a torch dtype; float32 or bfloat16 are usual")
     if not dtype.is_floating_point:
-        raise ValueError(f"dtype: {name!r} holds no fractions; float32 or bfloat16 are usual")
+        raise ValueError(
+            f"dtype: {name!r} is no floating-point type; float32 or bfloat16 are usual"
+        )
     return dtype
 
 

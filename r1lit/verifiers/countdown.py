@@ -66,7 +66,7 @@ class _Expression:
         while (operation := self._tokens[self._at]) in ("*", "/") or self._is_beside():
             implicit = operation not in ("*", "/")
             if implicit and divided:
-                raise _Unparsed("may be read in two ways: a product without a sign behind /")
+                raise _Unparsed("may be read in two ways: a product without a sign after /")
             self._at += not implicit
             right = self._atom()
             value = value / right if operation == "/" else value * right

@@ -255,7 +255,7 @@ def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
         return conclude("unparsed", None, "two numbers with nothing between them", start)
     changing = other_words(answer, gold)
     if changing is not None:
-        return conclude("unparsed", None, f"{changing[:60]!r} beside a value", start)
+        return conclude("unparsed", None, f"{changing[:60]!r} next to a value", start)
     number, gold_number = number_of(answer), number_of(gold)
     if number is None or gold_number is None or ("." in answer + gold and number != gold_number):
         return None  # a decimal may be rounded

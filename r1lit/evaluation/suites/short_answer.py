@@ -227,7 +227,7 @@ class MGSMGrader(Verifier):
         _, found, after = judged_text(response).rpartition(problem.meta["prefix"])
         numbers = re.findall(r"\d+\.?\d*", after[:MAX_CHARACTERS].replace(",", ""))
         if not found or not numbers:
-            return conclude("unparsed", None, f"no number behind {problem.meta['prefix']!r}", start)
+            return conclude("unparsed", None, f"no number after {problem.meta['prefix']!r}", start)
         number = numbers[-1].rstrip(".")
         number = number.rstrip("0").rstrip(".") if "." in number else number
         right = number == problem.answer.replace(",", "")

@@ -436,7 +436,7 @@ class Fleet:
             last = next(iter(self._failed.values()), "none has answered")
             raise ValueError(
                 f"urls: no server has been up for {self._patience_s:g} s; the last time, {last}."
-                " Nothing was trained on what is missing: start one, and go on from the last"
+                " No update used the missing responses: start a server, and continue from the last"
                 " checkpoint with --ckpt_path last"
             )
 

@@ -411,5 +411,5 @@ class Probe:
                 f"engine: after the transfer of weights {weights.label} log-probs of {server.url}"
                 f" differ from the policy's by {difference:.2g} on average (tolerance:"
                 f" {tolerance:g}): its weights are stale or in part another model's; restart it,"
-                " and go on with --ckpt_path last"
+                " and continue with --ckpt_path last"
             )
