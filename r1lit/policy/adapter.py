@@ -22,13 +22,6 @@ from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from r1lit.policy.shards import shared_out, whole, whole_copy
 from r1lit.policy.source import ModelSource, PeftConfig, Quantization
 
-try:
-    from peft import PeftModel, get_peft_model
-    from peft.tuners.tuners_utils import BaseTunerLayer
-    from peft.utils import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
-except ImportError:  # an extra
-    pass
-
 WEIGHTS_FILE = "adapter_model.safetensors"
 STARTS = (True, False, "gaussian", "orthogonal")
 DECIDE_NOTHING = {  # about what a stored adapter computes, or are compared by its weights
@@ -162,12 +155,16 @@ class Adapter:
 
     def gather(self) -> dict[str, Tensor]:
         """Return what a PEFT folder holds of ``peft``'s state, whole; all ranks call it."""
+        from peft.utils import get_peft_model_state_dict
+
         state = self.peft.state_dict()
         saved = {id(x) for x in get_peft_model_state_dict(self.peft, state_dict=state).values()}
         return {name: whole(x).cpu() for name, x in state.items() if id(x) in saved}
 
     def save_weights(self, directory: Path, weights: dict[str, Tensor]) -> None:
         """Write a PEFT folder of nothing but the adapter's settings and ``gather``'s weights."""
+        from peft.utils import get_peft_model_state_dict
+
         self.settings.save_pretrained(str(directory))
         saved = get_peft_model_state_dict(
             self.peft, state_dict=weights, save_embedding_layers=False
@@ -175,11 +172,13 @@ class Adapter:
         save_file({name: x.contiguous() for name, x in saved.items()}, directory / WEIGHTS_FILE)
 
     def _load(self, folder: str) -> None:
-        stored = PeftConfig.from_pretrained(folder).to_dict()
+        import peft
+
+        stored = peft.PeftConfig.from_pretrained(folder).to_dict()
         given = self.peft.peft_config[NAME].to_dict()
         differ = [k for k in given if k not in DECIDE_NOTHING and given[k] != stored.get(k)]
-        weights = load_peft_weights(folder, device="cpu")
-        own = get_peft_model_state_dict(self.peft)
+        weights = peft.load_peft_weights(folder, device="cpu")
+        own = peft.get_peft_model_state_dict(self.peft)
         shapes = {n: x.shape for n, x in weights.items()}
         if differ or shapes != {n: x.shape for n, x in own.items()}:
             what = "".join(f"; {k} was {stored.get(k)} and is {given[k]}" for k in differ[:1])
@@ -188,7 +187,7 @@ class Adapter:
                 " the settings of its adapter_config.json, or make a whole model of it by r1lit"
                 " merge"
             )
-        set_peft_model_state_dict(self.peft, weights)
+        peft.set_peft_model_state_dict(self.peft, weights)
 
 
 def merge_adapter(model: PreTrainedModel, folder: str, key: str) -> Any:
@@ -198,6 +197,8 @@ def merge_adapter(model: PreTrainedModel, folder: str, key: str) -> Any:
         ValueError: if peft is not installed, or the adapter does not fit or cannot be merged.
     """
     _need_peft()
+    from peft import PeftModel
+
     try:
         merged: Any = PeftModel.from_pretrained(model, folder)
         return merged.merge_and_unload().requires_grad_(True)  # peft has frozen them
@@ -224,6 +225,9 @@ def check_adapter(auto_class: Any, config: PretrainedConfig, source: ModelSource
 
 def _put_into(model: PreTrainedModel, settings: PeftConfig) -> Any:
     _need_peft()
+    from peft import get_peft_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
     if not isinstance(settings, PeftConfig):
         raise ValueError(
             f"adapter: {settings!r} is no configuration of peft; give class_path: peft.LoraConfig"
@@ -263,7 +267,7 @@ def _put_into(model: PreTrainedModel, settings: PeftConfig) -> Any:
 
 
 def _need_peft() -> None:
-    if not PeftConfig.__module__.startswith("peft"):
+    if find_spec("peft") is None:
         raise ValueError("adapter: peft is not installed; pip install 'r1lit[lora]'")
 
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-try:
+if TYPE_CHECKING:
     from peft import PeftConfig
-except ImportError:  # an extra
+else:
 
-    class PeftConfig:  # type: ignore[no-redef]
-        """Stands for peft's where that is not installed."""
+    class PeftConfig(ABC):  # noqa: B024 - nothing is made of it
+        """peft's class by its name: peft takes a second to import, and is an extra."""
+
+        @classmethod
+        def __subclasshook__(cls, other: type) -> bool:
+            """Decide whether a class is below peft's ``PeftConfig``."""
+            names = [(c.__module__.split(".")[0], c.__name__) for c in other.__mro__]
+            return ("peft", "PeftConfig") in names
 
 
 SETTINGS_FILE = "adapter_config.json"

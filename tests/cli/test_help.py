@@ -96,7 +96,7 @@ def test_the_version_is_said(capsys):
     assert capsys.readouterr().out == f"r1lit {r1lit.__version__}\n"
 
 
-LATE = {"datasets", "langdetect", "math_verify", "pandas", "sklearn", "trl", "vllm"}
+LATE = {"datasets", "langdetect", "math_verify", "pandas", "peft", "sklearn", "trl", "vllm"}
 LATE |= {"torch._inductor.compile_fx", "functorch.compile"}
 """What a run needs later or not at all: its first line does not wait for it."""
 FIRST_LINE = """
