@@ -68,7 +68,7 @@ class EvaluationModule(LightningModule):
             ``path``, with how its weights are held, `r1lit.policy.ModelSource`. With a server
             engine its tokenizer and configuration are read, and its weights are not.
         dirpath: the folder of this evaluation; the run folder (``run``) if left out.
-        suite: its name, for the tables.
+        suite: its name, for the tables; those of the problems' sources if left out.
         sampling: how responses are sampled; R1's protocol if left out.
         engine: generates them; in this process, 256 at a time, if left out.
         search: makes each response by a search of its own, `r1lit.search`; sampled if left out.
@@ -88,7 +88,7 @@ class EvaluationModule(LightningModule):
         self,
         policy: str | ModelSource,
         dirpath: str | None = None,
-        suite: str = "evaluation",
+        suite: str | None = None,
         sampling: Sampling = R1_SAMPLING,
         engine: RolloutEngine | None = None,
         search: Search | None = None,
@@ -158,7 +158,7 @@ class EvaluationModule(LightningModule):
             split = self._split()
             self._parts = [
                 Part(
-                    name=self.suite,
+                    name=self.suite or _named_by_sources(data.problems[split]),
                     problems=data.problems[split],
                     prompts=data.prompt_ids[split],
                     num_samples=data.evaluation.num_samples,
@@ -385,6 +385,12 @@ class EvaluationModule(LightningModule):
             self.search.close()
         for part in self._parts:
             part.folder.close()
+
+
+def _named_by_sources(problems: Sequence[Problem]) -> str:
+    """Return the names of the problems' sources, or of many how many there are."""
+    sources = list(dict.fromkeys(problem.source for problem in problems))
+    return ", ".join(sources) if len(sources) <= 3 else f"{len(sources)} sources"
 
 
 def _digest(prompt: Sequence[int]) -> str:

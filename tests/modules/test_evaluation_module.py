@@ -312,3 +312,11 @@ def test_two_ranks_draw_what_one_draws(whole, policy, tmp_path):
 def test_it_says_where_the_results_lie(policy: Path, tmp_path: Path, capsys):
     run = evaluate(tmp_path, policy, num_problems=1)
     assert f"{run}: report.json, report.md, responses.jsonl" in capsys.readouterr().out
+
+
+def test_a_report_is_titled_by_the_data_that_was_read(policy, tmp_path):
+    table = {"path": str(write_problems(tmp_path / "own.jsonl", 1))}
+    own = [{"class_path": "r1lit.data.TableProblems", "init_args": table}]
+    run = evaluate(tmp_path, policy, change(suite=None), data(test=own))
+    assert (run / "report.md").read_text().startswith("# own: ")
+    assert report(run)["settings"]["suite"] == "own"
