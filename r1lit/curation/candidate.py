@@ -88,7 +88,7 @@ class ResponseTemplate:
         ):
             for field in fields:
                 if text.count(field) != 1:
-                    raise ValueError(f"{key}: {text!r} does not hold {field} once")
+                    raise ValueError(f"{key}: {text!r} does not contain {field} once")
 
     def write(self, thinking: str, summary: str) -> str:
         """Return the text to train on.

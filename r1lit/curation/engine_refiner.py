@@ -102,7 +102,7 @@ class EngineRefiner(Refiner):
         super().__init__(kinds)
         for field in ("{question}", "{response}"):
             if field not in instruction:
-                raise ValueError(f"instruction: {instruction[:60]!r}… does not hold {field}")
+                raise ValueError(f"instruction: {instruction[:60]!r}… does not contain {field}")
         check_at_least("attempts", attempts, 1)
         self.engine = engine or InProcessEngine(max_rows=256)
         self.source = None if policy is None else ModelSource.frozen(policy, "policy")

@@ -112,7 +112,7 @@ class ToR1Template(Refiner):
         self.summaries = dict(summaries or {})
         for text in (summary, *self.summaries.values()):
             if "{answer}" not in text:
-                raise ValueError(f"summary: {text!r} does not hold {{answer}}")
+                raise ValueError(f"summary: {text!r} does not contain {{answer}}")
 
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
         """Return each rewritten, without a model."""

@@ -71,7 +71,7 @@ class TableProblems(ProblemSource):
         **table: Any,
     ) -> None:
         if "{question}" not in wording:
-            raise ValueError(f"wording: {wording!r} does not hold {{question}}")
+            raise ValueError(f"wording: {wording!r} does not contain {{question}}")
         self.wording = wording
         self.table = Table(path=path, **table)
         self.question = question
@@ -177,7 +177,7 @@ class CountdownTable(ProblemSource):
     ) -> None:
         for placeholder in ("{numbers}", "{target}"):
             if placeholder not in wording:
-                raise ValueError(f"wording: {wording!r} does not hold {placeholder}")
+                raise ValueError(f"wording: {wording!r} does not contain {placeholder}")
         self.table = Table(path=path, **table)
         self.numbers = numbers
         self.target = target
@@ -437,7 +437,7 @@ class ChoiceTable(ProblemSource):
     ) -> None:
         for placeholder in ("{question}", "{choices}"):
             if placeholder not in wording:
-                raise ValueError(f"wording: {wording!r} does not hold {placeholder}")
+                raise ValueError(f"wording: {wording!r} does not contain {placeholder}")
         if (correct is None) != (not incorrect):
             raise ValueError("correct: goes with incorrect, the columns of the wrong choices")
         if orders > 1 and correct is None:

@@ -232,7 +232,7 @@ class FewShot:
         check_at_least("data.shots.num_shots", num_shots, 0)
         if "{question}" not in wording or "{answer}" not in wording:
             raise ValueError(
-                f"data.shots.wording: {wording!r} does not hold both {{question}} and {{answer}}"
+                f"data.shots.wording: {wording!r} does not contain both {{question}} and {{answer}}"
             )
         self.sources = problems
         self.num_shots = num_shots

@@ -315,7 +315,7 @@ def render_prompt(
         ValueError: if the wording does not hold it; see ``prompt_text``.
     """
     if "{question}" not in wording:
-        raise ValueError(f"wording: {wording!r} does not hold {{question}}")
+        raise ValueError(f"wording: {wording!r} does not contain {{question}}")
     if isinstance(question, str):
         question = wording.replace("{question}", question)
     elif wording != "{question}":

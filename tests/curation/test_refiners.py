@@ -52,7 +52,7 @@ def test_without_a_final_answer_there_is_no_summary():
     for response in ("<think> 7 </think> seven", "<think> <answer> 7 </answer>", ""):
         refined = ToR1Template().refine([PROBLEM], [response])[0]
         assert refined.text is None and refined.why == "no final answer to put into the summary"
-    with pytest.raises(ValueError, match=r"summary: 'It is\.' does not hold"):
+    with pytest.raises(ValueError, match=r"summary: 'It is\.' does not contain"):
         ToR1Template("It is.")
 
 
@@ -208,7 +208,7 @@ def test_the_policy_itself_refines_in_this_process(policy, tmp_path, monkeypatch
 
 
 def test_settings_are_checked(spec, tmp_path):
-    with pytest.raises(ValueError, match=r"does not hold \{response\}"):
+    with pytest.raises(ValueError, match=r"does not contain \{response\}"):
         EngineRefiner(instruction="{question}")
     with pytest.raises(ValueError, match="attempts: 0"):
         EngineRefiner(attempts=0)

@@ -183,7 +183,7 @@ def test_only_other_kinds_pass_by(policy, tmp_path):
         ({"filters": [filter_("MaxPerProblem", n=0)]}, "n: 0 is not at least 1"),
         ({"filters": [filter_("Length", max_words=3)]}, "max_words"),
         ({"filters": []}, "filters: none is given"),
-        ({"response_template": {"text": "{thinking}"}}, "does not hold {summary} once"),
+        ({"response_template": {"text": "{thinking}"}}, "does not contain {summary} once"),
         (
             {"refiners": [{**SPELL_OUT, "init_args": {"rule": "rules.absent"}}]},
             "rule: 'rules.absent' cannot be imported",

@@ -152,7 +152,7 @@ def test_a_wording_stands_around_the_question_and_not_in_the_problem(chat_tokeni
         == "User: 1? Think. Assistant:"
     )
     assert render_prompt(chat_tokenizer, "plain", "Q {question}", "{question}") == "Q {question}"
-    with pytest.raises(ValueError, match="wording: 'Q' does not hold"):
+    with pytest.raises(ValueError, match="wording: 'Q' does not contain"):
         render_prompt(chat_tokenizer, "plain", "Q", "1?")
 
 

@@ -277,7 +277,7 @@ def test_countdown_rows_that_are_none_are_named(tmp_path, row, message):
 
 
 def test_countdown_wording_needs_its_placeholders():
-    with pytest.raises(ValueError, match=r"^wording: .* does not hold \{target\}"):
+    with pytest.raises(ValueError, match=r"^wording: .* does not contain \{target\}"):
         CountdownTable("c.jsonl", wording="Use {numbers}.")
 
 
