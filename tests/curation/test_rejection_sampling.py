@@ -133,7 +133,9 @@ def test_what_a_refiner_spoils_is_dropped(policy, tmp_path):
     """It loses its digits, on which the verdict hangs; or the rule gives up."""
     options = {"lose_digits": True, "give_up": True}
     spoiling = {**SPELL_OUT, "init_args": {**SPELL_OUT["init_args"], "options": options}}
-    run = predict(tmp_path, policy, {"filters": [filter_("Correct")], "refiners": [spoiling]})
+    with pytest.raises(ValueError, match="kept 0 of 16 responses"):
+        predict(tmp_path, policy, {"filters": [filter_("Correct")], "refiners": [spoiling]})
+    run = tmp_path / "run"
     drawn = rows(run / "responses.jsonl")
     given_up = [r for r in drawn if r["status"] == "right" and r["question"] == "What is 0 + 0?"]
     by_stage: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -216,7 +218,8 @@ def test_the_shipped_base_is_curated(tmp_path):
         "refiners": [filter_("ToR1Template")],
     }
     config = prediction_config(tmp_path, ROOT / "models" / "mini", rejection)
-    main(["predict", "-c", str(config)])
+    with pytest.raises(ValueError, match="kept 0 of 16 responses; finished dropped 16 of them"):
+        main(["predict", "-c", str(config)])  # eight tokens end no response
     assert len(rows(tmp_path / "run" / "responses.jsonl")) == 16
 
 

@@ -102,6 +102,7 @@ def run_in_thread(pool: WorkerPool, count: int) -> tuple[threading.Thread, list[
 def test_an_item_whose_worker_is_killed_is_tried_once_more(tmp_path: Path):
     pool = sleeper(tmp_path, first="time.sleep(1000)", later="None")
     thread, replies = run_in_thread(pool, 3)
+    assert wait_until((tmp_path / "seen").exists)  # killed before, the next one would sleep
     victim = kill_at_work(pool, [])
     thread.join(60)
     assert [reply.content["status"] for reply in replies] == ["right"] * 3
