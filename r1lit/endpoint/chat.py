@@ -68,19 +68,24 @@ class ServedModel:
 
     def probabilities(
         self, prompt: str, tokens: Sequence[str], system: str = ""
-    ) -> dict[str, float]:
+    ) -> dict[str, float] | None:
         """Return how likely each of ``tokens`` begins the reply, 0 beyond the five likeliest.
 
+        None from a server that sends no log-probs.
+
         Raises:
-            RequestError: if there was no reply, or one without log-probs.
+            RequestError: if there was no reply.
         """
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": prompt.encode("utf-8", "replace").decode()})
         payload = {"model": self.model, "messages": messages, **self.settings, "max_tokens": 1,
                    "temperature": 1.0, "logprobs": True, "top_logprobs": 5}  # fmt: skip
 
-        def read(completion: dict[str, Any]) -> dict[str, float]:
-            top = only_choice(completion)["logprobs"]["content"][0]["top_logprobs"]
+        def read(completion: dict[str, Any]) -> dict[str, float] | None:
+            logprobs = only_choice(completion).get("logprobs")
+            if not logprobs or not logprobs["content"]:
+                return None
+            top = logprobs["content"][0]["top_logprobs"]
             found = {item["token"]: math.exp(item["logprob"]) for item in top}
             return {token: found.get(token, 0.0) for token in tokens}
 

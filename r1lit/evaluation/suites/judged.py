@@ -33,8 +33,12 @@ T = TypeVar("T")
 
 def prompt(name: str, **slots: str) -> str:
     """Return a prompt of ``prompts/`` with its slots filled, in one pass: texts may hold braces."""
-    text = (PROMPTS / f"{name}.txt").read_text(encoding="utf-8")
-    return re.sub(r"\{(" + "|".join(slots) + r")\}", lambda slot: slots[slot[1]], text)
+    return filled((PROMPTS / f"{name}.txt").read_text(encoding="utf-8"), **slots)
+
+
+def filled(template: str, **slots: str) -> str:
+    """Return a template with its slots filled, in one pass."""
+    return re.sub(r"\{(" + "|".join(slots) + r")\}", lambda slot: slots[slot[1]], template)
 
 
 class JudgedGrader(Verifier):
@@ -131,10 +135,7 @@ def read_grade(reply: str) -> str | None:
     letters = set(re.findall(r"(?<![A-Za-z])[ABC](?![A-Za-z'’])", reply))
     if len(letters) == 1:
         return letters.pop()
-    words = set(
-        re.findall(r"\bINCORRECT\b|\bCORRECT\b|\bNOT[_ ]ATTEMPTED\b|正确|错误|未尝试", reply)
-    )
-    grades = {_WORDS[word] for word in words}
+    grades = {_WORDS[word] for word in _NAMED.findall(reply)}
     return grades.pop() if not letters and len(grades) == 1 else None
 
 

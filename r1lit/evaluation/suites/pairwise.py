@@ -19,7 +19,8 @@ import numpy as np
 
 from r1lit.data import ProblemSource
 from r1lit.data.tables import HUB, Table
-from r1lit.evaluation.suites.judged import MAX_CHARACTERS, PROMPTS, JudgedGrader, prompt
+from r1lit.endpoint.client import MalformedReply, PermanentError, RequestError, SetupError
+from r1lit.evaluation.suites.judged import MAX_CHARACTERS, PROMPTS, JudgedGrader, filled, prompt
 from r1lit.evaluation.suites.scores import Groups, Score
 from r1lit.files import Record
 from r1lit.problems import Problem, Verdict
@@ -28,13 +29,15 @@ from r1lit.verifiers.base import conclude
 from r1lit.verifiers.ifeval import judged_text
 
 NUM_BOOTSTRAPS = 100
+_TURN = re.compile(r"<\|im_start\|>\w+\n(.*?)\n?<\|im_end\|>", re.DOTALL)
 
 
 class AlpacaJudge(JudgedGrader):
     """AlpacaEval 2: how likely the judge finds the response better than the baseline's.
 
     Which of the two stands first is random by the problem. A judge with ``probabilities`` (as
-    `r1lit.endpoint.ServedModel`) gives those of ``m`` and ``M``; of another the reply is read.
+    `r1lit.endpoint.ServedModel`) gives those of ``m`` and ``M``; of another, or of a server
+    without log-probs, the reply is read.
     ``value`` is the preference, 1/2 a tie.
     """
 
@@ -47,13 +50,11 @@ class AlpacaJudge(JudgedGrader):
             return conclude("unparsed", None, "nothing outside thinking", start)
         swapped = bool(generator(0, "alpaca_eval", problem.uid).integers(2))
         first, second = (answer, baseline) if swapped else (baseline, answer)
-        text = prompt(
-            "alpaca_eval",
-            instruction=problem.meta["instruction"],
-            output_1=first,
-            output_2=second,
-        )
-        later = self._preference_of_second(text)
+        # split before it is filled: texts may hold the marks of turns
+        system, user = _TURN.findall((PROMPTS / "alpaca_eval.txt").read_text(encoding="utf-8"))
+        instruction = problem.meta["instruction"]
+        user = filled(user, instruction=instruction, output_1=first, output_2=second)
+        later = self._preference_of_second(system, user)
         if later is None:
             return conclude("error", None, "the judge gave no verdict", start)
         preference = 1 - later if swapped else later
@@ -70,13 +71,20 @@ class AlpacaJudge(JudgedGrader):
             },
         )
 
-    def _preference_of_second(self, text: str) -> float | None:
-        system, user = re.findall(r"<\|im_start\|>\w+\n(.*?)\n?<\|im_end\|>", text, re.DOTALL)
+    def _preference_of_second(self, system: str, user: str) -> float | None:
         probabilities = getattr(self.judge.model, "probabilities", None)
         if probabilities is not None:
-            found = probabilities(user, ("m", "M"), system=system)
-            total = found["m"] + found["M"]
-            return found["M"] / total if total else None
+            try:
+                found = probabilities(user, ("m", "M"), system=system)
+            except SetupError:
+                raise
+            except (MalformedReply, PermanentError):
+                found = None  # it refuses to send log-probs, or sends them in another form
+            except RequestError:
+                return None
+            if found is not None:
+                total = found["m"] + found["M"]
+                return found["M"] / total if total else None
         judgement = self.request(
             f"{system}\n\n{user}", lambda reply: {"m": 0.0, "M": 1.0}.get(reply.strip(" \n`\"'."))
         )
