@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +198,38 @@ SHOWN = ("curves.png", "summary.json", "metrics.jsonl", "responses.jsonl", "poli
 MORE = "more iterations: raise {} and add --ckpt_path last"
 
 
+MATTER = re.compile(
+    r"loss|perplexity|accuracy|auroc|reward|(cons|pass)_at_\d+|length/(mean|truncated)"
+    r"|reward_model/(accuracy|auroc)"
+)
+NUM_LINES = 6
+
+
+def as_lines(metrics: Mapping[str, Any]) -> str:
+    """Return the six numbers of an evaluation that matter most, with the standard errors there are.
+
+    Of pass@k and cons@k only the largest k is shown. Where no number is known to matter, the first
+    six are taken.
+    """
+    values = {name.removeprefix("val/"): float(value) for name, value in metrics.items()}
+    fewer = []
+    for pattern in (r"cons_at_(\d+)", r"pass_at_(?!1$)(\d+)"):
+        at_k = [name for name in values if re.fullmatch(pattern, name)]
+        fewer += sorted(at_k, key=lambda name: int(name.rsplit("_", 1)[1]))[:-1]
+    own = [n for n in values if MATTER.fullmatch(n.split("/dataloader")[0]) and n not in fewer]
+    own.sort(key=lambda name: name != "pass_at_1")
+    names = (own or [name for name in values if not name.endswith("_stderr")])[:NUM_LINES]
+    width = max(map(len, names), default=0)
+    errors = {name: values.get(f"{name}_stderr") for name in names}
+    lines = [
+        f"{name:<{width}}  {values[name]:.4g}"
+        + ("" if errors[name] is None else f" ± {errors[name]:.2g}")
+        for name in names
+    ]
+    more = len(values) - len(names) - sum(error is not None for error in errors.values())
+    return "\n".join([*lines, *([f"{more} more with --verbose true"] if more else [])])
+
+
 class Outcome(Callback):
     """Says at the end of a fit, of Ctrl-C or of an error what the run folder holds.
 
@@ -233,6 +267,11 @@ class Outcome(Callback):
         in_epochs = getattr(data, "num_iterations", None) is None
         key = "trainer.max_epochs" if in_epochs else "data.num_iterations"
         self._print(trainer, summary, MORE.format(key))
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Print what ``r1lit validate`` comes to."""
+        if trainer.state.fn == "validate" and trainer.is_global_zero:
+            print(as_lines(trainer.callback_metrics), flush=True)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

@@ -127,6 +127,9 @@ class R1CLI(LightningCLI):
                 fault = ValueError(f"{', '.join(missing)}: not given; {CONFIGURATION}")
             raise fault from error
 
+        if self.command == "validate" and "verbose" not in values:
+            self.config.validate.verbose = False  # `Outcome` prints the numbers that matter
+
     def instantiate_classes(self) -> None:
         """Make trainer, model and data; an error of their own is not wrapped."""
         try:

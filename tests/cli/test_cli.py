@@ -75,3 +75,16 @@ def test_a_group_of_keys_without_effect_is_warned_of(recwarn: pytest.WarningsRec
         UserWarning, match=r"^data\.packing: it has no effect .* no data\.documents$"
     ):
         warn_of_no_effect(named, data(train=[1]))
+
+
+def test_validate_prints_the_numbers_that_matter(
+    tmp_path: Path, policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli = main(["validate", "-c", str(grpo_config(tmp_path / "run", policy))])
+    found = cli.trainer.callback_metrics
+    lines = capsys.readouterr().out.splitlines()[-7:]
+    named = {line.split()[0]: float(line.split()[1]) for line in lines[:-1]}
+    assert len(named) == 6 and {"pass_at_1", "pass_at_4", "reward", "length/mean"} <= {*named}
+    assert all(value == float(f"{found[f'val/{name}']:.4g}") for name, value in named.items())
+    assert lines[0].split()[2:] == ["±", f"{float(found['val/pass_at_1_stderr']):.2g}"]
+    assert lines[-1] == f"{len(found) - 7} more with --verbose true"
