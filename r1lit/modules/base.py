@@ -315,7 +315,8 @@ class PolicyModule(LightningModule):
         """Return the mean over ranks; gradients are averaged, so normalisers must be too."""
         if self.trainer.world_size == 1:
             return float(count)
-        return float(self.trainer.strategy.reduce(count.float(), reduce_op="mean"))
+        own = count.float().to(self.device)  # NCCL reduces no tensor of the CPU
+        return float(self.trainer.strategy.reduce(own, reduce_op="mean"))
 
 
 # gradients

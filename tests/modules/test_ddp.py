@@ -6,11 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from tiny import ROOT, data, grpo_config, merge, model
+
+from r1lit.modules.base import PolicyModule
 
 SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
 
@@ -52,3 +56,17 @@ def test_two_ranks_make_the_update_of_one(tmp_path: Path, policy: Path, objectiv
     assert any(not torch.equal(one[name], before[name]) for name in one)
     for name, value in one.items():
         torch.testing.assert_close(value, two[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_mean_over_ranks_is_reduced_on_the_device() -> None:
+    """NCCL refuses tensors of the CPU; what is averaged may be one, as an entropy is."""
+    reduced: list[torch.Tensor] = []
+
+    def reduce(tensor: torch.Tensor, reduce_op: str) -> float:
+        reduced.append(tensor)
+        return 0.5
+
+    trainer = SimpleNamespace(world_size=2, strategy=SimpleNamespace(reduce=reduce))
+    module: Any = SimpleNamespace(trainer=trainer, device=torch.device("meta"))
+    assert PolicyModule.mean_over_ranks(module, torch.tensor(0.5)) == 0.5
+    assert reduced[0].device.type == "meta"
