@@ -208,6 +208,12 @@ class RewardsApart(AdvantageEstimator):
 
     def estimate(self, rollout: Rollout) -> Tensor:
         """Return each response's advantage at every one of its tokens."""
+        if rollout.reward_BT is not None:
+            raise ValueError(
+                "advantage: RewardsApart reads rewards of responses alone, and tokens have some;"
+                " set kl_in_reward to 0 (objective.beta puts the KL into the loss), or take"
+                " GroupNormalized where steps or turns have rewards"
+            )
         unknown = sorted(set(self.weights) - set(rollout.rewards))
         if unknown:
             raise ValueError(
@@ -495,7 +501,7 @@ class TurnReturns(AdvantageEstimator):
         """Return the advantage of a token's turn.
 
         Raises:
-            ValueError: if there are no turns.
+            ValueError: if there are no turns, or tokens within a turn have rewards.
         """
         if rollout.step_end_BT is None or rollout.environment_BT is None:
             raise ValueError(
@@ -506,6 +512,11 @@ class TurnReturns(AdvantageEstimator):
         reward_BT = torch.zeros_like(rollout.advantage_BT)
         if rollout.reward_BT is not None:
             reward_BT = hide_padding(rollout.reward_BT, sampled_BT)
+        if hide_padding(reward_BT, ~rollout.step_end_BT).any():
+            raise ValueError(
+                "advantage: TurnReturns reads rewards at the ends of turns alone, and other tokens"
+                " have some; set kl_in_reward to 0, objective.beta puts the KL into the loss"
+            )
         return_BT = reward_BT.flip(-1).cumsum(-1).flip(-1) + rollout.reward_PG.reshape(-1, 1)
         end_BT = rollout.step_end_BT & sampled_BT
         turn_BT = end_BT.cumsum(-1) - end_BT.long()

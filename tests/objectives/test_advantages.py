@@ -102,6 +102,8 @@ def test_rewards_apart():
     assert not RewardsApart().estimate(rollout()).any()
     with pytest.raises(ValueError, match="weights has acuracy, and the rewards are accuracy"):
         RewardsApart({"acuracy": 1.0}).estimate(rollout())
+    with pytest.raises(ValueError, match="set kl_in_reward to 0"):
+        RewardsApart().estimate(rollout(reward_BT=torch.zeros(6, 4)))
 
 
 def test_leave_one_out_is_centered_times_g_over_g_minus_1():

@@ -128,6 +128,14 @@ def test_returns_of_turns_by_hand():
     assert advantage_BT[:2].tolist() == [[2.0, 0.0, 1.0], [-2.0, 0.0, 0.0]]
 
 
+def test_returns_of_turns_refuse_rewards_within_a_turn():
+    made = turns([1.0, 0.0], [0.0], outcomes=[1.0, 0.0])
+    ends_BT = made.step_end_BT.clone()
+    ends_BT[0, 0] = False  # the first token of a turn of two has a reward
+    with pytest.raises(ValueError, match="set kl_in_reward to 0"):
+        TurnReturns().estimate(replace(made, step_end_BT=ends_BT))
+
+
 def test_the_gradient_of_returns_of_turns_is_unbiased():
     """A two-turn game: a policy goes on with probability p, and then wins with probability q.
 
