@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Sequence
@@ -196,6 +197,11 @@ def still(run: Run) -> Evidence:
     rate = statistics.median(run.values("train/learning_rate") or [1.0])
     if rate < 1e-8:
         return f"train/learning_rate is {rate:.2g} in half of the iterations"
+    rows = [run.setting(f"data.rollout.{k}", 0) for k in ("prompts_per_iteration", "group_size")]
+    epochs = run.setting("model.num_inner_epochs", 1)
+    is_one_update = math.prod(rows) * epochs <= run.setting("model.train_batch_size", 64)
+    if run.setting("model.correction") or is_one_update:  # before an update there is no distance
+        return None
     if run.mean("train/groups/mixed") > 0.1 and moved and statistics.median(moved) < rounding / 2:
         seen = f"train/approx_kl_old is {statistics.median(moved):.2g}"
         return f"{seen}, and rounding alone makes {rounding:.2g}"

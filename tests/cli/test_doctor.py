@@ -108,6 +108,19 @@ def test_a_healthy_run_and_one_without_responses_or_configuration(tmp_path):
     assert findings(Run(tmp_path)) == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, ["learning_rate_low"]),
+        ({"model.correction": {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}}, []),
+        ({"model.train_batch_size": 512}, []),  # one update an iteration: nothing has moved yet
+    ],
+)
+def test_a_policy_at_its_rollout_counts_where_updates_could_move_it(settings, names, tmp_path):
+    made = run(tmp_path, {"train/approx_kl_old": 1e-7}, settings, GOOD)
+    assert [rule.name for rule, _ in findings(made)] == names
+
+
 def test_the_command(tmp_path, capsys):
     run(tmp_path, *FAULTS["truncated"])
     assert main([str(tmp_path)]) == 1
