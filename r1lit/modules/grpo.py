@@ -7,6 +7,7 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -46,7 +47,7 @@ from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 
 BONUS = "entropy_bonus"
-"""The key of a checkpoint that holds the weight of an adaptive bonus."""
+"""The key of a checkpoint that holds the state of an entropy bonus."""
 
 
 class GRPOModule(RolloutModule):
@@ -189,7 +190,8 @@ class GRPOModule(RolloutModule):
         if self.objective.entropy is not None:
             bonus = self.objective.entropy
             metrics["train/entropy_weight"] = bonus.weight if bonus.acts else 0.0
-            bonus.end_iteration(self.mean_over_ranks(torch.tensor(metrics["train/entropy"])))
+            entropy = metrics.get("train/entropy", math.nan)  # none where a critic learns alone
+            bonus.end_iteration(self.mean_over_ranks(torch.tensor(entropy)))
         self.end_iteration(metrics, len(rollout.responses))
         return {"rollout": rollout, **tokens}
 
@@ -381,16 +383,15 @@ class GRPOModule(RolloutModule):
         """Put in what is generated ahead, once it is there: a resumed run trains on the same."""
         super().on_save_checkpoint(checkpoint)
         if self.objective.entropy is not None:
-            checkpoint[BONUS] = (self.objective.entropy.weight, self.objective.entropy.acts)
+            checkpoint[BONUS] = self.objective.entropy.state()
         if self.ahead is not None:
             checkpoint[PENDING] = self.ahead.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back; under ``--resume_changed`` it is generated again, as now requested."""
         super().on_load_checkpoint(checkpoint)
-        bonus = self.objective.entropy
-        if bonus is not None and bonus.target is not None and BONUS in checkpoint:
-            bonus.weight, bonus.acts = checkpoint[BONUS]
+        if self.objective.entropy is not None and BONUS in checkpoint:
+            self.objective.entropy.load(checkpoint[BONUS])
         if self.ahead is not None and not getattr(self.data, "may_differ", False):
             pending = checkpoint.get(PENDING, {})
             self.ahead.load(pending, self.global_rank, self.trainer.world_size)

@@ -111,7 +111,8 @@ class EntropyBonus:
     With a ``target`` it is the adaptive form of Skywork-OR1 (2505.22312): after an iteration of
     mean entropy at most the target the weight grows by ``step``, else it falls by as much, not
     below 0; and it acts only while the last iteration's entropy was at most the target. The paper
-    adapts the weight at each update; here it is once an iteration, and a checkpoint holds it.
+    adapts the weight at each update; here it is once an iteration, and a checkpoint holds it. A
+    run resumed with another bonus starts with that one's ``weight``.
 
     Args:
         weight: of the bonus; at first, with a target.
@@ -136,6 +137,16 @@ class EntropyBonus:
         self.step = step
         self.largest = largest
         self.acts = target is None
+        self._settings = numbers
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds: the present weight, and the settings it came from."""
+        return {"weight": self.weight, "acts": self.acts, "settings": self._settings}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a state back, unless it is one of other settings."""
+        if state["settings"] == self._settings:
+            self.weight, self.acts = state["weight"], state["acts"]
 
     def end_iteration(self, entropy: float) -> None:
         """Adapt the weight to an iteration's mean entropy; NaN, of no tokens, changes nothing."""

@@ -29,4 +29,9 @@ def test_an_adaptive_bonus_and_top_entropy_tokens_resume_bit_equal(
     weights = [round(line["train/entropy_weight"], 6) for line in lines]
     assert weights == [0.0, 0.003, 0.005, 0.006, 0.006, 0.006]
     assert all(line["train/entropy_least"] > 0 for line in lines)
+    bonus |= {"weight": 0.05, "largest": 0.1}  # another bonus starts with its own weight
+    longer = str(grpo_config(whole, policy, change | data(num_iterations=8)))
+    main(["fit", "-c", longer, "--ckpt_path", "last", "--resume_changed", "true"])
+    changed = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert [round(line["train/entropy_weight"], 6) for line in changed[6:]] == [0.0, 0.052]
     assert_documented({key for line in lines for key in line} - {"iteration", "seconds"})

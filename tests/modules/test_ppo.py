@@ -102,7 +102,9 @@ def test_the_critic_learns_the_returns(fit, tmp_path: Path) -> None:
 
 
 def test_warm_up_trains_the_critic_alone(fit, policy: Path, tmp_path: Path) -> None:
-    fit("run", ppo(critic_warmup=2), data(num_iterations=2))
+    bonus = {"class_path": "r1lit.objectives.EntropyBonus", "init_args": {"target": 100.0}}
+    objective = {"class_path": "r1lit.objectives.PPO", "init_args": {"entropy": bonus}}
+    fit("run", ppo(critic_warmup=2, objective=objective), data(num_iterations=2))
     ended, begun = weights(tmp_path / "run"), load_policy(str(policy)).state_dict()
     for name, value in begun.items():
         assert torch.equal(value, ended[f"policy.{name}"]), name
