@@ -175,7 +175,8 @@ class Objective(ABC):
             ``is_off_policy_BT``; null leaves none out. Of use above ``max_staleness`` 0.
         entropy: a bonus for the policy's entropy; none if left out.
         top_entropy: share of an iteration's tokens whose surrogate counts, those of the highest
-            entropy (Wang et al. 2506.01939: 0.2); 1 is all.
+            entropy (Wang et al. 2506.01939: 0.2); 1 is all, and all that an objective with one
+            surrogate per response allows.
         advantage: how rewards become advantages; the paper's own where left out.
     """
 
@@ -183,6 +184,8 @@ class Objective(ABC):
     """The log of pi / pi_old as this objective uses it, of (logp, logp_old, mask)."""
     aggregation_BT: Callable[..., Tensor]
     """How much each token counts, of (mask, num_rows=, num_tokens=, dtype=); 0 in the padding."""
+    one_per_response: bool = False
+    """Whether the surrogate is one per response, repeated at each of its tokens."""
 
     def __init__(
         self,
@@ -213,6 +216,11 @@ class Objective(ABC):
         self.entropy = entropy
         if not 0 < top_entropy <= 1:
             raise ValueError(f"top_entropy={top_entropy}: must be above 0 and at most 1, 0.2 say")
+        if top_entropy < 1 and self.one_per_response:
+            raise ValueError(
+                f"top_entropy={top_entropy}: {type(self).__name__} has one surrogate per response,"
+                " so no token's can be left out; set it to 1, or take GSPOToken, GRPO or DAPO"
+            )
         self.top_entropy = top_entropy
         self.advantage = GroupNormalized() if advantage is None else advantage
 

@@ -104,6 +104,7 @@ class GRPOSequence(SymmetricClip):
 
     log_ratio_BT = staticmethod(output_log_ratio_BT)
     aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
+    one_per_response = True
 
     def __init__(self, *, epsilon: float = 10.0, **options: Any) -> None:
         super().__init__(epsilon=epsilon, **options)
@@ -209,6 +210,7 @@ class GSPO(ClippedObjective):
 
     log_ratio_BT = staticmethod(mean_log_ratio_BT)
     aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
+    one_per_response = True
 
     def __init__(
         self, *, epsilon_low: float = 3e-4, epsilon_high: float = 4e-4, **options: Any
@@ -233,6 +235,7 @@ class GSPOToken(GSPO):
     """
 
     log_ratio_BT = staticmethod(mean_and_token_log_ratio_BT)
+    one_per_response = False
 
 
 class GMPO(Objective):
@@ -256,6 +259,7 @@ class GMPO(Objective):
 
     log_ratio_BT = staticmethod(token_log_ratio_BT)
     aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
+    one_per_response = True
 
     def __init__(
         self, *, epsilon_low: float = 0.4, epsilon_high: float = 0.4, **options: Any

@@ -11,7 +11,7 @@ from objective_cases import FACTORIES
 from test_batches import rollout
 
 from r1lit.modules.updates import with_top_entropy
-from r1lit.objectives import GRPO, EntropyBonus
+from r1lit.objectives import GMPO, GRPO, GSPO, EntropyBonus, GRPOSequence, GSPOToken
 from r1lit.policy.outputs import linear_logp
 
 ENTROPY_BT = torch.rand(6, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -44,6 +44,13 @@ def test_the_adaptive_weight_follows_the_target():
         EntropyBonus(target=-1)
     with pytest.raises(ValueError, match="top_entropy=0"):
         GRPO(top_entropy=0)
+
+
+@pytest.mark.parametrize("make", [GRPOSequence, GSPO, GMPO])
+def test_one_surrogate_per_response_has_no_top_entropy_tokens(make):
+    with pytest.raises(ValueError, match=rf"top_entropy=0\.2: {make.__name__} has one surrogate"):
+        make(top_entropy=0.2)
+    assert GSPOToken(top_entropy=0.2).top_entropy == 0.2
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
