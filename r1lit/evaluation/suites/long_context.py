@@ -132,7 +132,8 @@ class LongContext(ProblemSource):
 class AllNamed(Verifier):
     """Right if the answer part names every word of the gold answer, and no other of its kind.
 
-    A number is of the kind of numbers of as many digits, a variable of three capital letters.
+    A number is of the kind of numbers of as many digits, a variable of capital letters that
+    end in X: VAR, with which a fact begins, is none.
     """
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -145,7 +146,8 @@ class AllNamed(Verifier):
         named = {
             word
             for word in cleaned
-            if len(word) in kind and (word.isdigit() or (word.isupper() and word.isalpha()))
+            if len(word) in kind
+            and (word.isdigit() or (word.isupper() and word.isalpha() and word.endswith("X")))
         }
         if not named:
             return conclude("unparsed", None, "no name or number", start)

@@ -12,6 +12,7 @@ from tiny import ROOT, save_policy
 
 from r1lit.cli import main
 from r1lit.evaluation.suites import NAMES, load_suite, table
+from r1lit.rollout import Sampling
 
 PAPER = ROOT / "configs" / "eval" / "paper.yaml"
 
@@ -36,6 +37,17 @@ def run_suites(policy: Path, run: Path, *more: str) -> dict:
     )  # fmt: skip
     assert json.loads((run / "report.json").read_text()) == cli.model.report
     return cli.model.report
+
+
+CONTEXTS = {  # max_position_embeddings of their config.json
+    "Qwen/Qwen2.5-1.5B-Instruct": 32768,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": 131072,
+}
+
+
+def test_the_papers_response_length_fits_the_default_policy():
+    options = yaml.safe_load(PAPER.read_text())["model"]["init_args"]
+    Sampling(**options["sampling"]).check_fits(8192, CONTEXTS[options["policy"]])
 
 
 def test_all_suites_run_on_local_files_and_resume(policy, tmp_path, capsys):
