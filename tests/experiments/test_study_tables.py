@@ -16,7 +16,7 @@ from experiments.language_reward.code import report as code
 from experiments.late_onset import report as late_onset
 from experiments.points import read_sweep
 from experiments.process_rewards.process_bench import report as process_bench
-from experiments.reward_hacking.report import MEASURES
+from experiments.reward_hacking.report import MEASURES, YLABELS
 from experiments.third_language import by_language
 from r1lit.files import Record
 from r1lit.modules.rollouts import RolloutModule
@@ -184,7 +184,8 @@ def test_scores_of_reward_models_by_hand(tmp_path, monkeypatch):
         "| early | 1 | 0.00 → 2.00 → 1.00 | 0.50 → 0.50 → 0.20 | 0.00 → 2.00 → 1.00 |"
         " 0.00 → 1.00 → 1.00 | 0.00 → 1.00 → 1.00 | 0.50 → 0.50 → 0.50 | 60 |"
     )
-    assert len(by_source.draw(results).axes) == 6
+    panels = by_source.draw(results, YLABELS).axes
+    assert len(panels) == 6 and all(axes.get_ylabel() for axes in panels)
     monkeypatch.setattr(type(sweep), "results", lambda self: [])
     with pytest.raises(ValueError, match="no point is finished"):
         by_source.read(sweep, MEASURES)
@@ -216,9 +217,10 @@ def test_differences_are_of_the_ends_less_the_first_variant():
 
 def test_the_figure_has_a_panel_a_measure_and_the_table_a_row_a_variant():
     more = [{**p, "curves": {**p["curves"], "third": p["curves"]["truth"]}} for p in POINTS]
-    titles = [axes.get_title(loc="left") for axes in by_source.draw(more).axes]
-    assert titles == ["truth", "score", "third"]
-    text, _ = by_source.report(more, "schedule")
+    ylabels = {"truth": "share", "score": "reward", "third": "share"}
+    text, figure = by_source.report(more, "schedule", ylabels)
+    panels = [(axes.get_title(loc="left"), axes.get_ylabel()) for axes in figure.axes]
+    assert panels == [("Truth", "share"), ("Score", "reward"), ("Third", "share")]
     assert "| schedule | n seeds | truth | score | third | seconds |" in text
     assert "| late | 2 | 0.50 ± 0.00 → 0.55 ± 0.05 → 0.50 ± 0.10 |" in text
 
