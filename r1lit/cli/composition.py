@@ -266,7 +266,8 @@ def _merged_with_run(config: Config, fragment: Config) -> Config:
 
 def _with_models(config: Config, args: Sequence[str]) -> tuple[Config, list[str]]:
     """Return the configuration with the keys of its models in it, and the other arguments."""
-    left: list[str] = []
+    first = next((at for at, arg in enumerate(args) if arg.startswith("--")), len(args))
+    left = list(args[:first])  # -h, or what the parser refuses
     for start, arg in enumerate(args):
         if not arg.startswith("--"):
             continue
@@ -276,8 +277,8 @@ def _with_models(config: Config, args: Sequence[str]) -> tuple[Config, list[str]
         value = text if key.endswith((".path", ".policy")) and text[:1] != "{" else _value(text)
         if _is_of_model(config, key, value):
             config = merge(config, _nested(key, value))
-        else:
-            left += own
+            own = own[1 if "=" in arg else 2 :]
+        left += own
     return config, left
 
 

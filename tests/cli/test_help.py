@@ -65,6 +65,7 @@ def test_every_key_of_a_class_is_described(of):
          ("--model.validation_sampling", "how responses to held-out problems are sampled",
           "--model.optimizer", "tokens per backward pass")),
         (("--help",), ("--run RUN", "The run folder")),
+        (("-h",), ("--run RUN", "The run folder")),
         (("--model.help", "GRPOModule"), ("--model.objective", "tokens per backward pass")),
         (("--data.help=R1DataModule",), ("--data.rollout.group_size",)),
         (("--trainer.callbacks.help", "CurveWriter"), ("cons_k",)),

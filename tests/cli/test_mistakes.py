@@ -118,6 +118,8 @@ MISTAKES: dict[str, Mistake] = {
     "no model": said("fit", words=("model", "-c r1lit:mini"), base="none"),
     "a key without a class": said("fit", "--model.policy", "x", words=("model", "no class", "policy", "-c r1lit:mini"), base="none"),
     "no command": said("train", "-c", "x.yaml", words=("'train' is no command", "fit", "predict"), base="none"),
+    "a stray argument": said("foo", words=("unrecognized arguments: foo",)),
+    "a stray argument after a model": said("--model.policy.path", "x", "foo", words=("unrecognized arguments: foo",)),
     "no such file": said("fit", "-c", "no.yaml", words=("config", "no.yaml", "No such file"), base="none"),
     "not yaml": said("fit", "-c", "a: [1\n", words=("config", "is not YAML", "line"), base="none"),
     "a list of keys": said("fit", "-c", "- 1\n", words=("config", "list", "keys"), base="none"),
