@@ -548,6 +548,9 @@ def step_rewards(
         responses: with the texts that the functions have seen.
         response_BT: their tokens.
         tokenizer: of the tokens.
+
+    Raises:
+        ValueError: if steps of an episode of several turns are rewarded.
     """
     given = [own for f in functions if (own := f.step_rewards(responses)) is not None]
     if not given:
@@ -556,6 +559,11 @@ def step_rewards(
     reward_BT = torch.zeros(response_BT.shape, device=response_BT.device)
     step_end_BT = torch.zeros_like(response_BT, dtype=torch.bool)
     for row, response in enumerate(responses):
+        if response.transcript is not None and any(own[row].ends for own in given):
+            raise ValueError(
+                "rewards: a reward of steps names places in a text, and the tokens of an episode"
+                " of several turns are not those of its text; Step.reward pays for turns"
+            )
         texts = pieces(decode, response_BT[row, : response.num_tokens].tolist())
         for own in given:
             places = token_places(texts, own[row].ends)

@@ -118,3 +118,9 @@ def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers
         return {k: v for k, v in line.items() if not k.startswith(("time/", "seconds"))}
 
     assert len(again) == 2 and [numbers(n) for n in again] == [numbers(n) for n in whole[1:]]
+
+
+def test_rewards_of_steps_are_refused_for_episodes(base, tmp_path):
+    rewards = [{"class_path": "test_step_rewards.HalfAndEnd"}]
+    with pytest.raises(ValueError, match=r"^rewards: .*Step\.reward pays for turns"):
+        run(tmp_path / "run", base, rewards=rewards)
