@@ -10,7 +10,7 @@ from typing import Any
 from r1lit.environments.base import Environment, Episode, Reply, Step
 from r1lit.environments.tools import imported, verdict_of
 from r1lit.problems import Problem
-from r1lit.text.prompts import Conversation, question_of
+from r1lit.text.prompts import Conversation, extended, question_of
 
 
 class StepEpisode(Episode):
@@ -86,9 +86,7 @@ class StepEpisodes(Environment):
         env, observation = self._reset(problem)
         getattr(env, "close", lambda: None)()
         question = question_of(problem)
-        if not isinstance(question, str) or observation is None:
-            return question
-        return f"{question}\n{observation}" if question else str(observation)
+        return question if observation is None else extended(question, str(observation))
 
     def begin(self, problem: Problem, seed: int) -> StepEpisode:
         """Return an episode with an environment of its own."""

@@ -17,7 +17,7 @@ from r1lit.environments.base import Environment, Episode, Reply, Step, ToolCall
 from r1lit.errors import hint, import_path
 from r1lit.problems import Problem, Verdict
 from r1lit.sandbox import Limits, LocalSandbox, Program
-from r1lit.text.prompts import Conversation, question_of
+from r1lit.text.prompts import Conversation, extended, question_of
 
 Functions = Mapping[str, Callable[..., Any]]
 Schema = Mapping[str, Any]
@@ -234,7 +234,7 @@ class ToolObjects(Environment):
         """Return the question, and what ``reset`` adds to it."""
         _, text = self._reset(problem)
         question = question_of(problem)
-        return f"{question}\n{text}" if text and isinstance(question, str) else question
+        return extended(question, str(text)) if text else question
 
     def begin(self, problem: Problem, seed: int) -> ObjectEpisode:
         """Return an episode with a fresh object."""

@@ -99,6 +99,16 @@ class Conversation:
         """Return it with one more message."""
         return Conversation.of([*self.messages, message], self.tools)
 
+    def and_text(self, text: str) -> Conversation:
+        r"""Return it with a text as a new line of its last turn.
+
+        >>> Conversation.of([{"role": "user", "content": "Play"}]).and_text("1 to 9").question()
+        'Play\n1 to 9'
+        """
+        *before, last = self.messages
+        content = f"{last['content']}\n{text}" if last["content"] else text
+        return Conversation.of([*before, {**last, "content": content}], self.tools)
+
     def worded(self, wording: str) -> Conversation:
         """Return it with the last turn's content in a wording, at {question}."""
         *before, last = self.messages
@@ -119,6 +129,13 @@ def question_of(problem: Problem) -> str | Conversation:
     """Return what becomes the prompt: the question as text, or its turns."""
     turns = problem.meta.get(KEY)
     return turns if isinstance(turns, Conversation) else problem.question
+
+
+def extended(question: str | Conversation, text: str) -> str | Conversation:
+    """Return a question with a text behind it, on a line of its own."""
+    if isinstance(question, Conversation):
+        return question.and_text(text)
+    return f"{question}\n{text}" if question else text
 
 
 R1_ZERO = (

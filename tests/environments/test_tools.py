@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from r1lit.environments import PythonTool, Reply, StepEpisodes, ToolCall, ToolObjects, Tools
 from r1lit.problems import Problem
+from r1lit.text.prompts import KEY, Conversation
 
 PROBLEM = Problem(uid="p", question="What is it?", answer="7", source="s", meta={"secret": 7})
 
@@ -181,3 +184,15 @@ def test_steps_of_other_environments():
     sky = StepEpisodes(Sky, right_at=0.5).begin(PROBLEM, 0)
     assert sky.step(Reply(text="a")).messages[0]["content"] == "again"
     assert sky.step(Reply(text="b")).verdict.status == "wrong", "success says so, not the reward"
+
+
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [(ToolObjects(Safe), "Guess up to 9."), (StepEpisodes(Guess), "1 to 9")],
+)
+def test_a_question_of_turns_is_extended_in_its_last(environment, text):
+    turns = [{"role": "system", "content": "Play."}, {"role": "user", "content": "What is it?"}]
+    meta = {**PROBLEM.meta, KEY: Conversation.of(turns, [{"name": "f"}])}
+    opening = environment.opening(replace(PROBLEM, meta=meta))
+    assert opening.messages == [turns[0], {"role": "user", "content": f"What is it?\n{text}"}]
+    assert opening.tools == [{"name": "f"}]
