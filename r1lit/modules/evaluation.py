@@ -196,9 +196,6 @@ class EvaluationModule(LightningModule):
         self.engine.check(self.model_spec(), longest, self.sampling.max_tokens)
         if self.search is not None:
             self.search.check(self.engine, self.sampling, self.tokenizer)
-        for name in {problem.verifier: None for problem in part.problems}:
-            if name in self.grader.verifiers:
-                self.grader.verifiers[name].check()
         playing(self.engine, self._data())
         if self.search is not None and any(problem.environment for problem in part.problems):
             raise ValueError("search: it makes responses of one turn; set it to null")
@@ -359,6 +356,9 @@ class EvaluationModule(LightningModule):
             report["score"] = defined(part.suite.report(groups, self.seed))
             if labelled := self._data().labelled(part.suite):
                 judge, kept = self.grader.verifiers[part.name], part.folder.path / "agreement.json"
+                if self.trainer.is_global_zero:  # the others read what it wrote
+                    known_agreement(judge, labelled, part.name, kept)
+                self.trainer.strategy.barrier("EvaluationModule.agreement")
                 report["agreement"] = known_agreement(judge, labelled, part.name, kept)
         return report
 

@@ -52,7 +52,7 @@ _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
 def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) -> None:
-    """Check that some gold answer of every source is one that its verifier can find right.
+    """Check the verifiers of problems, and that some gold answer of every source is found right.
 
     A few evenly spaced ones are tried. Single failures are accepted as noise in the data; if all
     fail, the wrong text was taken for the answer.
@@ -63,9 +63,12 @@ def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) ->
         key: names them in the error, as ``data.train``.
 
     Raises:
+        ImportError: if a package that a verifier needs is missing.
         ValueError: naming the source, an answer, and what may be wrong; or the verifier, if it
             comes to no verdict at all.
     """
+    for problem in {problem.verifier: problem for problem in problems}.values():
+        grader.verifier_of(problem).check()
     by_source: dict[str, list[Problem]] = {}
     for problem in problems:
         if grader.verifier_of(problem).needs_answer:
@@ -78,12 +81,14 @@ def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) ->
             verdict.status == "right" and num_words(p.answer) <= grader.verifier_of(p).max_words
             for verdict, p in zip(verdicts, sample, strict=True)
         ]
+        name = sample[0].environment
+        hint = f" If the environment {name!r} gives verdicts, set verifier: none." if name else ""
         undecided = [verdict for verdict in verdicts if verdict.status in ("error", "timeout")]
         if len(undecided) == len(sample):
             raise ValueError(
                 f"{key}: the verifier {sample[0].verifier!r} decided about none of {len(sample)}"
                 f" gold answers of source {source!r}: {undecided[0].status}"
-                f" ({_short(undecided[0].reason, 120)})"
+                f" ({_short(undecided[0].reason, 120)}).{hint}"
             )
         if not any(fine):
             problem = sample[0]
@@ -91,7 +96,7 @@ def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) ->
                 f"{key}: none of {len(sample)} gold answers of source {source!r} looks like an"
                 f" answer to the verifier {problem.verifier!r}; that of {problem.uid!r} is"
                 f" {_short(problem.answer)!r}. Does answer name the right column, and does the"
-                " answer need an answer_pattern to be found in it?"
+                f" answer need an answer_pattern to be found in it?{hint}"
             )
 
 

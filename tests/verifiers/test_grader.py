@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -85,6 +86,27 @@ def test_golds_that_are_no_answers_are_told():
         check_gold_answers(grader, [problem("x", "math", prose)], "data.test")
     with pytest.raises(ValueError, match="'b' names 'chess'"):
         check_gold_answers(grader, [problem("b", "chess")], "data.train")
+    grader.close()
+
+
+def test_what_a_verifier_lacks_is_told_before_the_run():
+    class Lacking(Counting):
+        needs_answer = False
+
+        def check(self) -> None:
+            raise ImportError("jsonschema is missing")
+
+    with pytest.raises(ImportError, match="jsonschema is missing"):
+        check_gold_answers(Grader({"lacking": Lacking()}), [problem("a", "lacking")], "data.train")
+
+
+def test_an_environment_with_its_own_verdicts_needs_no_gold_answer():
+    row = Problem(uid="g", question="", answer="", source="games", environment="frozen_lake")
+    message = "If the environment 'frozen_lake' gives verdicts, set verifier: none"
+    grader = Grader()
+    with pytest.raises(ValueError, match=message):
+        check_gold_answers(grader, [row], "data.train")
+    check_gold_answers(grader, [replace(row, verifier="none")], "data.train")
     grader.close()
 
 

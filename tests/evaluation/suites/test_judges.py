@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -334,3 +337,30 @@ def test_a_judged_suite_without_a_judge_is_left_out(tmp_path):
     reason = cli.model.report["suites"][0]["left_out"]
     assert "name model.judge" in reason
     assert json.loads((tmp_path / "run" / "report.json").read_text()) == cli.model.report
+
+
+@pytest.mark.slow
+def test_two_ranks_measure_a_judge_once(tmp_path):
+    folder, calls = write_rows(tmp_path / "data", "simpleqa"), tmp_path / "calls"
+    graded = {"benchmark": "simpleqa", "problem": "When?", "answer": "1957", "response": "1957"}
+    lines = [json.dumps({**graded, "id": i, "grading": "A"}) + "\n" for i in range(5)]
+    (folder / "r1_distill_graded.jsonl").write_text("".join(lines))
+    (tmp_path / "counting.py").write_text(
+        "import stand_ins\n\n\nclass Counting(stand_ins.RuleJudge):\n"
+        "    def __call__(self, prompt):\n"
+        f"        open({str(calls)!r}, 'a').write('When?' in prompt and 'x' or '')\n"
+        "        return super().__call__(prompt)\n"
+    )
+    path = os.pathsep.join([str(ROOT), str(tmp_path), *sys.path])
+    run = tmp_path / "run"
+    command = [
+        sys.executable, "-m", "r1lit.cli", "test", "-c", str(ROOT / "configs/eval/paper.yaml"),
+        "--model.policy=r1lit:models/mini", f"--run={run}", "--data.suites=[simpleqa]",
+        f"--data.folder={folder}", "--data.num_samples=1", "--data.prompts.template=plain",
+        "--model.sampling.max_tokens=4", "--model.judge=counting.Counting",
+        "--trainer.accelerator=cpu", "--trainer.devices=2", "--trainer.strategy=ddp",
+    ]  # fmt: skip
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, timeout=300)
+    assert calls.read_text() == "x" * 5
+    report = json.loads((run / "simpleqa" / "report.json").read_text())
+    assert report["agreement"]["num_examples"] == 5
