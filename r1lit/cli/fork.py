@@ -17,15 +17,18 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from lightning.pytorch.utilities import rank_zero_only
 
-from r1lit.files import replace_json
+from r1lit.files import replace_file, replace_json
 
+WAIT_S = 600.0
 OF_ONE_START = ("run", "ckpt_path", "resume_changed")
 HISTORY = ("metrics.jsonl", "summary.json", "responses.jsonl", "config.yaml")
 
@@ -38,12 +41,11 @@ def checkpoint_at(run: Path, at: int) -> Path:
     """
     folder = run / "checkpoints"
     kept = folder / f"iteration-{at}.ckpt"
-    if kept.is_file():
+    if kept.exists():  # a folder, if sharded
         return kept
     last, has = folder / "last.ckpt", [p.stem.partition("-")[2] for p in folder.glob("iteration-*")]
-    if last.is_file():
-        state = torch.load(last, map_location="cpu", mmap=True, weights_only=False)["state_dict"]
-        has.append(str(int(state["iteration"])))
+    if last.exists():
+        has.append(str(iteration_of(last)))
         if has[-1] == str(at):
             return last
     there = ", ".join(sorted(has, key=int)) or "none"
@@ -51,6 +53,13 @@ def checkpoint_at(run: Path, at: int) -> Path:
         f"at: {at}: {folder} has checkpoints of iterations {there}; keep more with"
         " keep_every_n_iterations of r1lit.callbacks.IterationCheckpoint"
     )
+
+
+def iteration_of(checkpoint: Path) -> int:
+    """Return how many iterations a checkpoint has finished; a sharded one (FSDP2) is a folder."""
+    file = checkpoint / "meta.pt" if checkpoint.is_dir() else checkpoint
+    loops = torch.load(file, map_location="cpu", mmap=True, weights_only=False)["loops"]
+    return int(loops["fit_loop"]["epoch_loop.batch_progress"]["total"]["ready"])
 
 
 def prepare(run: Path, at: int, branch: Path) -> None:
@@ -72,6 +81,9 @@ def prepare(run: Path, at: int, branch: Path) -> None:
         if (run / name).is_file():
             shutil.copy2(run / name, branch / name)
     replace_json(branch / "fork.json", {"run": str(run), "at": at})
+    if source.is_dir():
+        shutil.copytree(source, target)
+        return
     try:
         os.link(source, target)  # checkpoints are replaced, never written into
     except OSError:
@@ -84,9 +96,23 @@ def moved(value: Any, run: Path, branch: Path) -> Any:
         return {key: moved(own, run, branch) for key, own in value.items()}
     if isinstance(value, list):
         return [moved(own, run, branch) for own in value]
-    if isinstance(value, str) and value and Path(value).is_relative_to(run):
+    # in the working folder, `.`, would be any relative path and any class_path
+    if run != Path() and isinstance(value, str) and value and Path(value).is_relative_to(run):
         return str(branch / Path(value).relative_to(run))
     return value
+
+
+def wait_for(settings: Path, wait_s: float = WAIT_S) -> None:
+    """Wait until rank 0 has made the branch's folder, of which the settings are the last file.
+
+    Raises:
+        ValueError: if they are not there in time.
+    """
+    end = time.monotonic() + wait_s
+    while not settings.exists():
+        if time.monotonic() > end:
+            raise ValueError(f"run: rank 0 has not written {settings} in {wait_s:.0f} s")
+        time.sleep(0.1)
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -100,12 +126,16 @@ def main(args: Sequence[str] | None = None) -> None:
     given, keys = parser.parse_known_args(args)
     from r1lit.cli import main as r1lit_main
 
-    prepare(given.source, given.at, given.run)
-    config = yaml.safe_load((given.source / "config.yaml").read_text())
-    own = Path(config.get("trainer", {}).get("default_root_dir") or given.source)
     settings = given.run / "fork.yaml"
-    whole = moved(moved(config, own, given.run), given.source, given.run)
-    settings.write_text(yaml.safe_dump({k: v for k, v in whole.items() if k not in OF_ONE_START}))
+    if rank_zero_only.rank == 0:
+        prepare(given.source, given.at, given.run)
+        config = yaml.safe_load((given.source / "config.yaml").read_text())
+        own = Path(config.get("trainer", {}).get("default_root_dir") or given.source)
+        whole = moved(moved(config, own, given.run), given.source, given.run)
+        kept = {k: v for k, v in whole.items() if k not in OF_ONE_START}
+        replace_file(settings, yaml.safe_dump(kept).encode())
+    else:
+        wait_for(settings)
     files = [str(settings), *given.c]
     r1lit_main(
         [

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from test_fsdp2 import fit, sharded
 from test_resume import assert_equal, everything
-from tiny import data, grpo_config, model
+from tiny import ROOT, data, grpo_config, merge, model
 
 from r1lit.cli import fork, main
 from r1lit.evaluation.compare import paired_samples
@@ -51,3 +55,35 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     (tmp_path / "b" / "checkpoints" / "last.ckpt").touch()
     with pytest.raises(ValueError, match=r"^run: .*b has a checkpoint already"):
         fork.main([str(tmp_path), "--at", "12", "--run", str(tmp_path / "b")])
+
+
+@pytest.mark.slow
+def test_ranks_fork_a_sharded_run(tmp_path: Path, policy: Path) -> None:
+    run, branch, longer = tmp_path / "run", tmp_path / "branch", tmp_path / "longer.yaml"
+    fit(grpo_config(run, policy, merge(data(num_iterations=2), sharded(2))))
+    assert (run / "checkpoints" / "last.ckpt").is_dir()
+    longer.write_text(yaml.safe_dump(data(num_iterations=3)))
+    script = tmp_path / "script.py"  # Lightning starts the second rank by the same command
+    script.write_text("from r1lit.cli import run\n\nrun()\n")
+    given = ["fork", str(run), "--at", "2", "-c", str(longer), "--run", str(branch)]
+    done = subprocess.run(
+        [sys.executable, str(script), *given],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    ours, theirs = (lines_of(folder) for folder in (branch, run))
+    assert len(ours) == 3 and ours[:2] == theirs
+
+
+def lines_of(folder: Path) -> list[str]:
+    return (folder / "metrics.jsonl").read_text().splitlines()
+
+
+def test_only_paths_in_the_runs_folder_move() -> None:
+    config = {"class_path": "r1lit.modules.GRPOModule", "dirpath": "a/curves", "path": "b/x"}
+    branch = Path("../b")
+    assert fork.moved(config, Path("a"), branch) == config | {"dirpath": "../b/curves"}
+    assert fork.moved(config, Path(), branch) == config
