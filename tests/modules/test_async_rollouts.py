@@ -25,7 +25,7 @@ from r1lit.modules import GRPOModule
 from r1lit.modules.updates import token_values
 from r1lit.objectives import GRPO
 from r1lit.rollout import Completion, InProcessEngine, Sampling
-from r1lit.rollout.engine import as_tensors, collect, completions_of
+from r1lit.rollout.engine import as_tensors, completions_of, stream_to_list
 
 CORRECTION = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
 UPDATES = 2  # of an iteration
@@ -161,7 +161,7 @@ class InFlight(OwnWeights):
         half = [replace(r, sampling=replace(r.sampling, max_tokens=4)) for r in requests]
         with self.lock:
             began = self.version
-            first = collect(partial(Noting.stream, self), half, None)
+            first = stream_to_list(partial(Noting.stream, self), half, None)
         ends = time.monotonic() + 5
         while self.version == began and time.monotonic() < ends:
             time.sleep(0.005)
@@ -172,7 +172,7 @@ class InFlight(OwnWeights):
             for (r, sample), prompt in zip(names, ids, strict=True)
         ]
         with self.lock:
-            rest = collect(partial(InProcessEngine.stream, self), again, None)
+            rest = stream_to_list(partial(InProcessEngine.stream, self), again, None)
         for index, (one, other) in enumerate(zip(first, rest, strict=True)):
             parts = (one,) if one.finished else (one, other)
             whole = replace(
