@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from r1lit.files import Record, read_existing
+from r1lit.metrics.words import repeated_share
 
 Evidence = str | None
 """What was seen, or None where the rule does not apply."""
@@ -56,20 +57,21 @@ class Run:
 
     def setting(self, key: str, default: Any = None) -> Any:
         """Return a setting; ``model.`` and ``data.`` stand for their ``init_args``, and so on."""
-        value: Any = self.config
-        for part in key.split("."):
-            value = value.get("init_args", value) if isinstance(value, dict) else None
-            value = value.get(part) if isinstance(value, dict) else None
+        value = self._at(key)
         return default if value is None else value
 
     def class_of(self, key: str) -> str:
         """Return the name of the class at a key, without its module."""
+        value = self._at(key)
+        path = value.get("class_path", "") if isinstance(value, dict) else value or ""
+        return str(path).rsplit(".", 1)[-1]
+
+    def _at(self, key: str) -> Any:
         value: Any = self.config
         for part in key.split("."):
             value = value.get("init_args", value) if isinstance(value, dict) else None
             value = value.get(part) if isinstance(value, dict) else None
-        path = value.get("class_path", "") if isinstance(value, dict) else value or ""
-        return str(path).rsplit(".", 1)[-1]
+        return value
 
     def values(self, key: str) -> list[float]:
         """Return a metric's numbers, in the order of iterations."""
@@ -283,20 +285,13 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
-def repeated_share(text: str) -> float:
-    """Return which share of a text's runs of four words has stood in it before."""
-    words = words_of(text)
-    runs = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
-    return 1 - len(set(runs)) / len(runs) if runs else 0.0
-
-
 def repetition(run: Run) -> Evidence:
     """See responses that repeat themselves."""
     long = [line for line in run.responses if len(words_of(line["response"])) >= 20]
     last = long[-64:]
     if len(last) < 8:
         return None
-    share = statistics.fmean(repeated_share(line["response"]) for line in last)
+    share = statistics.fmean(repeated_share(line["response"], 4) for line in last)
     if share < 0.4:
         return None
     return f"{share:.0%} of the four-word runs in the last {len(last)} long responses are repeats"

@@ -21,8 +21,8 @@ from r1lit.curation.candidate import Candidate, Context, Filter, check_fraction
 from r1lit.data.sources import ProblemSource
 from r1lit.errors import check_at_least
 from r1lit.metrics.language import SCRIPTS_OF, language_consistency
-from r1lit.metrics.words import count_words, prose
-from r1lit.rewards.rules import has_format, repeated_share
+from r1lit.metrics.words import count_words, prose, repeated_share
+from r1lit.rewards.rules import has_format
 from r1lit.seeding import permutation
 from r1lit.text.prompts import squeezed
 from r1lit.verifiers import GenerativeVerifier
@@ -218,7 +218,7 @@ class RepeatedText(Filter):
     """Drops responses that repeat themselves.
 
     R1-Zero's outputs have "poor readability" (Sec. 2.2.4). This metric is ours: the share of
-    n-grams that stood before in the response (`r1lit.rewards.rules.repeated_share`).
+    n-grams that stood before in the response (`r1lit.metrics.words.repeated_share`).
 
     Args:
         most: the largest share that is kept.

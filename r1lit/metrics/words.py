@@ -156,3 +156,22 @@ def _is_symbol(word: str) -> bool:
     if len(word) == 1 or _FUNCTIONS.fullmatch(word):
         return True
     return len(word) <= _LONGEST_ACRONYM and word.isupper()
+
+
+_PIECE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|[^\w\s]")
+
+
+def repeated_share(text: str, n: int) -> float:
+    """Return 1 - (unique n-grams / n-grams) of ``text``, 0 where it has none.
+
+    Words, single Han and kana characters, and punctuation marks are the grams, in lower case.
+
+    >>> repeated_share("a b a b a b", 2)
+    0.6
+    """
+    pieces = _PIECE.findall(text.lower())
+    num_grams = len(pieces) - n + 1
+    if num_grams < 1:
+        return 0.0
+    unique = len(set(zip(*(pieces[i:] for i in range(n)), strict=False)))
+    return 1.0 - unique / num_grams

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from r1lit.batches import Response
 from r1lit.errors import check_at_least
 from r1lit.metrics.language import check_language, language_consistency, language_of
+from r1lit.metrics.words import repeated_share
 from r1lit.rewards.base import RewardFunction
 from r1lit.text.extract import thinking_and_answer
 
@@ -301,9 +302,6 @@ class Overlong(RewardFunction):
         return -min(1.0, excess / self.buffer_tokens) if excess > 0 else 0.0
 
 
-_PIECE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|[^\w\s]")
-
-
 class Repetition(RewardFunction):
     """Minus the share of n-grams that came before in the response, from -1 to 0.
 
@@ -327,17 +325,3 @@ class Repetition(RewardFunction):
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return a number from -1 to 0 a response."""
         return [-repeated_share(response.text, self.n) for response in responses]
-
-
-def repeated_share(text: str, n: int) -> float:
-    """Return 1 - (unique n-grams / n-grams) of ``text``, 0 where it has none.
-
-    >>> repeated_share("a b a b a b", 2)
-    0.6
-    """
-    pieces = _PIECE.findall(text.lower())
-    num_grams = len(pieces) - n + 1
-    if num_grams < 1:
-        return 0.0
-    unique = len(set(zip(*(pieces[i:] for i in range(n)), strict=False)))
-    return 1.0 - unique / num_grams
