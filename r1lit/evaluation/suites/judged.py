@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ from r1lit.data.tables import Table
 from r1lit.endpoint.client import in_parallel
 from r1lit.errors import check_at_least
 from r1lit.evaluation.suites.scores import Groups, Score, pass_at_1
-from r1lit.files import JSONLFile
+from r1lit.files import JSONLFile, replace_json
 from r1lit.metrics import mean
 from r1lit.problems import Problem, Status, Verdict
 from r1lit.verifiers.base import Verifier, conclude
@@ -33,7 +35,13 @@ T = TypeVar("T")
 
 def prompt(name: str, **slots: str) -> str:
     """Return a prompt of ``prompts/`` with its slots filled, in one pass: texts may hold braces."""
-    return filled((PROMPTS / f"{name}.txt").read_text(encoding="utf-8"), **slots)
+    return filled(template(name), **slots)
+
+
+@cache
+def template(name: str) -> str:
+    """Return the text of a prompt of ``prompts/``, with its slots."""
+    return (PROMPTS / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def filled(template: str, **slots: str) -> str:
@@ -58,6 +66,18 @@ class JudgedGrader(Verifier):
         check_at_least("num_threads", num_threads, 1)
         self.judge = GenerativeJudge(model, attempts=attempts)
         self.num_threads = num_threads
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Decide about one response; one without an answer costs no request."""
+        start = time.perf_counter()
+        answer = judged_text(response)[:MAX_CHARACTERS].strip()
+        if not answer:
+            return conclude("unparsed", None, "nothing outside thinking", start)
+        return self.decide(answer, problem, start)
+
+    @abstractmethod
+    def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
+        """Decide about the answer part of a response; ``start`` is when reading it began."""
 
     def request(self, text: str, read: Callable[[str], T | None]) -> Judgement[T]:
         """Send a prompt until ``read`` finds a verdict in the reply."""
@@ -88,12 +108,8 @@ class AnswerJudge(JudgedGrader):
         self.form = form
         self.question = question
 
-    def verify(self, response: str, problem: Problem) -> Verdict:
-        """Decide about one response."""
-        start = time.perf_counter()
-        answer = judged_text(response)[:MAX_CHARACTERS].strip()
-        if not answer:
-            return conclude("unparsed", None, "nothing outside thinking", start)
+    def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
+        """Compare one answer with the gold one."""
         text = prompt(
             self.form,
             question=problem.question if self.question is None else problem.meta[self.question],
@@ -242,6 +258,6 @@ def known_agreement(
 ) -> Mapping[str, float]:
     """Return ``agreement``, from the file ``kept`` where it was measured before."""
     if not kept.is_file():
-        kept.write_text(json.dumps(agreement(verifier, labelled, name)) + "\n")
+        replace_json(kept, agreement(verifier, labelled, name))
     found: Mapping[str, float] = json.loads(kept.read_text())
     return found

@@ -20,13 +20,12 @@ import numpy as np
 from r1lit.data import ProblemSource
 from r1lit.data.tables import HUB, Table
 from r1lit.endpoint.client import MalformedReply, PermanentError, RequestError, SetupError
-from r1lit.evaluation.suites.judged import MAX_CHARACTERS, PROMPTS, JudgedGrader, filled, prompt
+from r1lit.evaluation.suites.judged import JudgedGrader, filled, prompt, template
 from r1lit.evaluation.suites.scores import Groups, Score
 from r1lit.files import Record
 from r1lit.problems import Problem, Verdict
 from r1lit.seeding import generator
 from r1lit.verifiers.base import conclude
-from r1lit.verifiers.ifeval import judged_text
 
 NUM_BOOTSTRAPS = 100
 _TURN = re.compile(r"<\|im_start\|>\w+\n(.*?)\n?<\|im_end\|>", re.DOTALL)
@@ -41,17 +40,13 @@ class AlpacaJudge(JudgedGrader):
     ``value`` is the preference, 1/2 a tie.
     """
 
-    def verify(self, response: str, problem: Problem) -> Verdict:
-        """Compare one response."""
-        start = time.perf_counter()
-        answer = judged_text(response)[:MAX_CHARACTERS].strip()
+    def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
+        """Compare one answer with the baseline's."""
         baseline = problem.meta["baseline"]
-        if not answer:
-            return conclude("unparsed", None, "nothing outside thinking", start)
         swapped = bool(generator(0, "alpaca_eval", problem.uid).integers(2))
         first, second = (answer, baseline) if swapped else (baseline, answer)
         # split before it is filled: texts may hold the marks of turns
-        system, user = _TURN.findall((PROMPTS / "alpaca_eval.txt").read_text(encoding="utf-8"))
+        system, user = _TURN.findall(template("alpaca_eval"))
         instruction = problem.meta["instruction"]
         user = filled(user, instruction=instruction, output_1=first, output_2=second)
         later = self._preference_of_second(system, user)
@@ -229,13 +224,9 @@ class ArenaJudge(JudgedGrader):
     ``error`` and no part of the win rate.
     """
 
-    def verify(self, response: str, problem: Problem) -> Verdict:
-        """Compare one response."""
-        start = time.perf_counter()
-        answer = judged_text(response)[:MAX_CHARACTERS].strip()
+    def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
+        """Compare one answer with the baseline's."""
         baseline = problem.meta["baseline"]
-        if not answer:
-            return conclude("unparsed", None, "nothing outside thinking", start)
         labels: list[str] = []
         for first, second in ((baseline, answer), (answer, baseline)):
             label = self._game(problem.meta["prompt"], first, second)
@@ -259,8 +250,7 @@ class ArenaJudge(JudgedGrader):
 
     def _game(self, question: str, first: str, second: str) -> str | None:
         text = prompt("arena_hard", question=question, answer_a=first, answer_b=second)
-        system = (PROMPTS / "arena_hard_system.txt").read_text(encoding="utf-8")
-        return self.request(f"{system}\n\n{text}", read_label).value
+        return self.request(f"{template('arena_hard_system')}\n\n{text}", read_label).value
 
 
 def read_label(reply: str) -> str | None:
