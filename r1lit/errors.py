@@ -66,6 +66,11 @@ def check_at_least(key: str, value: float, least: float) -> None:
         raise ValueError(f"{key}: {value} is not a finite number from {least} on")
 
 
+def in_one_line(error: BaseException) -> str:
+    """Return an error's type and the first line of its message."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 class OwnCodeError(ValueError):
     """A reward function, a verifier or the like of the user's crashed; its cause is the crash."""
 
@@ -85,9 +90,8 @@ def own_code(what: str, owner: object) -> Iterator[None]:
         if isinstance(error, ValueError) and type(owner).__module__.startswith("r1lit."):
             raise
         place = traceback.extract_tb(error.__traceback__)[-1]
-        cause = f"{type(error).__name__}: {error}".splitlines()[0]
         raise OwnCodeError(
-            f"{what} crashed with {cause} ({place.filename}, line {place.lineno})"
+            f"{what} crashed with {in_one_line(error)} ({place.filename}, line {place.lineno})"
         ) from error
 
 
@@ -108,9 +112,9 @@ def tracing_own_code() -> Iterator[None]:
             if place.filename.startswith(package) or f"{os.sep}lightning{os.sep}" in place.filename:
                 break
             if not place.filename.startswith(libraries):
-                cause = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise OwnCodeError(
-                    f"{place.name} crashed with {cause} ({place.filename}, line {place.lineno})"
+                    f"{place.name} crashed with {in_one_line(error)} ({place.filename}, line"
+                    f" {place.lineno})"
                 ) from error
         raise
 

@@ -27,6 +27,12 @@ def generator(seed: int, *counters: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
+def name_of(*counters: int | str, num_bytes: int = 7) -> int:
+    """Return a name for random numbers, a hash of counters; below 2 ** (8 ``num_bytes``)."""
+    digest = hashlib.blake2b(repr(counters).encode(), digest_size=num_bytes).digest()
+    return int.from_bytes(digest, "big")
+
+
 def permutation(size: int, seed: int, *counters: int | str) -> list[int]:
     """Return a permutation of ``range(size)`` named by ``seed`` and ``counters``."""
     return generator(seed, "permutation", *counters).permutation(size).tolist()

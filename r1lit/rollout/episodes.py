@@ -8,7 +8,6 @@ appended to the tokens before it, and only the environment's messages are tokeni
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,8 +20,10 @@ from torch import Tensor
 
 from r1lit.batches import Rollout
 from r1lit.environments import Environment, Episode, Reply, Step, TurnFormat, TurnLimits
+from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
 from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine
+from r1lit.seeding import name_of
 
 ATTEMPTS = 2
 MARK = " …[cut]"
@@ -64,7 +65,7 @@ class Row:
 
     def prompt(self) -> tuple[int, ...]:
         """Return what the next turn is conditioned on."""
-        return (*self.request.prompt, *(int(i) for _, ids in self.parts for i in ids))
+        return (*self.request.prompt, *(i for _, ids in self.parts for i in ids.tolist()))
 
     def name(self) -> int:
         """Return the name under which the next turn is sampled; the first one's is the row's."""
@@ -301,7 +302,9 @@ class EpisodeEngine(RolloutEngine):
                 row.restart()
                 return
             status: Status = "timeout" if isinstance(step, TimeoutError) else "error"
-            row.verdict = Verdict(value=0.0, status=status, canonical=None, reason=_line(step))
+            row.verdict = Verdict(
+                value=0.0, status=status, canonical=None, reason=in_one_line(step)
+            )
             row.ended = "failed"
             return
         row.rewards.append(step.reward)
@@ -391,8 +394,8 @@ class EpisodeEngine(RolloutEngine):
             assert last.error is not None
             raise ValueError(
                 f"data.environments: {len(failed)} of {len(rows)} episodes failed, each of them"
-                f" twice; {last.problem.environment!r} last with {_line(last.error)}; more than"
-                f" limits.max_failed: {self.limits.max_failed} end the run"
+                f" twice; {last.problem.environment!r} last with {in_one_line(last.error)}; more"
+                f" than limits.max_failed: {self.limits.max_failed} end the run"
             ) from last.error
 
 
@@ -530,12 +533,6 @@ def episode_metrics(responses: Sequence[Response], stage: str) -> dict[str, floa
     }
 
 
-def name_of(*counters: int | str) -> int:
-    """Return a name for random numbers: a hash of counters, 56 bits."""
-    digest = hashlib.blake2b(repr(counters).encode(), digest_size=7).digest()
-    return int.from_bytes(digest, "big")
-
-
 def _cut(completion: Completion, length: int) -> Completion:
     """Return a completion as a limit of so many tokens would have cut it."""
 
@@ -549,7 +546,3 @@ def _cut(completion: Completion, length: int) -> Completion:
         version_T=first(completion.version_T),
         finish_reason="length",
     )
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from r1lit.errors import check_at_least
 from r1lit.problems import Problem
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.rollout.engine import FinishReason
+from r1lit.seeding import name_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +105,7 @@ class SearchState:
         self.query = query
         self.token_budget = token_budget
         self.num_tokens = 0
-        digest = hashlib.blake2b(repr((query.sample, *counters)).encode(), digest_size=5).digest()
-        self._next = int.from_bytes(digest, "big") * COMPLETIONS_A_SEARCH
+        self._next = name_of(query.sample, *counters, num_bytes=5) * COMPLETIONS_A_SEARCH
 
     @property
     def left(self) -> int:
