@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from r1lit.cli import composition
-from r1lit.cli.composition import Config, read
+from r1lit.cli.composition import Config, move_paths, read
 
 __all__ = [
     "Config", "as_mapping", "check_keys", "fill_in", "merge", "merged", "move_evaluation",
@@ -126,27 +126,3 @@ def move_evaluation(config: Config, folder: Path) -> Config:
     """Return the config of ``r1lit test`` with its folder moved, which names its suite too."""
     suite = f"{folder.parent.name}"
     return merge(config, {"model": {"init_args": {"dirpath": str(folder), "suite": suite}}})
-
-
-def move_paths(node: Any, old: Path, new: Path) -> Any:
-    """Return ``node`` with every path in or under ``old`` moved to ``new``.
-
-    A logger that spells such a folder as ``save_dir`` and ``name`` is spelt anew.
-
-    >>> move_paths({"dirpath": "runs/a/b", "policy": "runs/ab"}, Path("runs/a"), Path("runs/c"))
-    {'dirpath': 'runs/c/b', 'policy': 'runs/ab'}
-    """
-    if isinstance(node, list):
-        return [move_paths(item, old, new) for item in node]
-    if isinstance(node, str):
-        path = Path(node)
-        return str(new / path.relative_to(old)) if path.is_relative_to(old) else node
-    if isinstance(node, dict):
-        moved = {key: move_paths(value, old, new) for key, value in node.items()}
-        if isinstance(node.get("save_dir"), str) and node["save_dir"]:
-            spelt = Path(node["save_dir"]) / (node.get("name") or "")
-            if spelt.is_relative_to(old):
-                spelt = new / spelt.relative_to(old)
-                moved |= {"save_dir": str(spelt.parent), "name": spelt.name}
-        return moved
-    return node

@@ -222,7 +222,9 @@ class IterationCheckpoint(ModelCheckpoint):
         if trainer.is_global_zero:
             n = self.keep_every_n_iterations
             if n is not None and num_finished % n == 0:
-                _keep(temporary, last.with_name(f"iteration-{num_finished}{self.FILE_EXTENSION}"))
+                keep_copy(
+                    temporary, last.with_name(f"iteration-{num_finished}{self.FILE_EXTENSION}")
+                )
             replace_path(temporary, last)
             for logger in trainer.loggers:
                 logger.after_save_checkpoint(proxy(self))
@@ -257,8 +259,11 @@ def _is_trial(trainer: pl.Trainer) -> bool:
     return bool(getattr(trainer, "fast_dev_run", False))
 
 
-def _keep(saved: Path, path: Path) -> None:
-    """Give ``saved`` a second name that outlives its first; a link costs no space."""
+def keep_copy(saved: Path, path: Path) -> None:
+    """Give a checkpoint a second name that outlives its first.
+
+    A link costs no space, and checkpoints are replaced, never written into.
+    """
     remove(path)
     if saved.is_dir():
         shutil.copytree(saved, path)

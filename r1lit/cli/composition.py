@@ -353,3 +353,30 @@ def _refuse_file_in_the_way(run: Path) -> None:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def move_paths(node: Any, old: Path, new: Path) -> Any:
+    """Return ``node`` with every path in or under ``old`` moved to ``new``.
+
+    A logger that spells such a folder as ``save_dir`` and ``name`` is spelt anew. From the working
+    folder nothing moves: in it any relative path and any class_path would be.
+
+    >>> move_paths({"dirpath": "runs/a/b", "policy": "runs/ab"}, Path("runs/a"), Path("runs/c"))
+    {'dirpath': 'runs/c/b', 'policy': 'runs/ab'}
+    """
+    if old == Path():
+        return node
+    if isinstance(node, list):
+        return [move_paths(item, old, new) for item in node]
+    if isinstance(node, str):
+        path = Path(node)
+        return str(new / path.relative_to(old)) if path.is_relative_to(old) else node
+    if isinstance(node, dict):
+        moved = {key: move_paths(value, old, new) for key, value in node.items()}
+        if isinstance(node.get("save_dir"), str) and node["save_dir"]:
+            spelt = Path(node["save_dir"]) / (node.get("name") or "")
+            if spelt.is_relative_to(old):
+                spelt = new / spelt.relative_to(old)
+                moved |= {"save_dir": str(spelt.parent), "name": spelt.name}
+        return moved
+    return node

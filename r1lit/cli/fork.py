@@ -15,17 +15,17 @@ IterationCheckpoint keeps such), or ``last.ckpt`` where that is of this iteratio
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
 from lightning.pytorch.utilities import rank_zero_only
 
+from r1lit.callbacks.checkpoints import keep_copy
+from r1lit.cli.composition import move_paths
 from r1lit.files import replace_file, replace_json
 
 WAIT_S = 600.0
@@ -81,25 +81,7 @@ def prepare(run: Path, at: int, branch: Path) -> None:
         if (run / name).is_file():
             shutil.copy2(run / name, branch / name)
     replace_json(branch / "fork.json", {"run": str(run), "at": at})
-    if source.is_dir():
-        shutil.copytree(source, target)
-        return
-    try:
-        os.link(source, target)  # checkpoints are replaced, never written into
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def moved(value: Any, run: Path, branch: Path) -> Any:
-    """Return a setting with each path in the run's folder replaced by the branch's."""
-    if isinstance(value, dict):
-        return {key: moved(own, run, branch) for key, own in value.items()}
-    if isinstance(value, list):
-        return [moved(own, run, branch) for own in value]
-    # in the working folder, `.`, would be any relative path and any class_path
-    if run != Path() and isinstance(value, str) and value and Path(value).is_relative_to(run):
-        return str(branch / Path(value).relative_to(run))
-    return value
+    keep_copy(source, target)
 
 
 def wait_for(settings: Path, wait_s: float = WAIT_S) -> None:
@@ -127,11 +109,11 @@ def main(args: Sequence[str] | None = None) -> None:
     from r1lit.cli import main as r1lit_main
 
     settings = given.run / "fork.yaml"
-    if rank_zero_only.rank == 0:
+    if rank_zero_only.rank == 0:  # type: ignore[attr-defined]  # set from the environment
         prepare(given.source, given.at, given.run)
         config = yaml.safe_load((given.source / "config.yaml").read_text())
         own = Path(config.get("trainer", {}).get("default_root_dir") or given.source)
-        whole = moved(moved(config, own, given.run), given.source, given.run)
+        whole = move_paths(move_paths(config, own, given.run), given.source, given.run)
         kept = {k: v for k, v in whole.items() if k not in OF_ONE_START}
         replace_file(settings, yaml.safe_dump(kept).encode())
     else:

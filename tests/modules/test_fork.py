@@ -15,6 +15,7 @@ from test_resume import assert_equal, everything
 from tiny import ROOT, data, grpo_config, merge, model
 
 from r1lit.cli import fork, main
+from r1lit.cli.composition import move_paths
 from r1lit.evaluation.compare import paired_samples
 
 
@@ -85,5 +86,5 @@ def lines_of(folder: Path) -> list[str]:
 def test_only_paths_in_the_runs_folder_move() -> None:
     config = {"class_path": "r1lit.modules.GRPOModule", "dirpath": "a/curves", "path": "b/x"}
     branch = Path("../b")
-    assert fork.moved(config, Path("a"), branch) == config | {"dirpath": "../b/curves"}
-    assert fork.moved(config, Path(), branch) == config
+    assert move_paths(config, Path("a"), branch) == config | {"dirpath": "../b/curves"}
+    assert move_paths(config, Path(), branch) == config
