@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from suite_rows import ROWS as OF_SUITES
+from suite_rows import packed
 from tiny import ROOT, save_policy
 
 from r1lit.cli import main
@@ -23,40 +22,18 @@ NAMES = (
 PAPER_K = {"aime2024": 64, "gpqa_diamond": 64, "math500": 16, "codeforces": 16, "livecodebench": 8}
 
 
-def packed(tests: list[dict[str, str]]) -> str:
-    """Private tests as LiveCodeBench ships them."""
-    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
-
-
 MATH = {"problem": "What is 1 + 1?", "question": "What is 1 + 1?", "answer": "2"}
 CODE = {"question_title": "t", "contest_date": "2024-10-05T00:00:00", "difficulty": "easy"}
 STDIN = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 CALLS = [{"input": "[1, 2]\n3", "output": "true", "testtype": "functional"}]
 ROWS: dict[str, list[dict[str, Any]]] = {
+    **{name: OF_SUITES[name] for name in ("gpqa_diamond", "humaneval", "ifeval", "mbpp")},
     "gsm8k": [{"question": "1 + 1?", "answer": "It is 2.\n#### 2"}],
     "math500": [MATH | {"unique_id": "a", "level": 2, "subject": "Algebra"}],
     "aime2024": [MATH],
     "aime2025": [MATH],
     "amc": [MATH | {"answer": 27.0}],
-    "gpqa_diamond": [
-        {
-            "Question": "Which?",
-            "Correct Answer": "this",
-            **{f"Incorrect Answer {i}": f"that {i}" for i in (1, 2, 3)},
-            "High-level domain": "Physics",
-        }
-    ],
     "mmlu": [{"question": "Which?", "choices": ["a", "b"], "answer": 1, "subject": "law"}],
-    "humaneval": [
-        {
-            "task_id": "HumanEval/0",
-            "prompt": "def f(x):\n",
-            "entry_point": "f",
-            "canonical_solution": "    return x\n",
-            "test": "def check(candidate):\n    assert candidate(1) == 1\n",
-        }
-    ],
-    "mbpp": [{"task_id": 11, "text": "Add.", "code": "", "test_list": ["assert add(1, 1) == 2"]}],
     "livecodebench": [
         CODE
         | {
@@ -94,14 +71,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "interaction_format": "",
         }
         for mode in ("stdio", "file")
-    ],
-    "ifeval": [
-        {
-            "key": 1000,
-            "prompt": "Write without commas.",
-            "instruction_id_list": ["punctuation:no_comma"],
-            "kwargs": [{"num_words": None}],
-        }
     ],
 }
 
