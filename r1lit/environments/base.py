@@ -105,7 +105,7 @@ class Environment(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLimits:
-    """Limits of an episode; ``sampling.max_tokens`` limits all that is behind its prompt.
+    """Limits of an episode; ``sampling.max_tokens`` limits all that is after its prompt.
 
     Args:
         max_turns: turns of the model.

@@ -82,7 +82,7 @@ class StepEpisodes(Environment):
         self.in_background = in_background
 
     def opening(self, problem: Problem) -> str | Conversation:
-        """Return the question, and the first observation behind it."""
+        """Return the question, and the first observation after it."""
         env, observation = self._reset(problem)
         getattr(env, "close", lambda: None)()
         question = question_of(problem)

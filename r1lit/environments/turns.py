@@ -121,7 +121,7 @@ CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 class ChatTurns(TurnFormat):
     r"""Turns of the tokenizer's chat template.
 
-    Messages are put into the template behind a question and an answer that stand for the
+    Messages are put into the template after a question and an answer that stand for the
     conversation, and what comes after that answer's end token is tokenised. So the template's own
     text is there, such as the "\n" that ChatML writes after the end token; and no template can
     change what was sampled, as those do that leave earlier thinking out.

@@ -284,7 +284,7 @@ class ServerTeacher(Teacher):
         return self._score(texts, positions, rows.input_ids_RL.device)
 
     def score_responses(self, responses: Responses) -> Scores:
-        """Score every response behind its prompt."""
+        """Score every response after its prompt."""
         texts, positions = [], []
         rows = zip(responses.prompts, responses.response_BT, responses.mask_BT, strict=True)
         for prompt, response_T, mask_T in rows:

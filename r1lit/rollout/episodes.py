@@ -55,7 +55,7 @@ class Row:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens behind the prompt so far."""
+        """Tokens after the prompt so far."""
         return sum(len(ids) for _, ids in self.parts)
 
     @property

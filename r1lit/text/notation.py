@@ -407,7 +407,7 @@ _ONE = re.compile(r"^(平方|立方)?(.+?)(?:\^?(-?\d+))?$")
 
 
 def is_unit(words: str) -> bool:
-    """Decide whether words behind a value only say of what there are so many.
+    """Decide whether words after a value only say of what there are so many.
 
     >>> [is_unit(words) for words in ("cm", "miles per hour", "(apples)", "lakh", "or 6", "wrong")]
     [True, True, True, False, False, False]
@@ -421,7 +421,7 @@ def is_unit(words: str) -> bool:
 
 
 def without_units(text: str) -> str:
-    r"""Drop the units behind the values of an answer; all else stays.
+    r"""Drop the units after the values of an answer; all else stays.
 
     >>> without_units("70 miles per hour"), without_units(r"12\pi cm^{2}"), without_units("5 dozen")
     ('70', '12\\pi', '5 dozen')
@@ -455,7 +455,7 @@ def _behind_value(unit: re.Match[str]) -> bool:
 
 
 def without_symbol(text: str) -> str:
-    """Drop the symbol of a unit behind a plain number, which may be one letter.
+    """Drop the symbol of a unit after a plain number, which may be one letter.
 
     Only for a number that is compared with a number: ``5m`` may also be a product.
 
@@ -578,7 +578,7 @@ _WRAPPED_WORDS = re.compile(r"^\\(?:text|mbox|textbf|mathrm)\s*\{([^{}\\]*)\}$")
 
 
 def spelled_number(text: str) -> str | None:
-    """Return a number in English words as digits, without the unit behind it, or ``None``.
+    """Return a number in English words as digits, without the unit after it, or ``None``.
 
     >>> spelled_number("Twenty-one apples"), spelled_number("a hundred and five")
     ('21', '105')

@@ -77,7 +77,7 @@ class Conversation:
         return str(self.messages[0]["content"])
 
     def as_text(self) -> str:
-        r"""Return the only turn behind the system's, or several with their roles, as a judge reads.
+        r"""Return the only turn after the system's, or several with their roles, as a judge reads.
 
         >>> turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
         >>> Conversation.of(turns).as_text()
@@ -89,7 +89,7 @@ class Conversation:
         return "\n\n".join(f"{m['role']}: {m['content']}" for m in turns)
 
     def after(self, system_prompt: str) -> Conversation:
-        """Return it behind a system turn, unless it has one or the prompt is empty."""
+        """Return it after a system turn, unless it has one or the prompt is empty."""
         if not system_prompt or self.messages[0]["role"] == "system":
             return self
         system = {"role": "system", "content": system_prompt}
@@ -132,7 +132,7 @@ def question_of(problem: Problem) -> str | Conversation:
 
 
 def extended(question: str | Conversation, text: str) -> str | Conversation:
-    """Return a question with a text behind it, on a line of its own."""
+    """Return a question with a text after it, on a line of its own."""
     if isinstance(question, Conversation):
         return question.and_text(text)
     return f"{question}\n{text}" if question else text
@@ -148,7 +148,7 @@ R1_ZERO = (
 """DeepSeek-R1, arXiv 2501.12948v1, Table 1; ``{question}`` stands for the paper's red *prompt*."""
 
 SMALL_WORLD = R1_ZERO.replace("{question}.", "{question}")
-"""R1-Zero's without the period behind the question, as the shipped base was pretrained on it."""
+"""R1-Zero's without the period after the question, as the shipped base was pretrained on it."""
 
 TEMPLATES = {
     "r1_zero": R1_ZERO,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def pieces(decode: Callable[[list[int]], str], ids: Sequence[int]) -> list[str]:
     """Return the text that each token adds; joined, they are the text of all.
 
-    A token is decoded behind its neighbours, since some tokenizers drop a space at the beginning.
+    A token is decoded after its neighbours, since some tokenizers drop a space at the beginning.
     A character of several tokens stands with the last of them, the others add nothing.
 
     >>> pieces(lambda ids: bytes(ids).decode(errors="replace"), [72, 195, 164, 33])

@@ -1,7 +1,7 @@
 r"""Multiple choice as the suites grade it: their own patterns, on what follows the thinking.
 
 Another reading than ``r1lit.verifiers.ChoiceVerifier``, which training uses: these take the first
-letter behind ``Answer:``, doubtful or not, as the published scores do.
+letter after ``Answer:``, doubtful or not, as the published scores do.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _MULTILINGUAL = [
 
 
 class AnswerLine(LetterGrader):
-    r"""The letter behind the first ``Answer:``, as simple-evals reads GPQA.
+    r"""The letter after the first ``Answer:``, as simple-evals reads GPQA.
 
     With ``multilingual`` as it reads MMLU: LaTeX and bold are removed, then some 40 languages'
     spellings are tried in turn.

@@ -1,6 +1,6 @@
 r"""Responses compared with a baseline's by a language model: AlpacaEval 2 and Arena-Hard.
 
-The judge sees answers without their thinking, as in the paper. What it said stands in ``details``;
+The judge sees answers without their thinking, as in the paper. Its verdicts stand in ``details``;
 win rates are fitted from these lines alone. Rows without a verdict are left out and counted.
 
     N rows   F features

@@ -215,10 +215,10 @@ class MGSM(ProblemSource):
 
 
 class MGSMGrader(Verifier):
-    """Right if the last number behind the answer word of the problem's language is the answer."""
+    """Right if the last number after the answer word of the problem's language is the answer."""
 
     def gold_text(self, problem: Problem) -> str:
-        """Return the gold answer behind its word."""
+        """Return the gold answer after its word."""
         return f"{problem.meta['prefix']}: {problem.answer}"
 
     def verify(self, response: str, problem: Problem) -> Verdict:
