@@ -95,6 +95,12 @@ def extract_final(response: str) -> str | None:
     return found
 
 
+def final_or_answer_part(response: str) -> str:
+    """Return the final answer, or without one all that follows the thinking."""
+    answer = extract_final(response)
+    return thinking_and_answer(response)[1] if answer is None else answer
+
+
 def _visible(text: str, span: tuple[int, int]) -> str:
     return text[slice(*span)].translate(INVISIBLE).strip()
 

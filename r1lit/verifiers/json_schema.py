@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from r1lit.problems import Problem, Verdict
-from r1lit.text.extract import extract_final, thinking_and_answer
+from r1lit.text.extract import final_or_answer_part
 from r1lit.verifiers.base import Verifier, conclude
 
 MAX_CHARACTERS = 20_000
@@ -67,10 +67,7 @@ def answer_text(response: str) -> str:
     >>> answer_text('<think> so </think> ```json\\n{"a": 1}\\n```')
     '{"a": 1}'
     """
-    answer = extract_final(response)
-    if answer is None:
-        _, answer = thinking_and_answer(response)
-    answer = answer.strip()
+    answer = final_or_answer_part(response).strip()
     fenced = _FENCE.match(answer)
     return fenced[1].strip() if fenced else answer
 

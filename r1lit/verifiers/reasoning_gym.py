@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from r1lit.problems import Problem, Verdict
-from r1lit.text.extract import extract_final, thinking_and_answer
+from r1lit.text.extract import final_or_answer_part
 from r1lit.verifiers.base import Verifier, conclude
 
 NONSENSE = "?!"
@@ -29,10 +29,7 @@ class ReasoningGymVerifier(Verifier):
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
         start = time.perf_counter()
-        answer = extract_final(response)
-        if answer is None:
-            _, answer = thinking_and_answer(response)
-        answer = answer.strip()
+        answer = final_or_answer_part(response).strip()
         if not answer or len(answer) > MAX_CHARACTERS:
             return conclude("unparsed", None, "no answer, or one that is too long", start)
         score = score_of(answer, problem)

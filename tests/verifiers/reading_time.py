@@ -145,6 +145,7 @@ def readers() -> dict[str, Callable[[str], object]]:
         "thinking_and_answer": extract.thinking_and_answer,
         "extract_answer": extract.extract_answer,
         "extract_final": extract.extract_final,
+        "final_or_answer_part": extract.final_or_answer_part,
         "json_answer": extract.json_answer,
         "scored_part": lambda text: scored_text.scored_part(text, "summary", think_prefilled=True),
         "last_expression": last_expression,
