@@ -1,4 +1,4 @@
-"""A reward for a form alone: a number that can be read, right or wrong."""
+"""Rewards that know nothing of the right answer: a form alone, and a coin."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from r1lit.problems import Response
 from r1lit.rewards import RewardFunction
+from r1lit.seeding import generator
 
 
 class EndsInNumber(RewardFunction):
@@ -15,3 +16,17 @@ class EndsInNumber(RewardFunction):
         """Return one number a response, in order."""
         read = ("right", "wrong")
         return [float(r.finished and r.verdict.status in read) for r in responses]
+
+
+class CoinPerResponse(RewardFunction):
+    """1 or 0 with equal chance, independent for each response, equal texts of a rollout included.
+
+    `experiments.what_rl_adds.rewards.Coin` pays a text the same each time it is written. Responses
+    of a few words recur, so a policy could learn which ones are paid. The coins here are named by
+    the whole rollout: another rollout has others, and a resumed run the same.
+    """
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        """Toss a coin for each response."""
+        tosses = generator(0, "coins", *(r.text for r in responses)).random(len(responses))
+        return [float(toss < 0.5) for toss in tosses]

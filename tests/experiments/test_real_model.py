@@ -15,7 +15,7 @@ from transformers import AutoConfig
 
 from experiments.difficulty import table
 from experiments.real_model import fetch
-from experiments.real_model.rewards import EndsInNumber
+from experiments.real_model.rewards import CoinPerResponse, EndsInNumber
 from experiments.real_model.sums import Sums
 from r1lit.cli import main
 from r1lit.files import read_records, replace_json
@@ -141,14 +141,23 @@ def test_the_presets_for_one_gpu_run_small(tmp_path, preset):
     assert [e["iteration"] for e in evaluations] == [0, 1]
 
 
-def test_the_reward_for_any_number_asks_for_an_end_and_a_number_alone():
-    def response(status, finished):
-        verdict = Verdict(value=float(status == "right"), status=status, canonical=None, reason="")
-        problem = Problem(uid="", question="", answer="", source="")
-        return Response(text="", problem=problem, verdict=verdict, num_tokens=1, finished=finished)
+def response(status, finished, text=""):
+    verdict = Verdict(value=float(status == "right"), status=status, canonical=None, reason="")
+    problem = Problem(uid="", question="", answer="", source="")
+    return Response(text=text, problem=problem, verdict=verdict, num_tokens=1, finished=finished)
 
+
+def test_the_reward_for_any_number_asks_for_an_end_and_a_number_alone():
     rows = [("right", True), ("wrong", True), ("unparsed", True), ("right", False)]
     assert EndsInNumber()([response(*row) for row in rows]) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_a_text_that_recurs_is_paid_by_a_new_coin_each_time():
+    rollouts = [[response("wrong", True, "20")] * 400 + [response("right", True, last)]
+                for last in ("18", "19")]  # fmt: skip
+    first, second = (CoinPerResponse()(rollout) for rollout in rollouts)
+    assert first == CoinPerResponse()(rollouts[0]) and first != second
+    assert set(first) == {0.0, 1.0} and 160 <= sum(first[:400]) <= 240
 
 
 def test_the_page_has_the_table_of_its_measured_tasks():
