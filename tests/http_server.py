@@ -33,6 +33,10 @@ class Received:
     index: int
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # of 5, a burst of requests on a busy machine is reset
+
+
 class HTTPServer:
     """Answers each request by ``answer``; ``bodies`` and ``headers`` are those of all posts.
 
@@ -45,7 +49,7 @@ class HTTPServer:
         self.headers: list[dict[str, str]] = []
         self.num_connections = self.most_at_once = self._at_once = 0
         self.lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(keep_alive))
+        self._server = _Server(("127.0.0.1", 0), self._handler(keep_alive))
         self._server.daemon_threads = True
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
         self.url = f"http://127.0.0.1:{self._server.server_port}"

@@ -82,6 +82,14 @@ def theirs() -> dict[str, Task]:
         "Own verifier": _trl(["own_verifier.py"], ["own_problems.py", "grpo.yaml"],
                              [f"python own_verifier.py {grpo} runs/own_verifier"],
                              "is a reward function; no time limit, no process of its own"),
+        "A tool from a Python function": _trl(
+            ["own_tool.py"], ["own_problems.py", "chat.py", "grpo.yaml"],
+            [f"python own_tool.py {grpo} runs/own_tool"],
+            "calls are read in the chat templates that TRL knows alone"),
+        "A Gymnasium game": _trl(
+            ["own_game.py"], ["own_tool.py", "own_problems.py", "chat.py", "grpo.yaml"],
+            [f"python own_game.py {grpo} runs/own_game"],
+            "a game's actions are tools: `step(text)` has to be rewritten as one"),
         "A chat model": _trl(["chat.py"], ["own_problems.py", "grpo.yaml"],
                              [f"python chat.py {grpo} runs/chat"]),
         "Supervised fine-tuning": _trl(["sft.py"], ["sft.yaml"],

@@ -64,7 +64,7 @@ class JSONSchemaVerifier(Verifier):
 def answer_text(response: str) -> str:
     r"""Return the JSON of a response as text.
 
-    >>> answer_text('<think> so </think> ```json\\n{"a": 1}\\n```')
+    >>> answer_text('<think> so </think> ```json\n{"a": 1}\n```')
     '{"a": 1}'
     """
     answer = final_or_answer_part(response).strip()

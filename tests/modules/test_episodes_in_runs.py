@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tiny
 import yaml
+from metrics_page import MEASURED
 
 from r1lit.cli import main
 from r1lit.environments import Environment, Episode, Reply, Step
@@ -115,7 +116,7 @@ def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers
     again = [json.loads(line) for line in (resumed / "metrics.jsonl").read_text().splitlines()]
 
     def numbers(line: dict[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in line.items() if not k.startswith(("time/", "seconds"))}
+        return {k: v for k, v in line.items() if not k.startswith((*MEASURED, "seconds"))}
 
     assert len(again) == 2 and [numbers(n) for n in again] == [numbers(n) for n in whole[1:]]
 

@@ -11,7 +11,8 @@ def of_texts(reward):
     return graded
 
 
-train(
-    as_prompt=lambda question: [{"role": "user", "content": question}],
-    rewards=(of_texts(accuracy), of_texts(well_formed)),
-)
+if __name__ == "__main__":
+    train(
+        as_prompt=lambda question: [{"role": "user", "content": question}],
+        rewards=(of_texts(accuracy), of_texts(well_formed)),
+    )
