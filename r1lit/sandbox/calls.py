@@ -407,7 +407,7 @@ def changed(
 class Callback(plain.Reference):
     """A function of the tests', as the program has it."""
 
-    def __init__(self, program: Program, number: int) -> None:
+    def __init__(self, program: ServedProgram, number: int) -> None:
         super().__init__(number)
         self._program = program
 
@@ -416,7 +416,7 @@ class Callback(plain.Reference):
         return self._program.call_back(self._target, arguments, keywords)
 
 
-class Program(Peer):
+class ServedProgram(Peer):
     """The untrusted program's end, in its own process, where nothing is to be trusted."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -500,4 +500,4 @@ class Program(Peer):
 
 def answer_calls(files: Sequence[tuple[str, bytes]], channel: int) -> NoReturn:
     """Serve a program, given as paths and contents, over the socket ``channel``."""
-    Program(socket.socket(fileno=channel)).serve(files)
+    ServedProgram(socket.socket(fileno=channel)).serve(files)

@@ -1,6 +1,7 @@
 """The code worker: a process that grades programs until its pipe closes.
 
 It is run as a file by a pool of workers and imports nothing but the standard library and this room.
+With ``remote`` as its second argument, programs run on the Piston server that a request names.
 It uses JSON over one pipe. First it sends ``{}`` or ``{"failed": traceback}``; then each
 ``{"kind": …, "limits": …, …}`` is answered with ``{"status": …, "value": …, "reason": …}``.
 """
@@ -20,9 +21,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from r1lit.sandbox import functional, stdin_tests
+from r1lit.sandbox import grading
 from r1lit.sandbox.base import Limits, SandboxError
 from r1lit.sandbox.local import LocalSandbox
+from r1lit.sandbox.piston import PistonSandbox
 
 Grader = Callable[[Mapping[str, Any], Limits], dict[str, Any]]
 
@@ -54,14 +56,19 @@ def serve(
         connection.send_bytes(json.dumps(reply).encode())
 
 
+def _grade_remotely(request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    return grading.grade_output(PistonSandbox(request["piston"]), request, limits)
+
+
 if __name__ == "__main__":
     os.umask(0o077)
-    with LocalSandbox() as sandbox:
-        serve(
-            Connection(int(sys.argv[1])),
-            {
-                "functional": partial(functional.grade, sandbox),
-                "stdin": partial(stdin_tests.grade, sandbox),
-            },
-            start=lambda: sandbox.open(1 << 20).close(),
-        )
+    pipe = Connection(int(sys.argv[1]))
+    if sys.argv[2:] == ["remote"]:
+        serve(pipe, {"stdin": _grade_remotely}, start=lambda: None)
+    else:
+        with LocalSandbox() as sandbox:
+            graders: dict[str, Grader] = {
+                "functional": partial(grading.grade_functions, sandbox),
+                "stdin": partial(grading.grade_output, sandbox),
+            }
+            serve(pipe, graders, start=lambda: sandbox.open(1 << 20).close())

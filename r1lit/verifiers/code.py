@@ -41,7 +41,6 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 GRACE_S = 2.0
 CPU_S = 10.0  # a reference of MBPP takes 5; wall-clock time has to do on crowded cores too
 _WORKER = Path(r1lit.sandbox.__file__).with_name("worker.py")
-REMOTE_WORKER = _WORKER.with_name("remote_worker.py")
 LANGUAGES = {
     "": "",
     "python": "python",
@@ -466,7 +465,7 @@ class StdinCodeVerifier(CodeVerifier):
         super().__init__(timeout_s, num_workers, limits or Limits(wall_s=min(10.0, timeout_s)))
         if piston is not None:
             PistonSandbox(piston)  # is it a URL?
-            self.pool = WorkerPool(REMOTE_WORKER, num_workers, timeout_s, GRACE_S)
+            self.pool = WorkerPool(_WORKER, num_workers, timeout_s, GRACE_S, ("remote",))
         self.piston = piston
         self.tolerance = tolerance
         self.partial = partial

@@ -49,13 +49,13 @@ class Call:
 class Worker:
     """One process. It is starting, then by turns idle and busy with an item of a call."""
 
-    def __init__(self, script: Path) -> None:
+    def __init__(self, script: Path, arguments: Sequence[str]) -> None:
         self.connection, theirs = Pipe()
         with theirs:
             # -P: the script's folder must not shadow installed modules. A session of its own:
             # Ctrl-C is for the parent, which then closes the pool.
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(script), str(theirs.fileno())],
+                [sys.executable, "-P", str(script), str(theirs.fileno()), *arguments],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -129,16 +129,21 @@ class WorkerPool:
     the callers at a time listens to the workers, for all.
 
     An item may take ``timeout_s`` and, where the script keeps to that limit itself and reports
-    the item's outcome, ``grace_s`` more.
+    the item's outcome, ``grace_s`` more. The script gets ``arguments`` after its pipe's number.
     """
 
     def __init__(
-        self, script: Path, num_workers: int, timeout_s: float, grace_s: float = 0.0
+        self,
+        script: Path,
+        num_workers: int,
+        timeout_s: float,
+        grace_s: float = 0.0,
+        arguments: Sequence[str] = (),
     ) -> None:
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
         check_at_least("num_workers", num_workers, 1)
-        self.script = script
+        self.script, self.arguments = script, tuple(arguments)
         self.num_workers = num_workers
         self.timeout_s = timeout_s + grace_s
         self._become_empty()
@@ -157,7 +162,7 @@ class WorkerPool:
         self._finalizer = weakref.finalize(self, _kill_all, self._workers, self._pid)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: getattr(self, k) for k in ("script", "num_workers", "timeout_s")}
+        return {k: getattr(self, k) for k in ("script", "arguments", "num_workers", "timeout_s")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -244,7 +249,7 @@ class WorkerPool:
     def _start(self) -> None:
         num_items = sum(len(call.requests) - len(call.replies) for call in self._calls)
         while len(self._workers) < min(self.num_workers, num_items):
-            self._workers.append(Worker(self.script))
+            self._workers.append(Worker(self.script, self.arguments))
 
     def _dispatch(self) -> None:
         for slot, worker in enumerate(self._workers):
@@ -257,7 +262,7 @@ class WorkerPool:
                 worker.send(call, call.todo[0], self.timeout_s)
             except OSError:  # it died while idle, which is no fault of this item
                 worker.kill()
-                self._workers[slot] = Worker(self.script)
+                self._workers[slot] = Worker(self.script, self.arguments)
             else:
                 call.todo.popleft()
 

@@ -15,14 +15,14 @@ from typing import Any
 
 from sandbox import attacks, stdin_attacks
 
-from r1lit.sandbox import Limits, LocalSandbox, functional, stdin_tests
+from r1lit.sandbox import Limits, LocalSandbox, grading
 
 LIMITS = Limits(wall_s=1.0, cpu_s=1.0, memory_bytes=256 << 20, scratch_bytes=16 << 20)
 
 
 def call(sandbox: LocalSandbox, code: str) -> dict[str, Any]:
     request = {"files": {"main.py": code}, "given": "", "tests": attacks.TESTS}
-    return functional.grade(sandbox, request, LIMITS)
+    return grading.grade_functions(sandbox, request, LIMITS)
 
 
 def read(sandbox: LocalSandbox, code: str) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def read(sandbox: LocalSandbox, code: str) -> dict[str, Any]:
         "language": "python", "code": code, "inputs": stdin_attacks.INPUTS,
         "outputs": stdin_attacks.OUTPUTS, "tolerance": 1e-6, "total_s": 60.0, "partial": True,
     }  # fmt: skip
-    return stdin_tests.grade(sandbox, request, LIMITS)
+    return grading.grade_output(sandbox, request, LIMITS)
 
 
 def main(limit: int) -> None:

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from r1lit.sandbox import confine, stdin_tests
+from r1lit.sandbox import confine, grading
 from r1lit.sandbox.base import Limits, SandboxError
 from r1lit.sandbox.kernel import MACHINE, PR_SET_NO_NEW_PRIVS, prctl
 from r1lit.sandbox.local import LocalSandbox
@@ -50,7 +50,7 @@ def judge_with(fault: str) -> None:
             "tolerance": 0.0, "total_s": 30.0, "partial": True,
         }  # fmt: skip
         try:
-            verdict = stdin_tests.grade(sandbox, request, Limits(wall_s=2.0))
+            verdict = grading.grade_output(sandbox, request, Limits(wall_s=2.0))
         except SandboxError as error:
             verdict = {"status": "error", "value": 0.0, "reason": str(error)}
         print(json.dumps(verdict), flush=True)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from r1lit.sandbox.stdin_tests import difference
+from r1lit.sandbox.grading import difference
 
 SIZES = (
     "1e-400", "1e-300", "2.5", "1e5", "1e300", "1e308", "1e309", "1e400", "-1e400", "9.5e4000",
