@@ -30,6 +30,8 @@ __all__ = [
     "TokenValues",
     "Verdict",
     "of_all_ranks",
+    "of_first_rank",
+    "own_rank",
 ]
 
 T = TypeVar("T")
@@ -251,3 +253,14 @@ def of_all_ranks(own: T) -> list[T]:
     ranks: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(ranks, own)
     return ranks
+
+
+def of_first_rank(own: T) -> T:
+    """Return what rank 0 holds of something; all ranks call it."""
+    return of_all_ranks(own)[0]
+
+
+def own_rank() -> int:
+    """Return this process's rank, 0 if it is alone."""
+    is_alone = not (distributed.is_available() and distributed.is_initialized())
+    return 0 if is_alone else distributed.get_rank()

@@ -21,7 +21,7 @@ from r1lit.rollout.vllm.weights import (
     TRANSFERS,
     GlooTransfer,
     max_lora_rank,
-    why_not,
+    why_merged,
     write_weights,
 )
 
@@ -135,7 +135,7 @@ ALL = "all-linear"
 def test_which_adapters_vllm_loads(policy: Path, settings: peft.PeftConfig, reason: str | None):
     adapter = load_policy(ModelSource(str(policy), adapter=settings)).adapter
     assert adapter is not None
-    found = why_not(adapter)
+    found = why_merged(adapter)
     assert found is None if reason is None else reason in str(found)
 
 

@@ -1,4 +1,4 @@
-"""Client of one vLLM server: checks that it fits the policy, generates, transfers weights.
+"""One vLLM server: a check that it fits the policy, completions, and taking weights.
 
 Everything here is awaited in the event loop of `r1lit.endpoint`.
 
@@ -48,18 +48,23 @@ class ServerInfo:
     max_lora_rank: int
 
 
+Send = Callable[["VLLMClient", str], Awaitable[object]]
+"""Hands weights to a server under a label, once; raises a ``RequestError`` if that fails."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Weights:
     """A version of the policy's weights, by the label under which servers hold it.
 
-    ``send`` hands it to a server once, from beginning to end, or raises a ``RequestError``. With
-    ``is_adapter`` it is an adapter beside weights that the server has already. ``versions`` are
-    those, by label, that tokens may be of: its own, and those before it if updates are in flight.
+    ``expected_T`` are the policy's own log-probs of a text. With ``is_adapter`` it is an adapter
+    beside weights that the server has already. ``versions`` are those, by label, that tokens may be
+    of: its own, and those before it if updates are in flight.
     """
 
     version: int
     label: str
-    send: Callable[[VLLMClient, str], Awaitable[object]]
+    expected_T: torch.Tensor
+    send: Send
     versions: Mapping[str, int]
     is_adapter: bool = False
 
@@ -117,14 +122,16 @@ class VLLMClient:
         self._quick = Client(replace(endpoint, timeout_s=hang_s), "urls")
         self.url, self.hang_s = self._quick.url, hang_s
         self._backend, self._in_flight = backend, in_flight
-        self.info: ServerInfo | None = None
-        """What ``check`` has found."""
+        self.info: ServerInfo | None = None  # what ``check`` has found
 
     async def ask(
         self, path: str, read: Callable[[Any], T], payload: dict[str, Any] | None = None
     ) -> T:
         """Return what is read from an answer that takes no time."""
         return await self._quick.send(path, read, payload)
+
+    def _unfit(self, fault: str) -> ValueError:
+        return ValueError(f"urls: {self.url} {fault}")
 
     async def check(self, model: ModelSpec) -> ServerInfo:
         """Look whether policies like ``model`` can be trained on what the server generates.
@@ -135,23 +142,32 @@ class VLLMClient:
         """
         await self.ask("version", lambda reply: reply["version"])
         try:
-            info = await self.ask("server_info?config_format=json", lambda r: r["vllm_config"])
+            found = await self.ask("server_info?config_format=json", lambda r: r["vllm_config"])
         except SetupError:
-            raise ValueError(
-                f"urls: {self.url} runs without VLLM_SERVER_DEV_MODE=1, so that it takes no new"
-                f" weights; {START}"
+            raise self._unfit(
+                f"runs without VLLM_SERVER_DEV_MODE=1, so that it takes no new weights; {START}"
             ) from None
-        self._check_options(info)
-        await self._check_worker(info, model)
+        config, scheduler = found["model_config"], found["scheduler_config"]
+        if (mode := config["logprobs_mode"]) != "processed_logprobs":
+            raise self._unfit(
+                f"returns {mode}, not the log-probs of what is sampled; start it with"
+                " --logprobs-mode processed_logprobs"
+            )
+        if found["device_config"]["device"] == "cpu" and scheduler["enable_chunked_prefill"]:
+            raise self._unfit(
+                "runs on a CPU with chunked prefill, in which vLLM dies of seeds; start it with"
+                f" --{CPU_FLAG}"
+            )
+        await self._check_worker(found.get("weight_transfer_config") or {}, model)
         served = await self.ask("v1/models", lambda reply: reply["data"][0]["id"])
         if not await self._has_route(GENERATE):
-            raise ValueError(f"urls: {self.url} lacks --enable-scale-out; {START}")
+            raise self._unfit(f"lacks --enable-scale-out; {START}")
         await check_tokenizer(self._quick, "detokenize", served, model.tokenizer)
-        lora, config = info.get("lora_config") or {}, info["model_config"]
+        lora = found.get("lora_config") or {}
         takes_adapters = lora and await self._has_route(LOAD_ADAPTER)
         self.info = ServerInfo(
             max_model_len=config["max_model_len"],
-            max_num_seqs=info["scheduler_config"]["max_num_seqs"],
+            max_num_seqs=scheduler["max_num_seqs"],
             dtype=config["dtype"].removeprefix("torch."),
             served=served,
             num_workers=await self.ask("get_world_size", lambda reply: reply["world_size"]),
@@ -159,39 +175,23 @@ class VLLMClient:
         )
         return self.info
 
-    def _check_options(self, info: dict[str, Any]) -> None:
-        mode = info["model_config"]["logprobs_mode"]
-        if mode != "processed_logprobs":
-            raise ValueError(
-                f"urls: {self.url} returns {mode}, not the log-probs of what is sampled; start it"
-                " with --logprobs-mode processed_logprobs"
-            )
-        on_cpu = info["device_config"]["device"] == "cpu"
-        if on_cpu and info["scheduler_config"]["enable_chunked_prefill"]:
-            raise ValueError(
-                f"urls: {self.url} runs on a CPU with chunked prefill, in which vLLM dies of"
-                f" seeds; start it with --{CPU_FLAG}"
-            )
-
-    async def _check_worker(self, info: dict[str, Any], model: ModelSpec) -> None:
+    async def _check_worker(self, transfer: Mapping[str, Any], model: ModelSpec) -> None:
         """Check that weights can be handed over, and that they are those of the same model."""
-        transfer = (info.get("weight_transfer_config") or {}).get("backend")
         described, method = None, {"method": "r1lit_describe"}
         with suppress(RequestError):
             described = await self.ask("collective_rpc", lambda reply: reply["results"][0], method)
-        if transfer != self._backend or described is None:
-            raise ValueError(
-                f"urls: {self.url} runs without --worker-extension-cls {EXTENSION} and"
-                f' --weight-transfer-config \'{{"backend": "{self._backend}"}}\'; {START}'
+        if transfer.get("backend") != self._backend or described is None:
+            raise self._unfit(
+                f"runs without --worker-extension-cls {EXTENSION} and --weight-transfer-config"
+                f' \'{{"backend": "{self._backend}"}}\'; {START}'
             )
         config = model.config if model.policy is None else model.policy.config
         own = None if config is None else config.get_text_config()
         for key, there in described.items():
             here = getattr(own, key, None)
             if here is not None and there is not None and here != there:
-                raise ValueError(
-                    f"urls: {self.url} serves another model than {model.name}: its {key} is"
-                    f" {there!r}, not {here!r}"
+                raise self._unfit(
+                    f"serves another model than {model.name}: its {key} is {there!r}, not {here!r}"
                 )
 
     async def _has_route(self, path: str) -> bool:
@@ -254,7 +254,8 @@ class VLLMClient:
                     ) from error
         # what is kept has its keys and values computed again, its tokens so far as a prompt
         kept = "?reset_running_requests=true" if self._in_flight else ""
-        await self.ask(f"reset_prefix_cache{kept}", _success, {})
+        if not await self.ask(f"reset_prefix_cache{kept}", lambda reply: reply["success"], {}):
+            raise MalformedReply("its prefix cache is still in use")
         await self.post("resume")
 
     async def post(
@@ -301,36 +302,30 @@ class VLLMClient:
                 ``versions``.
             RequestError: as ``Client.send``.
         """
-        sampling = unit.request.sampling
+        sampling, count = unit.request.sampling, len(unit.samples)
         named = generator(unit.request.seed, "vllm", unit.request.iteration)
-        payload = {
-            "model": self._name(weights),
-            "token_ids": list(unit.request.prompt),
-            "sampling_params": {
-                "n": len(unit.samples),
-                # sample i of a request has the seed + i
-                "seed": int(named.integers(2**62)) + unit.samples.start,
-                "max_tokens": sampling.max_tokens,
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "top_k": sampling.top_k,
-                "logprobs": 0,
-                # the end tokens of this side's policy, not of the server's configuration
-                "ignore_eos": True,
-                "stop_token_ids": list(model.end_ids()),
-                "stop": list(sampling.stop),
-                "detokenize": bool(sampling.stop),
-            },
+        parameters = {
+            "n": count,
+            # sample i of a request has the seed + i
+            "seed": int(named.integers(2**62)) + unit.samples.start,
+            **{key: getattr(sampling, key) for key in ("max_tokens", "temperature", "top_p")},
+            "top_k": sampling.top_k,
+            "logprobs": 0,
+            # the end tokens of this side's policy, not of the server's configuration
+            "ignore_eos": True,
+            "stop_token_ids": list(model.end_ids()),
+            "stop": list(sampling.stop),
+            "detokenize": bool(sampling.stop),
         }
 
         def read(reply: dict[str, Any]) -> list[Completion]:
             choices = sorted(reply["choices"], key=lambda choice: choice["index"])
-            if [choice["index"] for choice in choices] != list(range(len(unit.samples))):
-                raise MalformedReply(f"choices: {len(choices)}, not {len(unit.samples)}")
+            if [choice["index"] for choice in choices] != list(range(count)):
+                raise MalformedReply(f"choices: {len(choices)}, not {count}")
             return [read_completion(choice, weights.versions) for choice in choices]
 
         try:
-            return await self._patient.send(GENERATE, read, payload)
+            return await self._generate(weights, unit.request.prompt, parameters, read)
         except SetupError as error:
             if weights.is_adapter:
                 raise MalformedReply(f"its adapter is gone: it was restarted ({error})") from error
@@ -344,13 +339,20 @@ class VLLMClient:
             scored = zip(ids[1:], reply["prompt_logprobs"][1:], strict=True)
             return torch.tensor([there[str(token)]["logprob"] for token, there in scored])
 
-        sampling = {"max_tokens": 1, "prompt_logprobs": 0, "logprobs": 0, "detokenize": False}
-        payload = {"model": self._name(weights), "token_ids": ids, "sampling_params": sampling}
-        return await self._patient.send(GENERATE, read, payload)
+        parameters = {"max_tokens": 1, "prompt_logprobs": 0, "logprobs": 0, "detokenize": False}
+        return await self._generate(weights, ids, parameters, read)
 
-    def _name(self, weights: Weights) -> str:
+    async def _generate(
+        self,
+        weights: Weights,
+        prompt: tuple[int, ...],
+        parameters: dict[str, Any],
+        read: Callable[[dict[str, Any]], T],
+    ) -> T:
         assert self.info is not None
-        return weights.label if weights.is_adapter else self.info.served
+        name = weights.label if weights.is_adapter else self.info.served
+        payload = {"model": name, "token_ids": list(prompt), "sampling_params": parameters}
+        return await self._patient.send(GENERATE, read, payload)
 
 
 def read_completion(choice: dict[str, Any], versions: Mapping[str, int]) -> Completion:
@@ -440,8 +442,3 @@ async def _succeeds(client: Client, path: str, payload: dict[str, Any] | None = 
     """Send a request of whose reply the status alone counts."""
     with suppress(MalformedReply):  # success in plain text, or without any
         await client.send(path, lambda reply: None, payload)
-
-
-def _success(reply: dict[str, Any]) -> None:
-    if reply["success"] is not True:
-        raise MalformedReply("its prefix cache is still in use")

@@ -24,14 +24,8 @@ import torch
 from filelock import AsyncFileLock
 from torch import Tensor
 
-from r1lit.endpoint.client import (
-    Endpoint,
-    PermanentError,
-    RequestError,
-    begin,
-    check_url,
-    run,
-)
+from r1lit.batches import of_first_rank, own_rank
+from r1lit.endpoint.client import Endpoint, PermanentError, RequestError, begin, check_url, run
 from r1lit.errors import check_at_least
 from r1lit.policy.source import base_of
 from r1lit.rollout.engine import (
@@ -43,6 +37,7 @@ from r1lit.rollout.engine import (
     stream_to_list,
 )
 from r1lit.rollout.vllm.client import (
+    ServerInfo,
     Unit,
     VLLMClient,
     Weights,
@@ -53,13 +48,11 @@ from r1lit.rollout.vllm.client import (
 from r1lit.rollout.vllm.process import VLLMProcess, find_python
 from r1lit.rollout.vllm.weights import (
     TRANSFERS,
+    AdapterTransfer,
     Probe,
-    from_first,
+    Transfer,
     max_lora_rank,
-    rank,
-    take_adapter,
-    why_not,
-    why_not_on,
+    why_merged,
 )
 
 REPLY_SAMPLES = 64
@@ -171,57 +164,67 @@ class VLLMEngine(RolloutEngine):
             ValueError: if a server does not answer, serves another model or lacks an option.
         """
         super().bind(model)
+        assert model.policy is not None
+        self._policy = model.policy
         self._memory = asyncio.Lock()  # held while the policy's weights may change
         run(self._memory.acquire())
         if self._fleet is not None:
             run(self._fleet.close())
-        self._run = from_first(secrets.token_hex(4))
+        self._run = of_first_rank(secrets.token_hex(4))
         self._versions: dict[str, int] = {}  # by label: those that tokens may be of
         if self._weights_dir is None and model.folder is None:
-            self._weights_dir = from_first(tempfile.mkdtemp(prefix="r1lit-weights-"))
+            self._weights_dir = of_first_rank(tempfile.mkdtemp(prefix="r1lit-weights-"))
             weakref.finalize(self, shutil.rmtree, self._weights_dir, ignore_errors=True)
         own = (model.folder or Path()) / "weights"
         self._folder = Path(self._weights_dir or own).absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
-        assert model.policy is not None
-        self._adapter = model.policy.adapter
-        merged = None if self._adapter is None else why_not(self._adapter, self.in_flight_updates)
+        infos = [] if self._python else [run(server.look_at(model)) for server in self._servers]
+        self._sender: Transfer = self._transfer
+        lora_rank = self._choose_adapter(infos)
+        if self._python and not self._servers:
+            self._servers = [self._server_at(of_first_rank(self._start(lora_rank)))]
+        self._fleet = Fleet(self._servers, self._bring_up, self._patience_s)
+        self._probe = Probe(model, self._policy, self._tolerance)
+
+    def _choose_adapter(self, infos: Sequence[ServerInfo]) -> int:
+        """Hand the policy's adapter over alone, if servers can take it; return the rank for it."""
+        adapter = self._policy.adapter
+        if adapter is None:
+            return 0
+        merged = why_merged(adapter, self.in_flight_updates)
         if self._python and not self._flags.get("enable-lora", True):
             merged = merged or "flags: enable-lora is off"
-        if self._python and not self._servers:
-            self._start(0 if self._adapter is None or merged else max_lora_rank(self._adapter))
-        elif not self._python:
-            for server in self._servers:
-                info = run(server.look_at(model))
-                if self._adapter is not None and not merged:
-                    merged = why_not_on(info, server.url, max_lora_rank(self._adapter))
-        if merged and self._adapter is not None:
-            self._adapter = None
-            if rank() == 0:
-                warnings.warn(f"adapter: servers get it merged: {merged}", stacklevel=2)
-        self._fleet = Fleet(self._servers, self._bring_up, self._patience_s)
-        self._probe = Probe(model, self._tolerance)
+        rank = 0 if merged else max_lora_rank(adapter)
+        for server, info in zip(self._servers, infos, strict=False):
+            if info.max_lora_rank < rank:
+                merged = (
+                    f"{server.url} was not started with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1,"
+                    f" --enable-lora and --max-lora-rank {rank}"
+                )
+        if merged is None:
+            self._sender = AdapterTransfer(adapter)
+            return rank
+        if own_rank() == 0:
+            warnings.warn(f"adapter: servers get it merged: {merged}", stacklevel=3)
+        return 0
 
-    def _start(self, lora_rank: int) -> None:
-        """Start the server on rank 0, without waiting."""
-        url = None
-        policy = self.model.policy
-        assert policy is not None
-        if rank() == 0:
-            self._process = VLLMProcess(
-                self._python,
-                base_of(self.model.name),
-                dtype=str(policy.dtype).removeprefix("torch."),
-                on_cpu=not torch.cuda.is_available(),
-                flags=self._flags,
-                log=(self.model.folder or self._folder).absolute() / "vllm.log",
-                backend=self._transfer.backend,
-                environment=self._transfer.environment,
-                max_lora_rank=lora_rank,
-            )
-            self._process.start()
-            url = self._process.url
-        self._servers = [self._server_at(from_first(url) or "")]
+    def _start(self, lora_rank: int) -> str:
+        """Start the server on rank 0, without waiting; return its URL there."""
+        if own_rank() != 0:
+            return ""
+        self._process = VLLMProcess(
+            self._python,
+            base_of(self.model.name),
+            dtype=str(self._policy.dtype).removeprefix("torch."),
+            on_cpu=not torch.cuda.is_available(),
+            flags=self._flags,
+            log=(self.model.folder or self._folder).absolute() / "vllm.log",
+            backend=self._transfer.backend,
+            environment=self._transfer.environment,
+            max_lora_rank=lora_rank,
+        )
+        self._process.start()
+        return self._process.url
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Hand the weights over to all servers; see ``RolloutEngine.update_weights``.
@@ -232,31 +235,23 @@ class VLLMEngine(RolloutEngine):
             ValueError: if a server refuses them, or its log-probs are not the policy's afterwards,
                 or none is there for ``patience_s``.
         """
-        policy = self.model.policy
-        assert policy is not None and self._fleet is not None
-        if self._adapter is None:
-            self._transfer.check(policy.parameters())
-        expected_T = self._probe.expected_T()
+        assert self._fleet is not None
+        self._sender.check(self._policy.parameters())
         label = f"{self._run}-{version}"
         if not self.in_flight_updates:
             self._versions = {}
         self._versions[label] = version  # before any rank's server has them
         folder = self._folder / label
-        if self._adapter is None:
-            send = self._transfer.take(weights, folder)
-        else:
-            send = take_adapter(self._adapter, folder)
-        is_adapter = self._adapter is not None
-        newest = Weights(
+        self._newest = Weights(
             version=version,
             label=label,
-            send=send,
+            expected_T=self._probe.expected_T(),
+            send=self._sender.take(weights, folder),
             versions=self._versions,
-            is_adapter=is_adapter,
+            is_adapter=isinstance(self._sender, AdapterTransfer),
         )
-        self._newest = newest, expected_T
         run(self._lent(self._fleet.renew()))
-        for old in self._folder.iterdir() if rank() == 0 else ():
+        for old in self._folder.iterdir() if own_rank() == 0 else ():
             if old.is_dir() and old != folder:
                 shutil.rmtree(old, ignore_errors=True)
         self.version = version
@@ -275,8 +270,7 @@ class VLLMEngine(RolloutEngine):
                 refused, or no server is there for ``patience_s``.
         """
         if self.version is None:
-            assert self.model.policy is not None
-            self.update_weights(self.model.policy.named_weights(), 0)
+            self.update_weights(self._policy.named_weights(), 0)
         known = [server.info for server in self._servers if server.info]
         limits = [info.max_model_len for info in known]
         for request in requests:
@@ -290,7 +284,7 @@ class VLLMEngine(RolloutEngine):
                 await self._lent(
                     self._fleet.share(
                         list(units(requests, samples)),
-                        lambda server, unit: server.generate(unit, self.model, self._newest[0]),
+                        lambda server, unit: server.generate(unit, self.model, self._newest),
                         lambda unit, completions: finished.put((unit, completions)),
                         self.concurrency,
                     )
@@ -326,7 +320,7 @@ class VLLMEngine(RolloutEngine):
 
     async def _lent(self, work: Awaitable[None]) -> None:
         """Let the policy's weights be sent meanwhile; wait at the end for what sends them."""
-        if not self._transfer.from_memory:  # then it may be updated meanwhile
+        if not self._sender.from_memory:  # then it may be updated meanwhile
             await work
             return
         self._memory.release()
@@ -344,17 +338,16 @@ class VLLMEngine(RolloutEngine):
         """
         if self._process is not None:
             await self._process.wait(server.answers)
-        reads_memory = self._transfer.from_memory and self._adapter is None
-        async with self._memory if reads_memory else nullcontext():
-            newest = weights, expected_T = self._newest
+        async with self._memory if self._sender.from_memory else nullcontext():
+            newest = self._newest
             try:
-                await self._load(server, weights)
+                await self._load(server, newest)
             except WeightsRefused:
                 if newest is self._newest:
                     raise
         if newest is not self._newest:
             raise RequestError("newer weights have come meanwhile")
-        await self._probe.check(server, weights, expected_T)
+        await self._probe.check(server, newest)
 
     async def _load(self, server: VLLMClient, weights: Weights) -> None:
         name = re.sub(r"\W+", "-", server.url)
@@ -365,7 +358,7 @@ class VLLMEngine(RolloutEngine):
                 await server.check(self.model)
             if label == weights.label:
                 return
-            if self._transfer.one_sender and not weights.is_adapter and rank() != 0:
+            if self._sender.one_sender and own_rank() != 0:
                 raise RequestError(f"{server.url} has not got the weights of rank 0 yet")
             await server.load(weights)
 
@@ -391,8 +384,8 @@ class Fleet:
         self.servers = list(servers)
         self.up: list[VLLMClient] = []
         self._bring_up, self._patience_s = bring_up, patience_s
-        self._coming: dict[int, asyncio.Task[None]] = {}  # by the server's place
-        self._failed: dict[int, str] = {}
+        self._coming: dict[VLLMClient, asyncio.Task[None]] = {}
+        self._failed: dict[VLLMClient, str] = {}
         self._working: dict[asyncio.Task[Any], VLLMClient] = {}
         self._last_up = time.monotonic()
         self._round = 0  # of ``renew``
@@ -412,7 +405,7 @@ class Fleet:
         if server in self.up:
             self.up.remove(server)
             warnings.warn(f"{server.url} is left out until it is back: {reason}", stacklevel=2)
-        self._failed[self.servers.index(server)] = str(reason)
+        self._failed[server] = str(reason)
         for task, there in self._working.items():
             if there is server:
                 task.cancel()
@@ -424,12 +417,12 @@ class Fleet:
             ValueError: if none has been up for ``patience_s``.
             Exception: of ``bring_up``.
         """
-        for place, server in enumerate(self.servers):
-            coming = self._coming.get(place)
+        for server in self.servers:
+            coming = self._coming.get(server)
             if coming is not None and coming.done():
-                self._coming.pop(place).result()
+                self._coming.pop(server).result()
             elif coming is None and server not in self.up:
-                self._coming[place] = asyncio.create_task(self._come_back(place, server))
+                self._coming[server] = asyncio.create_task(self._come_back(server))
         if self.up:
             self._last_up = time.monotonic()
         elif time.monotonic() - self._last_up > self._patience_s:
@@ -445,7 +438,7 @@ class Fleet:
         for task in self._coming.values():
             task.cancel()
 
-    async def _come_back(self, place: int, server: VLLMClient) -> None:
+    async def _come_back(self, server: VLLMClient) -> None:
         pause_s = 0.5
         while server not in self.up:
             began = self._round
@@ -458,7 +451,7 @@ class Fleet:
             else:
                 if began == self._round:  # else it may hold older weights
                     self.up.append(server)
-                    self._failed.pop(place, None)
+                    self._failed.pop(server, None)
 
     async def share(
         self,

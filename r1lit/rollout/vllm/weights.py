@@ -1,8 +1,5 @@
 """Transfer of a policy's weights to vLLM servers, and a check that they have arrived.
 
-Weights go by a folder, or from memory to memory; an adapter goes alone, in a folder, and servers
-add it to the policy's weights that they have.
-
 T tokens
 """
 
@@ -12,7 +9,7 @@ import base64
 import pickle
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -27,30 +24,26 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import reduce_tensor
 
-from r1lit.batches import of_all_ranks
+from r1lit.batches import of_first_rank, own_rank
 from r1lit.endpoint.client import RequestError
 from r1lit.files import beside, remove, replace_path
-from r1lit.policy import LogProbs, Responses, evaluating
+from r1lit.policy import LogProbs, Policy, Responses, evaluating
 from r1lit.policy.adapter import Adapter, names_in_4_bits
 from r1lit.policy.support import outside_linear_layers
 from r1lit.rollout.engine import ModelSpec
-from r1lit.rollout.vllm.client import LOAD_ADAPTER, TEXT, ServerInfo, VLLMClient, Weights
+from r1lit.rollout.vllm.client import LOAD_ADAPTER, TEXT, Send, VLLMClient, Weights
 
 SHARD_BYTES = 256 * 1024**2  # one file, and what is held beside the weights while it is written
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What ``--max-lora-rank`` may be."""
-NOT_LOADED = (
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what ``--max-lora-rank`` may be
+NOT_LOADED = (  # settings of ``peft.LoraConfig`` that vLLM 0.32 does not compute
     *("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices", "target_parameters"),
     *("alora_invocation_tokens", "layer_replication", "use_bdlora", "use_qalora"),
 )
-"""Settings of ``peft.LoraConfig`` that vLLM 0.32 does not compute."""
 PROBE_TOKENS = 32
 TOLERANCE = {torch.float32: 1e-3}
 ROUNDED = 0.05  # of 16-bit weights, whose log-probs differ by some 0.01 on average
 
 Named = Sequence[tuple[str, Tensor]]
-Send = Callable[[VLLMClient, str], Awaitable[object]]
-"""Hands weights to a server under a label, once; raises a ``RequestError`` if that fails."""
 
 
 class Transfer(ABC):
@@ -111,12 +104,12 @@ class FolderTransfer(Transfer):
     def take(self, weights: Iterable[tuple[str, Tensor]], folder: Path) -> Send:
         """Write the folder; see ``Transfer.take``."""
         names: list[str] = []
-        if rank() == 0:
+        if own_rank() == 0:
             names = write_weights(folder, weights)
         else:
             for _ in weights:  # sharded ones are gathered by all ranks together
                 pass
-        return partial(self._send, {"path": str(folder), "names": from_first(names)})
+        return partial(self._send, {"path": str(folder), "names": of_first_rank(names)})
 
     async def update(self, weights: dict[str, Any], server: VLLMClient, label: str) -> None:
         """Have the server read the folder."""
@@ -194,9 +187,8 @@ class NCCLTransfer(Transfer):
                 torch.cuda.current_stream().synchronize()
             return communicator
 
-        encoded = base64.b64encode(unique_id).decode()
-        info = {"nccl_unique_id_b64": encoded, "rank_offset": 1, "world_size": size}
-        info["packed"] = False
+        info: dict[str, Any] = {"nccl_unique_id_b64": base64.b64encode(unique_id).decode()}
+        info |= {"rank_offset": 1, "world_size": size, "packed": False}
         return await server.post("init_weight_transfer_engine", {"init_info": info}, join)
 
 
@@ -226,6 +218,73 @@ TRANSFERS: dict[str, type[Transfer]] = {
 }
 
 
+class AdapterTransfer(Transfer):
+    """A folder with an adapter alone, which servers add to the policy's weights that they have."""
+
+    from_memory = False
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+
+    def take(self, weights: Iterable[tuple[str, Tensor]], folder: Path) -> Send:
+        """Write the adapter's folder; see ``Transfer.take``."""
+        own = self._adapter.gather()
+        if own_rank() == 0:
+            temporary = beside(folder)
+            remove(temporary)
+            self._adapter.save_weights(temporary, own)
+            replace_path(temporary, folder)
+        of_first_rank(None)  # it is there
+        return partial(self._send, folder)
+
+    async def update(self, weights: Path, server: VLLMClient, label: str) -> None:
+        """Have the server load it.
+
+        A name for each version: vLLM 0.32 reads an adapter that it loads in place again at each
+        step.
+        """
+        await server.post(LOAD_ADAPTER, {"lora_name": label, "lora_path": str(weights)})
+        await server.post("update_weight_version", {"new_version": label})
+
+    async def _send(self, weights: Path, server: VLLMClient, label: str) -> None:
+        previous = await server.label()
+        await self._unload(server, label)  # of a try that failed half-way
+        await self.update(weights, server, label)
+        if previous != label:
+            await self._unload(server, previous)
+
+    async def _unload(self, server: VLLMClient, label: str) -> None:
+        with suppress(RequestError):  # there was none
+            await server.post("v1/unload_lora_adapter", {"lora_name": label})
+
+
+def max_lora_rank(adapter: Adapter) -> int:
+    """Return the least ``--max-lora-rank`` that a server needs; 0 if none is enough."""
+    settings = adapter.settings
+    largest = max([settings.r, *(settings.rank_pattern or {}).values()])
+    return next((allowed for allowed in LORA_RANKS if allowed >= largest), 0)
+
+
+def why_merged(adapter: Adapter, in_flight_updates: bool = False) -> str | None:
+    """Return why vLLM cannot load an adapter as it is; None if it can."""
+    settings = adapter.settings
+    kind = type(settings).__name__
+    if in_flight_updates:
+        return "in_flight_updates change responses under way, which keep an adapter"
+    if names_in_4_bits(adapter.model):
+        return "servers have the weights that the policy holds in 4 bits"
+    if kind != "LoraConfig":
+        return f"{kind} is not LoRA"
+    if settings.bias != "none":
+        return f"vLLM loads no bias ({settings.bias!r})"
+    if unknown := [key for key in NOT_LOADED if getattr(settings, key, None)]:
+        return f"vLLM does not load {unknown[0]}"
+    if not max_lora_rank(adapter):
+        return f"its rank is above {LORA_RANKS[-1]}"
+    others = outside_linear_layers(adapter.model)
+    return f"it changes {others[0]}, which is no linear layer within the model" if others else None
+
+
 def described(weights: Named) -> dict[str, Any]:
     """Return names, dtypes and shapes, as vLLM's engines expect them."""
     return {
@@ -251,16 +310,6 @@ def address_towards(url: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def rank() -> int:
-    """Return this process's rank, 0 if it is alone."""
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def from_first(value: Any) -> Any:
-    """Return rank 0's ``value`` on every rank."""
-    return of_all_ranks(value)[0]
-
-
 def write_weights(folder: Path, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
     """Write named tensors into ``folder``, in files of ``SHARD_BYTES`` or one tensor.
 
@@ -275,94 +324,26 @@ def write_weights(folder: Path, weights: Iterable[tuple[str, Tensor]]) -> list[s
     temporary.mkdir(parents=True)
     names: list[str] = []
     shard: dict[str, Tensor] = {}
-    memory: set[int] = set()
-    num_bytes = num_files = 0
+    num_files = 0
 
     def flush() -> None:
-        nonlocal num_bytes, num_files
+        nonlocal num_files
         save_file(shard, temporary / f"{num_files:05d}.safetensors")
         shard.clear()
-        memory.clear()
-        num_bytes, num_files = 0, num_files + 1
+        num_files += 1
 
     for name, tensor in weights:
         here = tensor.detach().cpu().contiguous()
-        place = here.untyped_storage().data_ptr()
+        memory = {other.untyped_storage().data_ptr() for other in shard.values()}
+        size = here.nbytes + sum(other.nbytes for other in shard.values())
         # safetensors refuses two names of one memory in a file
-        if shard and (place in memory or num_bytes + here.nbytes > SHARD_BYTES):
+        if shard and (here.untyped_storage().data_ptr() in memory or size > SHARD_BYTES):
             flush()
         shard[name] = here
-        memory.add(place)
-        num_bytes += here.nbytes
         names.append(name)
     flush()
     replace_path(temporary, folder)
     return names
-
-
-# adapters
-
-
-def max_lora_rank(adapter: Adapter) -> int:
-    """Return the least ``--max-lora-rank`` that a server needs; 0 if none is enough."""
-    settings = adapter.settings
-    largest = max([settings.r, *(settings.rank_pattern or {}).values()])
-    return next((allowed for allowed in LORA_RANKS if allowed >= largest), 0)
-
-
-def why_not(adapter: Adapter, in_flight_updates: bool = False) -> str | None:
-    """Return why vLLM cannot load an adapter as it is; None if it can."""
-    if in_flight_updates:
-        return "in_flight_updates change responses under way, which keep an adapter"
-    if names_in_4_bits(adapter.model):
-        return "servers have the weights that the policy holds in 4 bits"
-    settings = adapter.settings
-    kind = type(settings).__name__
-    if kind != "LoraConfig":
-        return f"{kind} is not LoRA"
-    if settings.bias != "none":
-        return f"vLLM loads no bias ({settings.bias!r})"
-    for key in NOT_LOADED:
-        if getattr(settings, key, None):
-            return f"vLLM does not load {key}"
-    if not max_lora_rank(adapter):
-        return f"its rank is above {LORA_RANKS[-1]}"
-    others = outside_linear_layers(adapter.model)
-    return f"it changes {others[0]}, which is no linear layer within the model" if others else None
-
-
-def why_not_on(info: ServerInfo, url: str, lora_rank: int) -> str | None:
-    """Return why a server cannot load adapters of a rank; None if it can."""
-    if info.max_lora_rank >= lora_rank:
-        return None
-    return (
-        f"{url} was not started with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and"
-        f" --max-lora-rank {lora_rank}"
-    )
-
-
-def take_adapter(adapter: Adapter, folder: Path) -> Send:
-    """Write the adapter to a folder, and return what has servers load it; all ranks call it."""
-    weights = adapter.gather()
-    if rank() == 0:
-        temporary = beside(folder)
-        remove(temporary)
-        adapter.save_weights(temporary, weights)
-        replace_path(temporary, folder)
-    from_first(None)  # it is there
-    return partial(_send_adapter, folder)
-
-
-async def _send_adapter(folder: Path, server: VLLMClient, label: str) -> None:
-    previous = await server.label()
-    # a name for each version: vLLM 0.32 reads an adapter that it loads in place again at each step
-    with suppress(RequestError):  # of a try that failed half-way
-        await server.post("v1/unload_lora_adapter", {"lora_name": label})
-    await server.post(LOAD_ADAPTER, {"lora_name": label, "lora_path": str(folder)})
-    await server.post("update_weight_version", {"new_version": label})
-    if previous != label:
-        with suppress(RequestError):  # there was none
-            await server.post("v1/unload_lora_adapter", {"lora_name": previous})
 
 
 class Probe:
@@ -374,34 +355,31 @@ class Probe:
             if None.
     """
 
-    def __init__(self, model: ModelSpec, tolerance: float | None) -> None:
-        assert model.policy is not None
+    def __init__(self, model: ModelSpec, policy: Policy, tolerance: float | None) -> None:
         ids = model.tokenizer(TEXT)["input_ids"][:PROBE_TOKENS]
         self._ids = tuple(ids) if len(ids) > 1 else model.end_ids() * 2
-        self._policy, self._tolerance = model.policy, tolerance
+        self._policy, self._tolerance = policy, tolerance
 
     @torch.no_grad()
     def expected_T(self) -> Tensor:
         """Return the policy's log-probs of all tokens but the first, in the weights' own dtype."""
-        response_BT = torch.tensor([self._ids[1:]], device=self._policy.device)
+        device, response_BT = self._policy.device, torch.tensor([self._ids[1:]])
+        response_BT = response_BT.to(device)
         mask_BT = torch.ones_like(response_BT, dtype=torch.bool)
-        prompts = [self._ids[:1]]
-        responses = Responses(prompts=prompts, response_BT=response_BT, mask_BT=mask_BT)
-        with (
-            evaluating(self._policy),
-            torch.autocast(self._policy.device.type, enabled=False),
-        ):
-            return self._policy(responses, LogProbs()).logp_K.float().cpu()
+        text = Responses(prompts=[self._ids[:1]], response_BT=response_BT, mask_BT=mask_BT)
+        with evaluating(self._policy), torch.autocast(device.type, enabled=False):
+            return self._policy(text, LogProbs()).logp_K.float().cpu()
 
-    async def check(self, server: VLLMClient, weights: Weights, expected_T: Tensor) -> None:
-        """Check that a server's log-probs are those expected.
+    async def check(self, server: VLLMClient, weights: Weights) -> None:
+        """Check that a server's log-probs are those expected of these weights.
 
         Raises:
             ValueError: if they are not.
             RequestError: if it does not answer.
         """
         assert server.info is not None
-        difference = float((await server.score(self._ids, weights) - expected_T).abs().mean())
+        found_T = await server.score(self._ids, weights)
+        difference = float((found_T - weights.expected_T).abs().mean())
         here, there = self._policy.dtype, getattr(torch, server.info.dtype)
         tolerance = self._tolerance
         if tolerance is None:
