@@ -7,7 +7,7 @@ import torch
 from tiny_models import make_policy
 from torch import Tensor
 
-from r1lit.device.cpu.in_place import in_place_gradients
+from r1lit.device.cpu.backend import in_place_gradients
 from r1lit.policy import CrossEntropy, LogProbs, Policy, Responses
 from r1lit.policy.support import enable_packed
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from r1lit.device.cpu import has_bfloat16_kernels
-from r1lit.device.cpu.packed_linear import PackedLinear
+from r1lit.device.cpu.kernels import PackedLinear
 from r1lit.rollout.shared_prompts import CastLinear, for_decoding
 
 fast = pytest.mark.skipif(not has_bfloat16_kernels(), reason="no fast bfloat16 here")

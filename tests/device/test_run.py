@@ -13,7 +13,8 @@ from lightning.pytorch import Callback, Trainer
 from tiny import data, model
 
 from r1lit.device import Backend, backend
-from r1lit.device.cpu import in_place, machine
+from r1lit.device.cpu import backend as in_place
+from r1lit.device.cpu import machine
 
 CPU = backend(torch.device("cpu"))
 SHORT = data(num_iterations=1, validation=None) | {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from r1lit.device.cpu import has_bfloat16_kernels
-from r1lit.device.cpu.tiled_attention import attend_tiled, suits_tiles
+from r1lit.device.cpu.kernels import attend_tiled, suits_tiles
 
 pytestmark = pytest.mark.skipif(not has_bfloat16_kernels(), reason="no fast bfloat16 here")
 sdpa = torch.nn.functional.scaled_dot_product_attention

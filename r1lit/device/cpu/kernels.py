@@ -1,4 +1,11 @@
-"""Builds the C++ sources of this folder with the machine's own compiler, once per machine."""
+"""The kernels of this folder: built from C++ by the machine's own compiler, and what uses them.
+
+A linear layer in bfloat16, whose weights are packed once in the kernel's layout; and causal
+attention in bfloat16, in tiles. PyTorch's flash attention on CPUs takes two to four times as long
+(docs/PERFORMANCE.md). Memory grows with the length of a row, not with its square.
+
+B rows   H query heads   K key-value heads   L tokens   D head size
+"""
 
 from __future__ import annotations
 
@@ -14,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from r1lit.device.cpu.machine import has_fast_bfloat16
 
@@ -152,3 +160,98 @@ def _gradients(
 
 def _multiplied(x: Tensor, weight: Tensor, out_features: int, bias: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], out_features)
+
+
+BLOCK = 64  # features out of a block of the kernel
+
+
+class PackedLinear(nn.Module):
+    """A linear layer's product by a kernel: for few rows PyTorch's own takes far longer."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.out_features = len(weight)
+        self.register_buffer("weight", packed(weight.detach().bfloat16()))
+        self.register_buffer("bias", None if bias is None else bias.detach().bfloat16())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x @ weight.T + bias in bfloat16."""
+        return torch.ops.r1lit.packed_linear(
+            x.bfloat16(), self.weight, self.out_features, self.bias
+        )
+
+
+def packed(weight_NK: Tensor) -> Tensor:
+    """Return a weight in blocks of ``BLOCK`` rows, pairs of columns side by side.
+
+    The last block is filled up with zeros: [N / 64, K / 2, 64, 2].
+    """
+    rows, columns = weight_NK.shape
+    filled = nn.functional.pad(weight_NK, (0, 0, 0, -rows % BLOCK))
+    return filled.view(-1, BLOCK, columns // 2, 2).transpose(1, 2).contiguous()
+
+
+class TiledAttention(torch.autograd.Function):
+    """softmax(query @ key.T * scaling, causal) @ value; products in bfloat16, sums in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query_BHLD: Tensor, key_BKLD: Tensor, value_BKLD: Tensor, scaling: float
+    ) -> Tensor:
+        """Return [B, L, H, D], bfloat16."""
+        out_BLHD, norm = torch.ops.r1lit.causal_attention(query_BHLD, key_BKLD, value_BKLD, scaling)
+        ctx.save_for_backward(query_BHLD, key_BKLD, value_BKLD, out_BLHD, norm)
+        ctx.scaling = scaling
+        return out_BLHD
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BLHD: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        """Return the gradients of query, key and value; weights are computed again."""
+        query_BHLD, key_BKLD, value_BKLD, out_BLHD, norm = ctx.saved_tensors
+        grads = torch.ops.r1lit.causal_attention_backward(
+            grad_BLHD.contiguous().transpose(1, 2),
+            query_BHLD,
+            key_BKLD,
+            value_BKLD,
+            out_BLHD.transpose(1, 2),
+            norm,
+            ctx.scaling,
+        )
+        query, key, value = (
+            grad.transpose(1, 2).to(of.dtype)
+            for grad, of in zip(grads, (query_BHLD, key_BKLD, value_BKLD), strict=True)
+        )
+        return query, key, value, None
+
+
+def suits_tiles(query: Tensor, value: Tensor, dropout: float) -> bool:
+    """Return whether attention is in bfloat16 on such a CPU, over even heads, without dropout."""
+    return (
+        query.device.type == "cpu"
+        and query.numel() > 0
+        and query.dtype in (torch.float32, torch.bfloat16)
+        and value.dtype == torch.bfloat16
+        and query.shape[-1] == value.shape[-1]
+        and query.shape[-1] % 2 == 0
+        and dropout == 0.0
+        and has_bfloat16_kernels()
+    )
+
+
+def attend_tiled(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    """Attend causally within each row.
+
+    Args:
+        query: [rows, heads, tokens, size], float32 or bfloat16.
+        key: [rows, key-value heads, tokens, size], likewise.
+        value: the same in bfloat16.
+        scaling: of the scores.
+
+    Returns:
+        [rows, tokens, heads, size], bfloat16.
+    """
+    return TiledAttention.apply(query, key, value, scaling)
