@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, ParamSpec
 
 from r1lit.files import replace_file
-from r1lit.sandbox import kernel
+from r1lit.sandbox import confine
 
 P = ParamSpec("P")
 Launch = Callable[[list[str], Path], int]
@@ -110,7 +110,7 @@ def start(
             env=None if environment is None else dict(environment),
             pass_fds=[file.fileno() for file in keep],
             start_new_session=True,
-            preexec_fn=kernel.die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=confine.die_with_parent if sys.platform == "linux" else None,
         )
 
 

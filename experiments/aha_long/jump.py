@@ -18,7 +18,7 @@ from experiments.tables import (
 )
 from r1lit.files import Record
 from r1lit.metrics import mean
-from r1lit.worlds.long_search import LEVELS, level_of
+from r1lit.worlds.search_corpus import LEVELS, level_of
 
 MARKS = ("<!-- jump -->", "<!-- /jump -->")
 RAW = "jump.jsonl"

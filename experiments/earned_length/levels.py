@@ -24,8 +24,7 @@ from r1lit.files import Record
 from r1lit.metrics import mean
 from r1lit.metrics.estimates import pass_at_k
 from r1lit.worlds.countdown import step
-from r1lit.worlds.long_search import level_of
-from r1lit.worlds.search_corpus import about
+from r1lit.worlds.search_corpus import about, level_of
 
 GLANCE = re.compile(r"(\d+) ([-+*/]) (\d+) ~ (\d+) ([<>~]) (\d+)([.,] \D{0,20}\1 [-+*/] \3 =)?")
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")

@@ -15,8 +15,7 @@ from r1lit.policy import load_tokenizer
 from r1lit.seeding import generator
 from r1lit.worlds import WorldSearch
 from r1lit.worlds.corpus import tagged
-from r1lit.worlds.long_search import places
-from r1lit.worlds.search_corpus import GO_ON, Authors, write
+from r1lit.worlds.search_corpus import GO_ON, Authors, places, write
 from r1lit.worlds.writing import Work
 
 NUM_PROBLEMS, NUM_SAMPLES = 120, 16

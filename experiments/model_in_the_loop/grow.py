@@ -22,16 +22,16 @@ from torch import nn
 from transformers import AddedToken, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from experiments.launch import reported
-from r1lit.curation import engine_refiner
+from r1lit.curation import refine
 from r1lit.policy import load_tokenizer
-from r1lit.verifiers import generative, preference
+from r1lit.verifiers import generative
 from r1lit.worlds.judging import TRAITS, VERDICTS
 from r1lit.worlds.scaffold import SIZES, Size, architecture
 
-PROMPTS = (generative.INSTRUCTIONS, preference.INSTRUCTIONS, engine_refiner.INSTRUCTION)
+PROMPTS = (generative.INSTRUCTIONS, generative.COMPARISON, refine.INSTRUCTION)
 REPLIES = (
     *VERDICTS.values(),
-    *(f"\nLABEL: {label}" for label in preference.LABELS),
+    *(f"\nLABEL: {label}" for label in generative.LABELS),
     *(f" {name}" for names in TRAITS for name in names),
     *("<reasoning>", "</reasoning>", "<summary>", "</summary>"),
 )

@@ -39,9 +39,9 @@ def ending_together() -> Iterator[None]:
     """
     is_child = TORCHRUN in os.environ or os.environ.get("LOCAL_RANK", "0") != "0"
     if is_child and sys.platform == "linux":
-        from r1lit.sandbox import kernel
+        from r1lit.sandbox import confine
 
-        kernel.die_with_parent()  # or ranks would outlive a launcher that is killed
+        confine.die_with_parent()  # or ranks would outlive a launcher that is killed
     ended = threading.Event()
     if TORCHRUN in os.environ:
         threading.Thread(target=_watch, args=(ended,), daemon=True, name="ranks").start()

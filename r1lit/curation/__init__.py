@@ -2,7 +2,6 @@
 
 from r1lit.curation.candidate import R1_TEMPLATE, Candidate, Context, Filter, ResponseTemplate
 from r1lit.curation.curate import Curation, curate
-from r1lit.curation.engine_refiner import EngineRefiner
 from r1lit.curation.filters import (
     CodeBlocks,
     Correct,
@@ -17,7 +16,7 @@ from r1lit.curation.filters import (
     MaxPerProblem,
     RepeatedText,
 )
-from r1lit.curation.refine import Refined, Refiner, RuleRefiner, ToR1Template
+from r1lit.curation.refine import EngineRefiner, Refined, Refiner, RuleRefiner, ToR1Template
 
 __all__ = [
     "R1_TEMPLATE",

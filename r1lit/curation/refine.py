@@ -3,7 +3,8 @@
 R1's cold start came from "gathering DeepSeek-R1-Zero outputs in a readable format, and refining the
 results through post-processing by human annotators" (arXiv 2501.12948v1, Sec. 2.3.1). A refiner
 returns the text with the thinking between think tags and the summary after them, or why there is
-none. A refined text is graded again before it is kept.
+none. A refined text is graded again before it is kept. Refiners work by rule, or have a language
+model rewrite the response.
 """
 
 from __future__ import annotations
@@ -11,13 +12,33 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from r1lit.batches import Problem
 from r1lit.curation.candidate import Context, OfKinds
+from r1lit.curation.filters import digest
+from r1lit.device import inference_dtype
+from r1lit.endpoint import Reply, ReplyCache
+from r1lit.errors import check_at_least
+from r1lit.metrics.language import language_of
+from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
+from r1lit.policy.source import policy_fingerprint
 from r1lit.rewards.base import import_path
+from r1lit.rollout import (
+    Completion,
+    InProcessEngine,
+    ModelSpec,
+    Request,
+    RolloutEngine,
+    Sampling,
+    texts_of,
+)
 from r1lit.text.extract import extract_final, thinking_and_answer
+from r1lit.text.prompts import encode_prompts, prompt_text
 
 _THINK = re.compile(r"</?think>")
 _ANSWER = re.compile(r"</?answer>[^\S\n]?")
@@ -128,3 +149,235 @@ class ToR1Template(Refiner):
         wording = self.summaries.get(str(problem.meta.get("language")), self.summary)
         summary = wording.replace("{answer}", answer)
         return Refined(text=f"<think> {thinking.strip()} </think> {summary}")
+
+
+R1_REFINING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
+"""R1's evaluation protocol; how its refiner was sampled is not reported."""
+
+INSTRUCTION = """\
+Below are a question and a solution to it, worked out by a model and right, but hard to read. \
+Rewrite the solution so that a person reads it with ease.
+
+First the reasoning: in the first person, as somebody who thinks it through ("I try …", "Wait …"). \
+Keep every step that leads to the result, the doubts and the checks that matter, and a wrong path \
+where something is learned from it. Leave out what is repeated. Write whole sentences in short \
+paragraphs, without code blocks, and in the language of the question only ({language}).
+
+Then a summary, in the same language: in a few sentences, how the result comes about, and the \
+final answer. Do not change the final answer. If it stands between <answer> and </answer> or in \
+\\boxed{} in the solution, write it in the same way, once, in the summary, and nowhere else.
+
+Reply with these two parts and nothing else:
+<reasoning> the reasoning </reasoning>
+<summary> the summary </summary>
+
+Question:
+{question}
+
+Solution:
+{response}
+"""
+
+_TAGS = ("<reasoning>", "</reasoning>", "<summary>", "</summary>")
+_REPLY = re.compile(r"\s*<reasoning>(.*)</reasoning>\s*<summary>(.*)</summary>\s*", re.DOTALL)
+
+
+class EngineRefiner(Refiner):
+    """Has a model rewrite each response as a readable first-person chain and a summary.
+
+    R1's cold start keeps R1-Zero outputs and refines them (arXiv 2501.12948v1, Sec. 2.3.1). The
+    wording of ``INSTRUCTION`` is ours, and may be replaced. The reply is parsed strictly: both
+    parts, once each, and nothing else but the refiner's own thinking. Any other reply is requested
+    again, up to ``attempts`` times in all; then the response is dropped.
+
+    Every reply is written to ``cache`` immediately, so an interrupted run continues and a
+    repeated one sends no request. The key is a digest of question, response, model and settings.
+
+    Args:
+        engine: generates replies: `r1lit.rollout.InProcessEngine` (the default, 256 at a
+            time), or `r1lit.rollout.ServerEngine` for any OpenAI-compatible server, with its
+            concurrency and retries.
+        policy: the refining model, a Hugging Face directory or name; with a server its tokenizer is
+            read, and its weights are not. None: the policy that generated the responses.
+        sampling: how replies are sampled.
+        instruction: holds {question} and {response}; {language} is optional.
+        template: a name, a text with {question} for the instruction, or "chat".
+        attempts: the most requests for one response.
+        cache: the file of replies; ``refined_replies.sqlite`` beside the curated files if left out.
+        kinds: see ``Refiner``.
+    """
+
+    def __init__(
+        self,
+        engine: RolloutEngine | None = None,
+        policy: str | ModelSource | None = None,
+        sampling: Sampling = R1_REFINING,
+        instruction: str = INSTRUCTION,
+        template: str = "chat",
+        attempts: int = 3,
+        cache: str | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(kinds)
+        for field in ("{question}", "{response}"):
+            if field not in instruction:
+                raise ValueError(f"instruction: {instruction[:60]!r}… does not contain {field}")
+        check_at_least("attempts", attempts, 1)
+        self.engine = engine or InProcessEngine(max_rows=256)
+        self.source = None if policy is None else ModelSource.frozen(policy, "policy")
+        self.sampling = sampling
+        self.instruction = instruction
+        self.template = template
+        self.attempts = attempts
+        self.cache = cache
+        self._model: ModelSpec | None = None
+        self._replies: ReplyCache | None = None
+        self._context: int | None = None
+        self._seed = 0
+
+    def begin(self, context: Context) -> None:
+        """Open the cache, and load the model unless it is loaded.
+
+        Raises:
+            ValueError: if the responses came from a server and no ``policy`` is named to refine in
+                this process.
+        """
+        self._seed = context.seed
+        path = Path(self.cache) if self.cache else context.folder / "refined_replies.sqlite"
+        self._replies = ReplyCache(path)
+        self._context = context_length(load_config(self.source or context.model.name))
+        if self.source is None:
+            self._model = context.model
+        elif self._model is None:
+            self._model = self._load(self.source, context)
+        if self.engine.needs_policy and self._model.policy is None:
+            raise ValueError(
+                "policy: the responses came from a server, so no policy is loaded to refine them;"
+                " name one, or give the refiner a ServerEngine too"
+            )
+        self.engine.bind(self._model)
+
+    def _load(self, source: ModelSource, context: Context) -> ModelSpec:
+        model = None
+        if self.engine.needs_policy:
+            loaded = context.model.policy
+            here = loaded.device if loaded is not None else _device()
+            self.source = source = source.but(dtype=source.dtype or inference_dtype(here))
+            model = load_policy(source).eval().to(here)
+        return ModelSpec(name=source.path, tokenizer=load_tokenizer(source), policy=model)
+
+    def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
+        """Return the refined responses; those without a cached reply are requested first.
+
+        Raises:
+            ValueError: if the engine fails; replies already received are kept.
+        """
+        spec, replies = self._model, self._replies
+        assert spec is not None and replies is not None, "begin comes first"
+        keys = [self._key(p, r) for p, r in zip(problems, responses, strict=True)]
+        texts = [self._prompt(p, r) for p, r in zip(problems, responses, strict=True)]
+        prompts = dict(zip(keys, encode_prompts(spec.tokenizer, texts), strict=True))
+        found: dict[str, Refined] = {}
+        for key, prompt in prompts.items():
+            room = None if self._context is None else self._context - self.sampling.max_tokens
+            if room is not None and len(prompt) > room:
+                why = f"its {len(prompt)} tokens with the instruction exceed the {room} that fit"
+                found[key] = Refined(text=None, why=why)
+        for attempt in range(self.attempts):
+            left = [key for key in prompts if key not in found or found[key].why in _AGAIN]
+            new = [key for key in left if replies.get(f"{key}-{attempt}") is None]
+            self._request({key: prompts[key] for key in new}, attempt)
+            for key in left:
+                found[key] = read_reply(Reply(**replies.get(f"{key}-{attempt}")))
+        return [found[key] for key in keys]
+
+    def _request(self, prompts: dict[str, tuple[int, ...]], attempt: int) -> None:
+        if not prompts:
+            return
+        spec, replies, keys = self._model, self._replies, list(prompts)
+        assert spec is not None and replies is not None
+        requests = [
+            Request(
+                prompt=prompts[key],
+                samples=(int(key[:14], 16) * 64 + attempt,),
+                sampling=self.sampling,
+                seed=self._seed,
+            )
+            for key in keys
+        ]
+
+        def keep(indices: Sequence[int], completions: Sequence[Completion]) -> None:
+            texts = texts_of(completions, spec.tokenizer)
+            for index, text, completion in zip(indices, texts, completions, strict=True):
+                reply = Reply(
+                    text=text,
+                    completion_tokens=completion.num_tokens,
+                    finished=completion.finished,
+                )
+                replies.put(f"{keys[index]}-{attempt}", asdict(reply))
+
+        self.engine.stream(requests, keep)
+
+    def _prompt(self, problem: Problem, response: str) -> str:
+        assert self._model is not None
+        text = refining_text(self.instruction, problem, response)
+        return prompt_text(self._model.tokenizer, self.template, text)
+
+    def _key(self, problem: Problem, response: str) -> str:
+        settings = repr(sorted(self.describe().items()))
+        return f"{digest(settings, problem.question, response, size=16):032x}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything that the replies depend on."""
+        source = self.source or ModelSource(self._model.name if self._model else "")
+        return {
+            "class": "EngineRefiner",
+            "kinds": None if self.kinds is None else list(self.kinds),
+            "policy": source.path or None,
+            "fingerprint": policy_fingerprint(source.path) if source.path else None,
+            "engine": self.engine.describe(),
+            "sampling": {**asdict(self.sampling), "stop": list(self.sampling.stop)},
+            "instruction": self.instruction,
+            "template": self.template,
+            "attempts": self.attempts,
+            "seed": self._seed,
+            "dtype": source.dtype,
+            "attention": source.attention,
+        }
+
+
+def refining_text(instruction: str, problem: Problem, response: str) -> str:
+    """Return the refiner's prompt: ``instruction`` with question, response and language in it."""
+    fields = {
+        "question": problem.question,
+        "response": response,
+        "language": str(problem.meta.get("language") or language_of(problem.question)),
+    }
+    # one pass, so that braces in a response are never filled in
+    return re.sub(r"\{(question|response|language)\}", lambda m: fields[m[1]], instruction)
+
+
+CUT, NO_PARTS = "the refiner was cut at its token limit", "the refiner's reply lacks its two parts"
+NO_REPLY = "the server's reply to the refiner could not be read"
+_AGAIN = (CUT, NO_PARTS, NO_REPLY)
+
+
+def read_reply(reply: Reply) -> Refined:
+    """Return the refined text of a reply, or why it cannot be parsed.
+
+    >>> read_reply(Reply(text="<reasoning> 3 + 4 </reasoning><summary> 7. </summary>",
+    ...                  completion_tokens=9)).text
+    '<think> 3 + 4 </think> 7.'
+    """
+    if not reply.finished:
+        return Refined(text=None, why=CUT if reply.completion_tokens else NO_REPLY)
+    _, answer = thinking_and_answer(reply.text)
+    match = _REPLY.fullmatch(answer)
+    parts = [part.strip() for part in match.groups()] if match else []
+    if any(answer.count(tag) != 1 for tag in _TAGS) or not parts or not all(parts):
+        return Refined(text=None, why=NO_PARTS)
+    return Refined(text=f"<think> {parts[0]} </think> {parts[1]}")
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

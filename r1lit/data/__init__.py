@@ -12,7 +12,6 @@ from r1lit.data.livecodebench import LiveCodeBench
 from r1lit.data.preference_data import PreferenceDataModule
 from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs, TableSteps
 from r1lit.data.problem_tables import ChoiceTable, CountdownTable, TableProblems, TaskTable
-from r1lit.data.reasoning_gym import ReasoningGym
 from r1lit.data.sources import (
     Document,
     DocumentSource,
@@ -21,6 +20,7 @@ from r1lit.data.sources import (
     LateProblems,
     PassRates,
     ProblemSource,
+    ReasoningGym,
 )
 
 __all__ = [

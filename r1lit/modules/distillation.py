@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows, Problem, PromptBatch, Rollout
-from r1lit.modules.batch_plan import BatchPlan
+from r1lit.modules.memory_plan import BatchPlan
 from r1lit.modules.rollouts import RolloutWorker, Timings, join_rollouts, outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.updates import LossAccumulator, responses_of

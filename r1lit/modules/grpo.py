@@ -20,7 +20,7 @@ from torch import Tensor
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.errors import check_at_least
 from r1lit.modules.async_rollouts import PENDING, AsyncRollouts, check_staleness, staleness
-from r1lit.modules.batch_plan import BatchPlan, check_rollout
+from r1lit.modules.memory_plan import BatchPlan, check_rollout
 from r1lit.modules.rollouts import (
     RolloutModule,
     RolloutWorker,

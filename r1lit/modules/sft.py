@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from r1lit.batches import PackedRows
-from r1lit.modules.batch_plan import check_update, print_supervised_plan
+from r1lit.modules.memory_plan import check_update, print_supervised_plan
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.sharding import idle_forwards
 from r1lit.modules.updates import LossAccumulator

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Sequence
 
-from r1lit.sandbox.kernel import (
+from r1lit.sandbox.confine import (
     MS_BIND,
     MS_NODEV,
     MS_NOSUID,

@@ -57,15 +57,16 @@ from typing import Any, NoReturn
 
 from r1lit.sandbox.base import SandboxError, receive_frame, send_frame
 from r1lit.sandbox.calls import answer_calls
-from r1lit.sandbox.confine import confine, keep_only
-from r1lit.sandbox.filesystem import IsolatedFilesystem, OpenFilesystem
-from r1lit.sandbox.kernel import (
+from r1lit.sandbox.confine import (
     CLONE_NEWUSER,
     NAMESPACES,
     adopt_orphans,
+    confine,
     die_with_parent,
     fork_into,
+    keep_only,
 )
+from r1lit.sandbox.filesystem import IsolatedFilesystem, OpenFilesystem
 from r1lit.sandbox.monitor import Monitor, kill_all
 from r1lit.sandbox.run_tests import run_tests_and_end
 

@@ -14,12 +14,11 @@ from r1lit.verifiers.choice import ChoiceVerifier
 from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
 from r1lit.verifiers.countdown import CountdownVerifier, Game24Verifier
 from r1lit.verifiers.exact import ExactVerifier
-from r1lit.verifiers.function_call import FunctionCallVerifier
 from r1lit.verifiers.ifeval import IFEvalVerifier
-from r1lit.verifiers.json_schema import JSONSchemaVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
 from r1lit.verifiers.reasoning_gym import ReasoningGymVerifier
+from r1lit.verifiers.structured import FunctionCallVerifier, JSONSchemaVerifier
 
 
 def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:

@@ -5,11 +5,10 @@ from r1lit.worlds.corpus import WorldCorpus
 from r1lit.worlds.countdown import WorldCountdown
 from r1lit.worlds.grading import InstructionFollowing, TrueHelpfulness, TrueSafety, WorldGrader
 from r1lit.worlds.judging import WorldOpinions
-from r1lit.worlds.long_search import WorldSearch
 from r1lit.worlds.programs import WorldPrograms
 from r1lit.worlds.puzzles import WorldPuzzles
 from r1lit.worlds.requests import WorldConversations, WorldRequests
-from r1lit.worlds.search_corpus import SearchCorpus
+from r1lit.worlds.search_corpus import SearchCorpus, WorldSearch
 
 __all__ = [
     "InstructionFollowing",

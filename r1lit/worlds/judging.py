@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 
 from r1lit.batches import Problem
-from r1lit.curation.engine_refiner import INSTRUCTION, refining_text
+from r1lit.curation.refine import INSTRUCTION, refining_text
 from r1lit.data.sources import Document, DocumentSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.countdown import CountdownVerifier
-from r1lit.verifiers.generative import judge_prompt
-from r1lit.verifiers.preference import comparison_prompt
+from r1lit.verifiers.generative import comparison_prompt, judge_prompt
 from r1lit.worlds.chain import draw_from, results
 from r1lit.worlds.chain import question as chain_question
 from r1lit.worlds.countdown import first_solution, number_sets, question, targets

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
 from r1lit.curation import Context, EngineRefiner, RuleRefiner, ToR1Template
-from r1lit.curation.engine_refiner import CUT, NO_PARTS, read_reply
+from r1lit.curation.refine import CUT, NO_PARTS, read_reply
 from r1lit.endpoint import Endpoint, Reply
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Sampling, ServerEngine

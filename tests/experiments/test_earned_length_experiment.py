@@ -37,8 +37,7 @@ from r1lit.policy.source import settings_of
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling, texts_of
 from r1lit.seeding import generator
 from r1lit.worlds import WorldSearch
-from r1lit.worlds.long_search import LEVELS, places
-from r1lit.worlds.search_corpus import SLIP_RATE, Habits, write
+from r1lit.worlds.search_corpus import LEVELS, SLIP_RATE, Habits, places, write
 
 BASE = str(ROOT / "models" / "search")
 AHA = "configs/mini/aha"

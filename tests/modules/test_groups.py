@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
-from r1lit.modules.batch_plan import BatchPlan
+from r1lit.modules.memory_plan import BatchPlan
 from r1lit.modules.rollouts import collect_mixed, join_rollouts, mixed_groups, take_groups
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")

@@ -14,7 +14,7 @@ import pytest
 
 from r1lit.sandbox import confine, grading
 from r1lit.sandbox.base import Limits, SandboxError
-from r1lit.sandbox.kernel import MACHINE, PR_SET_NO_NEW_PRIVS, prctl
+from r1lit.sandbox.confine import MACHINE, PR_SET_NO_NEW_PRIVS, prctl
 from r1lit.sandbox.local import LocalSandbox
 
 pytestmark = [

@@ -12,8 +12,7 @@ from sandbox.hoarders import HOARDERS, HONEST, LIMIT
 from sandbox.test_another_user import BECOME, FOLDERS, command
 
 from r1lit.sandbox import Limits, LocalSandbox, Program
-from r1lit.sandbox.confine import DENIED, DENIED_EVERYWHERE
-from r1lit.sandbox.kernel import MACHINE
+from r1lit.sandbox.confine import DENIED, DENIED_EVERYWHERE, MACHINE
 
 pytestmark = pytest.mark.alone
 

@@ -28,11 +28,10 @@ from r1lit.text import extract, notation, scored_text
 from r1lit.text.scored_text import step_ends
 from r1lit.verifiers import GenerativeVerifier, MathVerifier, default_verifiers
 from r1lit.verifiers.code import find_code, program_files
-from r1lit.verifiers.generative import read_verdict
+from r1lit.verifiers.generative import read_label, read_verdict
 from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.logic import NAMES
 from r1lit.verifiers.pool import ItemReply
-from r1lit.verifiers.preference import read_label
 
 LONG, MIDDLE, SHORT, BRIEF = 25_000, 6_000, 1_900, 380  # beyond most limits on an answer, or within
 FREE_S = 0.05  # what is faster needs no second look: a quadratic pattern takes 0.1 s at MIDDLE

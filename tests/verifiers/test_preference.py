@@ -9,7 +9,7 @@ import pytest
 
 from r1lit.endpoint import Endpoint, ServedModel
 from r1lit.verifiers import GenerativePreference
-from r1lit.verifiers.preference import LABELS, comparison_prompt, read_label
+from r1lit.verifiers.generative import LABELS, comparison_prompt, read_label
 
 PART = re.compile(r"BEGIN (MESSAGE|ANSWER A|ANSWER B) (\w+)\n(.*?)\nEND \1 \2", re.S)
 

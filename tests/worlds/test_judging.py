@@ -7,10 +7,9 @@ from collections import Counter
 
 import pytest
 
-from r1lit.curation.engine_refiner import read_reply
+from r1lit.curation.refine import read_reply
 from r1lit.endpoint import Reply
-from r1lit.verifiers.generative import read_verdict
-from r1lit.verifiers.preference import read_label
+from r1lit.verifiers.generative import read_label, read_verdict
 from r1lit.worlds import WorldOpinions, WorldRequests
 from r1lit.worlds.countdown import number_sets
 from r1lit.worlds.grading import helpfulness, is_right, is_safe, request_asked

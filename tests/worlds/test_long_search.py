@@ -13,8 +13,17 @@ from r1lit.seeding import generator
 from r1lit.verifiers import CountdownVerifier
 from r1lit.worlds import SearchCorpus, WorldSearch
 from r1lit.worlds.countdown import number_sets, step
-from r1lit.worlds.long_search import LEVELS, needed_attempts, places, question
-from r1lit.worlds.search_corpus import SLIP_RATE, Habits, about, branch, write
+from r1lit.worlds.search_corpus import (
+    LEVELS,
+    SLIP_RATE,
+    Habits,
+    about,
+    branch,
+    needed_attempts,
+    places,
+    question,
+    write,
+)
 
 SPLITS = ("corpus", "train", "held_out")
 TRIES = re.compile(r"(\d+) ([-+*/]) (\d+) ([=~]) (\d+)")
