@@ -38,7 +38,7 @@ from typing import IO, Any, Literal, get_args
 from tqdm.auto import tqdm
 
 from r1lit.errors import run_script
-from r1lit.evaluation.report import accuracy_rows
+from r1lit.evaluation.records import accuracy_rows
 from r1lit.files import JSONLFile, Record, defined, parse_object, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error
 from r1lit.problems import LETTERS, Problem, Status, Verdict, inputs_and_outputs

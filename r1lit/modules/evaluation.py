@@ -13,8 +13,7 @@ from tqdm.auto import tqdm
 
 from r1lit.batches import PromptBatch
 from r1lit.device import inference_dtype
-from r1lit.evaluation.records import merged
-from r1lit.evaluation.report import as_markdown, summarise
+from r1lit.evaluation.records import as_markdown, merged, summarise
 from r1lit.evaluation.run_folder import (
     ResponseWriter,
     RunFolder,
@@ -59,7 +58,7 @@ class EvaluationModule(LightningModule):
     written to ``responses.jsonl`` with its verdict when it ends. Run again after an interruption,
     only the missing responses are generated; so it is when ``data.evaluation.num_samples`` (k) or
     the number of problems is raised. At the end ``report.json`` and ``report.md`` are written
-    (`r1lit.evaluation.report`). `r1lit predict` does the same on ``data.predict``.
+    (`r1lit.evaluation.records`). `r1lit predict` does the same on ``data.predict``.
 
     With `SuiteData` each suite has a folder of its own, and ``report.md`` is the table of all.
 

@@ -33,8 +33,7 @@ from r1lit.callbacks.curves import evaluation_record, finite
 from r1lit.callbacks.figures import draw_curves, draw_losses
 from r1lit.cli import main
 from r1lit.evaluation.compare import compare_runs
-from r1lit.evaluation.records import by_problem, read_evaluation
-from r1lit.evaluation.report import summarise
+from r1lit.evaluation.records import by_problem, read_evaluation, summarise
 from r1lit.files import read_records
 from r1lit.policy import ModelSource, load_config, load_policy
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from r1lit.evaluation import compare
-from r1lit.evaluation.report import as_markdown, summarise
+from r1lit.evaluation.records import as_markdown, summarise
 
 
 def record(uid: str, sample: int, key: str, **groups: Any) -> dict[str, Any]:
