@@ -1,0 +1,1 @@
+"""The stages of R1 on a real pretrained model and real R1 traces."""

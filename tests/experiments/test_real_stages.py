@@ -1,0 +1,51 @@
+"""The stages of R1 on a real model: its traces, its steps and its table."""
+
+from __future__ import annotations
+
+from experiments.__main__ import main
+from experiments.real_stages import traces
+from experiments.real_stages.report import as_table
+from r1lit.files import read_records, write_records
+
+
+def trace(question: int, size: int) -> dict[str, str]:
+    return {"prompt": f"Question {question}?", "thinking": " Hm. " + "x" * size, "output": "Yes.\n"}
+
+
+def test_the_shortest_trace_of_each_question_is_taken_and_none_is_in_both_files(tmp_path):
+    num = traces.NUM_TRAINED + traces.NUM_HELD_OUT
+    table = tmp_path / "traces.jsonl"
+    write_records(table, [trace(q, 10 * q + extra) for q in range(num + 3) for extra in (5, 0)])
+    assert traces.main([str(table), "--to", str(tmp_path)]) == 0
+    train, held_out = (read_records(tmp_path / f"{n}.jsonl") for n in ("train", "held_out"))
+    asked = [int(row["prompt"].split()[1][:-1]) for row in [*train, *held_out]]
+    assert (len(train), len(held_out)) == (24, 8) and sorted(asked) == list(range(num))
+    assert train[0]["response"] == "<think>\nHm.\n</think>\n\nYes."
+
+
+def test_too_few_questions_are_named(tmp_path, capsys):
+    write_records(tmp_path / "traces.jsonl", [trace(0, 1)] * 40)
+    assert traces.main([str(tmp_path / "traces.jsonl"), "--to", str(tmp_path)]) == 2
+    assert "1 questions have a response; 32 are needed" in capsys.readouterr().err
+
+
+def stage(name: str, shares: list[float]) -> dict[str, object]:
+    return {
+        "stage": name, "seed": 0, "held_out_loss": [2.0, 1.5] if name == "cold_start" else None,
+        "pass_at_1": {"value": sum(shares) / 4, "low": 0.0, "high": 1.0},
+        "by_source": {"sums": 0.5, "differences": 0.25}, "tokens": 12.0, "truncated": 0.1,
+        "read": 0.9, "thinks": 0.0, "shares": dict(zip("abcd", shares, strict=True)),
+    }  # fmt: skip
+
+
+def test_a_stage_is_compared_with_the_base_problem_by_problem():
+    table = as_table([stage("base", [0.0, 0.0, 0.5, 0.5]), stage("cold_start", [0.5] * 4)])
+    base, cold_start = table.splitlines()[2:]
+    assert "| base | 0 | 0.250 (0.00 to 1.00) | – |" in base and base.endswith("| – |")
+    assert "| +0.250 (+0.00 to +0.50) |" in cold_start and "2.000 → 1.500" in cold_start
+
+
+def test_the_steps_of_the_study_are_read(capsys):
+    assert main(["real_stages", "traces=missing.jsonl", "--dry-run"]) == 0
+    names = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
+    assert names[:3] == ["base_evaluation", "traces", "cold_start"] and len(names) == 9
