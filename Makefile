@@ -61,13 +61,15 @@ pretrain: $(STAMP)  ## pretrain the miniature's base model again; resumable like
 	$(BIN)/r1lit fit -c configs/mini/pretrain.yaml --ckpt_path last
 	@echo "Finished: $(PRETRAIN)/policy"
 
+ALONE := tests/sandbox tests/verifiers
+
 test: $(STAMP)  ## the tests, in under ten minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not alone"
-	$(BIN)/python -m pytest -m "alone and not slow"
+	$(BIN)/python -m pytest -m "alone and not slow" $(ALONE)
 
 test-slow: $(STAMP)  ## the tests that take minutes each
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow and not alone"
-	$(BIN)/python -m pytest -m "slow and alone"
+	$(BIN)/python -m pytest -m "slow and alone" $(ALONE)
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install -e '.[dev,bench]'

@@ -129,8 +129,8 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def callbacks(run: Path) -> list[dict[str, Any]]:
-    """Every callback of a run, writing to ``run``."""
+def callbacks(run: Path, draw: int = 0) -> list[dict[str, Any]]:
+    """Every callback of a run, writing to ``run``: figures only by ``draw``, half of the time."""
     return [
         {"class_path": "r1lit.callbacks.EvaluateFirst"},
         {"class_path": "r1lit.callbacks.ResponseLength"},
@@ -141,7 +141,10 @@ def callbacks(run: Path) -> list[dict[str, Any]]:
             "class_path": "r1lit.callbacks.ResponseTable",
             "init_args": {"dirpath": str(run), "every_n_iterations": 1, "num_responses": 64},
         },
-        {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": str(run)}},
+        {
+            "class_path": "r1lit.callbacks.CurveWriter",
+            "init_args": {"dirpath": str(run), "draw_every_n_iterations": draw},
+        },
         {
             "class_path": "r1lit.callbacks.IterationCheckpoint",
             "init_args": {"dirpath": str(run / "checkpoints"), "every_n_iterations": 1},

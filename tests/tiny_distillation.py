@@ -53,7 +53,7 @@ def off_policy(folder: Path, policy: Path | dict[str, Any], **init_args: Any) ->
             "callbacks": [
                 {
                     "class_path": "r1lit.callbacks.CurveWriter",
-                    "init_args": {"dirpath": str(folder)},
+                    "init_args": {"dirpath": str(folder), "draw_every_n_iterations": 0},
                 },
                 {
                     "class_path": "r1lit.callbacks.ExportHuggingFace",

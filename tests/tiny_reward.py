@@ -101,7 +101,10 @@ def reward_config(
             "log_every_n_steps": 1,
             "logger": False,
             "callbacks": [
-                {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": str(run)}},
+                {
+                    "class_path": "r1lit.callbacks.CurveWriter",
+                    "init_args": {"dirpath": str(run), "draw_every_n_iterations": 0},
+                },
                 {
                     "class_path": "r1lit.callbacks.IterationCheckpoint",
                     "init_args": {"dirpath": str(run / "checkpoints"), "every_n_iterations": 1},

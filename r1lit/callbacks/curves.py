@@ -51,7 +51,7 @@ class CurveWriter(Callback):
         dirpath: Where; the run folder if left out.
         cons_k: The k of cons@k in the evaluations; if there are fewer samples, their number, which
             then names the key.
-        draw_every_n_iterations: How often to redraw between evaluations.
+        draw_every_n_iterations: How often to redraw between evaluations; 0 draws no figure.
     """
 
     position = 1
@@ -61,10 +61,10 @@ class CurveWriter(Callback):
     def __init__(
         self, dirpath: str | None = None, cons_k: int = 16, draw_every_n_iterations: int = 10
     ) -> None:
-        if cons_k < 1 or draw_every_n_iterations < 1:
+        if cons_k < 1 or draw_every_n_iterations < 0:
             raise ValueError(
-                f"cons_k={cons_k} and draw_every_n_iterations={draw_every_n_iterations} must be "
-                "at least 1"
+                f"cons_k={cons_k} must be at least 1, and "
+                f"draw_every_n_iterations={draw_every_n_iterations} at least 0"
             )
         self._given = None if dirpath is None else Path(dirpath)
         self.cons_k = cons_k
@@ -113,7 +113,8 @@ class CurveWriter(Callback):
         if trainer.is_global_zero:
             self._iterations.append(line)
             append_records(self.dirpath / "metrics.jsonl", [line])
-            if (iteration + 1) % self.draw_every_n_iterations == 0:
+            every = self.draw_every_n_iterations
+            if every and (iteration + 1) % every == 0:
                 self._draw(pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -173,6 +174,8 @@ class CurveWriter(Callback):
         replace_json(self.dirpath / "summary.json", self._evaluations)
 
     def _draw(self, pl_module: pl.LightningModule, last: bool = False) -> None:
+        if self.draw_every_n_iterations == 0:
+            return
         is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)
         is_rollout |= any(f"train/{keys.LENGTH_MEAN}" in line for line in self._iterations)
         # loads matplotlib

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,12 @@ class RunConfig(SaveConfigCallback):
                 for _ in range(num_made):
                     scheduler.step()
 
+    @cached_property
+    def _text(self) -> str:
+        return self.parser.dump(self.config, skip_none=False)
+
     def _read(self) -> dict[str, Any]:
-        return yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        return yaml.safe_load(self._text)
 
     def _write(self, folder: Path, num_finished: int) -> None:
         path, config = folder / self.config_filename, self._read()
@@ -154,7 +159,7 @@ class RunConfig(SaveConfigCallback):
             changed = (key for key, _, _ in differences(old, config, all_=True))
             if any(not key.startswith(OF_ONE_START) for key in changed):
                 path.replace(path.with_name(f"config-until-{num_finished}.yaml"))
-        replace_file(path, self.parser.dump(self.config, skip_none=False).encode())
+        replace_file(path, self._text.encode())
 
 
 def refuse_used_folder(trainer: pl.Trainer) -> None:

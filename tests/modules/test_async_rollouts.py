@@ -190,7 +190,7 @@ def test_each_token_is_of_the_weights_that_it_names(fit, tmp_path: Path, k: int)
     """They change in the middle of responses, where nothing waits for those."""
     writer = {"class_path": "r1lit.callbacks.CurveWriter"}
     quiet = {"trainer": {"limit_val_batches": 0, "callbacks": [writer]}}
-    writer["init_args"] = {"dirpath": str(tmp_path / "run")}
+    writer["init_args"] = {"dirpath": str(tmp_path / "run"), "draw_every_n_iterations": 0}
     change = merge(quiet, data(num_iterations=k + 2, validation=None))
     args = callbacks("Keep")
     cli = fit("run", ahead(k, engine={"class_path": own("InFlight")}), change, args=args)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from metrics_page import MEASURED
 from safetensors.torch import load_file
-from tiny import data, grpo_config, model
+from tiny import callbacks, data, grpo_config, model
 
 from r1lit.cli import main
 from r1lit.objectives import Objective
@@ -62,8 +62,8 @@ def test_predict_returns_rollouts(policy: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_leaves_everything_it_promises(fit, tmp_path: Path) -> None:
-    cli = fit("run")
     run = tmp_path / "run"
+    cli = fit("run", {"trainer": {"callbacks": callbacks(run, draw=10)}})
     for name in ("config.yaml", "metrics.jsonl", "responses.jsonl", "summary.json", "curves.png"):
         assert (run / name).stat().st_size > 0, name
     assert list(run.glob("events.out.tfevents.*"))

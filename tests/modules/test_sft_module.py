@@ -56,7 +56,10 @@ def sft(run: Path, policy: Path, documents: Path, /, **model: Any) -> Path:
             "log_every_n_steps": 1,
             "logger": False,
             "callbacks": [
-                {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": str(run)}},
+                {
+                    "class_path": "r1lit.callbacks.CurveWriter",
+                    "init_args": {"dirpath": str(run), "draw_every_n_iterations": 0},
+                },
                 {
                     "class_path": "r1lit.callbacks.ExportHuggingFace",
                     "init_args": {"dirpath": str(run / "policy")},
