@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
-       r1lit {view,doctor,fork,merge,--version} ...
+       r1lit {view,doctor,fork,merge,audit-verifier,--version} ...
 
   r1lit fit       train: reinforcement learning, supervised, distillation,
                   reward models
@@ -37,6 +37,8 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
   r1lit view RUN  one HTML page of a run, or of two side by side
   r1lit doctor RUN    what is wrong in a run, and the key to change
   r1lit fork RUN --at K -c CHANGE --run NEW    go on from iteration K, changed
+  r1lit audit-verifier    how often a verifier pays wrong answers, and refuses
+                          right ones
   r1lit merge FROM OUT    a whole model of an adapter (LoRA) or a GGUF file
 
 Files are merged in the order of their -c; keys come last.
@@ -49,12 +51,12 @@ Files are merged in the order of their -c; keys come last.
   r1lit fit --data.help R1DataModule
   r1lit fit --trainer.callbacks.help CurveWriter
 
-docs/RECIPES.md has eleven tasks with a command each, docs/CONFIGURATION.md how
+docs/RECIPES.md has thirteen tasks with a command each, docs/CONFIGURATION.md how
 files and keys are merged. Other commands: r1lit-score, r1lit-compare,
 r1lit-pairs."""
 
 
-OTHERS = ("view", "doctor", "fork", "merge", "--version")
+OTHERS = ("view", "doctor", "fork", "merge", "audit-verifier", "--version")
 
 
 def main(args: Sequence[str] | None = None) -> R1CLI:
@@ -126,6 +128,10 @@ def run() -> None:
             from r1lit.cli import fork
 
             run_script("r1lit fork", lambda: fork.main(sys.argv[2:]))
+        elif sys.argv[1:2] == ["audit-verifier"]:
+            from r1lit.evaluation import audit
+
+            run_script("r1lit audit-verifier", lambda: audit.main(sys.argv[2:]))
         elif sys.argv[1:2] == ["merge"]:
             from r1lit.policy import merge
 

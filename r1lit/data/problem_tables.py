@@ -72,6 +72,11 @@ class TableProblems(ProblemSource):
     ) -> None:
         if "{question}" not in wording:
             raise ValueError(f"wording: {wording!r} does not contain {{question}}")
+        if answer_pattern is None:  # what jsonargparse reads of '####' on a command line
+            raise ValueError(
+                "answer_pattern: null is no regular expression; on the command line a text that"
+                r" begins with # is a comment, so write '[#]{4}\s*(.+)'"
+            )
         self.wording = wording
         self.table = Table(path=path, **table)
         self.question = question

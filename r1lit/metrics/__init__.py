@@ -21,6 +21,7 @@ from r1lit.metrics.intervals import (
     bootstrap_intervals,
     paired_difference,
     standard_error,
+    wilson_interval,
 )
 from r1lit.metrics.language import language_consistency, language_of
 from r1lit.metrics.reflection import REFLECTION_WORDS, count_reflection_words
@@ -43,5 +44,6 @@ __all__ = [
     "pass_at_k",
     "share_right",
     "standard_error",
+    "wilson_interval",
     "with_error",
 ]

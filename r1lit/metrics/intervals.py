@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -33,6 +34,21 @@ def standard_error(values: Sequence[float]) -> float:
     if n < 2:
         return math.nan
     return float(np.std(values, ddof=1)) / math.sqrt(n)
+
+
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share by Wilson's score, which is not empty at 0 and at 1.
+
+    >>> [round(bound, 4) for bound in wilson_interval(0, 100)]
+    [0.0, 0.037]
+    """
+    if not total:
+        return math.nan, math.nan
+    z = NormalDist().inv_cdf(1 - (1 - LEVEL) / 2)
+    share, more = count / total, z * z / total
+    centre = (share + more / 2) / (1 + more)
+    half = math.sqrt(share * (1 - share) * more + more * more / 4) / (1 + more)
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def bootstrap_intervals(

@@ -33,6 +33,7 @@ _FUNCTION_NAMES = frozenset({
     "log", "exp", "sqrt", "max", "min", "gcd", "lcm", "det", "mod", "inf", "infinity", "and",
     "percent", "pct", "percentage",
 })  # fmt: skip
+_TIMES_ZERO = re.compile(r"(?<![\\\\A-Za-z])([A-Za-z]{2,})[\s(]*[-+]?0+(?:\.0*)?(?![\d.^])")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _WORDLIKE = re.compile(r"[^\W\d_]")
 _JOIN = re.compile(r"^[\s,;.&]*(?:and|or)?[\s,;.]*$", re.IGNORECASE)
@@ -135,12 +136,16 @@ def _says_more(words: str) -> bool:
 def named(text: str) -> tuple[tuple[Any, ...], str | None]:
     """Return what a text can be read as and the name of the first, or an empty tuple and ``None``.
 
-    A value that is no number (1/0) votes with its own text only, and has no readings.
+    A value that is no number (1/0) votes with its own text only, and has no readings. A word before
+    a zero (``not 0``) is none of its factors, so that the whole has no reading.
     """
     values = readings(text)
     if not values:
         return (), None
     vote = canonical(values[0], text)
+    factor = _TIMES_ZERO.search(text) if vote == "0" else None
+    if factor and factor[1].lower() not in {*_FUNCTION_NAMES, "ln", "lg"}:
+        return (), None
     return ((), plain(text)) if _UNDEFINED.search(vote) else (values, vote)
 
 

@@ -156,6 +156,7 @@ def test_default_uids_are_stable_distinct_and_differ_between_files_of_one_name(t
         (ROWS, {"answer_pattern": r"(\d+)"}, r"^answer_pattern: .* does not match row 2 of"),
         (ROWS, {"answer_pattern": r"\d+"}, r"^answer_pattern: '\\\\d\+' has no group 1"),
         (ROWS, {"answer_pattern": "("}, r"^answer_pattern: '\(' is no regular expression"),
+        (ROWS, {"answer_pattern": None}, r"^answer_pattern: null .* begins with # is a comment"),
         (ROWS, {"answer_remove": "NA"}, r"^answer: nothing is left of row 2"),
         (ROWS, {"limit": 0}, r"^limit: 0 is not positive"),
         (ROWS, {"skip": -1}, r"^skip: -1 is negative"),
