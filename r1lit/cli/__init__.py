@@ -51,8 +51,8 @@ Files are merged in the order of their -c; keys come last.
   r1lit fit --data.help R1DataModule
   r1lit fit --trainer.callbacks.help CurveWriter
 
-docs/RECIPES.md has thirteen tasks with a command each, docs/CONFIGURATION.md how
-files and keys are merged. Other commands: r1lit-score, r1lit-compare,
+docs/RECIPES.md has thirteen tasks with a command each, docs/CONFIGURATION.md
+how files and keys are merged. Other commands: r1lit-score, r1lit-compare,
 r1lit-pairs."""
 
 
