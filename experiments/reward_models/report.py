@@ -79,7 +79,7 @@ def draw(results: Sequence[Record]) -> Figure:
     figure = Figure(figsize=(10, 4.2), dpi=110, layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_measures(left, results)
-    _draw_reliability(right, results)
+    _plot_reliability(right, results)
     seeds = seeds_of(result["seed"] for result in results)
     add_caption(figure, f"one model a variant and seed, {seeds}; bars: ± 2 s.e. over examples")
     return figure
@@ -108,7 +108,7 @@ def _draw_measures(axes: Axes, results: Sequence[Record]) -> None:
     axes.legend(frameon=False, fontsize=9)
 
 
-def _draw_reliability(axes: Axes, results: Sequence[Record]) -> None:
+def _plot_reliability(axes: Axes, results: Sequence[Record]) -> None:
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="what was predicted")
     for place, (name, group) in enumerate(group_by("variant", results).items()):
         tables = [result["final"]["reward_model"]["reliability"] for result in group]

@@ -2,7 +2,7 @@
 
 from r1lit.callbacks.checkpoints import ExportHuggingFace, IterationCheckpoint
 from r1lit.callbacks.curves import CurveWriter, RewardFigure
-from r1lit.callbacks.progress import Outcome, R1ProgressBar
+from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.rejection_sampling import RejectionSampling
 from r1lit.callbacks.response_table import ResponseTable
 from r1lit.callbacks.rollout_metrics import (
@@ -19,8 +19,8 @@ __all__ = [
     "ExportHuggingFace",
     "GroupHealth",
     "IterationCheckpoint",
+    "LastLines",
     "MajorityVoteEvaluation",
-    "Outcome",
     "R1ProgressBar",
     "ReferenceRefresh",
     "ReflectionWords",

@@ -115,7 +115,7 @@ class CurveWriter(Callback):
             append_records(self.dirpath / "metrics.jsonl", [line])
             every = self.draw_every_n_iterations
             if every and (iteration + 1) % every == 0:
-                self._draw(pl_module)
+                self._plot(pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Stop the clock."""
@@ -136,13 +136,13 @@ class CurveWriter(Callback):
             self._evaluations = [e for e in self._evaluations if e["iteration"] != iteration]
             self._evaluations.append(record)
             self._write_summary()
-            self._draw(pl_module)
+            self._plot(pl_module)
         self._clock = time.monotonic()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the last iterations, as a PDF too."""
         if trainer.is_global_zero and self._iterations:
-            self._draw(pl_module, last=True)
+            self._plot(pl_module, last=True)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the evaluation."""
@@ -173,15 +173,15 @@ class CurveWriter(Callback):
     def _write_summary(self) -> None:
         replace_json(self.dirpath / "summary.json", self._evaluations)
 
-    def _draw(self, pl_module: pl.LightningModule, last: bool = False) -> None:
+    def _plot(self, pl_module: pl.LightningModule, last: bool = False) -> None:
         if self.draw_every_n_iterations == 0:
             return
         is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)
         is_rollout |= any(f"train/{keys.LENGTH_MEAN}" in line for line in self._iterations)
         # loads matplotlib
-        from r1lit.callbacks.figures import draw_curves, draw_losses, save_figure, save_png_and_pdf
+        from r1lit.callbacks.figures import plot_curves, plot_losses, save_figure, save_png_and_pdf
 
-        draw, save = draw_curves if is_rollout else draw_losses, save_figure
+        draw, save = plot_curves if is_rollout else plot_losses, save_figure
         if last:
             save = save_png_and_pdf
         if self._iterations or is_rollout:
@@ -287,13 +287,13 @@ class RewardFigure(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw."""
-        self._draw(trainer, pl_module)
+        self._plot(trainer, pl_module)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw."""
-        self._draw(trainer, pl_module)
+        self._plot(trainer, pl_module)
 
-    def _draw(self, trainer: pl.Trainer, module: Any) -> None:
+    def _plot(self, trainer: pl.Trainer, module: Any) -> None:
         if not trainer.is_global_zero or trainer.sanity_checking or module.scored is None:
             return
         from matplotlib.figure import Figure  # at the first figure, not when a run starts
@@ -302,14 +302,14 @@ class RewardFigure(Callback):
 
         figure = Figure(figsize=(9, 4), dpi=120, layout="constrained")
         left, right = figure.subplots(1, 2)
-        draw_reliability(left, module.reward_report)
-        draw_lengths(right, module.scored)
+        plot_reliability(left, module.reward_report)
+        plot_lengths(right, module.scored)
         num = module.reward_report["num_examples"]
         add_caption(figure, f"{model_and_seed(module)}; {num} held-out examples")
         save_png_and_pdf(figure, self.dirpath / "reward_model.png")
 
 
-def draw_reliability(axes: Axes, report: dict[str, Any]) -> None:
+def plot_reliability(axes: Axes, report: dict[str, Any]) -> None:
     """Draw observed against predicted, bin by bin."""
     from r1lit.callbacks.figures import BLUE, tidy
 
@@ -333,7 +333,7 @@ def draw_reliability(axes: Axes, report: dict[str, Any]) -> None:
     axes.legend(frameon=False, fontsize=9, loc="upper left")
 
 
-def draw_lengths(axes: Axes, scored: Any) -> None:
+def plot_lengths(axes: Axes, scored: Any) -> None:
     """Draw rewards against lengths in tokens."""
     from r1lit.callbacks.figures import GREEN, VERMILION, tidy
 

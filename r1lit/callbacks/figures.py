@@ -83,7 +83,7 @@ def seeds_of(seeds: Iterable[int]) -> str:
     return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-def draw_curves(
+def plot_curves(
     evaluations: Sequence[Record], iterations: Sequence[Record], run: str = ""
 ) -> Figure:
     """Return a 2x2 figure from the records of ``summary.json`` and ``metrics.jsonl``.
@@ -101,12 +101,12 @@ def draw_curves(
     FigureCanvasAgg(figure)
     panels = list(figure.subplots(3 if others else 2, 2).flat)
     accuracy, length, reflection, health, *below = panels
-    _draw_accuracy(accuracy, evaluations, iterations)
-    _draw_length(length, evaluations, iterations)
-    _draw_reflection(reflection, evaluations, iterations)
-    _draw_health(health, evaluations, iterations)
+    _plot_accuracy(accuracy, evaluations, iterations)
+    _plot_length(length, evaluations, iterations)
+    _plot_reflection(reflection, evaluations, iterations)
+    _plot_health(health, evaluations, iterations)
     if others:
-        _draw_rewards(below[0], below[1], evaluations, others)
+        _plot_rewards(below[0], below[1], evaluations, others)
     last = _last(evaluations, iterations)
     for axes in panels:
         _finish(axes, last)
@@ -114,7 +114,7 @@ def draw_curves(
     return figure
 
 
-def draw_losses(
+def plot_losses(
     evaluations: Sequence[Record], iterations: Sequence[Record], run: str = ""
 ) -> Figure:
     """Return a figure of a run that rolls nothing out: losses, and how it was trained."""
@@ -149,7 +149,7 @@ def _caption(evaluations: Sequence[Record], run: str) -> str:
     return "; ".join(parts)
 
 
-def _draw_accuracy(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
+def _plot_accuracy(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
     axes.set(title="Accuracy on held-out problems", ylabel="share of problems solved")
     if not any(e.get("pass_at_1") is not None for e in evaluations):
         axes.set(title="Accuracy on training problems")
@@ -166,7 +166,7 @@ def _draw_accuracy(axes: Axes, evaluations: Sequence[Record], iterations: Sequen
         _dots(axes, points, ORANGE, f"cons@{name.removeprefix(keys.CONS_AT)}", marker="s")
 
 
-def _draw_length(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
+def _plot_length(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
     axes.set(title="Response length", ylabel="tokens per response")
     _line(axes, iterations, keys.LENGTH_MEAN, BLACK, "training rollouts")
     for name, color, label, marker in (
@@ -178,7 +178,7 @@ def _draw_length(axes: Axes, evaluations: Sequence[Record], iterations: Sequence
         _dots(axes, points, color, label, marker, 1.8 if marker == "o" else 0.9)
 
 
-def _draw_reflection(
+def _plot_reflection(
     axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]
 ) -> None:
     axes.set(title="Reflection words", ylabel="words per response")
@@ -199,7 +199,7 @@ def _draw_reflection(
         _dots(axes, points, color, f"“{word}”", marker="s", width=1.2)
 
 
-def _draw_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
+def _plot_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence[Record]) -> None:
     axes.set(title="Health of the rollouts", ylabel="share")
     axes.set_ylim(top=1.0)
     _line(axes, iterations, keys.GROUPS_MIXED, PURPLE, "mixed groups (training)", 1.2)
@@ -209,7 +209,7 @@ def _draw_health(axes: Axes, evaluations: Sequence[Record], iterations: Sequence
     _dots(axes, points, VERMILION, "truncated", marker="v")
 
 
-def _draw_rewards(
+def _plot_rewards(
     accuracy: Axes, rewards: Axes, evaluations: Sequence[Record], names: Sequence[str]
 ) -> None:
     """Draw accuracy and, on a scale of their own, the other rewards.

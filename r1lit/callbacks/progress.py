@@ -230,7 +230,7 @@ def as_lines(metrics: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *([f"{more} more with --verbose true"] if more else [])])
 
 
-class Outcome(Callback):
+class LastLines(Callback):
     """Says at the end of a fit, of Ctrl-C or of an error what the run folder holds.
 
     The command line adds it to every run.

@@ -32,7 +32,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers.utils.logging import disable_progress_bar
 
-from r1lit.callbacks.progress import Outcome
+from r1lit.callbacks.progress import LastLines
 from r1lit.callbacks.run_config import RunConfig, log_by_iteration
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
@@ -128,7 +128,7 @@ class R1CLI(LightningCLI):
             raise fault from error
 
         if self.command == "validate" and "verbose" not in values:
-            self.config.validate.verbose = False  # `Outcome` prints the numbers that matter
+            self.config.validate.verbose = False  # `LastLines` prints the numbers that matter
 
     def instantiate_classes(self) -> None:
         """Make trainer, model and data; an error of their own is not wrapped."""
@@ -408,7 +408,7 @@ def run_command(args: Sequence[str]) -> R1CLI:
             seed_everything_default=0,
             auto_configure_optimizers=False,
             save_config_callback=RunConfig,
-            trainer_defaults={"callbacks": Outcome(), "enable_model_summary": False},
+            trainer_defaults={"callbacks": LastLines(), "enable_model_summary": False},
             parser_kwargs={"exit_on_error": False, "allow_abbrev": False},
             args=list(args),
         )

@@ -32,7 +32,7 @@ SUBCOMMANDS = ("fit", "validate", "test", "predict")
 SHIPPED = "r1lit:"
 
 
-class Loader(yaml.SafeLoader):
+class YAMLLoader(yaml.SafeLoader):
     """YAML in which 1e-5 is a number, as the parser of the command line has it, and keys differ."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -47,11 +47,11 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-class Dumper(yaml.SafeDumper):
-    """Writes what ``Loader`` reads: a text like "1e-5" in quotes."""
+class YAMLDumper(yaml.SafeDumper):
+    """Writes what ``YAMLLoader`` reads: a text like "1e-5" in quotes."""
 
 
-for _kind in (Loader, Dumper):
+for _kind in (YAMLLoader, YAMLDumper):
     _kind.add_implicit_resolver(
         "tag:yaml.org,2002:float",
         re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
@@ -155,14 +155,14 @@ def compose(args: Sequence[str]) -> list[str]:
         config = merge(config, {"run": run, "trainer": {ROOT_DIR: run}})
         _keep_logs_there(config)
         _refuse_file_in_the_way(Path(run))
-    made = ["--config", yaml.dump(config, Dumper=Dumper, sort_keys=False)] if config else []
+    made = ["--config", yaml.dump(config, Dumper=YAMLDumper, sort_keys=False)] if config else []
     return [args[at - 1], *made, *others]
 
 
 def as_mapping(composed: Sequence[str]) -> Config:
     """Return what ``compose`` returned with its keys merged, their values as texts."""
     has_files = composed[1:2] == ["--config"]
-    config: Config = yaml.load(composed[2], Loader=Loader) if has_files else {}
+    config: Config = yaml.load(composed[2], Loader=YAMLLoader) if has_files else {}
     for key, text in given_keys(composed[3 if has_files else 1 :]):
         config = merge(config, _nested(key, _value(text) if text[:1] in ("[", "{") else text))
     return config
@@ -184,7 +184,7 @@ def parse(source: str) -> Config:
     name = repr(source[:60]) if is_text else source
     path = find(source) if source.startswith(SHIPPED) else Path(source)
     try:
-        config = yaml.load(source if is_text else path.read_text(), Loader=Loader)
+        config = yaml.load(source if is_text else path.read_text(), Loader=YAMLLoader)
     except OSError as error:
         own = SHIPPED + source.removeprefix("configs/")
         instead = f"; r1lit ships {own}" if own.removeprefix(SHIPPED) in _shipped() else ""
@@ -324,7 +324,7 @@ def _nested(key: str, value: Any) -> Config:
 
 def _value(text: str) -> Any:
     try:
-        value = yaml.load(text, Loader=Loader)
+        value = yaml.load(text, Loader=YAMLLoader)
         is_file = isinstance(value, str) and Path(value).suffix in (".yaml", ".yml")
         return read(value) if is_file and Path(value).is_file() else value
     except yaml.YAMLError:

@@ -9,12 +9,12 @@ from r1lit.curation.filters import (
     Decontaminate,
     Dedupe,
     Finished,
-    Format,
     LanguageConsistent,
     Length,
     LongParagraphs,
     MaxPerProblem,
     RepeatedText,
+    WellFormed,
 )
 from r1lit.curation.refine import EngineRefiner, Refined, Refiner, RuleRefiner, ToR1Template
 
@@ -31,7 +31,6 @@ __all__ = [
     "EngineRefiner",
     "Filter",
     "Finished",
-    "Format",
     "LanguageConsistent",
     "Length",
     "LongParagraphs",
@@ -42,5 +41,6 @@ __all__ = [
     "ResponseTemplate",
     "RuleRefiner",
     "ToR1Template",
+    "WellFormed",
     "curate",
 ]

@@ -128,7 +128,7 @@ def write_card(folder: Path, stats: CurationStats, settings: Mapping[str, Any]) 
         replace_file(folder / "card.json", written.encode())
         replace_file(folder / "card.md", as_markdown(card).encode())
         image = io.BytesIO()
-        draw_lengths(stats).savefig(image, format="png", metadata={"Software": None})
+        plot_lengths(stats).savefig(image, format="png", metadata={"Software": None})
         replace_file(folder / "lengths.png", image.getvalue())
     except OSError as error:
         raise ValueError(f"dirpath: {folder} cannot be written ({error.strerror})") from error
@@ -193,7 +193,7 @@ def one_line(card: Mapping[str, Any]) -> str:
     )
 
 
-def draw_lengths(stats: CurationStats) -> Figure:
+def plot_lengths(stats: CurationStats) -> Figure:
     """Return a histogram of the lengths of responses kept and dropped."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # not when a run starts
     from matplotlib.figure import Figure

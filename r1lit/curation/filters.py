@@ -152,7 +152,7 @@ class CodeBlocks(Filter):
         return "fenced code in the thinking" if _FENCE.search(candidate.thinking) else None
 
 
-class Format(Filter):
+class WellFormed(Filter):
     """Keeps responses in the required format, by the rule of `r1lit.rewards.Format`.
 
     R1-Zero asks for ``<think>…</think> <answer>…</answer>`` (arXiv 2501.12948v1, Table 1); from the

@@ -22,7 +22,7 @@ from r1lit.batches import Problem
 from r1lit.curation.candidate import Context, OfKinds
 from r1lit.curation.filters import digest
 from r1lit.device import inference_dtype
-from r1lit.endpoint import Reply, ReplyCache
+from r1lit.endpoint import ChatReply, ReplyCache
 from r1lit.errors import check_at_least
 from r1lit.metrics.language import language_of
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
@@ -288,7 +288,7 @@ class EngineRefiner(Refiner):
             new = [key for key in left if replies.get(f"{key}-{attempt}") is None]
             self._request({key: prompts[key] for key in new}, attempt)
             for key in left:
-                found[key] = read_reply(Reply(**replies.get(f"{key}-{attempt}")))
+                found[key] = read_reply(ChatReply(**replies.get(f"{key}-{attempt}")))
         return [found[key] for key in keys]
 
     def _request(self, prompts: dict[str, tuple[int, ...]], attempt: int) -> None:
@@ -309,7 +309,7 @@ class EngineRefiner(Refiner):
         def keep(indices: Sequence[int], completions: Sequence[Completion]) -> None:
             texts = texts_of(completions, spec.tokenizer)
             for index, text, completion in zip(indices, texts, completions, strict=True):
-                reply = Reply(
+                reply = ChatReply(
                     text=text,
                     completion_tokens=completion.num_tokens,
                     finished=completion.finished,
@@ -362,10 +362,10 @@ NO_REPLY = "the server's reply to the refiner could not be read"
 _AGAIN = (CUT, NO_PARTS, NO_REPLY)
 
 
-def read_reply(reply: Reply) -> Refined:
+def read_reply(reply: ChatReply) -> Refined:
     """Return the refined text of a reply, or why it cannot be parsed.
 
-    >>> read_reply(Reply(text="<reasoning> 3 + 4 </reasoning><summary> 7. </summary>",
+    >>> read_reply(ChatReply(text="<reasoning> 3 + 4 </reasoning><summary> 7. </summary>",
     ...                  completion_tokens=9)).text
     '<think> 3 + 4 </think> 7.'
     """

@@ -16,7 +16,7 @@ from r1lit.endpoint.client import Client, Endpoint, MalformedReply, only_choice,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
+class ChatReply:
     """A model's reply; token counts are None where they are not known.
 
     ``finished`` is false if it was cut at the token limit.
@@ -55,7 +55,7 @@ class ServedModel:
         self.settings = {"temperature": temperature, "max_tokens": max_tokens, **(extra or {})}
         self.name = f"{model} {json.dumps(self.settings, sort_keys=True)}"
 
-    def __call__(self, prompt: str) -> Reply:
+    def __call__(self, prompt: str) -> ChatReply:
         """Return the model's reply to ``prompt``, in which lone surrogates become "?".
 
         Raises:
@@ -92,12 +92,12 @@ class ServedModel:
         return self.client.request("chat/completions", read, payload)
 
 
-def _read(completion: dict[str, Any]) -> Reply:
+def _read(completion: dict[str, Any]) -> ChatReply:
     choice = only_choice(completion)
     text = choice["message"]["content"]
     if not isinstance(text, str):
         raise MalformedReply(f"content: {type(text).__name__}, not text")
-    return Reply(
+    return ChatReply(
         text=text,
         prompt_tokens=token_count(completion, "prompt_tokens"),
         completion_tokens=token_count(completion, "completion_tokens"),

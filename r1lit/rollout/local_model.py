@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from r1lit.device import inference_dtype
-from r1lit.endpoint.chat import Reply
+from r1lit.endpoint.chat import ChatReply
 from r1lit.endpoint.client import PermanentError
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.source import policy_fingerprint
@@ -25,7 +25,7 @@ from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, turn_end
 LINGER_S = 0.02  # how long a batch waits for a further call
 JUDGING = Sampling(temperature=0.0, max_tokens=1024)
 
-Call = tuple[tuple[int, ...], Future[Reply]]
+Call = tuple[tuple[int, ...], Future[ChatReply]]
 """A prompt's token ids, and where its reply goes."""
 
 
@@ -102,7 +102,7 @@ class LocalModel:
         self.__dict__.update(state)
         self._begin()
 
-    def __call__(self, prompt: str) -> Reply:
+    def __call__(self, prompt: str) -> ChatReply:
         """Return the model's reply to ``prompt``.
 
         Raises:
@@ -116,7 +116,7 @@ class LocalModel:
                 f" (sampling.max_tokens) exceed the context of {self.source.path!r},"
                 f" {self._context}"
             )
-        reply: Future[Reply] = Future()
+        reply: Future[ChatReply] = Future()
         with self._lock:
             self._waiting.append((ids, reply))
             # one thread generates; what is called meanwhile is its next batch
@@ -142,7 +142,7 @@ class LocalModel:
         for (_, reply), made in zip(calls, replies, strict=True):
             reply.set_result(made)
 
-    def _generate(self, prompts: Sequence[tuple[int, ...]]) -> list[Reply]:
+    def _generate(self, prompts: Sequence[tuple[int, ...]]) -> list[ChatReply]:
         if not self._is_bound:
             self.engine.bind(self._load())
             self._is_bound = True
@@ -153,7 +153,7 @@ class LocalModel:
         completions: Sequence[Completion] = self.engine.generate(requests)
         texts = texts_of(completions, self.tokenizer)
         return [
-            Reply(
+            ChatReply(
                 text=text,
                 prompt_tokens=len(ids),
                 completion_tokens=completion.num_tokens,

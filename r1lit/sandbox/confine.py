@@ -297,10 +297,10 @@ def install(code: bytes) -> None:
     """
     buffer = ctypes.create_string_buffer(code, len(code))
 
-    class Program(ctypes.Structure):
+    class FilterProgram(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
 
-    program = Program(length=len(code) // 8, code=ctypes.addressof(buffer))
+    program = FilterProgram(length=len(code) // 8, code=ctypes.addressof(buffer))
     prctl(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from r1lit.endpoint import Reply, ReplyCache
+from r1lit.endpoint import ChatReply, ReplyCache
 from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import RequestError, SetupError, in_parallel
 from r1lit.errors import check_at_least
@@ -30,8 +30,8 @@ from r1lit.problems import Problem, Status, Verdict
 from r1lit.text.extract import extract_answer, thinking_and_answer
 from r1lit.verifiers.base import Verifier, conclude
 
-Model = Callable[[str], str | Reply]
-"""Text in, text out; a ``Reply`` holds its cost as well."""
+Model = Callable[[str], str | ChatReply]
+"""Text in, text out; a ``ChatReply`` holds its cost as well."""
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class GenerativeJudge:
         """
         for attempt in range(1, self.attempts + 1):
             fence, start = secrets.token_hex(8), time.perf_counter()
-            reply, value, error_text = Reply(text=""), None, None
+            reply, value, error_text = ChatReply(text=""), None, None
             try:
                 answer = self.model(prompt_of(fence))
             except SetupError:
@@ -108,7 +108,7 @@ class GenerativeJudge:
                 status: Status = "timeout" if error.timed_out else "error"
                 error_text = str(error)
             else:
-                reply = answer if isinstance(answer, Reply) else Reply(text=answer)
+                reply = answer if isinstance(answer, ChatReply) else ChatReply(text=answer)
                 value = read(reply.text, fence)
                 status = "unparsed" if value is None else status_of(value)
             seconds = time.perf_counter() - start
@@ -149,7 +149,7 @@ class CostLog:
         attempt: int,
         status: Status,
         seconds: float,
-        reply: Reply,
+        reply: ChatReply,
         error: str | None = None,
     ) -> None:
         """Log one request that took ``seconds`` until now."""

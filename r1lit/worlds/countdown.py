@@ -29,7 +29,7 @@ OPERATIONS = "+-*/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class Operation:
     """One operation ``left operation right = result``, the larger number on the left."""
 
     left: int
@@ -45,8 +45,8 @@ class Step:
 class Attempt:
     """Two steps that use all three numbers: ``second`` combines ``first.result`` with the third."""
 
-    first: Step
-    second: Step
+    first: Operation
+    second: Operation
 
     @property
     def expression(self) -> str:
@@ -62,7 +62,7 @@ class Attempt:
         return f"{self.second.left} {self.second.operation} {inner}"
 
 
-def step(a: int, operation: str, b: int) -> Step | None:
+def step(a: int, operation: str, b: int) -> Operation | None:
     """Combine two numbers, larger first; ``None`` unless the result is whole and 1 to 99."""
     left, right = max(a, b), min(a, b)
     match operation:
@@ -76,7 +76,7 @@ def step(a: int, operation: str, b: int) -> Step | None:
             result = left // right if left % right == 0 else 0
     if not 1 <= result <= MAX_RESULT:
         return None
-    return Step(left=left, operation=operation, right=right, result=result)
+    return Operation(left=left, operation=operation, right=right, result=result)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class SearchOrder:
 
 def branches(
     numbers: tuple[int, ...], order: SearchOrder | None = None, operations: str = OPERATIONS
-) -> Iterator[tuple[Step, list[Attempt]]]:
+) -> Iterator[tuple[Operation, list[Attempt]]]:
     """Yield every first step with the attempts that follow from it, which go + - * /.
 
     Equal numbers make equal pairs; each is searched once. Other ``operations`` go round likewise.
@@ -282,7 +282,7 @@ def _sign(result: int, target: int) -> str:
     return "<" if result < target else ">" if result > target else "="
 
 
-def _is_whole(first: Step, seconds: list[Step], problem: Problem, text: str) -> bool:
+def _is_whole(first: Operation, seconds: list[Operation], problem: Problem, text: str) -> bool:
     """Return whether numbers are the given ones, and the target is found where it can be."""
     left = Counter(problem.meta["numbers"]) - Counter((first.left, first.right))
     if left.total() != 1:

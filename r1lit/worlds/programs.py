@@ -35,7 +35,7 @@ TESTED = range(13)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class LineProgram:
     """A program of one form: its operations, and the ``given`` limit, or inputs of examples."""
 
     form: Form
@@ -110,7 +110,7 @@ def _after(x: int, parts: tuple[Part, ...]) -> int:
     return x
 
 
-def draw(rng: np.random.Generator) -> Program:
+def draw(rng: np.random.Generator) -> LineProgram:
     """Return a random program."""
     form = weighted(rng, FORMS)
     count = {"each": 1, "steps": int(rng.integers(2, 4))}.get(form, 2)
@@ -120,11 +120,11 @@ def draw(rng: np.random.Generator) -> Program:
         factor_first = parts[0][0] == "*" and parts[-1][0] != "*"
         match form:
             case "examples" if factor_first and calculation(given[0], parts):
-                return Program(form=form, parts=parts, given=given)
+                return LineProgram(form=form, parts=parts, given=given)
             case "steps" if calculation(SHOWN, parts):
-                return Program(form=form, parts=parts)
+                return LineProgram(form=form, parts=parts)
             case "if" | "each" if count == 1 or parts[0] != parts[1]:
-                return Program(form=form, parts=parts, given=(int(rng.integers(2, 9)),))
+                return LineProgram(form=form, parts=parts, given=(int(rng.integers(2, 9)),))
 
 
 def draw_part(rng: np.random.Generator) -> Part:
@@ -150,7 +150,7 @@ def split_of(code: str) -> Split:
     return hashed_split("program", code)
 
 
-def draw_from(split: Split, rng: np.random.Generator) -> Program:
+def draw_from(split: Split, rng: np.random.Generator) -> LineProgram:
     """Return a random program of ``split``."""
     while split_of((program := draw(rng)).code) != split:
         pass
@@ -187,13 +187,13 @@ class WorldPrograms(ProblemSource):
         rng = generator(self.seed, "programs", self.split)
         found = draw_distinct(
             lambda: draw_from(self.split, rng),
-            Program.question,
+            LineProgram.question,
             self.num_problems,
             f"split {self.split!r}",
         )
         return [self._problem(program) for program in found.values()]
 
-    def _problem(self, program: Program) -> Problem:
+    def _problem(self, program: LineProgram) -> Problem:
         uid = f"program-{program.question()[len('Write ') : -1].replace(' ', '')}"
         language = language_of(uid, self.chinese)
         return Problem(

@@ -13,7 +13,7 @@ import numpy as np
 
 from r1lit.verifiers.logic import holds
 from r1lit.worlds.language import Voice
-from r1lit.worlds.programs import SHOWN, Program, calculation, draw_part, split_of
+from r1lit.worlds.programs import SHOWN, LineProgram, calculation, draw_part, split_of
 from r1lit.worlds.puzzles import Puzzle, Statement, answer
 from r1lit.worlds.writing import (
     CHECK_RATE,
@@ -33,7 +33,7 @@ TRUTHS = (("false", "true"), ("假", "真"))
 CONTRADICTION = (", contradiction", "，矛盾")
 
 
-def guess(program: Program, rng: np.random.Generator) -> Program:
+def guess(program: LineProgram, rng: np.random.Generator) -> LineProgram:
     """Return what somebody guesses: of the corpus, and of the right form, with random parts.
 
     Of a request that names its operations, one of them is mistaken.
@@ -50,7 +50,9 @@ def guess(program: Program, rng: np.random.Generator) -> Program:
             return other
 
 
-def develop(program: Program, effort: int | None, rng: np.random.Generator, voice: Voice) -> Work:
+def develop(
+    program: LineProgram, effort: int | None, rng: np.random.Generator, voice: Voice
+) -> Work:
     """Write how somebody comes to a program of the corpus, or gives up and guesses.
 
     Where there are only examples, factor after factor is tried; elsewhere drafts are written down.
@@ -73,7 +75,7 @@ def develop(program: Program, effort: int | None, rng: np.random.Generator, voic
     return Work(thinking=text, answer=program.answer)
 
 
-def _tries(program: Program, rng: np.random.Generator, voice: Voice) -> list[str]:
+def _tries(program: LineProgram, rng: np.random.Generator, voice: Voice) -> list[str]:
     """Return the factors tried: the first example gives what to add, the second checks it."""
     first, second, _ = program.given
     start = int(rng.integers(len(FACTORS)))
@@ -98,7 +100,7 @@ def _tries(program: Program, rng: np.random.Generator, voice: Voice) -> list[str
     raise AssertionError(program)
 
 
-def _written(program: Program, rng: np.random.Generator, voice: Voice) -> list[str]:
+def _written(program: LineProgram, rng: np.random.Generator, voice: Voice) -> list[str]:
     """Return the drafts; now and then parentheses are forgotten, which is noticed at once."""
     lines = []
     for draft in program.drafts:

@@ -40,7 +40,7 @@ from r1lit.worlds.countdown import (
     MAX_RESULT,
     MIN_TARGET,
     Attempt,
-    Step,
+    Operation,
     branches,
     number_sets,
     step,
@@ -339,7 +339,7 @@ def branch(place: Place) -> str:
 
 
 def judge(
-    second: Step, target: int, habits: Habits, rng: np.random.Generator
+    second: Operation, target: int, habits: Habits, rng: np.random.Generator
 ) -> tuple[Literal["claimed", "refused", "failed"], str]:
     """Return what becomes of an attempt, and what is written of it.
 
@@ -359,7 +359,7 @@ def judge(
     return ("claimed", f"{line}, yes.") if second.result == target else ("refused", line)
 
 
-def checked(second: Step, target: int, rng: np.random.Generator) -> str:
+def checked(second: Operation, target: int, rng: np.random.Generator) -> str:
     """Write a check: the exact value of an attempt, and how it compares with the target."""
     text = f"{ENGLISH.say(weighted(rng, CHECKS), rng)}{second}"
     if second.result == target:
@@ -515,7 +515,7 @@ def review(rng: np.random.Generator) -> str:
     return "Review: " + ". ".join(lines) + "."
 
 
-def fact(rng: np.random.Generator) -> Step:
+def fact(rng: np.random.Generator) -> Operation:
     """Draw a fact of arithmetic."""
     while True:
         left, right = int(rng.integers(1, MAX_RESULT + 1)), int(rng.integers(1, MAX_NUMBER + 1))

@@ -30,7 +30,7 @@ from r1lit.callbacks import (
 )
 from r1lit.callbacks.checkpoints import save_in
 from r1lit.callbacks.curves import evaluation_record, finite
-from r1lit.callbacks.figures import draw_curves, draw_losses
+from r1lit.callbacks.figures import plot_curves, plot_losses
 from r1lit.cli import main
 from r1lit.evaluation.compare import compare_runs
 from r1lit.evaluation.records import by_problem, read_evaluation, summarise
@@ -164,7 +164,7 @@ def test_the_figure_shows_every_series():
         for i in range(4)
     ]
     iterations = [{"iteration": i, "train/length/mean": 1.0 + i} for i in range(3)]
-    axes = draw_curves(evaluations, iterations).axes
+    axes = plot_curves(evaluations, iterations).axes
     labels = [ax.get_legend_handles_labels()[1] for ax in axes]
     assert labels[0] == ["pass@1 (± 1 s.e.)", "cons@16"]
     assert labels[1] == ["training rollouts", "evaluation", "right answers"]
@@ -172,15 +172,15 @@ def test_the_figure_shows_every_series():
     assert labels[3] == ["well-formed", "truncated"]
     assert axes[1].lines[0].get_ydata().tolist() == [1.0, 2.0, 3.0]
     assert all(ax.get_xlabel() == "iteration" and ax.get_ylabel() for ax in axes)
-    assert len(draw_curves([], []).axes) == 4
+    assert len(plot_curves([], []).axes) == 4
 
 
-@pytest.mark.parametrize("draw", [draw_curves, draw_losses])
+@pytest.mark.parametrize("draw", [plot_curves, plot_losses])
 def test_a_run_that_is_known_is_named_below_its_figure(draw):
     evaluations = [{"iteration": 0, "num_problems": 4, "num_samples": 16}]
     said = draw(evaluations, [], "models/mini, seed 0").get_supxlabel()
     assert said.startswith("models/mini, seed 0")
-    assert ("4 held-out problems × 16 responses" in said) == (draw is draw_curves)
+    assert ("4 held-out problems × 16 responses" in said) == (draw is plot_curves)
     assert draw([], []).get_supxlabel() == ""
 
 
@@ -361,7 +361,7 @@ def test_a_run_that_rolls_nothing_out_has_a_figure_of_its_losses() -> None:
         for i in range(3)
     ]
     evaluations = [{"iteration": i, "loss": 2.5 - i} for i in (0, 3)]
-    figure = draw_losses(evaluations, iterations)
+    figure = plot_losses(evaluations, iterations)
     loss, norm, rate = figure.axes
     figure.canvas.draw()
     assert rate.yaxis.get_offset_text().get_text() == ""  # it would cover the legend
@@ -375,7 +375,7 @@ def test_a_run_without_validation_is_drawn_to_its_end(tmp_path) -> None:
     trainer_of(tmp_path, callbacks, limit_val_batches=0).fit(TinyModule(num_train=3))
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     iterations = read_records(tmp_path / "metrics.jsonl")
-    accuracy, length = draw_curves([], iterations).axes[:2]
+    accuracy, length = plot_curves([], iterations).axes[:2]
     assert [len(line.get_xdata()) for line in (*accuracy.lines, *length.lines)] == [3, 3]
 
 

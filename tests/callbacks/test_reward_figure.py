@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tiny import data
 from tiny_reward import reward_config, write_labels, write_pairs
 
-from r1lit.callbacks.curves import draw_lengths, draw_reliability
+from r1lit.callbacks.curves import plot_lengths, plot_reliability
 from r1lit.cli import main
 from r1lit.metrics.reward_models import pair_report
 from r1lit.modules.reward import Scored
@@ -45,11 +45,11 @@ def test_what_it_draws() -> None:
     length_NK = np.array([[9, 5], [0, 8], [6, 6]])
     report = pair_report(reward_NK, length_NK, "abc", longer_is_better=True)
     left, right = Figure().subplots(1, 2)
-    draw_reliability(left, report)
+    plot_reliability(left, report)
     points = left.collections[0].get_offsets()
     assert np.allclose(points, [[0.27, 0.5], [0.5, 0.5], [0.73, 0.5]], atol=0.01)
     assert "accuracy 0.500 of 3" in left.get_title("left")
-    draw_lengths(right, Scored(reward_NK=reward_NK, length_NK=length_NK, label_N=np.ones(3),
+    plot_lengths(right, Scored(reward_NK=reward_NK, length_NK=length_NK, label_N=np.ones(3),
                                groups=("a", "b", "c")))  # fmt: skip
     chosen, rejected = (points.get_offsets() for points in right.collections)
     assert np.allclose(chosen, [[9, 2], [1, 0], [6, 3]])  # a length of 0 is drawn at 1: log scale

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from r1lit.callbacks.curves import evaluation_record
-from r1lit.callbacks.figures import draw_curves
+from r1lit.callbacks.figures import plot_curves
 
 
 def test_rewards_besides_accuracy_and_format_stand_beside_accuracy():
@@ -25,7 +25,7 @@ def test_rewards_besides_accuracy_and_format_stand_beside_accuracy():
         for i in range(3)
     ]
     assert evaluations[1]["rewards"] == {"accuracy": 0.5, "format": 1.0, "helpful_rm": 0.0}
-    figure = draw_curves(evaluations, [])
+    figure = plot_curves(evaluations, [])
     figure.canvas.draw()
     *_, below, right = figure.axes
     assert len(figure.axes) == 6, "each scale has axes of its own"
@@ -56,7 +56,7 @@ def test_the_accuracy_beside_a_reward_model_is_that_of_reasoning():
     ]
     assert evaluations[0]["pass_at_1_by_kind"] == {"reasoning": 0.6, "general": 0.4}
     assert evaluations[0]["pass_at_1_by_source"] == {}
-    figure = draw_curves(evaluations, [])
+    figure = plot_curves(evaluations, [])
     figure.canvas.draw()
     *_, below, _ = figure.axes
     assert below.lines[0].get_ydata().tolist() == pytest.approx([0.6, 0.4, 0.2])

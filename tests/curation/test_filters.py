@@ -17,13 +17,13 @@ from r1lit.curation import (
     Dedupe,
     Filter,
     Finished,
-    Format,
     LanguageConsistent,
     Length,
     LongParagraphs,
     MaxPerProblem,
     RepeatedText,
     ResponseTemplate,
+    WellFormed,
 )
 from r1lit.rollout import ModelSpec
 from r1lit.verifiers import GenerativeVerifier
@@ -100,11 +100,11 @@ def test_a_code_block_counts_in_the_thinking_only():
 
 def test_format_is_the_format_rewards():
     r1, zero = "<think> a </think> b", "<think> a </think> <answer> b </answer>"
-    assert why(Format(), r1) is None and why(Format(), zero) is None
-    assert why(Format(answer_tags=True), zero) is None
-    assert why(Format(answer_tags=True), r1) == "not in the required format"
-    assert why(Format(), "<think> a </think> ") and why(Format(), "a </think> b")
-    assert why(Format(think_prefilled=True), "a </think> b") is None
+    assert why(WellFormed(), r1) is None and why(WellFormed(), zero) is None
+    assert why(WellFormed(answer_tags=True), zero) is None
+    assert why(WellFormed(answer_tags=True), r1) == "not in the required format"
+    assert why(WellFormed(), "<think> a </think> ") and why(WellFormed(), "a </think> b")
+    assert why(WellFormed(think_prefilled=True), "a </think> b") is None
 
 
 def test_length_includes_its_bounds():

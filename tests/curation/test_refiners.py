@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from r1lit.batches import Problem
 from r1lit.curation import Context, EngineRefiner, RuleRefiner, ToR1Template
 from r1lit.curation.refine import CUT, NO_PARTS, read_reply
-from r1lit.endpoint import Endpoint, Reply
+from r1lit.endpoint import ChatReply, Endpoint
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, Sampling, ServerEngine
 
@@ -87,9 +87,9 @@ GOOD = "<reasoning> I add. </reasoning>\n<summary> <answer> 7 </answer> </summar
     ],
 )
 def test_a_reply_is_read_strictly(text, why):
-    refined = read_reply(Reply(text=text, completion_tokens=3, finished=True))
+    refined = read_reply(ChatReply(text=text, completion_tokens=3, finished=True))
     assert refined.why == why and (refined.text is None) == bool(why)
-    assert read_reply(Reply(text=text, completion_tokens=3, finished=False)).why == CUT
+    assert read_reply(ChatReply(text=text, completion_tokens=3, finished=False)).why == CUT
     if not why:
         assert refined.text == "<think> I add. </think> <answer> 7 </answer>"
 

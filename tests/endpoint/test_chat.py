@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from r1lit.endpoint import Endpoint, Reply, ServedModel
+from r1lit.endpoint import ChatReply, Endpoint, ServedModel
 
 
 def model_of(server, path: str = "", **options) -> ServedModel:
@@ -16,7 +16,7 @@ def test_a_reply_with_its_tokens(serve, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_KEY", "secret")
     endpoint = Endpoint(url=server.base_url, api_key_env="MY_KEY")
     model = ServedModel("m", endpoint, extra={"top_p": 0.5})
-    assert model("héllo") == Reply(text="you said héllo", prompt_tokens=50, completion_tokens=3)
+    assert model("héllo") == ChatReply(text="you said héllo", prompt_tokens=50, completion_tokens=3)
     assert server.bodies[0] == {
         "model": "m",
         "messages": [{"role": "user", "content": "héllo"}],

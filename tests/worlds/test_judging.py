@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from r1lit.curation.refine import read_reply
-from r1lit.endpoint import Reply
+from r1lit.endpoint import ChatReply
 from r1lit.verifiers.generative import read_label, read_verdict
 from r1lit.worlds import WorldOpinions, WorldRequests
 from r1lit.worlds.countdown import number_sets
@@ -41,7 +41,7 @@ def test_each_is_a_prompt_of_r1lit_and_a_reply_that_it_reads(documents):
             assert read_label(document.response, "f00d") is not None
         else:
             tasks["refine"] += 1
-            reply = Reply(text=document.response, completion_tokens=9, finished=True)
+            reply = ChatReply(text=document.response, completion_tokens=9, finished=True)
             assert read_reply(reply).text is not None
     assert tasks["judge"] > tasks["preference"] > tasks["refine"] > 60
 
