@@ -3,7 +3,7 @@
 Files are merged in the order of their ``-c``; keys on the command line come last.
 
     mapping          merged key by key
-    list             replaced; ``key+`` appends to the list ``key``
+    list             replaced; ``key+`` appends to the list ``key``, a mapping changes its last item
     other class_path replaces the class and all its arguments: it starts from its own defaults
     model            a path, and how its weights are held, add up: ``policy: models/mini`` and
                      ``policy: {dtype: bfloat16}`` are one `r1lit.policy.ModelSource`
@@ -18,6 +18,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ Config = dict[str, Any]
 ROOT_DIR = "default_root_dir"
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
 SHIPPED = "r1lit:"
+CLASS = {"class_path", "init_args", "dict_kwargs"}
 
 
 class YAMLLoader(yaml.SafeLoader):
@@ -70,7 +72,7 @@ def merge(base: Config, fragment: Config) -> Config:
     if "class_path" in base:
         if not same_class(fragment.get("class_path", base["class_path"]), base["class_path"]):
             return fragment
-        if not {"class_path", "init_args", "dict_kwargs"} & fragment.keys():
+        if not CLASS & fragment.keys():
             fragment = {"init_args": fragment}
     merged = dict(base)
     for key, value in fragment.items():
@@ -82,10 +84,14 @@ def merge(base: Config, fragment: Config) -> Config:
             merged[key] = [*_listed(old), *_listed(value)]
         elif isinstance(value, dict) and isinstance(old, dict):
             merged[key] = merge(old, value)
-        elif isinstance(value, str) and isinstance(old, dict) and "class_path" in old:
+        elif isinstance(value, str) and isinstance(old, dict) and old.keys() & CLASS:
             merged[key] = merge(old, {"class_path": value})
         elif {type(old), type(value)} == {str, dict} and _is_model(old) and _is_model(value):
             merged[key] = merge(_source(old), _source(value))
+        elif isinstance(value, dict) and isinstance(old, str) and old.split(".")[-1][:1].isupper():
+            merged[key] = merge({"class_path": old}, value)
+        elif isinstance(value, dict) and isinstance(old, list) and old:
+            merged[key] = [*old[:-1], merge({key: old[-1]}, {key: value})[key]]
         else:
             merged.pop(f"{key}+", None)
             merged[key] = value
@@ -145,9 +151,7 @@ def compose(args: Sequence[str]) -> list[str]:
         key.endswith(".dirpath") and key.startswith("model.") for key, _ in keys
     ):
         config = _merged_with_run(config, {"run": folders[-1]})
-    config, others = _with_models(config, others)
-    for key, text in given_keys(others):
-        config = _with_key(config, key, text)
+    config, others = _with_keys(config, others)
     run = folders[-1] if folders else config.get("run")
     if run == "":
         raise ValueError("run: '' names no folder; --run runs/mine would")
@@ -160,11 +164,10 @@ def compose(args: Sequence[str]) -> list[str]:
 
 
 def as_mapping(composed: Sequence[str]) -> Config:
-    """Return what ``compose`` returned with its keys merged, their values as texts."""
-    has_files = composed[1:2] == ["--config"]
-    config: Config = yaml.load(composed[2], Loader=YAMLLoader) if has_files else {}
-    for key, text in given_keys(composed[3 if has_files else 1 :]):
-        config = merge(config, _nested(key, _value(text) if text[:1] in ("[", "{") else text))
+    """Return the configuration in what ``compose`` returned."""
+    config: Config = {}
+    if composed[1:2] == ["--config"]:
+        config = yaml.load(composed[2], Loader=YAMLLoader)
     return config
 
 
@@ -264,71 +267,35 @@ def _merged_with_run(config: Config, fragment: Config) -> Config:
     return merge(config, {**fragment, "run": run} if run else fragment)
 
 
-def _with_models(config: Config, args: Sequence[str]) -> tuple[Config, list[str]]:
-    """Return the configuration with the keys of its models in it, and the other arguments."""
-    first = next((at for at, arg in enumerate(args) if arg.startswith("--")), len(args))
-    left = list(args[:first])  # -h, or what the parser refuses
-    for start, arg in enumerate(args):
-        if not arg.startswith("--"):
-            continue
-        rest = [other.startswith("--") for other in args[start + 1 :]]
-        own = args[start : start + 1 + (rest.index(True) if True in rest else len(rest))]
-        key, text = given_keys(own)[0]
-        value = text if key.endswith((".path", ".policy")) and text[:1] != "{" else _value(text)
-        if _is_of_model(config, key, value):
-            config = merge(config, _nested(key, value))
-            own = own[1 if "=" in arg else 2 :]
-        left += own
+def _with_keys(config: Config, args: Sequence[str]) -> tuple[Config, list[str]]:
+    """Return the configuration with the command line's keys in it, and the other arguments.
+
+    Values stay texts, which the parser reads by the types of their keys, but for mappings, lists,
+    true, false, null and files. Help and ``--print_config`` are the parser's.
+    """
+    rest, left = list(args), []
+    while rest:
+        arg = rest.pop(0)
+        key, has_value, text = arg.partition("=")
+        is_key = arg.startswith("--") and not key.endswith("help") and key != "--print_config"
+        if is_key and not has_value and rest and not rest[0].startswith("--"):
+            has_value, text = "=", rest.pop(0)
+        if is_key and has_value:
+            value = _value(text)
+            for part in reversed(key.removeprefix("--").split(".")):
+                value = {part: value}
+            config = merge(config, value)
+        else:
+            left.append(arg)
     return config, left
 
 
-def _is_of_model(config: Config, key: str, value: Any) -> bool:
-    """Return whether a value is for a model that the configuration has, or for one of its fields.
-
-    A path in the place of a path is the parser's.
-    """
-    node: Any = config
-    parts = [part for part in key.split(".") if part != "init_args"]
-    for at, part in enumerate(parts, 1):
-        if isinstance(node, dict) and "class_path" in node:
-            node = node.get("init_args")
-        node = node.get(part) if isinstance(node, dict) else None
-        if isinstance(node, dict) and "class_path" not in node and _is_model(node):
-            return True
-        if isinstance(node, str):
-            given = {parts[at]: value} if at < len(parts) else value
-            return isinstance(given, dict) and _is_model(given)
-    return False
-
-
-def _with_key(config: Config, key: str, text: str) -> Config:
-    """Return the configuration with the class or list of a key; the parser reads other values."""
-    parts = [part for part in key.split(".") if part != "init_args"]
-    node: Any = config
-    for part in parts:
-        if isinstance(node, dict) and "class_path" in node and part != "class_path":
-            node = node.get("init_args") or {}
-        node = node.get(part) if isinstance(node, dict) else None
-    value = _value(text)
-    takes = isinstance(node, list) and isinstance(value, list)
-    if isinstance(node, dict) and "class_path" in node:
-        takes = isinstance(value, str) or (isinstance(value, dict) and "class_path" in value)
-    return merge(config, _nested(key, value)) if takes or parts[-1] == "class_path" else config
-
-
-def _nested(key: str, value: Any) -> Config:
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return value
-
-
 def _value(text: str) -> Any:
-    try:
-        value = yaml.load(text, Loader=YAMLLoader)
-        is_file = isinstance(value, str) and Path(value).suffix in (".yaml", ".yml")
-        return read(value) if is_file and Path(value).is_file() else value
-    except yaml.YAMLError:
-        return text
+    if text in ("null", "true", "false") or text[:1] in ("[", "{"):
+        with suppress(yaml.YAMLError):
+            return yaml.load(text, Loader=YAMLLoader)
+    is_file = Path(text).suffix in (".yaml", ".yml") and Path(text).is_file()
+    return read(text) if is_file else text
 
 
 def _keep_logs_there(config: Config) -> None:
