@@ -7,6 +7,7 @@ takes seconds.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -56,7 +57,14 @@ how files and keys are merged. Other commands: r1lit-score, r1lit-compare,
 r1lit-pairs."""
 
 
-OTHERS = ("view", "doctor", "fork", "merge", "audit-verifier", "--version")
+OTHERS = {
+    "view": "r1lit.view.page",
+    "doctor": "r1lit.cli.doctor",
+    "fork": "r1lit.cli.fork",
+    "merge": "r1lit.policy.merge",
+    "audit-verifier": "r1lit.evaluation.audit",
+}
+"""The commands that Lightning has no part in: where their ``main`` is."""
 
 
 def main(args: Sequence[str] | None = None) -> R1CLI:
@@ -79,7 +87,7 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         if "--version" in given:
             print(f"r1lit {r1lit.__version__}")
             sys.exit(0)
-        commands = ", ".join((*SUBCOMMANDS, *OTHERS))
+        commands = ", ".join((*SUBCOMMANDS, *OTHERS, "--version"))
         raise ValueError(f"{given[0]!r} is no command; there are {commands}")
     with ending_together():
         composed = compose(given)
@@ -116,27 +124,16 @@ def hub_is_out_of_reach(host: str = "huggingface.co", wait_s: float = 2.0) -> bo
 def run() -> None:
     """Run the console script; while it ends, Ctrl-C does nothing."""
     try:
-        if sys.argv[1:2] == ["view"]:
-            from r1lit.view import page
-
-            run_script("r1lit view", lambda: page.main(sys.argv[2:]))
-        elif sys.argv[1:2] == ["doctor"]:
-            from r1lit.cli import doctor
-
-            run_script("r1lit doctor", lambda: sys.exit(doctor.main(sys.argv[2:])))
-        elif sys.argv[1:2] == ["fork"]:
-            from r1lit.cli import fork
-
-            run_script("r1lit fork", lambda: fork.main(sys.argv[2:]))
-        elif sys.argv[1:2] == ["audit-verifier"]:
-            from r1lit.evaluation import audit
-
-            run_script("r1lit audit-verifier", lambda: audit.main(sys.argv[2:]))
-        elif sys.argv[1:2] == ["merge"]:
-            from r1lit.policy import merge
-
-            run_script("r1lit merge", lambda: merge.main(sys.argv[2:]))
+        name = sys.argv[1] if len(sys.argv) > 1 else ""
+        if name in OTHERS:
+            run_script(f"r1lit {name}", lambda: _run_other(OTHERS[name]))
         else:
             run_script("r1lit", main)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_other(module: str) -> None:
+    status = importlib.import_module(module).main(sys.argv[2:])
+    if isinstance(status, int):
+        sys.exit(status)
