@@ -293,7 +293,10 @@ def _with_keys(config: Config, args: Sequence[str]) -> tuple[Config, list[str]]:
 def _value(text: str) -> Any:
     if text in ("null", "true", "false") or text[:1] in ("[", "{"):
         with suppress(yaml.YAMLError):
-            return yaml.load(text, Loader=YAMLLoader)
+            value = yaml.load(text, Loader=YAMLLoader)
+            # "{question}" is a wording, not a mapping
+            is_wording = isinstance(value, dict) and all(v is None for v in value.values())
+            return text if is_wording else value
     is_file = Path(text).suffix in (".yaml", ".yml") and Path(text).is_file()
     return read(text) if is_file else text
 
