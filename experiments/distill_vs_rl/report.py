@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
 from experiments.manifest import finished_steps
+from experiments.points import shares_of
 from experiments.study import Study
-from experiments.tables import group_by, number, table_by
+from experiments.tables import as_markdown, group_by, number, table_by
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
-from r1lit.metrics import mean_and_error
+from r1lit.metrics import mean_and_error, paired_difference
 
 ARMS = ("base", "base_chat", "teacher", "distilled", "rl")
 FAMILIES = ("countdown", "chain")
@@ -30,8 +31,10 @@ def read(study: Study) -> list[Record]:
             if f"{arm}_evaluation" in finished_steps(run):
                 compute = run / arm / "compute.json"
                 spent = json.loads(compute.read_text()) if compute.exists() else None
-                report = json.loads((run / f"{arm}_evaluation" / "report.json").read_text())
-                records.append({"arm": arm, "seed": seed, "compute": spent, "report": report})
+                folder = run / f"{arm}_evaluation"
+                report = json.loads((folder / "report.json").read_text())
+                records.append({"arm": arm, "seed": seed, "compute": spent, "report": report,
+                                "shares": shares_of(folder)})  # fmt: skip
     return records
 
 
@@ -55,6 +58,23 @@ def as_table(results: Sequence[Record]) -> str:
     return table_by("arm", results, columns)
 
 
+def differences(results: Sequence[Record]) -> str:
+    """Return the Markdown table: distilled less RL by seed, on the same problems."""
+    arms = {(r["arm"], r["seed"]): r["shares"] for r in results}
+    seeds = [seed for arm, seed in arms if arm == "distilled" and ("rl", seed) in arms]
+    rows = []
+    for seed in sorted(seeds):
+        of_rl = arms["rl", seed]
+        pairs = [(uid, share, of_rl[uid]) for uid, share in arms["distilled", seed].items()]
+        cells = []
+        for family in ("", *families(results)):
+            own = [(a, b) for uid, a, b in pairs if uid.startswith(family)]
+            found = paired_difference(*map(list, zip(*own, strict=True)))
+            cells.append(f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})")
+        rows.append([str(seed), *cells])
+    return as_markdown(["distilled less RL, seed", "pass@1", *families(results)], rows)
+
+
 def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: pass@1 of every arm by family, a point a seed, and the paper's."""
     figure = Figure(figsize=(11, 4), dpi=110, layout="constrained")
@@ -67,7 +87,7 @@ def draw(results: Sequence[Record]) -> Figure:
             label = None if place else "a seed"
             axes.scatter([place] * len(values), values, color="black", s=14, zorder=3, label=label)
         tidy(axes, f"Small world: {family}", ylabel="pass@1 on held-out problems", ylim=(0, 1))
-        axes.set_xticks(range(len(arms)), list(arms))
+        axes.set_xticks(range(len(arms)), [name.replace("_", "\n") for name in arms])
     panels[0].legend(frameon=False, fontsize=9)
     for place, (arm, value) in enumerate(PAPER.items()):
         _bar(paper, place, arm, value / 100, None)
@@ -85,5 +105,5 @@ def _bar(axes: Axes, place: int, arm: str, value: float, error: float | None) ->
 def report(results: Sequence[Record]) -> tuple[str, Figure]:
     """Return the table and the figure."""
     num = len({result["seed"] for result in results})
-    said = f"Mean ± standard error over {num} seeds."
-    return f"{said}\n\n{as_table(results)}", draw(results)
+    said = f"Mean ± standard error over {num} {'seed' if num == 1 else 'seeds'}."
+    return f"{said}\n\n{as_table(results)}\n\n{differences(results)}", draw(results)

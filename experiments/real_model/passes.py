@@ -36,18 +36,19 @@ def count(sweep: Sweep) -> list[Record]:
 
 def as_table(records: Sequence[Record]) -> str:
     """Return the table: a row a policy, each cell with its 95 % interval over problems."""
-    shown = [k for k in SHOWN if all(k <= r["num_samples"] for r in records)]
+    shown = [k for k in SHOWN if any(k <= r["num_samples"] for r in records)]
     headings = ["policy", "n", *(f"pass@{k}" for k in shown), "majority vote", "answers read"]
     rows = []
     for r in records:
-        size, passed_PK = r["num_samples"], []
-        for num_right in r["num_right"]:
-            passed_PK.append([pass_at_k(size, num_right, k) for k in shown])
+        size = r["num_samples"]
+        sampled = [k for k in shown if k <= size]
+        passed_PK = [[pass_at_k(size, n, k) for k in sampled] for n in r["num_right"]]
         intervals = bootstrap_intervals(np.array(passed_PK))
         cells = [
             _cell(mean, *interval)
             for mean, interval in zip(np.mean(passed_PK, 0), intervals, strict=True)
         ]
+        cells += ["–"] * (len(shown) - len(sampled))
         vote = r["cons_at_k"]
         cells += [_cell(vote["value"], vote["low"], vote["high"]), f"{r['readable']:.2f}"]
         rows.append([r["policy"], f"{r['num_problems']} × {size}", *cells])

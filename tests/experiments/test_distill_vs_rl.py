@@ -146,3 +146,11 @@ def test_documents_are_counted_up_to_what_predicts_their_last_target(tmp_path, p
     assert training_flops(shape, [4, 2]) == 6 * shape.num_parameters * 6 + squares
     with pytest.raises(ValueError, match=r"limit: 0\.0 FLOPs is not above 0"):
         ComputeCount(str(tmp_path / "c.json"), 0.0)
+
+
+def test_the_evaluation_of_every_trial_reports_what_trials_are_compared_by():
+    points = read_sweep(ROOT / "experiments/distill_vs_rl/study.yaml", "trials").points()
+    callbacks = [point.config["trainer"]["callbacks"] for point in points]
+    assert len(points) == 6
+    for own in callbacks:
+        assert "r1lit.callbacks.MajorityVoteEvaluation" in [c["class_path"] for c in own]
