@@ -1,6 +1,6 @@
 """The IFEval worker: a process that runs lm-eval's reference checkers until its pipe closes.
 
-It is run as a file and imports nothing of the package (see ``serving``). Of lm-eval it loads only
+It is run as a file and imports nothing of the package (see ``worker``). Of lm-eval it loads only
 the folder of the checkers: the package itself would bring in a model's whole surroundings. Each
 ``{"text": …, "instructions": [[id, kwargs], …], "loose": bool}`` is answered with
 ``{"followed": [bool, …], "splitter": …}``.
@@ -208,4 +208,4 @@ def _has_language(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    runpy.run_path(str(Path(__file__).with_name("serving.py")))["serve"](start, decide)
+    runpy.run_path(str(Path(__file__).with_name("worker.py")))["serve"](start, decide)

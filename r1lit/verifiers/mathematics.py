@@ -83,7 +83,7 @@ class MathVerifier(Verifier):
         self.timeout_s = timeout_s
         self.num_workers = num_workers
         self.last_expression = last_expression
-        self.pool = WorkerPool(Path(__file__).with_name("math_worker.py"), num_workers, timeout_s)
+        self.pool = WorkerPool(Path(__file__).with_name("worker.py"), num_workers, timeout_s)
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""

@@ -78,7 +78,7 @@ def kill_at_work(pool: WorkerPool, others: list[int]) -> int:
 
 def sleeper(folder: Path, first: str, later: str) -> WorkerPool:
     """A pool whose workers do ``first`` with the first item of all, and ``later`` with others."""
-    script, serving = folder / "sleeper.py", Path(pool_module.__file__).with_name("serving.py")
+    script, serving = folder / "sleeper.py", Path(pool_module.__file__).with_name("worker.py")
     script.write_text(
         "import pathlib, runpy, time\n"
         f"seen = pathlib.Path({str(folder / 'seen')!r})\n"

@@ -48,7 +48,7 @@ runpy.run_path(SERVING)["serve"](lambda: None, decide)
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[WorkerPool]:
     script = tmp_path / "items.py"
-    serving = Path(pool_module.__file__).with_name("serving.py")
+    serving = Path(pool_module.__file__).with_name("worker.py")
     script.write_text(SCRIPT.replace("SERVING", repr(str(serving))))
     pool = WorkerPool(script, num_workers=2, timeout_s=8.0)
     yield pool

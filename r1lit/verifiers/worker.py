@@ -1,20 +1,23 @@
-"""The loop of every worker script: it answers requests over one pipe until its parent closes it.
+"""The loop of every worker process, and the math worker.
 
-A worker runs this file by its path and imports nothing of the package, which would bring in torch.
-It uses JSON. First it sends ``{}`` or ``{"failed": traceback}``; then each request, which holds
-``patience`` in seconds beside what the script needs, is answered with one reply.
+A worker answers requests over one pipe until its parent closes it. Its script runs this file by its
+path: the package's own import takes a second. It uses JSON. First it sends ``{}`` or ``{"failed":
+traceback}``; then each request, which holds ``patience`` in seconds beside what the script needs,
+is answered with one reply.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import resource
 import signal
 import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 2 * 1024**3
@@ -58,3 +61,35 @@ def serve(start: Callable[[], None], decide: Callable[[dict[str, Any]], dict[str
 def _status_of(error: BaseException) -> str:
     names = [kind.__name__.lower() for kind in type(error).__mro__]
     return "timeout" if any("timeout" in name for name in names) else "error"
+
+
+# the math worker: {"answer", "gold"} is answered with {"status", "canonical", "reason"}
+
+
+WARM_UP = ("1", r"\frac{1}{2}", "x^2+1", "(1,2)", "[0,5)", "y=2x", "1,2", r"\sqrt{2}", r"\text{a}")
+"""Texts of the commonest forms: the grammar is slow at the first of each."""
+
+
+def _start_math() -> None:
+    """Load math-verify and compile its grammar, before the clock runs.
+
+    Its own time limits are off: the pool has better ones.
+    """
+    from r1lit.verifiers.math_reading import readings
+
+    # sympy prints integers of any size in its errors and reprs
+    sys.set_int_max_str_digits(0)
+    logging.disable(logging.CRITICAL)
+    for text in WARM_UP:
+        readings(text)
+
+
+def _decide_math(request: dict[str, str]) -> dict[str, str | None]:
+    from r1lit.verifiers.math_decision import decide
+
+    return decide(request["answer"], request["gold"])
+
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+    serve(_start_math, _decide_math)
