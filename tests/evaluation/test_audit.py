@@ -101,7 +101,7 @@ def test_what_cannot_be_audited_is_an_error(tmp_path: Path):
         audit([code, code], Grader(), progress=False)
     table = tmp_path / "odd.jsonl"
     row = json.dumps({"question": "q", "answer": "So 5 of them, and then we eat 5 more of them."})
-    table.write_text("\n".join([row, row.replace("\"q\"", "\"p\"")]))
+    table.write_text("\n".join([row, row.replace('"q"', '"p"')]))
     arguments = ["--problems", "TableProblems", "--problems.path", str(table)]
     with pytest.raises(ValueError, match=r"^problems: none of 2 gold answers"):
         main([*arguments, "--run", str(tmp_path / "run")])
