@@ -12,6 +12,7 @@ from r1lit.data.livecodebench import LiveCodeBench
 from r1lit.data.preference_data import PreferenceDataModule
 from r1lit.data.preferences import Example, PreferenceSource, TableLabels, TablePairs, TableSteps
 from r1lit.data.problem_tables import ChoiceTable, CountdownTable, TableProblems, TaskTable
+from r1lit.data.repositories import RepositoryTasks
 from r1lit.data.sources import (
     Document,
     DocumentSource,
@@ -45,6 +46,7 @@ __all__ = [
     "PromptOptions",
     "R1DataModule",
     "ReasoningGym",
+    "RepositoryTasks",
     "RolloutOptions",
     "TableDocuments",
     "TableLabels",

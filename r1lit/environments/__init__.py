@@ -10,6 +10,7 @@ from r1lit.environments.base import (
     TurnLimits,
 )
 from r1lit.environments.gymnasium import StepEpisodes
+from r1lit.environments.repository import Repository
 from r1lit.environments.tools import PythonTool, ToolObjects, Tools
 from r1lit.environments.turns import ChatTurns, InlineTurns, TurnFormat
 
@@ -20,6 +21,7 @@ __all__ = [
     "InlineTurns",
     "PythonTool",
     "Reply",
+    "Repository",
     "SingleTurn",
     "Step",
     "StepEpisodes",

@@ -48,14 +48,15 @@ class Step:
     """What an environment answers.
 
     Without messages the episode is over. It then has a ``verdict``, or the verifier that the
-    problem names decides about the reply. ``invalid`` marks a reply that the environment could not
-    use, such as a call of a tool that does not exist.
+    problem names decides: about ``answer``, such as a patch, or else about the reply. ``invalid``
+    marks a reply that the environment could not use, such as a call of a tool that does not exist.
     """
 
     messages: tuple[Message, ...] = ()
     reward: float = 0.0
     verdict: Verdict | None = None
     invalid: bool = False
+    answer: str | None = None
 
     def __post_init__(self) -> None:
         assert not (self.messages and self.verdict), "a verdict ends the episode: no messages"

@@ -51,6 +51,7 @@ class Row:
     invalid_in_a_row: int = 0
     ended: Ended | None = None
     verdict: Verdict | None = None
+    answer: str | None = None
     error: BaseException | None = None
 
     @property
@@ -313,7 +314,7 @@ class EpisodeEngine(RolloutEngine):
         last = row.parts[-1][0]
         assert last is not None
         if not step.messages:
-            row.verdict = step.verdict
+            row.verdict, row.answer = step.verdict, step.answer
             row.ended = "environment" if step.verdict is not None else "answered"
             if not last.finished:
                 row.ended = "length"
@@ -377,7 +378,7 @@ class EpisodeEngine(RolloutEngine):
             environment_T=torch.cat(written),
             transcript=Transcript(
                 messages=tuple(row.messages),
-                text=self.turns.answer(row.texts),
+                text=self.turns.answer(row.texts) if row.answer is None else row.answer,
                 ended=row.ended,
                 verdict=row.verdict,
                 turn_ends=tuple(row.ends),

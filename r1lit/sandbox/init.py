@@ -17,7 +17,7 @@ namespaces: when it ends, the kernel kills all other processes there. Without na
 
 The client sends frames over a socket:
 
-    put   name, body             writes /program/name
+    put   name, body             writes /program/name; a name may have folders
     run   mode, argv or files, limits, keep; body = stdin
           -> exit_code, signal, timed_out, limit, seconds, split; body = stdout + stderr
 
@@ -156,11 +156,19 @@ def _serve(state: State) -> None:
         except (EOFError, ConnectionError):
             return
         if header["op"] == "put":
-            with open(f"{state.filesystem.program}/{header['name']}", "wb") as file:
-                file.write(body)
-            os.chmod(file.name, 0o444)
+            _put(f"{state.filesystem.program}/{header['name']}", body)
         else:
             _run(state, header, body)
+
+
+def _put(path: str, body: bytes) -> None:
+    """Write a file that every user may read, in folders that are made as needed."""
+    os.umask(0o022)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(body)
+    os.chmod(path, 0o444)
+    os.umask(0o077)
 
 
 def _run(state: State, header: Mapping[str, Any], stdin: bytes) -> None:

@@ -316,7 +316,7 @@ class Container:
         self._done = done
 
     def put(self, name: str, content: str | bytes) -> None:
-        """Write ``/program/name``, before the first run."""
+        """Write ``/program/name``, before the first run; a name may have folders."""
         body = to_bytes(content) if isinstance(content, str) else content
         self._send({"op": "put", "name": name}, body)
 

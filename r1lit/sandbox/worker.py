@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from r1lit.sandbox import grading
+from r1lit.sandbox import grading, repository
 from r1lit.sandbox.base import Limits, SandboxError
 from r1lit.sandbox.local import LocalSandbox
 from r1lit.sandbox.piston import PistonSandbox
@@ -69,6 +69,7 @@ if __name__ == "__main__":
         with LocalSandbox() as sandbox:
             graders: dict[str, Grader] = {
                 "functional": partial(grading.grade_functions, sandbox),
+                "repository": partial(repository.grade, sandbox),
                 "stdin": partial(grading.grade_output, sandbox),
             }
             serve(pipe, graders, start=lambda: sandbox.open(1 << 20).close())

@@ -11,6 +11,7 @@ from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
 from r1lit.verifiers.reasoning_gym import ReasoningGymVerifier
+from r1lit.verifiers.repository import RepositoryVerifier
 from r1lit.verifiers.structured import FunctionCallVerifier, JSONSchemaVerifier
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "NoVerifier",
     "PreferenceJudge",
     "ReasoningGymVerifier",
+    "RepositoryVerifier",
     "StdinCodeVerifier",
     "Verifier",
     "check_gold_answers",

@@ -40,7 +40,7 @@ MAX_WITH_HELPERS = 50_000  # characters of all blocks, to be read here for helpe
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 GRACE_S = 2.0
 CPU_S = 10.0  # a reference of MBPP takes 5; wall-clock time has to do on crowded cores too
-_WORKER = Path(r1lit.sandbox.__file__).with_name("worker.py")
+WORKER = Path(r1lit.sandbox.__file__).with_name("worker.py")
 LANGUAGES = {
     "": "",
     "python": "python",
@@ -210,7 +210,7 @@ class CodeVerifier(Verifier):
     def __init__(
         self, timeout_s: float = 20.0, num_workers: int = 2, limits: Limits | None = None
     ) -> None:
-        self.pool = WorkerPool(_WORKER, num_workers, timeout_s, GRACE_S)
+        self.pool = WorkerPool(WORKER, num_workers, timeout_s, GRACE_S)
         self.timeout_s = timeout_s
         self.num_workers = num_workers
         cpu_s = min(timeout_s, max(CPU_S, timeout_s / 2))
@@ -465,7 +465,7 @@ class StdinCodeVerifier(CodeVerifier):
         super().__init__(timeout_s, num_workers, limits or Limits(wall_s=min(10.0, timeout_s)))
         if piston is not None:
             PistonSandbox(piston)  # is it a URL?
-            self.pool = WorkerPool(_WORKER, num_workers, timeout_s, GRACE_S, ("remote",))
+            self.pool = WorkerPool(WORKER, num_workers, timeout_s, GRACE_S, ("remote",))
         self.piston = piston
         self.tolerance = tolerance
         self.partial = partial

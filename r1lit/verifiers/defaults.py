@@ -18,6 +18,7 @@ from r1lit.verifiers.ifeval import IFEvalVerifier
 from r1lit.verifiers.logic import LogicVerifier
 from r1lit.verifiers.mathematics import MathVerifier
 from r1lit.verifiers.reasoning_gym import ReasoningGymVerifier
+from r1lit.verifiers.repository import RepositoryVerifier
 from r1lit.verifiers.structured import FunctionCallVerifier, JSONSchemaVerifier
 
 
@@ -41,6 +42,7 @@ def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
         "math": MathVerifier(last_expression=last_expression),
         "none": NoVerifier(),
         "reasoning_gym": ReasoningGymVerifier(),
+        "repository": RepositoryVerifier(),
         "stdin_code": StdinCodeVerifier(),
     }
 
@@ -94,8 +96,9 @@ def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) ->
             raise ValueError(
                 f"{key}: none of {len(sample)} gold answers of source {source!r} looks like an"
                 f" answer to the verifier {problem.verifier!r}; that of {problem.uid!r} is"
-                f" {_short(problem.answer)!r}. Does answer name the right column, and does the"
-                f" answer need an answer_pattern to be found in it?{hint}"
+                f" {_short(problem.answer)!r} ({_short(verdicts[0].reason, 120)}). Does answer"
+                f" name the right column, and does the answer need an answer_pattern to be"
+                f" found in it?{hint}"
             )
 
 

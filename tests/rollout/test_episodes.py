@@ -15,7 +15,7 @@ from r1lit.environments import Environment, Episode, InlineTurns, Reply, Step, T
 from r1lit.policy import LogProbs, ModelSource, Responses, load_policy
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
-from r1lit.rollout.engine import as_tensors, completions_of
+from r1lit.rollout.engine import as_tensors, completions_of, texts_of
 from r1lit.rollout.episodes import EpisodeEngine, playing
 
 TURNS = InlineTurns(call_open="1", call_close="2")
@@ -244,3 +244,20 @@ def test_an_engine_without_tokens_is_refused(model):
     engine.returns_tokens = False
     with pytest.raises(ValueError, match="engine: InProcessEngine returns no token ids"):
         playing(engine, data)
+
+
+class Patches(Environment):
+    """Ends each episode with a text that is not the model's."""
+
+    def begin(self, problem: Problem, seed: int) -> Episode:
+        class Patch(Episode):
+            def step(self, reply: Reply) -> Step:
+                return Step(answer=f"patch of {problem.uid}")
+
+        return Patch()
+
+
+def test_verifiers_read_an_episodes_answer_in_place_of_the_reply(model):
+    completions = play(model, Patches(), requests(model, problem("a"), problem("b")))
+    assert texts_of(completions, model.tokenizer) == ["patch of a"] * 3 + ["patch of b"] * 3
+    assert {c.transcript.verdict for c in completions} == {None}

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.metrics.language import language_consistency, language_of
@@ -102,6 +103,14 @@ PROBLEMS = {
     },
     "math": {"answer": "72"},
     "none": {"answer": ""},
+    "repository": {
+        "answer": "",
+        "meta": {
+            "repository": str(Path(__file__).parent / "pairs"),
+            "fail_to_pass": ["a.py::test_a"],
+            "pass_to_pass": [],
+        },
+    },
     "stdin_code": {"answer": "", "meta": {"tests": {"inputs": ["1"], "outputs": ["2"]}}},
 }
 

@@ -199,9 +199,10 @@ def test_nothing_is_started_until_it_is_used():
     fresh = default_verifiers()
     others = ["functional_code", "ifeval_loose", "ifeval_strict", "none", "stdin_code"]
     others += ["function_call", "json_schema", "reasoning_gym"]  # test_structured has theirs
+    others += ["repository"]  # test_repository
     assert sorted(fresh) == sorted([*NAMES, *others])
     grader = Grader(fresh)
     for name in NAMES:
         decide(grader, name, f"<answer>{GOLD[name]}</answer>")
     pools = [verifier.pool for verifier in fresh.values() if hasattr(verifier, "pool")]
-    assert len(pools) == 5 and all(pool.pids == [] for pool in pools)
+    assert len(pools) == 6 and all(pool.pids == [] for pool in pools)
