@@ -188,6 +188,10 @@ class SingleTurn(Environment):
         """Return whether a response is graded while others are still generated."""
         return self.grader.verifier_of(problem).in_background
 
+    def num_workers(self, problems: Sequence[Problem]) -> int:
+        """Return how many responses to some problems the verifiers decide about at once."""
+        return max((self.grader.verifier_of(p).num_workers for p in problems), default=1)
+
     def close(self) -> None:
         """Release the verifiers' worker processes."""
         self.grader.close()

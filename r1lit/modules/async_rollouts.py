@@ -42,6 +42,14 @@ class Pending:
     completions: futures.Future[list[Completion]]
     grading: AsyncGrading | None = None
 
+    def kept(self) -> list[Completion]:
+        """Return the completions with the verdicts that there are already."""
+        decided = {} if self.grading is None else self.grading.decided()
+        completions = self.completions.result()
+        return [
+            replace(c, verdict=decided.get(row, c.verdict)) for row, c in enumerate(completions)
+        ]
+
 
 class AsyncRollouts:
     """The rollouts of a run's next iterations, generated or under way.
@@ -73,11 +81,21 @@ class AsyncRollouts:
     def begin(
         self, engine: RolloutEngine, batches: Iterable[tuple[RolloutWorker, PromptBatch]]
     ) -> None:
-        """Generate the rollouts that batches lack; in a thread where the engine may."""
+        """Generate the rollouts that batches lack; in a thread where the engine may.
+
+        Those that a checkpoint has kept are graded from now on.
+        """
         begun = []
         for worker, batch in batches:
-            if batch.iteration not in self._by_iteration:
-                prompts = range(batch.num_prompts)
+            prompts = range(batch.num_prompts)
+            kept = self._by_iteration.get(batch.iteration)
+            if kept is not None and kept.grading is None:
+                grading = worker.grading(batch, prompts)
+                completions = kept.completions.result()
+                for row, completion in enumerate(completions):
+                    grading.begin([row], [completion])
+                self._by_iteration[batch.iteration] = replace(kept, grading=grading)
+            elif kept is None:
                 grading = worker.grading(batch, prompts)
                 pending = Pending(completions=futures.Future(), grading=grading)
                 self._by_iteration[batch.iteration] = pending
@@ -138,11 +156,11 @@ class AsyncRollouts:
     def state(self) -> dict[int, dict[str, Tensor]]:
         """Return the completions of all ranks by iteration, for a checkpoint, once all are there.
 
-        All ranks call it.
+        Verdicts that are there are kept; others are not waited for. All ranks call it.
         """
         self.wait()
         own = {
-            iteration: as_tensors(pending.completions.result())
+            iteration: as_tensors(pending.kept())
             for iteration, pending in self._by_iteration.items()
         }
         ranks = of_all_ranks(own)

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import Problem, PromptBatch, Response, Rollout, Status, TokenValues
+from r1lit.batches import Problem, PromptBatch, Response, Rollout, Status, TokenValues, Verdict
 from r1lit.environments import SingleTurn
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import whole_weights
@@ -38,7 +38,7 @@ from r1lit.rollout import (
     check_trains,
     texts_of,
 )
-from r1lit.rollout.episodes import episode_metrics, playing, with_episodes
+from r1lit.rollout.episodes import episode_metrics, playing, with_episodes, without_undecided
 from r1lit.text.scored_text import pieces, token_places
 from r1lit.verifiers import Grader, check_gold_answers
 
@@ -259,16 +259,33 @@ class Timings:
     """Seconds spent on each part of an iteration.
 
     What is graded while responses are generated is part of ``rollout``; ``grade`` is what comes
-    after. ``sync`` is the last time that the engine was given weights.
+    after. ``sync`` is the last time that the engine was given weights. ``evaluation`` are the
+    seconds of all verdicts, wherever they were spent; ``num_left_out`` counts groups that training
+    leaves out because a verdict did not come.
     """
 
     sync: float = 0.0
     rollout: float = 0.0
     grade: float = 0.0
+    evaluation: float = 0.0
+    evaluation_longest: float = 0.0
+    num_left_out: int = 0
+
+    def add_verdicts(self, responses: Sequence[Response]) -> None:
+        """Count the time of verdicts."""
+        seconds = [response.verdict.seconds for response in responses]
+        self.evaluation += sum(seconds)
+        self.evaluation_longest = max(self.evaluation_longest, *seconds)
 
     def metrics(self) -> dict[str, float]:
         """Return them by their logged names."""
-        return {f"time/{name}_s": seconds for name, seconds in vars(self).items()}
+        seconds = {k: v for k, v in vars(self).items() if k != "num_left_out"}
+        hidden = 1 - min(1.0, self.grade / self.evaluation) if self.evaluation else 0.0
+        return {
+            **{f"time/{name}_s": value for name, value in seconds.items()},
+            "time/evaluation_hidden": hidden,
+            "train/num_groups_left_out": float(self.num_left_out),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,6 +398,10 @@ class RolloutWorker:
         )
         if any(completion.environment_T is not None for completion in completions):
             rollout = with_episodes(rollout, completions)
+        if self.training:
+            rollout, num_left_out = without_undecided(rollout, self.grader)
+            timings.num_left_out += num_left_out
+        timings.add_verdicts(responses)
         timings.grade += time.perf_counter() - started
         return rollout
 
@@ -447,7 +468,7 @@ def collect_mixed(
     return join_rollouts(mixed_rollouts), num_unmixed - missing
 
 
-THREADS = 8  # each waits for worker processes, whose number is the verifiers' affair
+THREADS = 8  # at least: each waits for worker processes, whose number is the verifiers' affair
 
 
 class AsyncGrading:
@@ -472,7 +493,8 @@ class AsyncGrading:
         self.environment = environment
         self.tokenizer = tokenizer
         self.problems = problems
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
+        most = max(THREADS, environment.num_workers(problems))
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="grading")
         self._begun: list[tuple[list[int], Future[list[Response]]]] = []
 
     def begin(self, rows: Sequence[int], completions: Sequence[Completion]) -> None:
@@ -485,6 +507,11 @@ class AsyncGrading:
         if early:
             future = self._threads.submit(self._grade, list(early), list(early.values()))
             self._begun.append((list(early), future))
+
+    def decided(self) -> dict[int, Verdict]:
+        """Return the verdicts that there are by now, by their rows."""
+        done = [(rows, f.result()) for rows, f in self._begun if f.done() and not f.exception()]
+        return {r: x.verdict for rows, own in done for r, x in zip(rows, own, strict=True)}
 
     def finish(self, completions: Sequence[Completion]) -> tuple[Response, ...]:
         """Return the B graded responses, in order.
@@ -502,7 +529,7 @@ class AsyncGrading:
     def _grade(self, rows: Sequence[int], completions: Sequence[Completion]) -> list[Response]:
         texts = texts_of(completions, self.tokenizer)
         problems = [self.problems[row] for row in rows]
-        known = [c.transcript.verdict if c.transcript else None for c in completions]
+        known = [c.verdict or (c.transcript.verdict if c.transcript else None) for c in completions]
         return [
             Response(
                 text=text,

@@ -208,7 +208,8 @@ class Completion:
     if they changed in the middle of the response, ``version_T`` (int32) has that of each token, and
     ``version`` the first one's. An engine that returns no tokens gives ``text`` and ``num_tokens``
     instead. Of an episode of several turns ``environment_T`` (bool) is true at the tokens that were
-    not sampled; their log-probs are 0 and their version is -1.
+    not sampled; their log-probs are 0 and their version is -1. ``verdict`` is one that a checkpoint
+    has kept.
     """
 
     token_ids: Tensor | None = None
@@ -219,6 +220,7 @@ class Completion:
     text: str | None = None
     environment_T: Tensor | None = None
     transcript: Transcript | None = None
+    verdict: Verdict | None = None
     num_tokens: int = 0
     """Response tokens, the end token included; counted from ``token_ids`` where there are any."""
 
@@ -419,7 +421,8 @@ def as_tensors(completions: Sequence[Completion]) -> dict[str, Tensor]:
     tokens = [c.token_ids for c in completions if c.token_ids is not None]
     logps = [c.logps for c in completions if c.logps is not None]
     assert len(tokens) == len(logps) == len(completions), "training needs tokens and log-probs"
-    records = [b"" if c.transcript is None else _as_json(c.transcript) for c in completions]
+    records = [_as_json(c.transcript) for c in completions]
+    verdicts = [_as_json(c.verdict) for c in completions]
     written = [
         torch.zeros(c.num_tokens, dtype=torch.bool)
         if c.environment_T is None
@@ -430,6 +433,8 @@ def as_tensors(completions: Sequence[Completion]) -> dict[str, Tensor]:
         "environment": torch.cat(written),
         "transcript": torch.tensor(list(b"".join(records)), dtype=torch.uint8),
         "num_bytes": torch.tensor([len(record) for record in records]),
+        "verdict": torch.tensor(list(b"".join(verdicts)), dtype=torch.uint8),
+        "num_verdict_bytes": torch.tensor([len(verdict) for verdict in verdicts]),
         "token_ids": torch.cat(tokens).int().cpu(),
         "logps": torch.cat(logps).cpu(),
         "num_tokens": torch.tensor([c.num_tokens for c in completions]),
@@ -448,6 +453,10 @@ def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
         written = [part if bool(part.any()) else None for part in parts]
         texts = packed["transcript"].split(packed["num_bytes"].tolist())
         records = [_from_json(bytes(text.tolist())) if len(text) else None for text in texts]
+    verdicts: list[Any] = [None] * len(num_tokens)
+    if "verdict" in packed:
+        texts = packed["verdict"].split(packed["num_verdict_bytes"].tolist())
+        verdicts = [Verdict(**json.loads(bytes(t.tolist()))) if len(t) else None for t in texts]
     return [
         Completion(
             token_ids=token_ids.long(),
@@ -457,21 +466,23 @@ def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
             version_T=version_T,
             environment_T=environment_T,
             transcript=transcript,
+            verdict=verdict,
         )
-        for token_ids, logps, finished, version_T, environment_T, transcript in zip(
+        for token_ids, logps, finished, version_T, environment_T, transcript, verdict in zip(
             packed["token_ids"].split(num_tokens),
             packed["logps"].split(num_tokens),
             packed["finished"].tolist(),
             packed["version"].split(num_tokens),
             written,
             records,
+            verdicts,
             strict=True,
         )
     ]
 
 
-def _as_json(transcript: Transcript) -> bytes:
-    return json.dumps(asdict(transcript)).encode()
+def _as_json(value: Transcript | Verdict | None) -> bytes:
+    return b"" if value is None else json.dumps(asdict(value)).encode()
 
 
 def _from_json(text: bytes) -> Transcript:

@@ -24,6 +24,7 @@ from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
 from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine
 from r1lit.seeding import name_of
+from r1lit.verifiers import Grader
 
 ATTEMPTS = 2
 MARK = " …[cut]"
@@ -493,21 +494,63 @@ def with_episodes(rollout: Rollout, completions: Sequence[Completion]) -> Rollou
             end_BT[row, end - 1] = True
     failed = [c.transcript is not None and c.transcript.ended == "failed" for c in completions]
     failed_P1 = torch.tensor(failed, device=device).view_as(rollout.reward_PG).any(-1, keepdim=True)
-    failed_B1 = failed_P1.expand_as(rollout.reward_PG).reshape(-1, 1)
     rollout = replace(
         rollout,
         environment_BT=written_BT.to(device),
-        loss_mask_BT=rollout.loss_mask_BT & ~written_BT.to(device) & ~failed_B1,
-        reward_PG=torch.where(failed_P1, 0.0, rollout.reward_PG),
-        rewards={name: torch.where(failed_P1, 0.0, r) for name, r in rollout.rewards.items()},
+        loss_mask_BT=rollout.loss_mask_BT & ~written_BT.to(device),
     )
     reward_BT, ends_BT = rollout.reward_BT, end_BT.to(device)
     step_end_BT = ends_BT if rollout.step_end_BT is None else rollout.step_end_BT | ends_BT
     if bool(given_BT.any()):
         reward_BT = given_BT.to(device) + (0.0 if reward_BT is None else reward_BT)
-    if reward_BT is not None:
-        reward_BT = torch.where(failed_B1, 0.0, reward_BT)
-    return replace(rollout, reward_BT=reward_BT, step_end_BT=step_end_BT)
+    rollout = replace(rollout, reward_BT=reward_BT, step_end_BT=step_end_BT)
+    return leave_out(rollout, failed_P1)
+
+
+def leave_out(rollout: Rollout, left_P1: Tensor) -> Rollout:
+    """Return a rollout with some groups out of the loss and rewards of 0; it has no advantages."""
+    left_B1 = left_P1.expand_as(rollout.reward_PG).reshape(-1, 1)
+    reward_BT = rollout.reward_BT
+    return replace(
+        rollout,
+        loss_mask_BT=rollout.loss_mask_BT & ~left_B1,
+        reward_PG=torch.where(left_P1, 0.0, rollout.reward_PG),
+        rewards={name: torch.where(left_P1, 0.0, r) for name, r in rollout.rewards.items()},
+        reward_BT=None if reward_BT is None else torch.where(left_B1, 0.0, reward_BT),
+    )
+
+
+def without_undecided(rollout: Rollout, grader: Grader) -> tuple[Rollout, int]:
+    """Leave out groups of which a verdict did not come, for no fault of the response.
+
+    Their rewards are 0, as are those of their tokens, and nothing of them is in the loss.
+
+    Returns:
+        The rollout, and how many groups are left out.
+
+    Raises:
+        ValueError: if more verdicts are missing than the verifier's ``max_left_out``.
+    """
+    lacks: list[bool] = []
+    for response in rollout.responses:
+        ended = response.transcript is not None and response.transcript.verdict is not None
+        verifier = grader.verifier_of(response.problem)
+        lacks.append(not ended and response.verdict.status in verifier.left_out)
+    if not any(lacks):
+        return rollout, 0
+    last = next(
+        r for r, lack in zip(reversed(rollout.responses), reversed(lacks), strict=True) if lack
+    )
+    most = grader.verifier_of(last.problem).max_left_out
+    if sum(lacks) > most * len(lacks):
+        raise ValueError(
+            f"verifier: {sum(lacks)} of {len(lacks)} responses got no verdict of"
+            f" {last.problem.verifier!r}, the last one with {last.verdict.status}:"
+            f" {last.verdict.reason}; more than max_left_out: {most} end the run"
+        )
+    left_P1 = torch.tensor(lacks, device=rollout.reward_PG.device).view_as(rollout.reward_PG)
+    left_P1 = left_P1.any(-1, keepdim=True)
+    return leave_out(rollout, left_P1), int(left_P1.sum())
 
 
 ENDINGS: tuple[Ended, ...] = get_args(Ended)

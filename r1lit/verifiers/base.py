@@ -22,6 +22,15 @@ class Verifier(ABC):
     Such a verifier grades a response while others are still being generated.
     """
 
+    num_workers = 1
+    """Responses that it decides about at once; as many threads wait for a rollout's verdicts."""
+
+    left_out: tuple[Status, ...] = ()
+    """Statuses that are no fault of a response: training leaves its whole group out."""
+
+    max_left_out = 0.5
+    """The share of a rollout's responses that may be so; more end the run."""
+
     max_words: float = float("inf")
     """Words a gold answer may have; more show that another text was taken for it."""
 

@@ -157,26 +157,31 @@ class RepositoryVerifier(Verifier):
 
     Test files are those of the repository, whatever the patch; see `r1lit.sandbox.repository` for
     what keeps a verdict from being forged. A run that reaches its CPU time is wrong, one that
-    reaches ``timeout_s`` of the clock has no verdict (``timeout``). Programs cast no votes.
+    reaches ``timeout_s`` of the clock has no verdict (``timeout``): training leaves its group out.
+    Programs cast no votes.
 
     Args:
         timeout_s: seconds that a patch's tests may take.
         num_workers: sandboxes at once.
         limits: of one run; by default half of ``timeout_s`` is CPU time.
+        max_left_out: the share of a rollout's responses that may have no verdict; more end the run.
         guarded: refuse patches that bring names by which a program ends or forges its tests.
         delay_s: seconds that a verdict takes more: for studies of slow evaluation.
     """
 
     in_background = True
+    left_out = ("timeout", "error")
 
     def __init__(
         self,
         timeout_s: float = 60.0,
         num_workers: int = 2,
         limits: Limits | None = None,
+        max_left_out: float = 0.5,
         guarded: bool = True,
         delay_s: float = 0.0,
     ) -> None:
+        self.max_left_out = max_left_out
         self.pool = WorkerPool(WORKER, num_workers, timeout_s + delay_s, GRACE_S)
         self.num_workers = num_workers
         self.limits = limits or Limits(wall_s=timeout_s, cpu_s=timeout_s / 2, processes=64)
