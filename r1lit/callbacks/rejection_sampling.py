@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
 
+from r1lit.batches import Problem
 from r1lit.curation import (
     R1_TEMPLATE,
     Context,
@@ -24,8 +26,10 @@ from r1lit.curation import (
 )
 from r1lit.curation.card import one_line, write_card
 from r1lit.data import R1DataModule
+from r1lit.environments import ChatTurns
 from r1lit.evaluation.run_folder import RunFolder, commit, versions
 from r1lit.files import remove
+from r1lit.text.prompts import Conversation
 
 FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")
 
@@ -40,7 +44,8 @@ class RejectionSampling(Callback):
     ``final_filters``. Every response is written to one of two files in ``dirpath``:
 
     sft.jsonl      uid, sample, source, kind, language, prompt (the question), thinking, summary,
-                   response (the text to train on), num_tokens (of it, with EOS)
+                   response (the text to train on), num_tokens (of it, with EOS); of an episode
+                   messages, tools and answer (such as a patch) in place of prompt to response
     dropped.jsonl  uid, sample, source, kind, language, stage (generated, refined or final), filter,
                    why, num_tokens as generated, and the text it was dropped with, shortened
 
@@ -123,7 +128,12 @@ class RejectionSampling(Callback):
                 data.problems["predict"],
                 data.evaluation.num_samples,
                 module.grader,
-                Context(seed=seed, folder=folder, model=module.model_spec()),
+                Context(
+                    seed=seed,
+                    folder=folder,
+                    model=module.model_spec(),
+                    opening=partial(_opening, data),
+                ),
                 show_progress=True,
             )
         settings = {
@@ -141,3 +151,20 @@ class RejectionSampling(Callback):
         }
         self.card = write_card(folder, stats, settings)
         print(one_line(self.card))
+
+
+def _opening(data: R1DataModule, problem: Problem) -> Conversation:
+    """Return the conversation that an episode of a problem began with.
+
+    Raises:
+        ValueError: if its turns are no messages of a chat template.
+    """
+    if not isinstance(data.turns, ChatTurns):
+        raise ValueError(
+            f"callbacks: RejectionSampling writes episodes as conversations, and data.turns is"
+            f" {type(data.turns).__name__}; set it to r1lit.environments.ChatTurns"
+        )
+    opening = data.opening(problem)
+    if isinstance(opening, Conversation):
+        return opening.after(data.prompts.system_prompt)
+    return Conversation.of([{"role": "user", "content": opening}]).after(data.prompts.system_prompt)

@@ -14,6 +14,8 @@ from r1lit.curation.filters import (
     LongParagraphs,
     MaxPerProblem,
     RepeatedText,
+    SmallPatch,
+    ValidCalls,
     WellFormed,
 )
 from r1lit.curation.refine import EngineRefiner, Refined, Refiner, RuleRefiner, ToR1Template
@@ -40,7 +42,9 @@ __all__ = [
     "RepeatedText",
     "ResponseTemplate",
     "RuleRefiner",
+    "SmallPatch",
     "ToR1Template",
+    "ValidCalls",
     "WellFormed",
     "curate",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from r1lit.batches import Problem, Status
 from r1lit.metrics.language import language_of
 from r1lit.rollout import ModelSpec
 from r1lit.text.extract import thinking_and_answer
+from r1lit.text.prompts import Conversation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,8 @@ class Candidate:
 
     ``text`` is the text under review: as generated, later as refined. ``status`` and ``reason`` are
     its verdict's, ``num_tokens`` counts its tokens with EOS, and ``finished`` is false where the
-    response was cut at the token limit.
+    response was cut at the token limit. Of an episode ``turns`` are the messages after the prompt,
+    and ``num_invalid`` counts the turns that the environment could not use.
     """
 
     problem: Problem
@@ -32,6 +34,8 @@ class Candidate:
     reason: str
     num_tokens: int
     finished: bool
+    turns: tuple[Mapping[str, Any], ...] = ()
+    num_invalid: int = 0
 
     @cached_property
     def parts(self) -> tuple[str, str]:
@@ -113,12 +117,13 @@ class Context:
     """What filters and refiners may need besides the candidates.
 
     ``seed`` decides every random choice, files are kept in ``folder``, and ``model`` is the policy
-    that generated the responses.
+    that generated the responses. ``opening`` returns the conversation that an episode began with.
     """
 
     seed: int
     folder: Path
     model: ModelSpec
+    opening: Callable[[Problem], Conversation] | None = None
 
 
 class OfKinds:

@@ -155,6 +155,8 @@ def _chunks(file: ResponseFile, problems: Sequence[Problem]) -> Iterator[list[Ca
                 reason=record["reason"],
                 num_tokens=record["num_tokens"],
                 finished=record["finished"],
+                turns=tuple(record.get("turns") or ()),
+                num_invalid=record.get("num_invalid", 0),
             )
             for record in file.of(problem)
         ]
@@ -201,6 +203,7 @@ class _Run:
         self.curation = curation
         self.grader = grader
         self.tokenizer = context.model.tokenizer
+        self.opening = context.opening
         self.stats = stats
         self.again = [filter_ for filter_ in curation.filters if filter_.again]
         self.dropped: dict[tuple[str, int], tuple[str, str, str, str]] = {}
@@ -279,7 +282,9 @@ class _Run:
         return bool(candidate.summary)
 
     def _written(self, candidate: Candidate) -> Candidate:
-        """Return the candidate with the length of the text to train on."""
+        """Return the candidate with the length of the text to train on; an episode's stays."""
+        if candidate.turns:
+            return candidate
         written = self.curation.response_template.write(candidate.thinking, candidate.summary)
         ids = self.tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"]
         return replace(candidate, num_tokens=len(ids) + 1)
@@ -291,12 +296,29 @@ class _Run:
 
     def _kept_line(self, candidate: Candidate) -> dict[str, object]:
         thinking, summary = candidate.parts
+        if candidate.turns:
+            return {**_names(candidate), **self._episode(candidate)}
         return {
             **_names(candidate),
             "prompt": candidate.problem.question,
             "thinking": thinking,
             "summary": summary,
             "response": self.curation.response_template.write(thinking, summary),
+            "num_tokens": candidate.num_tokens,
+        }
+
+    def _episode(self, candidate: Candidate) -> dict[str, object]:
+        """Return the messages of an episode, turns as the model wrote them, and its tools."""
+        assert self.opening is not None, "what made episodes knows how they begin"
+        before = self.opening(candidate.problem)
+        turns = [
+            {key: m[key] for key in ("role", "name", "content") if key in m}
+            for m in candidate.turns
+        ]
+        return {
+            "messages": [*before.messages, *turns],
+            "tools": json.loads(before.tools_text),
+            "answer": candidate.text,
             "num_tokens": candidate.num_tokens,
         }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from difflib import ndiff
 from hashlib import blake2b
 from itertools import groupby
 from typing import Literal
@@ -23,7 +24,9 @@ from r1lit.errors import check_at_least
 from r1lit.metrics.language import SCRIPTS_OF, language_consistency
 from r1lit.metrics.words import count_words, prose, repeated_share
 from r1lit.rewards.rules import has_format
+from r1lit.sandbox.repository import is_test
 from r1lit.seeding import permutation
+from r1lit.text.patches import PatchError, read_patch
 from r1lit.text.prompts import squeezed
 from r1lit.verifiers import GenerativeVerifier
 
@@ -58,6 +61,61 @@ class Finished(Filter):
     def reason(self, candidate: Candidate) -> str | None:
         """Return the length if it was cut."""
         return None if candidate.finished else f"cut after {candidate.num_tokens} tokens"
+
+
+class ValidCalls(Filter):
+    """Drops episodes with turns that the environment could not use, such as malformed calls; ours.
+
+    Args:
+        most: as many are kept.
+    """
+
+    def __init__(self, most: int = 0, kinds: Sequence[str] | None = None) -> None:
+        super().__init__(kinds)
+        check_at_least("most", most, 0)
+        self.most = most
+
+    def reason(self, candidate: Candidate) -> str | None:
+        """Return the count if it is too large."""
+        num = candidate.num_invalid
+        return None if num <= self.most else f"{num} turns that the environment could not use"
+
+
+class SmallPatch(Filter):
+    """Drops patches that touch tests, or more than a repair needs; ours. The answer is a patch.
+
+    Args:
+        max_files: that may change.
+        max_lines: that may be removed or added, together.
+    """
+
+    def __init__(
+        self, max_files: int = 3, max_lines: int = 60, kinds: Sequence[str] | None = None
+    ) -> None:
+        super().__init__(kinds)
+        check_at_least("max_files", max_files, 1)
+        check_at_least("max_lines", max_lines, 1)
+        self.max_files = max_files
+        self.max_lines = max_lines
+
+    def reason(self, candidate: Candidate) -> str | None:
+        """Return what is too much, or the test that is touched."""
+        try:
+            edits = read_patch(candidate.text)
+        except PatchError as error:
+            return str(error)
+        paths = sorted({edit.path for edit in edits})
+        touched = [path for path in paths if is_test(path)]
+        if not edits or touched:
+            return f"changes the test {touched[0]}" if touched else "no patch"
+        if len(paths) > self.max_files:
+            return f"changes {len(paths)} files"
+        num = sum(
+            line[:2] in ("- ", "+ ")
+            for edit in edits
+            for line in ndiff(edit.old.splitlines(), edit.new.splitlines())
+        )
+        return f"changes {num} lines" if num > self.max_lines else None
 
 
 class LanguageConsistent(Filter):

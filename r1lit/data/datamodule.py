@@ -369,14 +369,14 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
                 before = self.shots.before(problems, self.seed)
                 prompts = replace(prompts, wording=before + prompts.wording)
             self.prompt_ids[split] = encode_questions(
-                [self._question(problem) for problem in problems],
+                [self.opening(problem) for problem in problems],
                 self._tokenizer(),
                 **asdict(prompts),
                 context=self._context(),
                 split=split,
             )
 
-    def _question(self, problem: Problem) -> str | Conversation:
+    def opening(self, problem: Problem) -> str | Conversation:
         """Return what becomes the prompt, with the tools of the problem's environment."""
         if not problem.environment:
             return question_of(problem)

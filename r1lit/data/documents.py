@@ -160,11 +160,17 @@ class CuratedDocuments(TableDocuments):
         Raises:
             ValueError: if there is none, or a line lacks its prompt or response.
         """
-        rows = self.table.rows({"prompt": "prompt", "response": "response", **self._columns()})
-        documents = [self._document(row, n) for n, row in rows if self.chosen(row)]
+        columns = {"prompt": ("prompt", "messages"), "response": ("response", "messages")}
+        rows, _ = self.table.find({**columns, **{k: (v,) for k, v in self._columns().items()}})
+        documents = [d for n, row in rows if self.chosen(row) for d in self._documents(row, n)]
         if not documents:
             raise ValueError(f"path: no line of {self.table.path} has {self.wanted}")
         return documents
+
+    def _documents(self, row: Row, n: int) -> list[Document]:
+        if "messages" in row:  # an episode: the loss is on the model's turns
+            return self._turns(self.table.conversation(row, n, "response", "messages"))
+        return [self._document(row, n)]
 
     def _columns(self) -> dict[str, str]:
         return {f"{column}s": column for column in self.wanted}
