@@ -11,6 +11,7 @@ import yaml
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from r1lit.batches import Problem, Response, Status, Verdict
+from r1lit.files import Record, read_records
 from r1lit.rewards import RewardFunction
 from r1lit.verifiers import Grader, Verifier, default_verifiers
 
@@ -212,6 +213,11 @@ def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(merge(config, change or {})))
     return path
+
+
+def metrics(run: Path) -> list[Record]:
+    """Return what a run logged, iteration by iteration."""
+    return read_records(run / "metrics.jsonl")
 
 
 def model(**init_args: Any) -> dict[str, Any]:

@@ -10,17 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tiny import data, grpo_config, merge, model
+from tiny import data, grpo_config, merge, metrics, model
 
 from r1lit.callbacks.run_config import differences, spelt_out
 from r1lit.cli import main
 
 SHORT = data(num_iterations=2)
 NOVAL = {"trainer": {"limit_val_batches": 0, "val_check_interval": 1}}
-
-
-def lines(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def problems(path: Path, question: str = "Add 1 and {n}.") -> dict:
@@ -72,23 +68,41 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_changed_configuration_is_refused_in_one_line(resume, name: str) -> None:
-    change, message = CHANGES[name]
-    with pytest.raises(ValueError, match=message) as caught:
-        resume(change)
-    assert "\n" not in str(caught.value) and "--resume_changed true" in str(caught.value)
+@pytest.fixture
+def go_on(tmp_path: Path, policy: Path):
+    """Resume the run of two iterations for two more, with a change."""
+
+    def run(*changes: dict) -> None:
+        change = data(num_iterations=4)
+        for part in (NOVAL, *changes):
+            change = merge(change, part)
+        main(
+            ["fit", "-c", str(grpo_config(tmp_path / "run", policy, change)), "--ckpt_path", "last"]
+        )
+
+    return run
 
 
-def test_with_the_flag_it_goes_on(resume) -> None:
-    change, message = CHANGES["temperature"]
-    with pytest.warns(UserWarning, match=message):
-        run = resume(change, "--resume_changed", "true")
-    assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]
+def test_each_change_is_refused_in_one_line_and_leaves_the_run(
+    fit, go_on, policy: Path, tmp_path: Path
+) -> None:
+    fit("run", SHORT, NOVAL)
+    run, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(policy, other)  # other weights of the same name
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
+    weights = (model(policy=str(other)), r"model\.init_args\.policy\.path was .* and is .*other")
+    before = {name: (run / name).read_bytes() for name in ("config.yaml", "metrics.jsonl")}
+    for change, message in (*CHANGES.values(), weights):
+        with pytest.raises(ValueError, match=message) as caught:
+            go_on(change)
+        assert "\n" not in str(caught.value) and "--resume_changed true" in str(caught.value)
+        assert {name: (run / name).read_bytes() for name in before} == before, message
+        assert not list(run.glob("config-*"))
 
 
 def rates(run: Path) -> list[float]:
-    return [line["train/learning_rate"] for line in lines(run)]
+    return [line["train/learning_rate"] for line in metrics(run)]
 
 
 def linear(start: float, updates: int) -> dict:
@@ -100,11 +114,20 @@ def linear(start: float, updates: int) -> dict:
     return model(optimizer=optimizer, lr_scheduler=schedule)
 
 
-def test_another_learning_rate_is_used_from_there_on(resume) -> None:
-    change, message = CHANGES["learning rate"]
-    with pytest.warns(UserWarning, match=message):
-        run = resume(change, "--resume_changed", "true")
+def test_with_the_flag_it_goes_on_and_keeps_the_configurations_of_both_halves(resume) -> None:
+    changes, messages = zip(
+        *(CHANGES[name] for name in ("learning rate", "temperature")), strict=True
+    )
+    with pytest.warns(UserWarning, match=".*".join(messages)):
+        run = resume(merge(*changes), "--resume_changed", "true")
+    assert [line["iteration"] for line in metrics(run)] == [0, 1, 2, 3]
     assert rates(run) == [0.01, 0.01, 0.02, 0.02]
+    first, second = (
+        yaml.safe_load((run / name).read_text()) for name in ("config-until-2.yaml", "config.yaml")
+    )
+    assert [c["data"]["init_args"]["num_iterations"] for c in (first, second)] == [2, 4]
+    kept = [c["model"]["init_args"]["optimizer"]["init_args"]["lr"] for c in (first, second)]
+    assert kept == [0.01, 0.02]
 
 
 @pytest.mark.slow
@@ -126,30 +149,7 @@ def test_with_the_flag_it_goes_on_with_other_data(resume, tmp_path: Path) -> Non
             {}, "--resume_changed", "true",
             first=problems(table), between=lambda: problems(table, "Add one and {n}."),
         )  # fmt: skip
-    assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]
-
-
-@pytest.mark.slow
-def test_the_configurations_of_both_halves_are_kept(resume) -> None:
-    with pytest.warns(UserWarning):
-        run = resume(CHANGES["learning rate"][0], "--resume_changed", "true")
-    first, second = (
-        yaml.safe_load((run / name).read_text()) for name in ("config-until-2.yaml", "config.yaml")
-    )
-    assert [c["data"]["init_args"]["num_iterations"] for c in (first, second)] == [2, 4]
-    rates = [c["model"]["init_args"]["optimizer"]["init_args"]["lr"] for c in (first, second)]
-    assert rates == [0.01, 0.02]
-
-
-def test_a_refused_resume_leaves_the_configuration_that_ran(resume, tmp_path: Path) -> None:
-    before: list[str] = []
-    with pytest.raises(ValueError, match=r"was 0\.01 and is 0\.02"):
-        resume(
-            CHANGES["learning rate"][0],
-            between=lambda: before.append((tmp_path / "run" / "config.yaml").read_text()),
-        )
-    assert [(tmp_path / "run" / "config.yaml").read_text()] == before
-    assert not list((tmp_path / "run").glob("config-*"))
+    assert [line["iteration"] for line in metrics(run)] == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
@@ -161,24 +161,23 @@ def test_more_iterations_make_the_run_that_had_them_from_the_start(
                                        merge(data(num_iterations=4), NOVAL)))])  # fmt: skip
     weights = "policy/model.safetensors"
     assert (run / weights).read_bytes() == (tmp_path / "four" / weights).read_bytes()
-    assert [line["train/loss"] for line in lines(run)] == [
-        line["train/loss"] for line in lines(tmp_path / "four")
+    assert [line["train/loss"] for line in metrics(run)] == [
+        line["train/loss"] for line in metrics(tmp_path / "four")
     ]
 
 
 @pytest.mark.slow
 def test_what_changes_no_number_may_change(resume) -> None:
     run = resume(model(micro_batch_tokens=64))
-    assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]
+    assert [line["iteration"] for line in metrics(run)] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("changed", ["Add one and {n}.", "Add 1 to {n}."])
-def test_changed_questions_are_refused_though_their_ids_are_the_same(
-    resume, tmp_path: Path, changed: str
-) -> None:
+def test_changed_questions_are_refused_though_their_ids_are_the_same(fit, go_on, tmp_path: Path):
     table = tmp_path / "sums.jsonl"
-    with pytest.raises(ValueError, match="was written with other data: data was"):
-        resume({}, first=problems(table), between=lambda: problems(table, changed))
+    fit("run", SHORT, NOVAL, problems(table))
+    for changed in ("Add one and {n}.", "Add 1 to {n}."):
+        with pytest.raises(ValueError, match="was written with other data: data was"):
+            go_on(problems(table, changed))
 
 
 def test_differences_name_keys_by_dots() -> None:
@@ -200,16 +199,7 @@ def test_another_spelling_of_the_same_weights_is_no_change(resume, policy, tmp_p
     monkeypatch.chdir(tmp_path)
     engine = {"class_path": "r1lit.rollout.InProcessEngine"}
     run = resume(model(policy="elsewhere", engine=engine))
-    assert [line["iteration"] for line in lines(run)] == [0, 1, 2, 3]
-
-
-def test_other_weights_of_the_same_name_are_a_change(resume, policy, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(policy, other)
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
-    with pytest.raises(ValueError, match=r"model\.init_args\.policy\.path was .* and is .*other"):
-        resume(model(policy=str(other)))
+    assert [line["iteration"] for line in metrics(run)] == [0, 1, 2, 3]
 
 
 def test_models_are_compared_however_they_are_spelt():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tiny import ROOT
+from tiny import ROOT, data, model
 
 from r1lit.cli import main
 
@@ -38,14 +38,6 @@ def composed(capsys, tmp_path):
         return yaml.safe_load(out)
 
     return compose
-
-
-def model(**init_args: Any) -> dict[str, Any]:
-    return {"model": {"init_args": init_args}}
-
-
-def data(**init_args: Any) -> dict[str, Any]:
-    return {"data": {"init_args": init_args}}
 
 
 def objective_of(config: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,6 @@ CALLBACKS = ("ResponseTable", "CurveWriter", "IterationCheckpoint", "ExportHuggi
 FILES = {
     "checkpoints/last.ckpt",
     "config.yaml",
-    "curves.pdf",
-    "curves.png",
     "metrics.jsonl",
     "policy/model.safetensors",
     "responses.jsonl",
@@ -30,12 +28,17 @@ FILES = {
 def config(tmp_path: Path, policy: Path):
     """Write the YAML of 2 iterations that names no folder but in ``changes``."""
 
-    def write(*changes: dict[str, Any], callbacks: tuple[str, ...] = CALLBACKS) -> str:
+    def write(
+        *changes: dict[str, Any], callbacks: tuple[str, ...] = CALLBACKS, draw: int = 0
+    ) -> str:
         made = yaml.safe_load(grpo_config(tmp_path / "unused", policy).read_text())
         made["trainer"]["callbacks"] = [
             {"class_path": f"r1lit.callbacks.{name}"}
             for name in ("MajorityVoteEvaluation", *callbacks)
         ]
+        for callback in made["trainer"]["callbacks"]:
+            if callback["class_path"].endswith("CurveWriter"):
+                callback["init_args"] = {"draw_every_n_iterations": draw}
         del made["trainer"]["default_root_dir"], made["trainer"]["logger"]
         made["data"]["init_args"]["num_iterations"] = 2
         for change in changes:
@@ -60,8 +63,9 @@ def assert_whole(run: Path) -> None:
 
 def test_run_in_the_file(config, tmp_path):
     run = tmp_path / "runs" / "mine"
-    main(["fit", "-c", config({"run": str(run)})])
+    main(["fit", "-c", config({"run": str(run)}, draw=10)])
     assert_whole(run)
+    assert everything(run) >= {"curves.png", "curves.pdf"}
     saved = yaml.safe_load((run / "config.yaml").read_text())
     assert saved["run"] == str(run) == saved["trainer"]["default_root_dir"]
 

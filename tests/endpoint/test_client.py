@@ -157,19 +157,19 @@ def test_nobody_there():
 
 def drip_headers(handler: BaseHTTPRequestHandler) -> None:
     handler.wfile.write(b"HTTP/1.0 200 OK\r\n")
-    for n in range(60):
+    for n in range(600):
         handler.wfile.write(f"X-{n}: 1\r\n".encode())
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("slow", [hang(3), drip(3), drip_headers])
+@pytest.mark.parametrize("slow", [hang(30), drip(30), drip_headers])
 def test_the_time_limit_is_wall_clock(serve: Serve, slow: Any):
     server = serve(lambda prompt, _: slow)
     start = time.monotonic()
     with pytest.raises(RequestError, match=r"no reply in 0.4 s") as caught:
         ask(client_of(server, timeout_s=0.4, max_retries=0))
     assert caught.value.timed_out
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < 15
 
 
 def test_an_address_that_takes_connections_and_no_more():
@@ -189,13 +189,16 @@ def test_a_long_reply_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_stop_ends_the_tries(serve: Serve):
-    server = serve(lambda prompt, _: (503, "busy"))
     stop = threading.Event()
-    threading.Timer(0.3, stop.set).start()
-    start = time.monotonic()
+
+    def busy(prompt: str, _: int) -> tuple[int, str]:
+        threading.Timer(0.3, stop.set).start()
+        return 503, "busy"
+
+    server = serve(busy)
     with pytest.raises(RequestError, match="in 1 tries"):
         ask(client_of(server, backoff_s=30), stop=stop)
-    assert time.monotonic() - start < 5 and len(server.bodies) == 1
+    assert len(server.bodies) == 1
 
 
 def test_connections_are_kept_and_shared_by_threads(serve: Serve):

@@ -13,7 +13,7 @@ import yaml
 from metrics_page import assert_documented
 from test_batches import rollout
 from test_resume import assert_equal, everything, run_and_kill
-from tiny import grpo_config, merge, model, save_policy
+from tiny import grpo_config, merge, metrics, model, save_policy
 from tiny_reward import reward_config, write_pairs
 
 from r1lit.cli import main
@@ -38,10 +38,6 @@ def online_config(run: Path, policy: Path, **init_args: Any) -> Path:
     del config["model"]["init_args"]["objective"]
     path.write_text(yaml.safe_dump(config))
     return path
-
-
-def metrics(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from tiny import ROOT, save_policy
+from tiny import ROOT, data, save_policy
 from tiny_evaluation import evaluation_config, lines, report, texts, write_problems
 
 import r1lit.device.cpu.machine
@@ -24,10 +24,6 @@ from r1lit.cli import main
 
 def change(**init_args: Any) -> dict[str, Any]:
     return {"model": {"init_args": init_args}}
-
-
-def data(**init_args: Any) -> dict[str, Any]:
-    return {"data": {"init_args": init_args}}
 
 
 def evaluate(folder: Path, policy: Path, *changes: dict[str, Any], num_problems: int = 4) -> Path:

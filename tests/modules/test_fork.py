@@ -21,7 +21,7 @@ from r1lit.evaluation.compare import paired_samples
 
 def test_a_branch_goes_on_from_the_run_bit_equal_or_changed(tmp_path: Path, policy: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
-    main(["fit", "-c", str(grpo_config(whole, policy))])
+    main(["fit", "-c", str(grpo_config(whole, policy, data(num_iterations=4)))])
     main(["fit", "-c", str(grpo_config(run, policy, data(num_iterations=2)))])
     longer = tmp_path / "longer.yaml"
     num = yaml.safe_load((whole / "config.yaml").read_text())["data"]["init_args"]["num_iterations"]

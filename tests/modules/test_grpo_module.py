@@ -9,7 +9,7 @@ import pytest
 import torch
 from metrics_page import MEASURED
 from safetensors.torch import load_file
-from tiny import callbacks, data, grpo_config, model
+from tiny import callbacks, data, grpo_config, metrics, model
 
 from r1lit.cli import main
 from r1lit.objectives import Objective
@@ -24,10 +24,6 @@ RARE = {
     "init_args": {"max_tokens": 8, "buffer_tokens": 7},
 }
 GOLDEN = Path(__file__).parents[1] / "golden" / "grpo_iterations.json"
-
-
-def metrics(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def untimed(run: Path) -> list[dict[str, float]]:
@@ -188,8 +184,7 @@ def test_golden_iterations(fit, tmp_path: Path, objective: str) -> None:
         "class_path": f"r1lit.objectives.{objective}",
         "init_args": {"beta": 0.01, **init_args},
     }
-    cli = fit("run", model(objective=change, seed=0), data(num_iterations=3))
-    del cli
+    fit("run", NOVAL, model(objective=change, seed=0), data(num_iterations=3))
     keys = ("train/loss", "train/grad_norm", "train/reward", "train/kl_reference")
     got = [[line[key] for key in keys] for line in metrics(tmp_path / "run")]
     golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_ddp import SGD, fit_in_a_process
 from test_resume import assert_equal, everything, run_and_kill
-from tiny import data, grpo_config, merge, model, save_policy
+from tiny import data, grpo_config, merge, metrics, model, save_policy
 
 from r1lit.batches import Rollout
 from r1lit.cli import main
@@ -46,10 +46,6 @@ def ppo(**init_args: object) -> dict[str, object]:
     own = {"objective": {"class_path": "r1lit.objectives.PPO"}, "critic_optimizer": ADAM}
     change = model(**{**own, **init_args})
     return merge({"model": {"class_path": "r1lit.modules.PPOModule"}} | NO_VALIDATION, change)
-
-
-def metrics(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

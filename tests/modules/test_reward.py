@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +45,33 @@ def losses(run: Path) -> list[float]:
     return [json.loads(line)["train/loss"] for line in lines]
 
 
-def test_pairs_are_learnt_and_reported(tmp_path: Path, policy: Path, pairs: Path, capsys) -> None:
-    cli = main(["fit", "-c", str(reward_config(tmp_path / "run", policy, pairs))])
-    assert "30 │ pairs in the training set" in capsys.readouterr().out
-    seen = losses(tmp_path / "run")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> tuple[Any, Path, str]:
+    """A run on pairs with reference responses: its command line, its folder, what it printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    table, other = (write_pairs(folder / f"{n}.jsonl", num=n) for n in (40, 6))
+    reference = {"reference": [{**PAIRS, "init_args": {"path": str(other)}}]}
+    with redirect_stdout(io.StringIO()) as said:
+        cli = main(
+            ["fit", "-c", str(reward_config(folder / "run", policy, table, data(**reference)))]
+        )
+    return cli, folder / "run", said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def trained_on_labels(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> tuple[Any, Path]:
+    run = tmp_path_factory.mktemp("labels") / "run"
+    table = write_labels(run.parent / "labels.jsonl")
+    return main(["fit", "-c", str(reward_config(run, policy, table, pairs=False))]), run
+
+
+def test_pairs_are_learnt_and_reported(trained) -> None:
+    cli, run, said = trained
+    assert "30 │ pairs in the training set" in said
+    seen = losses(run)
     assert seen[0] == pytest.approx(0.693147, abs=1e-5)  # the head starts at zero
     assert seen[-1] < 0.3
-    report = last(tmp_path / "run")["reward_model"]
+    report = last(run)["reward_model"]
     assert report["num_examples"] == 10 and report["accuracy"] == 1.0
     assert report["num_chosen_longer"] + report["num_chosen_shorter"] == 10
     assert report["above_length_baseline"] == 1 - report["length_baseline_accuracy"]
@@ -58,38 +80,30 @@ def test_pairs_are_learnt_and_reported(tmp_path: Path, policy: Path, pairs: Path
     assert {"val/reward_model/accuracy", "val/reward_model/calibration_error"} <= logged
 
 
-def test_labels_are_learnt_and_reported(tmp_path: Path, policy: Path, labels: Path) -> None:
-    main(["fit", "-c", str(reward_config(tmp_path / "run", policy, labels, pairs=False))])
-    report = last(tmp_path / "run")["reward_model"]
+def test_labels_are_learnt_and_reported(trained_on_labels) -> None:
+    report = last(trained_on_labels[1])["reward_model"]
     assert report["auroc"] == 1.0 and report["accuracy"] == 1.0
     assert report["num_examples"] == 10
-    seen = losses(tmp_path / "run")
+    seen = losses(trained_on_labels[1])
     assert seen[0] == pytest.approx(0.693147, abs=1e-5) and seen[-1] < 0.4
 
 
 def test_runs_log_their_page_and_nothing_else(
-    tmp_path: Path, policy: Path, pairs: Path, labels: Path
+    trained, trained_on_labels, tmp_path: Path, policy: Path, pairs: Path, labels: Path
 ) -> None:
-    logged: set[str] = set()
+    logged = set(trained[0].trainer.callback_metrics)
+    logged |= set(trained_on_labels[0].trainer.callback_metrics)
     for table in (pairs, labels):
-        run = tmp_path / table.stem
-        config = reward_config(run, policy, table, data(num_iterations=1), pairs=table == pairs)
-        for command in ("fit", "test"):
-            cli = main([command, "-c", str(config), "--trainer.val_check_interval", "1"])
-            logged |= set(cli.trainer.callback_metrics)
+        config = reward_config(tmp_path / table.stem, policy, table, pairs=table == pairs)
+        logged |= set(main(["test", "-c", str(config)]).trainer.callback_metrics)
     assert_documented(logged)
     missing = owned_by("RewardModule") - {normalise(key) for key in logged}
     assert not missing, missing
 
 
-def test_the_exported_rewards_have_zero_mean_over_the_reference(
-    tmp_path: Path, policy: Path, pairs: Path
-) -> None:
-    other = write_pairs(tmp_path / "other.jsonl", num=6)
-    reference = {"reference": [{**PAIRS, "init_args": {"path": str(other)}}]}
-    config = reward_config(tmp_path / "run", policy, pairs, data(**reference))
-    cli = main(["fit", "-c", str(config)])
-    exported = str(tmp_path / "run" / "policy")
+def test_the_exported_rewards_have_zero_mean_over_the_reference(trained) -> None:
+    cli, run, _ = trained
+    exported = str(run / "policy")
     config = load_reward_config(exported)
     assert config.reward_objective == "BradleyTerry"
     assert (config.reward_template, config.reward_score_on) == ("question_answer", "response")
@@ -164,10 +178,11 @@ def assert_close(found: Any, wanted: Any) -> None:
         assert found == (pytest.approx(wanted, rel=1e-4) if number else wanted)
 
 
-def test_a_trained_model_is_evaluated_alone(tmp_path: Path, policy: Path, pairs: Path) -> None:
-    main(["fit", "-c", str(reward_config(tmp_path / "run", policy, pairs))])
-    after = last(tmp_path / "run")["reward_model"]
-    change = model(policy=str(tmp_path / "run" / "policy"))
+def test_a_trained_model_is_evaluated_alone(
+    trained, tmp_path: Path, policy: Path, pairs: Path
+) -> None:
+    after = last(trained[1])["reward_model"]
+    change = model(policy=str(trained[1] / "policy"))
     again = str(reward_config(tmp_path / "again", policy, pairs, change))
     main(["validate", "-c", again])
     found = json.loads((tmp_path / "again" / "validate.json").read_text())
@@ -188,20 +203,16 @@ def test_the_objective_must_fit_the_data(tmp_path: Path, policy: Path, labels: P
         main(["fit", "-c", str(config)])
 
 
-def test_other_seeds_are_measured_on_the_same_examples(
-    tmp_path: Path, policy: Path, pairs: Path
+def test_another_seed_is_measured_on_the_same_examples(
+    trained, tmp_path: Path, policy: Path, pairs: Path
 ) -> None:
-    held_out = []
-    for seed in (0, 1):
-        change = {"seed_everything": seed}
-        config = reward_config(
-            tmp_path / str(seed), policy, pairs, merge(change, data(num_iterations=1))
-        )
-        cli = main(["fit", "-c", str(config), "--trainer.val_check_interval", "1"])
-        assert isinstance(cli.datamodule, PreferenceDataModule)
-        held_out.append({e.group for e in cli.datamodule.examples["validation"]})
-    assert held_out[0] == held_out[1]
-    assert losses(tmp_path / "0")[0] == pytest.approx(losses(tmp_path / "1")[0])
+    change = merge({"seed_everything": 1}, data(num_iterations=1))
+    config = reward_config(tmp_path / "other", policy, pairs, change)
+    cli = main(["fit", "-c", str(config), "--trainer.val_check_interval", "1"])
+    assert isinstance(cli.datamodule, PreferenceDataModule)
+    one, other = ({e.group for e in c.datamodule.examples["validation"]} for c in (trained[0], cli))
+    assert one == other
+    assert losses(tmp_path / "other")[0] == pytest.approx(losses(trained[1])[0])
 
 
 # Process reward models through the command line: labelled steps in, a scorer out

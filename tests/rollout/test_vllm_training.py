@@ -19,7 +19,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from real_vllm import MINI, SMALL, VLLM, RealServer, needs_vllm
-from tiny import ROOT, grpo_config, save_policy
+from tiny import ROOT, grpo_config, metrics, save_policy
 from waiting import wait_until
 
 from r1lit.cli import main
@@ -65,10 +65,6 @@ def processes(text: str) -> list[int]:
         if text.encode() in both and int(folder.name) != os.getpid():
             found.append(int(folder.name))
     return found
-
-
-def metrics(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_the_shipped_yaml_trains_and_its_server_ends_with_the_run(tmp_path, monkeypatch):

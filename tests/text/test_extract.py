@@ -95,10 +95,10 @@ def test_extract_a_box(response: str, box: str | None):
 )
 def test_a_megabyte_takes_linear_time(piece: str):
     response = piece * (1_000_000 // len(piece)) + "</think> <answer> 7 </answer>"
-    start = time.perf_counter()
+    start = time.process_time()
     extract_final(response)
     assert extract_answer(response) == "7"
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 FILES = sorted((ROOT / "r1lit").rglob("*.py"))

@@ -102,11 +102,11 @@ def test_fractions_on_the_way_are_exact():
     ],
 )
 def test_unparsed_at_no_cost(answer: str):
-    start = time.perf_counter()
+    start = time.process_time()
     verdict = verdict_of(answer)
     assert (verdict.value, verdict.status, verdict.canonical) == (0.0, "unparsed", None)
     assert verdict.reason
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
 
 
 def test_agrees_with_python_on_every_expression_of_three_numbers():

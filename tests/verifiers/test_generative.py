@@ -287,7 +287,7 @@ def test_the_log_has_cost_and_latency(serve, tmp_path):
         ("m", 2, "right"),
     ]
     assert [(r["prompt_tokens"], r["completion_tokens"]) for r in lines] == [(50, 1), (50, 6)]
-    assert all(0 < r["seconds"] < 5 and abs(r["time"] - time.time()) < 60 for r in lines)
+    assert all(0 < r["seconds"] < 60 and abs(r["time"] - time.time()) < 60 for r in lines)
     totals = judge.costs.totals
     assert totals["requests"] == 2 and totals["right"] == totals["unparsed"] == 1
     assert (totals["prompt_tokens"], totals["completion_tokens"]) == (100, 7)

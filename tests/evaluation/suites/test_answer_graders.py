@@ -172,11 +172,11 @@ def test_mmlu_redux_takes_the_corrected_letter_and_leaves_unsound_rows_out(tmp_p
 
 
 def test_patterns_take_linear_time():
-    start = time.perf_counter()
+    start = time.process_time()
     for text in ("A " * 50_000, "answer " * 15_000, "{" * 100_000, "Answer: " * 12_000):
         for name in ("mmlu", "mmlu_pro", "mmlu_redux", "ceval", "drop"):
             verifier = load_suite(name).verifier
             problem = Problem(uid="", question="", answer="C", source="", meta=FOUR)
             verifier.verify(text, problem)
     assert AnswerIs().letter("A " * 50_000, "ABCD") == "A"
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
