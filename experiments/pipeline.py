@@ -3,6 +3,7 @@
     run: runs/r1                          # the run folder; another seed gets runs/r1-seed-<seed>
     seed: 0
     moves: {models/mini: runs/base/policy}    # folders of the named configs that are elsewhere here
+    assumes: {gpus: 1}                    # what a plan takes for granted (experiments.r1.dry_run)
     steps:
       - name: dev1                        # letters, digits, . - _
         stage: Cold start                 # a heading in the tree; --from and --only know it too
@@ -87,6 +88,7 @@ class Pipeline:
     run: Path
     seed: int
     steps: list[Step]
+    assumes: Config = field(default_factory=dict)
 
     def chosen(self, words: Sequence[str], option: str) -> list[Step]:
         """Return the steps that ``words`` name, by name or by stage.
@@ -116,7 +118,12 @@ def read_pipeline(
         ValueError: naming the step and the key that is unknown, missing or wrong.
     """
     content = fill_in(_read("pipeline", path), values or {})
-    check_keys(path, content, {"run": str, "steps": list}, ("seed", "seeds", "moves", *OF_A_STUDY))
+    check_keys(
+        path,
+        content,
+        {"run": str, "steps": list},
+        ("seed", "seeds", "moves", "assumes", *OF_A_STUDY),
+    )
     own = content.get("seed", 0)
     seed = own if seed is None else seed
     if not isinstance(seed, int) or seed < 0:
@@ -133,7 +140,8 @@ def read_pipeline(
         own_seeds = given.get("seeds", [seed]) if isinstance(given, dict) else [seed]
         if not (isinstance(given, dict) and "grid" in given) and seed in own_seeds:
             steps.append(_step(path, given, place, steps))
-    return Pipeline(path=path, run=run, seed=seed, steps=steps)
+    assumes = as_mapping(f"{path}: assumes", content.get("assumes"))
+    return Pipeline(path=path, run=run, seed=seed, steps=steps, assumes=assumes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ CURATION = (
     "cold_start/direct",
     "cold_start/from_zero",
     "rejection_sampling",
+    "other",
     "responses",
 )
 FULL = sorted(p.name for p in (CONFIGS / "r1" / "full").glob("*.yaml") if p.stem not in CURATION)
@@ -76,6 +77,27 @@ COMPOSITIONS = [
     ("data/gsm8k.yaml", "r1_zero.yaml", "ppo/instruct_gpt.yaml", "hardware/one_gpu.yaml"),
     *[(f"r1/full/{name}.yaml",) for name in CURATION],  # they run in tests/curation
     *[(f"r1/full/{name}",) for name in FULL],  # run in tests/experiments/r1/test_stage_presets.py
+    # they run in tests/experiments/r1/test_small_real.py
+    ("r1/full/zero.yaml", "hardware/one_gpu.yaml", "r1/small_real/rl.yaml"),
+    (
+        "r1/full/rl_2.yaml",
+        "hardware/one_gpu.yaml",
+        "r1/small_real/rl.yaml",
+        "r1/small_real/rl_2.yaml",
+    ),
+    ("r1/full/cold_start/direct.yaml", "r1/small_real/predict.yaml", "r1/small_real/judge.yaml"),
+    (
+        "r1/full/cold_start/from_zero.yaml",
+        "r1/small_real/predict.yaml",
+        "r1/small_real/from_zero.yaml",
+    ),
+    (
+        "r1/full/rejection_sampling.yaml",
+        "r1/small_real/predict.yaml",
+        "r1/small_real/rejection.yaml",
+    ),
+    ("r1/full/cold_start.yaml", "hardware/one_gpu.yaml", "r1/small_real/sft.yaml"),
+    ("eval/paper.yaml", "r1/small_real/eval.yaml"),
     # their memory is planned in tests/experiments/r1/test_full.py
     ("r1/full/zero.yaml", "r1/larger/zero_qwen_32b.yaml", *SERVED),
     ("r1/full/rl_1.yaml", "r1/larger/bf16_rl.yaml", *SERVED),

@@ -1,7 +1,8 @@
 """Runs R1's pipeline: ``python -m experiments.r1``; ``make r1`` calls it.
 
     python -m experiments.r1 [pipeline.yaml] [--from STEP] [--only STEP ...] [--seed N] [--dry-run]
-    python -m experiments.r1 --scale full [--dry-run]    # with each step's command and cost
+    python -m experiments.r1 --scale small_real [--dry-run]    # one GPU; with each step's cost
+    python -m experiments.r1 --scale full [--dry-run]          # the paper's sizes
 
 Steps that are finished, with the same configuration and inputs, are skipped; an interrupted one
 goes on; one whose configuration or inputs have changed is made anew, and so is what reads what it
@@ -23,7 +24,11 @@ from experiments.pipeline import read_pipeline
 from experiments.runner import run_pipeline, verdicts_of
 
 HERE = Path(__file__).parent
-PIPELINES = {"mini": HERE / "pipeline.yaml", "full": HERE / "full.yaml"}
+PIPELINES = {
+    "mini": HERE / "pipeline.yaml",
+    "small_real": HERE / "small_real.yaml",
+    "full": HERE / "full.yaml",
+}
 
 
 @reported("r1")
@@ -32,7 +37,9 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.r1", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("pipeline", nargs="?", type=Path, help="the file; that of --scale if unset")
-    parser.add_argument("--scale", choices=PIPELINES, default="mini", help="full: as the paper's")
+    parser.add_argument(
+        "--scale", choices=PIPELINES, default="mini", help="small_real: one GPU; full: as the paper"
+    )
     parser.add_argument("--from", dest="begin", metavar="STEP", help="anew from this step or stage")
     parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="leave the others")
     parser.add_argument("--seed", type=int, help="another than the file's: in a folder of its own")
@@ -41,7 +48,7 @@ def main(args: Sequence[str] | None = None) -> int:
     options = parser.parse_args(args)
     path = options.pipeline or PIPELINES[options.scale]
     pipeline = read_pipeline(path, options.seed, options.run)
-    if options.dry_run and options.scale == "full":
+    if options.dry_run and options.scale != "mini":
         from experiments.r1.dry_run import dry_run  # takes seconds to import
 
         for line in dry_run(pipeline, options.begin, options.only):

@@ -14,7 +14,8 @@ from r1lit.modules.memory_plan import FILL, GB
 TIME = (
     "rollout: waves of R rows a GPU; a step takes max(bytes / (bandwidth x MBU), FLOPs / (peak x"
     " MFU)), bytes = 2 N + keys and values of the rows, FLOPs = 2 N + 4 L a x context a row; R is"
-    " max_rows, or what servers hold beside their weights",
+    " max_rows, or what servers hold beside their weights; in the policy's process a step takes"
+    " step_ms more, and a wave has max_tokens of them: its longest row runs to the limit",
     "update: 6 N a token + 6 L a x length^2 a row, x 4/3 with gradient checkpointing, + 1/3 for the"
     " reference's forward; over (peak x MFU)",
     "GPU-hours = GPUs x seconds / 3600; judging, loading, waiting and communication are not in it."
@@ -24,13 +25,18 @@ TIME = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU as numbers; the defaults are an H100 SXM with dense bfloat16."""
+    """A GPU as numbers; the defaults are an H100 SXM with dense bfloat16.
+
+    ``step_ms`` is what a decoding step in the policy's own process takes beside the roofline, as
+    Python launches each layer's kernels; 0 is the roofline alone.
+    """
 
     memory_gb: float = 80.0
     tflops: float = 989.0
     gb_per_s: float = 3350.0
     mfu: float = 0.35
     mbu: float = 0.5
+    step_ms: float = 0.0
 
     @property
     def flops_per_second(self) -> float:
@@ -78,7 +84,11 @@ def rollout_seconds(work: Work, shape: Shape, gpu: Gpu) -> float:
         bytes_per_second=gpu.bytes_per_second,
         flops_per_second=gpu.flops_per_second,
     )
-    return wave * work.rows / (groups * min(work.group_size, rows))
+    waves = work.rows / (groups * min(work.group_size, rows))
+    if work.is_served or not gpu.step_ms:
+        return wave * waves
+    # rows are not refilled: a wave's steps are those of its longest row, which runs to the limit
+    return waves * (wave + work.max_tokens * gpu.step_ms / 1000)
 
 
 def served_rows(work: Work, shape: Shape, gpu: Gpu) -> int:

@@ -1,48 +1,184 @@
-"""Plan of a full-scale run: each step's command, requirements and cost."""
+"""Plan of a run on GPUs: each step's command, requirements and cost, and the sum of all.
+
+A pipeline's ``assumes`` holds what its presets leave to the data, and what the machine is:
+
+    gpus           of the machine; those of each preset if left out
+    room_gb        of each GPU that something else takes, such as a served judge
+    step_ms        `experiments.r1.cost.Gpu`
+    tokens_per_s   output tokens of the judge, a GPU of its own or a share
+    minutes_a_step     start, loading and writing of a step
+    steps          by name: mean_tokens, problems, updates, validated (responses of its
+                   validations), served_tokens (that the judge writes for it)
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from experiments.compose import merge
+from experiments.compose import check_keys, merge
 from experiments.pipeline import Pipeline, Step
 from experiments.r1.cost import Gpu
-from experiments.r1.plan import BASE, as_text, notes, plan_of
+from experiments.r1.plan import BASE, Plan, as_text, notes, plan_of
 from experiments.runner import verdicts_of, words_of
+from r1lit.errors import hint
+from r1lit.modules.memory_plan import GB, most_memory
 from r1lit.policy.source import settings_of
+
+OF_ALL = ("gpus", "room_gb", "step_ms", "tokens_per_s", "minutes_a_step", "steps")
+OF_A_STEP = ("mean_tokens", "problems", "updates", "validated", "served_tokens", "served_model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What a step costs: GPU-hours, tokens sampled here and by the judge, memory of one GPU."""
+
+    name: str
+    stage: str
+    gpu_hours: float = 0.0
+    hours: float = 0.0
+    sampled: float = 0.0
+    served: float = 0.0
+    memory_gb: float = 0.0
+    is_whole: bool = True
 
 
 def dry_run(pipeline: Pipeline, begin: str | None, only: Sequence[str]) -> Iterator[str]:
     """Yield the lines; nothing is written or loaded.
 
     Raises:
-        ValueError: for an unknown step, or a preset that cannot be planned.
+        ValueError: for an unknown step or assumption, or a preset that cannot be planned.
     """
-    gpu = Gpu()
+    assumes = checked(pipeline)
+    gpu = Gpu(step_ms=assumes.get("step_ms", 0.0))
+    gpu = replace(gpu, memory_gb=gpu.memory_gb - assumes.get("room_gb", 0))
     made = [path for step in pipeline.steps for path in step.writes]
+    prices = []
     for step, verdict in verdicts_of(pipeline, begin, only):
         yield f"# {step.stage}: {step.name} ({verdict})"
         yield shlex.join(words_of(step, pipeline.run, resume=False))
         missing = [p for p in step.reads if p not in made and not p.exists()]
         if missing:
             yield f"needs, and is not there: {', '.join(map(str, missing))}"
-        yield from _cost(step, pipeline.run, gpu)
+        price, lines = _cost(step, pipeline.run, gpu, assumes)
+        prices.append(price)
+        yield from lines
         yield ""
+    yield from as_table(prices, assumes)
+    yield ""
     yield notes(gpu)
 
 
-def _cost(step: Step, run: Path, gpu: Gpu) -> Iterator[str]:
+def checked(pipeline: Pipeline) -> dict[str, Any]:
+    """Return a pipeline's assumptions.
+
+    Raises:
+        ValueError: for a key, or a step, that is unknown.
+    """
+    where, assumes = f"{pipeline.path}: assumes", pipeline.assumes
+    check_keys(where, assumes, {}, OF_ALL)
+    names = [step.name for step in pipeline.steps]
+    for name, given in (assumes.get("steps") or {}).items():
+        if name not in names:
+            raise ValueError(f"{where}: steps: {name!r} is no step{hint(name, names)}")
+        check_keys(f"{where}: steps: {name}", given, {}, OF_A_STEP)
+    return assumes
+
+
+def _cost(step: Step, run: Path, gpu: Gpu, assumes: dict[str, Any]) -> tuple[Price, list[str]]:
+    """Return the price of a step and the lines that say where it comes from."""
+    own = (assumes.get("steps") or {}).get(step.name, {})
+    served = float(own.get("served_tokens", 0))
+    served_hours = served / assumes["tokens_per_s"] / 3600 if served else 0.0
+    started = assumes.get("minutes_a_step", 0) / 60
+    price = Price(
+        name=step.name,
+        stage=step.stage,
+        gpu_hours=served_hours + started * assumes.get("gpus", 0),
+        hours=served_hours / assumes.get("gpus", 1) + started,
+        served=served,
+    )
+    lines: list[str] = []
+    if served:
+        rate = assumes["tokens_per_s"]
+        lines = [f"- judge: {served / 1e6:.3g} million tokens at {rate:,} a second (assumed)"]
     if step.command is None:
-        return
+        return price, lines
     config = merge({}, *step.configs)
     arguments = config["model"]["init_args"]
     policy = Path(settings_of(arguments["policy"])["path"])
-    to_be_made = policy.is_relative_to(run) and not policy.is_dir()
     engine = arguments.get("engine") or {}
     if str(engine.get("class_path")).endswith("ServerEngine"):
-        yield f"drawn by {policy} at {engine['init_args']['endpoint']['url']}"
-        return
-    plan = plan_of(step.name, config, gpu=gpu, model=BASE if to_be_made else None)
-    yield from as_text(plan, gpu).splitlines()[2:]
+        return price, [f"drawn by {policy} at {engine['init_args']['endpoint']['url']}", *lines]
+    plan = plan_of(
+        step.name,
+        config,
+        gpu=gpu,
+        model=_model_of(policy, run, own),
+        mean_tokens=own.get("mean_tokens"),
+        iterations=own.get("problems") or _iterations(config, own),
+    )
+    return _added(price, plan, own, assumes, gpu), [*as_text(plan, gpu).splitlines()[2:], *lines]
+
+
+def _iterations(config: dict[str, Any], own: dict[str, Any]) -> int | None:
+    """Return the updates of a pass, where they are those of all epochs."""
+    if "updates" not in own:
+        return None
+    return max(1, round(own["updates"] / (config["trainer"].get("max_epochs") or 1)))
+
+
+def _model_of(policy: Path, run: Path, own: dict[str, Any]) -> str | None:
+    if policy.is_relative_to(run) and not policy.is_dir():
+        return own.get("served_model", BASE)
+    return None
+
+
+def _added(
+    price: Price, plan: Plan, own: dict[str, Any], assumes: dict[str, Any], gpu: Gpu
+) -> Price:
+    """Return the price with a plan's, its validations included."""
+    rows = plan.work.rows
+    validations = plan.rollout_hours * own.get("validated", 0) / rows
+    gpu_hours = plan.gpu_hours + validations
+    ranks = assumes.get("gpus") or plan.work.memory.ranks
+    extra = own.get("validated", 0) * plan.work.mean_tokens
+    return replace(
+        price,
+        gpu_hours=price.gpu_hours + gpu_hours,
+        hours=price.hours + gpu_hours / ranks,
+        sampled=price.sampled + plan.work.sampled_tokens + extra,
+        memory_gb=most_memory(plan.memory) / GB,
+        is_whole=plan.work.is_whole,
+    )
+
+
+def as_table(prices: Sequence[Price], assumes: dict[str, Any]) -> Iterator[str]:
+    """Yield the price of each step and the sum, as Markdown."""
+    yield "## What it costs"
+    yield ""
+    yield "| stage | step | GPU-hours | hours | million tokens sampled | by the judge | GB a GPU |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    for p in prices:
+        memory = f"{p.memory_gb:.0f}" if p.memory_gb else "–"
+        mark = "" if p.is_whole else " (of one iteration)"
+        yield (
+            f"| {p.stage} | {p.name}{mark} | {p.gpu_hours:,.1f} | {p.hours:,.1f} |"
+            f" {p.sampled / 1e6:,.1f} | {p.served / 1e6:,.1f} | {memory} |"
+        )
+    gpu_hours, hours = sum(p.gpu_hours for p in prices), sum(p.hours for p in prices)
+    sampled, served = sum(p.sampled for p in prices), sum(p.served for p in prices)
+    most = max((p.memory_gb for p in prices), default=0.0)
+    yield (
+        f"| all | {len(prices)} steps | {gpu_hours:,.1f} | {hours:,.1f} | {sampled / 1e6:,.1f} |"
+        f" {served / 1e6:,.1f} | {most:.0f} |"
+    )
+    yield ""
+    known = {key: value for key, value in assumes.items() if key != "steps"}
+    yield f"Assumed: {', '.join(f'{key} {value}' for key, value in known.items()) or 'nothing'};"
+    yield "and by step:"
+    for name, own in (assumes.get("steps") or {}).items():
+        yield f"- {name}: {', '.join(f'{key} {value:,.10g}' for key, value in own.items())}"

@@ -94,7 +94,7 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
         "is_served": str(engine.get("class_path")).endswith(("VLLMEngine", "ServerEngine")),
         "memory": read_settings(config, ranks_of(config)),
     }
-    if "predict" in data or "test" in data:
+    if {"predict", "test", "suites"} & data.keys():
         return _sampling(model, data, shared, mean_tokens)
     if "train_batch_size" in data:
         return _preference(model, data, shared, mean_tokens)
@@ -153,7 +153,7 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
 
 def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
     longest = _needed(model, "sampling.max_tokens")
-    num_samples = data.get("evaluation", {}).get("num_samples", 1)
+    num_samples = data.get("evaluation", {}).get("num_samples") or data.get("num_samples") or 1
     engine = (model.get("engine") or {}).get("init_args") or {}
     mean = mean_tokens or longest // 4
     return Work(

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from r1lit.batches import Status, Verdict
+from r1lit.batches import Problem, Status, Verdict
 from r1lit.curation.candidate import Candidate, Context, Filter, check_fraction
 from r1lit.data.sources import ProblemSource
 from r1lit.errors import check_at_least
@@ -385,11 +385,14 @@ class Decontaminate(Filter):
         """Build the index, once."""
         if self._grams is None:
             for source in self.evaluations:
-                self._add(source)
+                of_one: dict[str, list[Problem]] = {}
+                for problem in source.problems():
+                    of_one.setdefault(problem.source, []).append(problem)
+                for problems in of_one.values():
+                    self._add(problems)
             self._grams = np.sort(np.fromiter(self._of, dtype=np.uint64, count=len(self._of)))
 
-    def _add(self, source: ProblemSource) -> None:
-        problems = source.problems()
+    def _add(self, problems: list[Problem]) -> None:
         in_question: list[tuple[str, list[int]]] = []
         for problem in problems:
             found = words(problem.question)

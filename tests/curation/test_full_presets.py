@@ -41,8 +41,8 @@ def small(value: Any, folder: Path, policy: Path) -> Any:
     if not isinstance(value, dict):
         return value
     made = {key: small(item, folder, policy) for key, item in value.items()}
-    if str(value.get("class_path", "")).endswith("TableProblems"):
-        table = "evaluation" if "MATH-500" in str(value) or "aime" in str(value) else "train"
+    if str(value.get("class_path", "")).endswith(("TableProblems", "SuiteQuestions")):
+        table = "evaluation" if "SuiteQuestions" in str(value) else "train"
         return {
             "class_path": "r1lit.data.TableProblems",
             "init_args": {"path": str(folder / f"{table}.jsonl")},
@@ -125,6 +125,7 @@ def test_the_three_ways_and_the_rejection_sampling_are_there():
         "cold_start/direct.yaml",
         "cold_start/from_zero.yaml",
         "rejection_sampling.yaml",
+        "other.yaml",
     } <= names
 
 

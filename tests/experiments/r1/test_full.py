@@ -23,7 +23,7 @@ from r1lit.policy.source import settings_of
 
 FULL = Path("experiments/r1/full.yaml")
 SIZES = ("1.5B", "7B", "32B", "70B")
-DRAWN = {"responses", "rejection_sampling"}  # by servers
+DRAWN = {"responses", "rejection_sampling", "other"}  # by servers
 ROW = re.compile(r"^\| `(\S+)` \| (\S+) \| (.*?) \| (\d+) \| (\d+) \| (yes|no).*\|$", re.MULTILINE)
 
 

@@ -1,0 +1,362 @@
+r"""The data files of R1 on real models, made from public data sets: ``experiments/r1/data.yaml``.
+
+    python -m experiments.r1.data --list                      # files, sources, licences, rows
+    python -m experiments.r1.data small_real data/r1_small    # make the files of a scale
+    python -m experiments.r1.data full data/r1 --only math stem --local downloads
+
+Each file is JSONL whose lines have the keys of its schema; rows that do not fit are left out and
+counted. A file that is there and was not made here is yours: its lines are checked, and it stays.
+``card.json`` says for each file how many lines it has from where, under which licence, and what did
+not fit. With ``--local`` a source is read from a file of that folder, where there is one named
+``<owner>__<name>[__<config>][__<split>]`` with a table's ending: no network is needed then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.compose import check_keys
+from experiments.launch import reported
+from r1lit.data.tables import SUFFIXES, read_rows
+from r1lit.errors import hint
+from r1lit.files import replace_file, write_records
+from r1lit.problems import LETTERS
+from r1lit.seeding import permutation
+from r1lit.verifiers.logic import knights_problem
+
+SOURCES = Path(__file__).with_name("data.yaml")
+SCALES = ("full", "small_real")
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A data set that a file is made from; the keys are those of data.yaml.
+
+    ``path`` is a name on the Hub, a table, or "made" for puzzles that are generated here. ``take``
+    is how many lines the file gets from it, after ``skip``; ``rows`` how many its card states.
+    ``columns`` maps a line's keys to columns: a name, ``a.b.-1`` for what a cell holds, or a list
+    of columns. ``patterns`` are regular expressions whose group 1 is the value, ``remove`` is a
+    text taken out of it, ``values`` maps it, and ``wordings`` hold it as ``{}``.
+    """
+
+    path: str
+    licence: str
+    rows: int
+    take: int
+    name: str | None = None
+    split: str = "train"
+    skip: int = 0
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    patterns: Mapping[str, str] = field(default_factory=dict)
+    remove: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
+    wordings: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """One file: what it is for, its lines' keys with their kinds, and its sources."""
+
+    name: str
+    holds: str
+    schema: Mapping[str, str]
+    constants: Mapping[str, Any]
+    sources: Sequence[Source]
+
+    @property
+    def take(self) -> int:
+        """The lines it gets in all."""
+        return sum(source.take for source in self.sources)
+
+
+def read_files(scale: str, path: Path = SOURCES) -> list[DataFile]:
+    """Return the files of a scale that have sources in data.yaml.
+
+    Raises:
+        ValueError: for an unknown scale, or a key that is unknown or missing.
+    """
+    if scale not in SCALES:
+        raise ValueError(f"scale: {scale!r} is none of {', '.join(SCALES)}")
+    files = []
+    for name, given in yaml.safe_load(path.read_text()).items():
+        where = f"{path}: {name}"
+        check_keys(where, given, {"holds": str, "schema": dict}, ("with", *SCALES))
+        for kind in given["schema"].values():
+            if kind not in KINDS:
+                raise ValueError(f"{where}: schema: {kind!r} is none of {', '.join(KINDS)}")
+        sources = [Source(**source) for source in given.get(scale, [])]
+        if sources:
+            files.append(
+                DataFile(
+                    name=name,
+                    holds=given["holds"],
+                    schema=given["schema"],
+                    constants=given.get("with", {}),
+                    sources=sources,
+                )
+            )
+    return files
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(int(value)) if value == int(value) else repr(value)
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _choices(value: Any) -> Any:
+    fits = isinstance(value, list) and 2 <= len(value) <= len(LETTERS)
+    texts = [_text(choice) for choice in value] if fits else []
+    return texts if texts and all(texts) else None
+
+
+def _letter(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(LETTERS):
+        return LETTERS[value]
+    return value if isinstance(value, str) and len(value) == 1 and value in LETTERS else None
+
+
+def _tests(value: Any) -> Any:
+    """Return asserts as a list, and inputs with outputs as {inputs, outputs}."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            return None
+    if isinstance(value, Mapping):
+        if value.get("fn_name"):
+            return None  # tests of a function's arguments, which stdin_code does not read
+        inputs = value.get("inputs", value.get("input"))
+        outputs = value.get("outputs", value.get("output"))
+        both = isinstance(inputs, list) and isinstance(outputs, list)
+        fits = both and inputs and len(inputs) == len(outputs)
+        return {"inputs": inputs, "outputs": outputs} if fits else None
+    if isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
+        stdin = ("stdin", "stdin_stdout")
+        if not all("input" in v and "output" in v for v in value):
+            return None
+        if not all(v.get("type", v.get("testtype", "stdin")) in stdin for v in value):
+            return None
+        return {"inputs": [v["input"] for v in value], "outputs": [v["output"] for v in value]}
+    return value if isinstance(value, list) and value and all(map(_text, value)) else None
+
+
+def _of_list(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("["):
+        value = json.loads(value)
+    return value if isinstance(value, list) and value else None
+
+
+def _label(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "safe" if value else "unsafe"
+    return value if value in ("safe", "unsafe") else None
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "text": _text,
+    "choices": _choices,
+    "letter": _letter,
+    "tests": _tests,
+    "list": _of_list,
+    "label": _label,
+}
+"""Kinds of a line's keys: each reads a cell, and returns None for one that does not fit."""
+
+
+def fits(file: DataFile, line: Mapping[str, Any]) -> str:
+    """Return "" for a line of the file's schema, or the key that does not fit."""
+    bad = (key for key, kind in file.schema.items() if KINDS[kind](line.get(key)) is None)
+    return next(bad, "")
+
+
+def _cell(row: Any, column: str) -> Any:
+    """Return what ``a.b.-1`` names in a row, None where there is nothing."""
+    for part in column.split("."):
+        if isinstance(row, Mapping):
+            row = row.get(part)
+        elif isinstance(row, list) and re.fullmatch(r"-?\d+", part) and row:
+            index = int(part)
+            row = row[index] if -len(row) <= index < len(row) else None
+        else:
+            return None
+    return row
+
+
+def _line(file: DataFile, source: Source, row: Mapping[str, Any]) -> Line:
+    line: Line = {}
+    for key, kind in file.schema.items():
+        column = source.columns.get(key, key)
+        several = isinstance(column, list)
+        value = [_cell(row, c) for c in column] if several else _cell(row, column)
+        if key in source.values:
+            value = source.values[key].get(value)
+        if key in source.patterns and isinstance(value, str):
+            match = re.search(source.patterns[key], value, re.DOTALL)
+            value = match[1].strip() if match else None
+        if key in source.remove and isinstance(value, str):
+            value = value.replace(source.remove[key], "")
+        if key in source.wordings and isinstance(value, str):
+            value = source.wordings[key].replace("{}", value)
+        line[key] = KINDS[kind](value)
+    return line | file.constants | source.constants | {"source": source.path}
+
+
+def _made(source: Source) -> Iterator[Line]:
+    """Yield knights and knaves of three to six inhabitants."""
+    for seed in range(source.skip, source.skip + source.take):
+        puzzle = knights_problem(num_inhabitants=3 + seed % 4, seed=seed)
+        yield {"prompt": puzzle.question, **puzzle.meta}
+
+
+def local_file(source: Source, folder: Path | None) -> str:
+    """Return the table that a source is read from: one in ``folder``, or its own name."""
+    if folder is None:
+        return source.path
+    stem = source.path.removeprefix("hf://datasets/").replace("/", "__")
+    names = [stem]
+    for part in (source.name, source.split):
+        names += [f"{names[-1]}__{part}"] if part else []
+    tried = [folder / f"{name}{end}" for name in reversed(names) for end in ("", *SUFFIXES)]
+    return str(next((path for path in tried if path.is_file()), source.path))
+
+
+def lines_of(file: DataFile, folder: Path | None) -> tuple[list[Line], list[Line]]:
+    """Return the lines of a file, and for its card what each source gave.
+
+    Rows of a data set come in an order shuffled by its name, so that ``skip`` parts it in the same
+    way on every machine.
+
+    Raises:
+        ValueError: if a source cannot be read, or none of its rows fits.
+    """
+    lines: list[Line] = []
+    card: list[Line] = []
+    for source in file.sources:
+        if source.path == "made":
+            rows: Any = list(_made(source))
+            order: Sequence[int] = range(len(rows))
+        else:
+            rows = read_rows(local_file(source, folder), source.name, source.split)
+            order = permutation(len(rows), 0, "data", source.path)[source.skip :]
+        taken, left_out = 0, dict.fromkeys(file.schema, 0)
+        for index in order:
+            if taken == source.take:
+                break
+            line = _line(file, source, rows[index])
+            if key := fits(file, line):
+                left_out[key] += 1
+                continue
+            lines.append(line)
+            taken += 1
+        if not taken:
+            there = ", ".join(rows[0]) if rows else "none"
+            raise ValueError(
+                f"{file.name}: none of the {len(rows)} rows of {source.path} has"
+                f" {', '.join(file.schema)}; columns: {dict(source.columns)}; its columns: {there}"
+            )
+        entry = {"path": source.path, "licence": source.licence, "taken": taken}
+        card.append(entry | {"wanted": source.take, "do_not_fit": left_out})
+    return lines, card
+
+
+def check_yours(file: DataFile, path: Path) -> int:
+    """Return the lines of a file that was not made here.
+
+    Raises:
+        ValueError: naming the line and the key that does not fit.
+    """
+    rows = read_rows(str(path))
+    for number, line in enumerate(rows, start=1):
+        if key := fits(file, line):
+            raise ValueError(
+                f"{path}: line {number}: {key}: {line.get(key)!r:.60} is no"
+                f" {file.schema[key]}; a line has {dict(file.schema)}"
+            )
+    return len(rows)
+
+
+def build(scale: str, folder: Path, only: Sequence[str], local: Path | None) -> Iterator[str]:
+    """Make the files that are not there yet; yield a line about each.
+
+    Raises:
+        ValueError: if a file is unknown, or cannot be made.
+    """
+    files = read_files(scale)
+    names = [file.name for file in files]
+    for name in only:
+        if name not in names:
+            raise ValueError(f"--only: {name!r}{hint(name, names) or ' is none of'} {names}")
+    folder.mkdir(parents=True, exist_ok=True)
+    cards = folder / "card.json"
+    card = json.loads(cards.read_text()) if cards.is_file() else {}
+    for file in files:
+        path = folder / f"{file.name}.jsonl"
+        if only and file.name not in only:
+            continue
+        if path.is_file() and file.name not in card:
+            yield f"{path}: yours, {check_yours(file, path):,} lines"
+            continue
+        declared = [[source.path, source.take] for source in file.sources]
+        if path.is_file() and card[file.name]["declared"] == declared:
+            yield f"{path}: {card[file.name]['lines']:,} lines, made before"
+            continue
+        lines, sources = lines_of(file, local)
+        write_records(path, lines)
+        card[file.name] = {"lines": len(lines), "declared": declared, "sources": sources}
+        replace_file(cards, (json.dumps(card, indent=1) + "\n").encode())
+        short = f" of {file.take:,}" if len(lines) < file.take else ""
+        yield f"{path}: {len(lines):,}{short} lines, {path.stat().st_size / 1e6:.1f} MB"
+
+
+def listing() -> Iterator[str]:
+    """Yield a Markdown table of all files and sources."""
+    yield "| scale | file | lines | source | rows there | licence | a line |"
+    yield "|---|---|---:|---|---:|---|---|"
+    for scale in SCALES:
+        for file in read_files(scale):
+            for source in file.sources:
+                what = source.path if source.path != "made" else "made here"
+                rows = f"{source.rows:,}" if source.rows else "–"
+                yield (
+                    f"| {scale} | {file.name} | {source.take:,} | {what} | {rows} |"
+                    f" {source.licence} | {', '.join(file.schema)} |"
+                )
+    yield ""
+    yield "Rows and licences as the data sets' cards state them; nothing was fetched to write this."
+
+
+@reported("data")
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.r1.data", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("scale", nargs="?", choices=SCALES, help="whose files")
+    parser.add_argument("folder", nargs="?", type=Path, help="where they go")
+    parser.add_argument("--only", nargs="+", default=[], metavar="FILE", help="these files alone")
+    parser.add_argument("--local", type=Path, help="a folder of downloaded tables")
+    parser.add_argument("--list", action="store_true", help="print files, sources and licences")
+    options = parser.parse_args(args)
+    if options.list:
+        print("\n".join(listing()))
+        return 0
+    if options.folder is None:
+        parser.error("give a scale and a folder, or --list")
+    for line in build(options.scale, options.folder, options.only, options.local):
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
