@@ -23,8 +23,9 @@ CURATION = (
     "cold_start/few_shot",
     "cold_start/direct",
     "cold_start/from_zero",
+    "cold_start/simple_math",
     "rejection_sampling",
-    "other",
+    "sft_800k/other",
     "responses",
 )
 FULL = sorted(p.name for p in (CONFIGS / "r1" / "full").glob("*.yaml") if p.stem not in CURATION)

@@ -7,8 +7,11 @@ A pipeline's ``assumes`` holds what its presets leave to the data, and what the 
     step_ms        `experiments.r1.cost.Gpu`
     tokens_per_s   output tokens of the judge, a GPU of its own or a share
     minutes_a_step     start, loading and writing of a step
+    documents      by domain: from which data files, responses to each prompt, the share that is
+                   kept (right), the most of a prompt, and how many are wanted
     steps          by name: mean_tokens, problems, updates, validated (responses of its
-                   validations), served_tokens (that the judge writes for it)
+                   validations), served_tokens (that the judge writes for it), model (of the
+                   policy that is yet to be made; Qwen2.5-1.5B if left out)
 """
 
 from __future__ import annotations
@@ -22,14 +25,18 @@ from typing import Any
 from experiments.compose import check_keys, merge
 from experiments.pipeline import Pipeline, Step
 from experiments.r1.cost import Gpu
+from experiments.r1.data import read_files
 from experiments.r1.plan import BASE, Plan, as_text, notes, plan_of
 from experiments.runner import verdicts_of, words_of
 from r1lit.errors import hint
 from r1lit.modules.memory_plan import GB, most_memory
 from r1lit.policy.source import settings_of
 
-OF_ALL = ("gpus", "room_gb", "step_ms", "tokens_per_s", "minutes_a_step", "steps")
-OF_A_STEP = ("mean_tokens", "problems", "updates", "validated", "served_tokens", "served_model")
+OF_ALL = (
+    "gpus", "room_gb", "step_ms", "tokens_per_s", "minutes_a_step", "documents", "steps",
+)  # fmt: skip
+OF_A_STEP = ("mean_tokens", "problems", "updates", "validated", "served_tokens", "model")
+OF_A_DOMAIN = {"files": list, "samples": int, "right": float, "most": int, "wanted": int}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +74,9 @@ def dry_run(pipeline: Pipeline, begin: str | None, only: Sequence[str]) -> Itera
         prices.append(price)
         yield from lines
         yield ""
+    if "documents" in assumes:
+        yield from documents_table(assumes, f"{pipeline.path}: assumes")
+        yield ""
     yield from as_table(prices, assumes)
     yield ""
     yield notes(gpu)
@@ -86,6 +96,42 @@ def checked(pipeline: Pipeline) -> dict[str, Any]:
             raise ValueError(f"{where}: steps: {name!r} is no step{hint(name, names)}")
         check_keys(f"{where}: steps: {name}", given, {}, OF_A_STEP)
     return assumes
+
+
+def documents_table(assumes: dict[str, Any], where: str) -> Iterator[str]:
+    """Yield where the documents of the second SFT come from, counted from data.yaml, as Markdown.
+
+    A prompt gives min(most, samples x right) documents on average.
+
+    Raises:
+        ValueError: for a key that is unknown or missing, or a file that data.yaml lacks.
+    """
+    files = {file.name: file for file in read_files("full")}
+    domains = assumes["documents"]
+    yield "## Where the documents come from"
+    yield ""
+    yield "| domain | prompts | sources | responses a prompt | kept | documents | the paper | |"
+    yield "|---|---:|---|---:|---:|---:|---:|---|"
+    total = wanted = 0
+    for name, given in domains.items():
+        check_keys(f"{where}: documents: {name}", given, OF_A_DOMAIN, ("tokens",))
+        for file in given["files"]:
+            if file not in files:
+                raise ValueError(f"{where}: documents: {name}: {file!r} is no file of data.yaml")
+        sources = [source for file in given["files"] for source in files[file].sources]
+        prompts = sum(source.take for source in sources)
+        documents = int(prompts * min(given["most"], given["samples"] * given["right"]))
+        from_where = ", ".join(f"{source.path} {source.take:,}" for source in sources)
+        enough = "enough" if documents >= given["wanted"] else "**too few**"
+        yield (
+            f"| {name} | {prompts:,} | {from_where} | {given['samples']} | {given['right']:.0%},"
+            f" at most {given['most']} | {documents:,} | {given['wanted']:,} | {enough} |"
+        )
+        total += documents
+        wanted += given["wanted"]
+    yield f"| all | | | | | {total:,} | {wanted:,} | |"
+    yield ""
+    yield "The mixture takes the paper's number of each domain. The kept shares are assumed."
 
 
 def _cost(step: Step, run: Path, gpu: Gpu, assumes: dict[str, Any]) -> tuple[Price, list[str]]:
@@ -133,7 +179,7 @@ def _iterations(config: dict[str, Any], own: dict[str, Any]) -> int | None:
 
 def _model_of(policy: Path, run: Path, own: dict[str, Any]) -> str | None:
     if policy.is_relative_to(run) and not policy.is_dir():
-        return own.get("served_model", BASE)
+        return own.get("model", BASE)
     return None
 
 
@@ -177,8 +223,9 @@ def as_table(prices: Sequence[Price], assumes: dict[str, Any]) -> Iterator[str]:
         f" {served / 1e6:,.1f} | {most:.0f} |"
     )
     yield ""
-    known = {key: value for key, value in assumes.items() if key != "steps"}
+    known = {key: value for key, value in assumes.items() if key not in ("steps", "documents")}
     yield f"Assumed: {', '.join(f'{key} {value}' for key, value in known.items()) or 'nothing'};"
     yield "and by step:"
     for name, own in (assumes.get("steps") or {}).items():
-        yield f"- {name}: {', '.join(f'{key} {value:,.10g}' for key, value in own.items())}"
+        given = (f"{k} {v}" if isinstance(v, str) else f"{k} {v:,.10g}" for k, v in own.items())
+        yield f"- {name}: {', '.join(given)}"

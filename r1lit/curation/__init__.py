@@ -18,7 +18,15 @@ from r1lit.curation.filters import (
     ValidCalls,
     WellFormed,
 )
-from r1lit.curation.refine import EngineRefiner, Refined, Refiner, RuleRefiner, ToR1Template
+from r1lit.curation.refine import (
+    EngineRefiner,
+    Refined,
+    Refiner,
+    RuleRefiner,
+    SummaryRefiner,
+    ThinkingRefiner,
+    ToR1Template,
+)
 
 __all__ = [
     "R1_TEMPLATE",
@@ -43,6 +51,8 @@ __all__ = [
     "ResponseTemplate",
     "RuleRefiner",
     "SmallPatch",
+    "SummaryRefiner",
+    "ThinkingRefiner",
     "ToR1Template",
     "ValidCalls",
     "WellFormed",

@@ -207,6 +207,9 @@ class EngineRefiner(Refiner):
         kinds: see ``Refiner``.
     """
 
+    slots = ("{question}", "{response}")
+    """What the instruction must hold."""
+
     def __init__(
         self,
         engine: RolloutEngine | None = None,
@@ -219,7 +222,7 @@ class EngineRefiner(Refiner):
         kinds: Sequence[str] | None = None,
     ) -> None:
         super().__init__(kinds)
-        for field in ("{question}", "{response}"):
+        for field in self.slots:
             if field not in instruction:
                 raise ValueError(f"instruction: {instruction[:60]!r}… does not contain {field}")
         check_at_least("attempts", attempts, 1)
@@ -277,6 +280,7 @@ class EngineRefiner(Refiner):
         keys = [self._key(p, r) for p, r in zip(problems, responses, strict=True)]
         texts = [self._prompt(p, r) for p, r in zip(problems, responses, strict=True)]
         prompts = dict(zip(keys, encode_prompts(spec.tokenizer, texts), strict=True))
+        response_of = dict(zip(keys, responses, strict=True))
         found: dict[str, Refined] = {}
         for key, prompt in prompts.items():
             room = None if self._context is None else self._context - self.sampling.max_tokens
@@ -288,8 +292,13 @@ class EngineRefiner(Refiner):
             new = [key for key in left if replies.get(f"{key}-{attempt}") is None]
             self._request({key: prompts[key] for key in new}, attempt)
             for key in left:
-                found[key] = read_reply(ChatReply(**replies.get(f"{key}-{attempt}")))
+                reply = ChatReply(**replies.get(f"{key}-{attempt}"))
+                found[key] = self.read(reply, response_of[key])
         return [found[key] for key in keys]
+
+    def read(self, reply: ChatReply, response: str) -> Refined:
+        """Return the refined text of a reply, or why it cannot be read."""
+        return read_reply(reply)
 
     def _request(self, prompts: dict[str, tuple[int, ...]], attempt: int) -> None:
         if not prompts:
@@ -331,7 +340,7 @@ class EngineRefiner(Refiner):
         """Return everything that the replies depend on."""
         source = self.source or ModelSource(self._model.name if self._model else "")
         return {
-            "class": "EngineRefiner",
+            "class": type(self).__name__,
             "kinds": None if self.kinds is None else list(self.kinds),
             "policy": source.path or None,
             "fingerprint": policy_fingerprint(source.path) if source.path else None,
@@ -351,15 +360,19 @@ def refining_text(instruction: str, problem: Problem, response: str) -> str:
     fields = {
         "question": problem.question,
         "response": response,
+        "thought_process": thinking_and_answer(response)[0] or response,
         "language": str(problem.meta.get("language") or language_of(problem.question)),
     }
     # one pass, so that braces in a response are never filled in
-    return re.sub(r"\{(question|response|language)\}", lambda m: fields[m[1]], instruction)
+    return re.sub(
+        r"\{(question|response|thought_process|language)\}", lambda m: fields[m[1]], instruction
+    )
 
 
 CUT, NO_PARTS = "the refiner was cut at its token limit", "the refiner's reply lacks its two parts"
 NO_REPLY = "the server's reply to the refiner could not be read"
-_AGAIN = (CUT, NO_PARTS, NO_REPLY)
+EMPTY = "the refiner's reply is empty"
+_AGAIN = (CUT, NO_PARTS, NO_REPLY, EMPTY)
 
 
 def read_reply(reply: ChatReply) -> Refined:
@@ -377,6 +390,104 @@ def read_reply(reply: ChatReply) -> Refined:
     if any(answer.count(tag) != 1 for tag in _TAGS) or not parts or not all(parts):
         return Refined(text=None, why=NO_PARTS)
     return Refined(text=f"<think> {parts[0]} </think> {parts[1]}")
+
+
+THINKING = """\
+Translate the thinking process to the same language as the question.
+
+Write it in the first person ("I"), as somebody who begins with understanding the problem and then \
+reasons in detail, with the reflection and the verification that are in it. Keep paragraphs short, \
+in a natural, conversational tone, without markdown. Add no step and leave none out that leads to \
+the result. Reply with the thinking process and nothing else.
+
+## Question
+{question}
+
+## Thinking process
+{thought_process}
+"""
+"""The first sentence is the paper's (arXiv 2501.12948v2, B.3.2). The paper says what thinking it
+prefers (B.3.2, B.3.3) and prints no prompt for it; the rest of the wording is ours."""
+
+LISTING_1 = """\
+## Question
+{question}
+
+## Thought process
+{thought_process}
+
+---
+Based on the above thought process, provide a clear, easy-to-follow, and well-formatted solution \
+to the question. Use the same language as the question.
+
+The solution must strictly follow these requirements:
+- Stay faithful and consistent with the given thought process. Do not add new reasoning steps or \
+conclusions not shown in the original.
+- Show key steps leading to final answer(s) in clear, well-formatted LaTeX.
+- Use \\boxed{} for final answer(s).
+- Be clean and concise. Avoid colloquial language. Do not use phrases like "thought process" in \
+the solution.
+
+Your response should start with the solution right away, and do not include anything else. Your \
+task is solely to write the solution based on the provided thought process. Do not try to solve \
+the question yourself.
+"""
+"""The paper's prompt for a human-readable solution (arXiv 2501.12948v2, Listing 1)."""
+
+
+class ThinkingRefiner(EngineRefiner):
+    """Has a model rewrite the thinking in the first person and the question's language.
+
+    What follows the thinking stays as it is, for ``SummaryRefiner`` to replace.
+
+    Args:
+        instruction: holds {question} and {thought_process}.
+        **options: of ``EngineRefiner``.
+    """
+
+    slots = ("{question}", "{thought_process}")
+
+    def __init__(self, instruction: str = THINKING, **options: Any) -> None:
+        super().__init__(instruction=instruction, **options)
+
+    def read(self, reply: ChatReply, response: str) -> Refined:
+        """Return the response with the reply as its thinking."""
+        thinking, why = plain_reply(reply)
+        answer = thinking_and_answer(response)[1]
+        return Refined(text=f"<think> {thinking} </think> {answer.strip()}" if thinking else None,
+                       why=why)  # fmt: skip
+
+
+class SummaryRefiner(EngineRefiner):
+    """Has a model write the solution that follows the thinking, by the paper's Listing 1.
+
+    "Since DeepSeek-R1-Zero's summary only provided the final answer", R1's cold start makes one
+    with this prompt.
+
+    Args:
+        instruction: holds {question} and {thought_process}.
+        **options: of ``EngineRefiner``.
+    """
+
+    slots = ("{question}", "{thought_process}")
+
+    def __init__(self, instruction: str = LISTING_1, **options: Any) -> None:
+        super().__init__(instruction=instruction, **options)
+
+    def read(self, reply: ChatReply, response: str) -> Refined:
+        """Return the response's thinking with the reply as what follows."""
+        solution, why = plain_reply(reply)
+        thinking = thinking_and_answer(response)[0] or response
+        return Refined(text=f"<think> {thinking.strip()} </think> {solution}" if solution else None,
+                       why=why)  # fmt: skip
+
+
+def plain_reply(reply: ChatReply) -> tuple[str, str]:
+    """Return a reply without the refiner's own thinking, or "" and why there is none."""
+    if not reply.finished:
+        return "", CUT if reply.completion_tokens else NO_REPLY
+    text = _THINK.sub("", thinking_and_answer(reply.text)[1]).strip()
+    return text, "" if text else EMPTY
 
 
 def _device() -> torch.device:

@@ -11,6 +11,7 @@ Arena-Hard's format, with the responses in random order, and the judgements are 
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import threading
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from r1lit.endpoint import ChatReply, ReplyCache
 from r1lit.endpoint.chat import key_of
@@ -198,6 +199,40 @@ that holds exactly VERDICT: CORRECT or VERDICT: INCORRECT and nothing else.
 """
 
 
+LISTING_4 = """\
+As an advanced reasoning problem evaluation assistant, your primary responsibility is to assess \
+the accuracy of provided answers. You will be presented with a reasoning-related question, its \
+corresponding reference answer, and an answer requiring evaluation.
+
+## Answer Quality Classification
+You have to carefully analyze and classify the answer into one of the following two levels:
+1. **correct**: The answer fully aligns with the reference answer in both reasoning process and \
+final conclusion, and address the question without any errors or omissions.
+2. **incorrect**: The answer contains major errors in key reasoning steps or the final conclusion, \
+or completely deviates from the core of the question. This indicates a fundamental \
+misunderstanding or error in comprehending the question.
+
+## Question
+{question}
+
+## Reference Answer
+{reference}
+
+## Answer to be Evaluated
+{answer}
+
+## Output Format
+You need to combine the question and reference answer, first provide a detailed explanation of \
+your analysis of the answer to be evaluated, then conclude with the final answer quality \
+classification.
+Output the following content in **JSON** format, including two key:
+1. 'analysis': analysis of the answer's correctness;
+2. 'correctness': correct/incorrect
+"""
+"""The paper's prompt of the generative judge (arXiv 2501.12948v2, Listing 4). Nothing in it keeps
+an answer from giving orders to the judge; ``INSTRUCTIONS`` does."""
+
+
 class GenerativeVerifier(GenerativeJudge, Verifier):
     r"""Lets ``model`` decide whether a response answers its problem as ``problem.answer`` does.
 
@@ -214,6 +249,8 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
 
     Args:
         num_threads: requests under way at a time. An in-process model needs 1.
+        form: the prompt: "fenced" is r1lit's ``INSTRUCTIONS``, "paper" the paper's ``LISTING_4``,
+            whose reply is JSON.
         *args: of ``GenerativeJudge``.
         **options: of ``GenerativeJudge``: model, cache, log, judge_name and attempts.
 
@@ -223,10 +260,19 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
     'right'
     """
 
-    def __init__(self, *args: Any, num_threads: int = 8, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        num_threads: int = 8,
+        form: Literal["fenced", "paper"] = "fenced",
+        **options: Any,
+    ) -> None:
         check_at_least("num_threads", num_threads, 1)
+        if form not in ("fenced", "paper"):
+            raise ValueError(f"form: {form!r} is neither fenced nor paper")
         super().__init__(*args, **options)
         self.num_threads = num_threads
+        self.form = form
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
@@ -260,12 +306,14 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
         return [by_row[row] for row in row_of]
 
     def _key(self, answer: str, problem: Problem) -> str:
-        return key_of(INSTRUCTIONS, self.name, problem.question, problem.answer, answer)
+        prompt = INSTRUCTIONS if self.form == "fenced" else LISTING_4
+        return key_of(prompt, self.name, problem.question, problem.answer, answer)
 
     def _request(self, key: str, answer: str, problem: Problem, start: float) -> Verdict:
+        fenced = self.form == "fenced"
         judgement = self.request(
-            partial(judge_prompt, problem, answer),
-            read_verdict,
+            partial(judge_prompt if fenced else listing_4_prompt, problem, answer),
+            read_verdict if fenced else read_correctness,
             lambda is_correct: "right" if is_correct else "wrong",
         )
         status, text = judgement.status, judgement.text
@@ -294,6 +342,30 @@ def judge_prompt(problem: Problem, answer: str, fence: str) -> str:
 
 def _disarmed(text: str) -> str:
     return text.replace("VERDICT", "verdict")
+
+
+def listing_4_prompt(problem: Problem, answer: str, fence: str) -> str:
+    """Return the paper's prompt; it has no place for the fence."""
+    texts = {"question": problem.question, "reference": problem.answer, "answer": answer}
+    return re.sub(r"\{(question|reference|answer)\}", lambda field: texts[field[1]], LISTING_4)
+
+
+def read_correctness(reply: str, fence: str) -> bool | None:
+    """Read the verdict of a reply to ``LISTING_4``, ``None`` if its JSON gives none.
+
+    >>> read_correctness('{"analysis": "Both say four.", "correctness": "correct"}', "")
+    True
+    >>> read_correctness("It is correct.", "") is None
+    True
+    """
+    _, answer = thinking_and_answer(reply)
+    begin, end = answer.find("{"), answer.rfind("}")
+    try:
+        content = json.loads(answer[begin : end + 1], strict=False)
+    except json.JSONDecodeError:
+        return None
+    verdict = str(content.get("correctness")) if isinstance(content, dict) else ""
+    return {"correct": True, "incorrect": False}.get(verdict.strip().lower())
 
 
 def read_verdict(reply: str, fence: str) -> bool | None:

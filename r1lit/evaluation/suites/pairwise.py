@@ -19,6 +19,7 @@ import numpy as np
 
 from r1lit.data import ProblemSource
 from r1lit.data.tables import HUB, Table
+from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import MalformedReply, PermanentError, RequestError, SetupError
 from r1lit.evaluation.suites.judged import JudgedGrader, filled, prompt, template
 from r1lit.evaluation.suites.scores import Groups, Score
@@ -26,6 +27,8 @@ from r1lit.files import Record
 from r1lit.problems import Problem, Verdict
 from r1lit.seeding import generator
 from r1lit.verifiers.base import conclude
+from r1lit.verifiers.generative import LABELS, MAX_CHARACTERS, GenerativeJudge
+from r1lit.verifiers.ifeval import judged_text
 
 NUM_BOOTSTRAPS = 100
 _TURN = re.compile(r"<\|im_start\|>\w+\n(.*?)\n?<\|im_end\|>", re.DOTALL)
@@ -251,6 +254,41 @@ class ArenaJudge(JudgedGrader):
     def _game(self, question: str, first: str, second: str) -> str | None:
         text = prompt("arena_hard", question=question, answer_a=first, answer_b=second)
         return self.request(f"{template('arena_hard_system')}\n\n{text}", read_label).value
+
+
+class ArenaHardPreference(GenerativeJudge):
+    r"""Arena-Hard's judge for pairs of responses, as R1 builds those of its helpful reward model.
+
+    "we prompt DeepSeek-V3 using the arena-hard prompt format" (arXiv 2501.12948v2, Sec. 3.1 and
+    B.2): a `r1lit.verifiers.PreferenceJudge` for ``r1lit-pairs``, which asks four times in both
+    orders. The prompt is that of the suite.
+
+    >>> judge = ArenaHardPreference(lambda prompt: "My final verdict is: [[A>>B]]")
+    >>> judge("What is 2 + 2?", "4", "5")
+    2.0
+    """
+
+    def __call__(
+        self, prompt_text: str, first: str, second: str, judgement_index: int = 0
+    ) -> float | None:
+        """Return from 2 (the first is significantly better) to -2, or None for no judgement."""
+        if max(len(first), len(second)) > MAX_CHARACTERS:
+            return None
+        system = template("arena_hard_system")
+        key = key_of(system, self.name, prompt_text, first, second, str(judgement_index))
+        known = self.judgements.get(key)
+        if known is not None:
+            return float(known)
+        text = prompt("arena_hard", question=prompt_text, answer_a=first, answer_b=second)
+        judgement = self.request(
+            lambda fence: f"{system}\n\n{text}",
+            lambda reply, fence: LABELS.get(read_label(judged_text(reply)) or ""),
+            lambda value: "right",
+        )
+        if judgement.value is None:
+            return None
+        self.judgements.put(key, float(judgement.value))
+        return float(judgement.value)
 
 
 def read_label(reply: str) -> str | None:

@@ -18,12 +18,13 @@ from experiments.pipeline import read_pipeline
 from experiments.r1 import plan
 from experiments.r1.__main__ import main
 from experiments.r1.cost import Gpu
+from experiments.r1.data import read_files
 from r1lit.modules.memory_plan import GB, most_memory
 from r1lit.policy.source import settings_of
 
 FULL = Path("experiments/r1/full.yaml")
 SIZES = ("1.5B", "7B", "32B", "70B")
-DRAWN = {"responses", "rejection_sampling", "other"}  # by servers
+DRAWN = {"responses", "rejection_sampling"}  # by servers
 ROW = re.compile(r"^\| `(\S+)` \| (\S+) \| (.*?) \| (\d+) \| (\d+) \| (yes|no).*\|$", re.MULTILINE)
 
 
@@ -70,8 +71,56 @@ def test_a_dry_run_prints_every_steps_command_and_plan(monkeypatch, capsys, tmp_
         assert ("GPU-hours: " in text) != ("drawn by deepseek-ai/DeepSeek-V3" in text)
         if step.command == "fit":
             assert "; fits with 10% to spare" in text and "activations" in text
-    assert "needs, and is not there: data/r1/math.jsonl, data/r1/code.jsonl" in out
-    assert out.count("drawn by") == 2
+    assert out.count("drawn by") == 4
+    assert "needs, and is not there" not in out  # the first step makes the data
+    rows = re.findall(
+        r"^\| .+? \| (\w+) \| [\d,.]+ \| [\d,.]+ \| .* \| [\d–]+ \|$", out, re.MULTILINE
+    )
+    assert rows == [step.name for step in pipeline.steps]  # each with its price
+    assert re.search(rf"^\| all \| {len(rows)} steps \| [\d,.]+ \|", out, re.MULTILINE)
+    assert "(of one iteration)" not in out and "Does not fit" not in out
+
+
+def test_documents_are_counted_from_their_sources_to_the_papers_table(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert main(["--scale", "full", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    rows = re.findall(
+        r"^\| (\w+) \| ([\d,]+) \| .*? \| ([\d,]+) \| ([\d,]+) \| enough \|$", out, re.MULTILINE
+    )
+    counts = {name: int(wanted.replace(",", "")) for name, _, _, wanted in rows}
+    assert counts == {
+        "math": 395_285, "code": 211_129, "stem": 10_124, "logic": 10_395, "other": 177_812
+    }  # fmt: skip
+    assert sum(counts.values()) == 804_745
+    mixture = yaml.safe_load((ROOT / "configs/r1/full/sft_800k.yaml").read_text())["data"]
+    [mixture] = mixture["init_args"]["documents"]
+    assert {p["name"]: p["share"] for p in mixture["init_args"]["parts"]} == counts
+    assert mixture["init_args"]["num_documents"] == 804_745
+    files = {file.name: file.take for file in read_files("full")}
+    prompts = {name: int(number.replace(",", "")) for name, number, *_ in rows}
+    assert prompts["math"] == files["math"] + files["rejection_math"] > 26_000
+    named = {
+        "math": 26,
+        "code": 17,
+        "stem": 22,
+        "logic": 15,
+        "bugs": 8,
+        "general": 78,
+        "safety": 106,
+    }
+    assert {name: files[name] // 1000 for name in named} == named  # the supplement's
+
+
+def test_zero_qwen_32b_learns_from_maths_code_and_stem_alone(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    [step] = [s for s in read_pipeline(FULL).steps if s.name == "zero_qwen_32b"]
+    config: dict[str, Any] = {}
+    for part in step.configs:
+        config = plan.merge(config, part)
+    paths = [source["init_args"]["path"] for source in config["data"]["init_args"]["train"]]
+    assert paths == [f"data/r1/{name}.jsonl" for name in ("math", "code", "stem")]
+    assert config["data"]["init_args"]["num_iterations"] * 16 == 10_000
 
 
 def leaves(value: Any, *keys: str) -> set[str]:
@@ -132,7 +181,12 @@ def save_policy(folder: Path) -> str:
 def write_tables(folder: Path) -> None:
     """Write what the user of the full scale brings."""
     for name in ("math", "code", "stem", "logic"):
-        write(folder / f"{name}.jsonl", lines_of(name) * 1)
+        write(folder / f"{name}.jsonl", lines_of(name))
+    for name in ("math", "code"):
+        write(folder / f"rejection_{name}.jsonl", lines_of(name))
+    bug = dict.fromkeys(("instance_id", "repo", "base_commit", "problem_statement"), "a")
+    tests = {"FAIL_TO_PASS": ["t"], "PASS_TO_PASS": ["u"]}
+    write(folder / "bugs.jsonl", [bug | tests | {"patch": "-", "test_patch": "-"}])
     general = [
         {"question": f"Say {word}.", "answer": "-", "language": "en", "kind": kind}
         for word in WORDS
@@ -141,7 +195,10 @@ def write_tables(folder: Path) -> None:
     write(folder / "general.jsonl", general)
     write(
         folder / "other.jsonl",
-        [{"prompt": f"Say {word}.", "response": f"<think>It is</think> {word}"} for word in WORDS],
+        [
+            {"question": f"Say {word}.", "answer": "-", "kind": "general", "language": "en"}
+            for word in WORDS
+        ],
     )
     labels = [
         {"prompt": f"{word}?", "response": f"{label}!", "label": label}
@@ -153,8 +210,8 @@ def write_tables(folder: Path) -> None:
         {"question": f"{i} + 9?", "answer": str(i + 9), "kind": "reasoning", "language": "en"}
         for i in range(2)
     ]
-    for name in ("sums", "aime2024"):
-        write(folder / f"{name}.jsonl", sums)
+    write(folder / "sums.jsonl", sums)
+    write(folder / "aime2024.jsonl", [{"problem": "1 + 9?", "answer": "10"}])
 
 
 def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
@@ -211,6 +268,7 @@ def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
         data["packing"] = {"max_seq_len": 512, "documents_per_update": 1}
         documents = config["data"]["init_args"]["documents"]
         for source in documents:
+            source["init_args"].pop("num_documents", None)
             for part in source["init_args"].get("parts", []):
                 part["share"] = 1
         data["documents"] = documents
@@ -232,10 +290,12 @@ def test_the_full_path_runs_from_its_one_file_with_tiny_models(tmp_path, monkeyp
     tiny = save_policy(tmp_path / "tiny")
     write_tables(tmp_path / "data/r1")
     content = yaml.safe_load(FULL.read_text())
-    steps = [s for s in content["steps"] if not re.search("_(dev1|dev2|dev3)$", s["name"])]
+    steps = [s for s in content["steps"] if not re.search("_(dev1|dev2|dev3|32b)$", s["name"])]
     for step in steps:
         if step.get("command"):
             step["set"] = merge(step.get("set", {}), small(step, tiny))
+        elif step["name"] == "data":
+            continue  # its files are there
         elif step["name"] == "student":
             step["arguments"] = [tiny, *step["arguments"][1:-1], 4096]
         else:

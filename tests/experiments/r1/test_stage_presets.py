@@ -215,6 +215,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
         for path in found(config["data"], "path"):
             write(Path(path), documents)
         for source in config["data"]["init_args"]["documents"]:
+            source["init_args"].pop("num_documents", None)
             for part in source["init_args"].get("parts", []):
                 part["share"] = 1  # of four documents
         data = {"packing": {"max_seq_len": 64, "documents_per_update": 1}, "num_iterations": 1}
