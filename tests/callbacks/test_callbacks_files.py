@@ -79,7 +79,7 @@ def test_responses_of_a_validation_give_the_report_that_its_curves_show(tmp_path
     """One path: the lines of ``responses.jsonl`` hold what ``summary.json`` was computed from."""
     for name in ("a", "b"):
         callbacks = [
-            CurveWriter(str(tmp_path / name)),
+            CurveWriter(str(tmp_path / name), draw_every_n_iterations=0),
             MajorityVoteEvaluation(),
             ResponseLength(),
             ResponseTable(str(tmp_path / name), every_n_iterations=1),
@@ -106,7 +106,7 @@ def test_responses_of_a_validation_give_the_report_that_its_curves_show(tmp_path
 
 
 def test_cons_k_names_the_key(tmp_path):
-    full_run(tmp_path, num_train=2, cons_k=2)
+    full_run(tmp_path, num_train=2, cons_k=2, draw_every_n_iterations=0)
     evaluation = json.loads((tmp_path / "summary.json").read_text())[-1]
     assert [key for key in evaluation if key.startswith("cons_at_")] == ["cons_at_2"]
 
@@ -126,7 +126,8 @@ def test_seconds_leave_evaluations_out(tmp_path, monkeypatch):
             now += 1000.0
             return super().validation_step(batch, batch_idx)
 
-    callbacks = [CurveWriter(str(tmp_path)), EvaluateFirst(), MajorityVoteEvaluation()]
+    writer = CurveWriter(str(tmp_path), draw_every_n_iterations=0)
+    callbacks = [writer, EvaluateFirst(), MajorityVoteEvaluation()]
     trainer_of(tmp_path, callbacks).fit(Slow(num_train=4))
     lines = read_records(tmp_path / "metrics.jsonl")
     assert [line["seconds"] for line in lines] == [10, 20, 30, 40]

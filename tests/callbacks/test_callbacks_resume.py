@@ -47,9 +47,7 @@ class KillAt(pl.Callback):
 def fit(folder: Path, every: int, extra: tuple[pl.Callback, ...] = ()) -> pl.Trainer:
     callbacks = [
         EvaluateFirst(),
-        CurveWriter(
-            str(folder), draw_every_n_iterations=100
-        ),  # before those whose numbers it keeps
+        CurveWriter(str(folder), draw_every_n_iterations=0),  # before those whose numbers it keeps
         IterationCheckpoint(str(folder / "checkpoints"), every_n_iterations=every),
         ReferenceRefresh(every_n_iterations=2),
         MajorityVoteEvaluation(),
