@@ -12,6 +12,7 @@ import importlib
 import inspect
 import math
 import os
+import re
 import signal
 import sys
 import traceback
@@ -233,10 +234,14 @@ class Refused:
 
     def explain(self, error: Exception) -> ValueError:
         """Return the fault at the first key that is wrong, or else what ``error`` says."""
+        reward = re.search(r"Not of type PlainReward: (?:rewards|class_path): (.+)", str(error))
         try:
             self._keys("", self.parser, self.values)
         except ValueError as fault:
-            return fault
+            if reward is None or not re.search("PlainReward|callable", str(fault)):
+                return fault
+        if reward is not None:
+            return ValueError(f"model.rewards: {reward[1]}")
         own = own_error(error)
         return own or ValueError(" ".join(str(error).split()))
 
@@ -334,7 +339,8 @@ class Refused:
             shipped = [c for c in known if c.__module__.startswith("r1lit.")]
             names = [c.__name__ for c in shipped or known]
             raise ValueError(
-                f"{where}: no class is given, and its keys are those of one{hint('', names)}"
+                f"{where}: no class is given, and its keys are those of one; --{where} NAME gives"
+                f" one{hint('', names)}"
             )
         found = _found(where, path, bases)
         owner = found.__name__ if inspect.isclass(found) else path
@@ -413,6 +419,8 @@ def _found(where: str, path: str, bases: Iterable[Any]) -> Any:
     except ImportError as error:
         missing = error.name or module
         how = "its folder must be on PYTHONPATH (PYTHONPATH=. for this one)"
+        if missing.split(".")[0] != module.split(".")[0]:
+            how = f"{module} imports it; install it"
         if (extra := INSTALL.get(missing.split(".")[0])) is not None:
             how = f"pip install 'r1lit[{extra}]'"
         raise ValueError(

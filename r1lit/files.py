@@ -28,6 +28,20 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+def absent(path: str | Path, kind: str = "file") -> str:
+    """Return the words that no such ``kind`` is there, and where a relative path was looked for.
+
+    >>> absent("/data/sums.jsonl")
+    "there is no file '/data/sums.jsonl'"
+    """
+    return f"there is no {kind} {str(path)!r}{looked_in(path)}"
+
+
+def looked_in(path: str | Path) -> str:
+    """Return where a relative path was looked for, as words to append; nothing of another."""
+    return "" if Path(path).expanduser().is_absolute() else f" in {Path.cwd()}"
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file beside ``path`` and rename it onto it; what cannot be leaves nothing behind.
 
@@ -130,7 +144,7 @@ def read_existing(path: Path, key: str) -> list[Record]:
         ValueError: naming ``key``, if it is not there; or the line that is no record.
     """
     if not path.is_file():
-        raise ValueError(f"{key}: there is no file {str(path)!r}")
+        raise ValueError(f"{key}: {absent(path)}")
     return list(JSONLFile(path, key).read())
 
 

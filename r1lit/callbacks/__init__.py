@@ -2,6 +2,7 @@
 
 from r1lit.callbacks.checkpoints import ExportHuggingFace, IterationCheckpoint
 from r1lit.callbacks.curves import CurveWriter, RewardFigure
+from r1lit.callbacks.profile import Profile
 from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.rejection_sampling import RejectionSampling
 from r1lit.callbacks.response_table import ResponseTable
@@ -21,6 +22,7 @@ __all__ = [
     "IterationCheckpoint",
     "LastLines",
     "MajorityVoteEvaluation",
+    "Profile",
     "R1ProgressBar",
     "ReferenceRefresh",
     "ReflectionWords",

@@ -14,11 +14,15 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies
 
 import r1lit
-from r1lit.cli.composition import SUBCOMMANDS, compose
+from r1lit.cli.composition import SUBCOMMANDS, as_mapping, compose
 from r1lit.cli.ranks import ending_together
 from r1lit.errors import run_script
 
@@ -91,16 +95,56 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         raise ValueError(f"{given[0]!r} is no command; there are {commands}")
     with ending_together():
         composed = compose(given)
+        say_what_begins(given, composed)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
         gc.disable()  # what imports and parsing make stays; R1CLI puts it on once all is made
         try:
+            leave_out_of_torchmetrics("scipy.signal")
             from r1lit.cli.command import run_command
 
             return run_command(composed)
         finally:
             gc.enable()
+
+
+def say_what_begins(given: Sequence[str], composed: Sequence[str]) -> None:
+    """Print command, run folder and configurations: importing the libraries takes seconds."""
+    if os.environ.get("LOCAL_RANK", "0") != "0" or {"-h", "--help", "--print_config"} & {*given}:
+        return
+    run = as_mapping(composed).get("run")
+    files = [value for key, value in pairwise(given) if key in ("-c", "--config")]
+    names = ", ".join(name for name in files if "\n" not in name)
+    where = f"{run or 'no run folder'}, of {names or 'keys alone'}"
+    print(f"r1lit {composed[0]}: {where}", file=sys.stderr, flush=True)
+
+
+def leave_out_of_torchmetrics(name: str) -> None:
+    """Import torchmetrics without a library that it loads only to give an old name to.
+
+    scipy.signal is an eighth of the CPU time to a run's first iteration. Whoever asks the stand-in
+    for anything gets the library.
+    """
+    if name in sys.modules or "torchmetrics" in sys.modules or not find_spec("scipy"):
+        return
+    sys.modules[name] = _StandIn(name)
+    try:
+        import torchmetrics  # noqa: F401
+    finally:
+        if isinstance(sys.modules.get(name), _StandIn):
+            del sys.modules[name]
+
+
+class _StandIn(ModuleType):
+    hamming = None  # the old name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        if isinstance(sys.modules.get(self.__name__), _StandIn):
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), attribute)
 
 
 def hub_is_out_of_reach(host: str = "huggingface.co", wait_s: float = 2.0) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import signal
 import threading
 import warnings
@@ -32,11 +33,13 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers.utils.logging import disable_progress_bar
 
-from r1lit.callbacks.progress import LastLines
+from r1lit.callbacks.profile import Profile
+from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.run_config import RunConfig, log_by_iteration
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
 from r1lit.errors import CONFIGURATION, Refused, hint, own_error
+from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
 
 OPTIONS: dict[str, tuple[Any, str]] = {
@@ -51,6 +54,10 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "resume_changed": (
         bool,
         "Go on from a checkpoint although model or data are configured otherwise now.",
+    ),
+    "profile": (
+        int | None,
+        "Profile so many iterations of a fit: a trace, and a table of the ten slowest operations.",
     ),
     "log_all": (
         bool,
@@ -77,6 +84,7 @@ CHATTY = (
 """Loggers that advertise, or repeat themselves at every evaluation."""
 
 SAID_BETTER = (
+    "Detected KeyboardInterrupt",
     "TPU available",
     "GPU available: False",
     "Using bfloat16 Automatic",
@@ -135,7 +143,9 @@ class R1CLI(LightningCLI):
         try:
             super().instantiate_classes()
         except ValueError as error:
-            raise own_error(error) or error from None
+            found = re.search(r"given class_path '([^']+)':\s+(.+)", str(error))
+            short = ValueError(f"{found[1]}: {found[2].strip()}") if found else error
+            raise own_error(error) or short from None
 
     def before_instantiate_classes(self) -> None:
         """Refuse what cannot be begun, and choose the precision that this machine is fast in."""
@@ -194,9 +204,15 @@ class R1CLI(LightningCLI):
                 config.run, name="", version="", default_hp_metric=False
             )
         check_callbacks(self.config_init[self.subcommand].trainer.callbacks)
+        if config.trainer.enable_progress_bar is False:  # Lightning refuses a bar in the list
+            initial = self.config_init[self.subcommand].trainer
+            listed = initial.callbacks if isinstance(initial.callbacks, list) else []
+            initial.callbacks = [c for c in listed if not isinstance(c, R1ProgressBar)]
         trainer = super().instantiate_trainer(**kwargs)
         for logger in trainer.loggers:
             log_by_iteration(logger, trainer, config.log_all)
+        if self.subcommand == "fit" and config.profile is not None:
+            trainer.callbacks.append(Profile(config.profile))  # type: ignore[attr-defined]
         return trainer
 
 
@@ -329,7 +345,12 @@ def check_checkpoint(path: str | None) -> None:
         )
     if path not in (None, "last", "best", "hpc") and not Path(str(path)).exists():
         raise ValueError(
-            f"ckpt_path: {path!r} does not exist; last is the newest one in the run folder"
+            f"ckpt_path: {absent(str(path))}; last is the newest one in the run folder"
+        )
+    weights = Path(str(path)).suffix == ".safetensors"
+    if weights or (Path(str(path)) / "config.json").is_file():
+        raise ValueError(
+            f"ckpt_path: {path!r} holds a model's weights, no run; model.policy begins with them"
         )
 
 
@@ -414,6 +435,11 @@ def run_command(args: Sequence[str]) -> R1CLI:
         )
     except MisconfigurationException as error:
         raise ValueError(" ".join(str(error).split())) from error
+    except FileNotFoundError as error:
+        run = as_mapping(args).get("run")
+        if run and not Path(run).exists() and str(error.filename).startswith(str(run)):
+            raise ValueError(f"run: {run} cannot be made ({error.strerror})") from error
+        raise
 
 
 def _says_something(record: logging.LogRecord) -> bool:

@@ -19,19 +19,23 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from r1lit.errors import class_paths, given_keys, hint, import_path
+from r1lit.files import looked_in
 
 Config = dict[str, Any]
 ROOT_DIR = "default_root_dir"
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
 SHIPPED = "r1lit:"
 CLASS = {"class_path", "init_args", "dict_kwargs"}
+MODEL_KEYS = frozenset(
+    ("path", "dtype", "attention", "from_scratch", "trust_remote_code", "adapter", "quantization")
+)
+"""Fields of `r1lit.policy.ModelSource`, whose import takes seconds."""
 
 
 class YAMLLoader(yaml.SafeLoader):
@@ -102,9 +106,7 @@ def _is_model(node: Any) -> bool:
     """Return whether a value may be a model: its path, or fields of `r1lit.policy.ModelSource`."""
     if not isinstance(node, dict):
         return isinstance(node, str)
-    from r1lit.policy.source import ModelSource  # takes seconds
-
-    return bool(node) and node.keys() <= {f.name for f in fields(ModelSource) if f.init}
+    return bool(node) and node.keys() <= MODEL_KEYS
 
 
 def _source(node: Any) -> Config:
@@ -151,6 +153,7 @@ def compose(args: Sequence[str]) -> list[str]:
         key.endswith(".dirpath") and key.startswith("model.") for key, _ in keys
     ):
         config = _merged_with_run(config, {"run": folders[-1]})
+    others += _named_by_table(config, keys)
     config, others = _with_keys(config, others)
     run = folders[-1] if folders else config.get("run")
     if run == "":
@@ -191,7 +194,8 @@ def parse(source: str) -> Config:
     except OSError as error:
         own = SHIPPED + source.removeprefix("configs/")
         instead = f"; r1lit ships {own}" if own.removeprefix(SHIPPED) in _shipped() else ""
-        raise ValueError(f"config: {source} cannot be read ({error.strerror}){instead}") from error
+        why = f"{error.strerror}{looked_in(path)}"
+        raise ValueError(f"config: {source} cannot be read ({why}){instead}") from error
     except yaml.YAMLError as error:
         raise ValueError(f"config: {name} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict | None):
@@ -285,9 +289,30 @@ def _with_keys(config: Config, args: Sequence[str]) -> tuple[Config, list[str]]:
             for part in reversed(key.removeprefix("--").split(".")):
                 value = {part: value}
             config = merge(config, value)
+        elif Path(arg).suffix in (".yaml", ".yml"):
+            raise ValueError(f"{arg}: a configuration is named by -c: -c {arg}")
         else:
             left.append(arg)
     return config, left
+
+
+def _named_by_table(config: Config, keys: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the ``source`` that a table of the command line is reported by, unless it is given.
+
+    The YAML's name is that of its own table: other problems shall not be reported as ``gsm8k``.
+    """
+    given = dict(keys)
+    named: list[str] = []
+    for key, path in given.items():
+        parts = [part for part in key.split(".") if part != "init_args"]
+        if len(parts) != 3 or parts[0] != "data" or parts[2] != "path":
+            continue
+        source = f"{key.removesuffix('path')}source"
+        data = config.get("data", {}).get("init_args", {}).get(parts[1])
+        table = data[-1].get("init_args", {}) if isinstance(data, list) and data else {}
+        if "source" in table and source not in given and path != table.get("path"):
+            named += [f"--{source}", Path(path).name.split(".")[0]]
+    return named
 
 
 def _value(text: str) -> Any:

@@ -16,7 +16,7 @@ from r1lit.batches import Problem
 from r1lit.curation.candidate import R1_TEMPLATE, Candidate, Context, Filter, ResponseTemplate
 from r1lit.curation.card import CurationStats
 from r1lit.curation.refine import Refiner
-from r1lit.files import Record, parse_line
+from r1lit.files import Record, absent, parse_line
 from r1lit.verifiers import Grader
 
 
@@ -45,7 +45,7 @@ class ResponseFile:
     ) -> None:
         self.path = path
         if not path.is_file():
-            raise ValueError(f"dirpath: there is no {path}; generate responses first")
+            raise ValueError(f"dirpath: {absent(path)}; generate responses first")
         self._starts: dict[str, dict[int, int]] = {problem.uid: {} for problem in problems}
         start = 0
         with path.open("rb") as file:

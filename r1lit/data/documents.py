@@ -22,7 +22,7 @@ class TableDocuments(DocumentSource):
     """Documents from the columns of a table.
 
     Prompt and response are tokenised apart, as they are in a rollout, so the response carries the
-    white space between the two. Errors name the row, counted from 0 in the whole table.
+    white space between the two. Errors name the row, counted from 1 in the whole table.
 
     A conversation, in a column ``messages`` or as lists of messages in those of prompt and
     response, becomes a document for each assistant turn: the loss is on these, and each is

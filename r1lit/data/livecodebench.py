@@ -124,11 +124,11 @@ class LiveCodeBench(ProblemSource):
                 meta = {"tests": inputs_and_outputs(tests)}
         except (KeyError, TypeError, ValueError, zlib.error, pickle.UnpicklingError) as error:
             raise ValueError(
-                f"path: the tests in row {n} of {table.path} cannot be read"
+                f"path: the tests in {table.row(n)} cannot be read"
                 f" ({type(error).__name__}: {error})"
             ) from error
         if not tests:
-            raise ValueError(f"path: row {n} of {table.path} has no tests")
+            raise ValueError(f"path: {table.row(n)} has no tests")
         wording = FUNCTION if starter else STDIN
         question = table.text(row, n, "question_content", "question_content")
         return Problem(

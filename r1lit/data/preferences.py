@@ -114,7 +114,7 @@ class TablePairs(PreferenceSource):
         (*before, chosen), (*other, rejected) = (side.messages for side in sides)
         if before != other or not before:
             raise ValueError(
-                f"chosen: the conversations of row {n} of {self.table.path} do not share all turns"
+                f"chosen: the conversations of {self.table.row(n)} do not share all turns"
                 " but the last"
             )
         question = Conversation.of(before, sides[0].tools)
@@ -135,7 +135,7 @@ class TablePairs(PreferenceSource):
             end = shared.rfind(self.turn) + len(self.turn)
             if end < len(self.turn):
                 raise ValueError(
-                    f"turn: the conversations of row {n} of {self.table.path} do not share a"
+                    f"turn: the conversations of {self.table.row(n)} do not share a"
                     f" beginning with {self.turn!r} in it"
                 )
             question, chosen, rejected = shared[:end], chosen[end:], rejected[end:]
@@ -201,7 +201,7 @@ class TableLabels(PreferenceSource):
         cell = str(row.get(self.label)).strip().lower()
         if cell not in self.labels:
             raise ValueError(
-                f"label: row {n} of {self.table.path} holds {row.get(self.label)!r} in column"
+                f"label: {self.table.row(n)} holds {row.get(self.label)!r} in column"
                 f" {self.label!r}, which is none of {', '.join(self.labels)}"
             )
         return Example(
@@ -268,7 +268,7 @@ class TableSteps(PreferenceSource):
         steps = row.get(self.steps)
         if not (isinstance(steps, list) and steps and all(isinstance(s, str) and s for s in steps)):
             raise ValueError(
-                f"steps: row {n} of {self.table.path} holds {steps!r:.80} in column {self.steps!r},"
+                f"steps: {self.table.row(n)} holds {steps!r:.80} in column {self.steps!r},"
                 " where a list of texts is needed"
             )
         labels = self._labels(row.get(self.label), len(steps), n)
@@ -291,7 +291,7 @@ class TableSteps(PreferenceSource):
             and all(isinstance(x, int | float) and 0 <= x <= 1 for x in cell)
         ):
             raise ValueError(
-                f"label: row {n} of {self.table.path} holds {cell!r:.80} in column {self.label!r};"
+                f"label: {self.table.row(n)} holds {cell!r:.80} in column {self.label!r};"
                 f" its {num_steps} steps need the index of the first wrong one (-1: none), or a"
                 " list of as many numbers from 0 to 1"
             )

@@ -32,7 +32,7 @@ def row_uid(table: Table, n: int, *content: str) -> str:
 class TableProblems(ProblemSource):
     r"""Problems from the columns of a table.
 
-    Errors name the row, counted from 0 in the whole table.
+    Errors name the row, counted from 1 in the whole table; a uid has its place, from 0.
 
     Args:
         path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
@@ -141,16 +141,15 @@ class TableProblems(ProblemSource):
             match = self.answer_pattern.search(text)
             if match is None:
                 raise ValueError(
-                    f"answer_pattern: {self.answer_pattern.pattern!r} does not match row {n} of"
-                    f" {self.table.path}, which holds {_short(text)!r}"
+                    f"answer_pattern: {self.answer_pattern.pattern!r} does not match"
+                    f" {self.table.row(n)}, which holds {_short(text)!r}"
                 )
             gold = match[1] or ""
         if self.answer_remove:
             gold = gold.replace(self.answer_remove, "")
         if not gold.strip():
             raise ValueError(
-                f"answer: nothing is left of row {n} of {self.table.path}, which holds"
-                f" {_short(text)!r}"
+                f"answer: nothing is left of {self.table.row(n)}, which holds {_short(text)!r}"
             )
         return gold.strip()
 
@@ -204,7 +203,7 @@ class CountdownTable(ProblemSource):
         numbers = _integers(row.get(self.numbers))
         if len(numbers) < 2:
             raise ValueError(
-                f"numbers: row {n} of {self.table.path} holds {row.get(self.numbers)!r} in column"
+                f"numbers: {self.table.row(n)} holds {row.get(self.numbers)!r} in column"
                 f" {self.numbers!r}, where two integers or more are needed"
             )
         target = self.target
@@ -212,7 +211,7 @@ class CountdownTable(ProblemSource):
             found = _integers([row.get(target)])
             if len(found) != 1:
                 raise ValueError(
-                    f"target: row {n} of {self.table.path} holds {row.get(target)!r} in column"
+                    f"target: {self.table.row(n)} holds {row.get(target)!r} in column"
                     f" {target!r}, where an integer is needed"
                 )
             target = found[0]
@@ -354,12 +353,12 @@ class TaskTable(ProblemSource):
         row = {column: self._cell(row, n, column) for column in row}
         question = put_in_words(self.wording, row)
         if not question:
-            raise ValueError(f"wording: row {n} of {self.table.path} fills it with nothing")
+            raise ValueError(f"wording: {self.table.row(n)} fills it with nothing")
         meta = {key: row.get(first_of(column, row)) for key, column in self.meta.items()}
         for key, value in meta.items():
             if value is None or value == "" or value == []:
                 raise ValueError(
-                    f"meta.{key}: row {n} of {self.table.path} holds {value!r} in column"
+                    f"meta.{key}: {self.table.row(n)} holds {value!r} in column"
                     f" {self.meta[key]!r}, which {self.verifier} needs"
                 )
         if self.answer is None:
@@ -386,8 +385,7 @@ class TaskTable(ProblemSource):
                 value = json.loads(value)
             except json.JSONDecodeError as error:
                 raise ValueError(
-                    f"json_columns: row {n} of {self.table.path} holds no JSON in column"
-                    f" {column!r}: {error}"
+                    f"json_columns: {self.table.row(n)} holds no JSON in column {column!r}: {error}"
                 ) from error
         value = _without_nulls(value)
         is_tests = column in self.meta.get("tests", "").split("|")
@@ -524,7 +522,7 @@ class ChoiceTable(ProblemSource):
             cell = [row.get(column) for column in self.choices]
         if not isinstance(cell, list) or not 2 <= len(cell) <= len(LETTERS):
             raise ValueError(
-                f"choices: row {n} of {self.table.path} holds {cell!r} in column"
+                f"choices: {self.table.row(n)} holds {cell!r} in column"
                 f" {self.choices!r}, where a list of 2 to {len(LETTERS)} choices is needed"
             )
         answer, letters = row.get(self.answer), LETTERS[: len(cell)]
@@ -534,15 +532,13 @@ class ChoiceTable(ProblemSource):
             place = letters.index(answer.strip())
         else:
             raise ValueError(
-                f"answer: row {n} of {self.table.path} holds {answer!r} in column {self.answer!r},"
+                f"answer: {self.table.row(n)} holds {answer!r} in column {self.answer!r},"
                 f" which is neither one of {letters} nor an index"
             )
         texts = [str(choice) for choice in cell]
         kept = [i for i, text in enumerate(texts) if text != self.omit]
         if place not in kept:
-            raise ValueError(
-                f"omit: the right choice of row {n} of {self.table.path} is {self.omit!r}"
-            )
+            raise ValueError(f"omit: the right choice of {self.table.row(n)} is {self.omit!r}")
         return [texts[i] for i in kept], LETTERS[kept.index(place)]
 
     def _mixed(self, row: Row, n: int, order: int) -> tuple[list[str], str]:

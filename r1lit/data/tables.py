@@ -11,15 +11,23 @@ import csv
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import Repr
 from typing import Any, TextIO
 
+from r1lit.files import absent
 from r1lit.text.prompts import Conversation
 
 Row = dict[str, Any]
 HUB = "hf://datasets/"
+MAX_CHARACTERS = 5_000_000
+"""Of a text in a table: over a million tokens, and still read in seconds."""
+SHOWN = Repr()
+SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 80
+"""Shortens what a message shows of a cell."""
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
 
 
@@ -37,7 +45,7 @@ def read_rows(path: str, name: str | None = None, split: str = "train") -> list[
     if not file.name.endswith(SUFFIXES):
         return _read_data_set(path, name, split)
     if not file.is_file():
-        raise ValueError(f"path: there is no file {path!r}")
+        raise ValueError(f"path: {absent(path)}")
     if file.suffix == ".parquet":
         return _read_parquet(file)
     opener = gzip.open if file.suffix == ".gz" else open
@@ -52,6 +60,8 @@ def read_rows(path: str, name: str | None = None, split: str = "train") -> list[
             return read(stream, path)
         except UnicodeDecodeError as error:
             raise ValueError(f"path: {path} is not UTF-8 text ({error}); convert it") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"path: {path} is not a whole gzip file ({error})") from error
 
 
 def _downloaded(path: str) -> Path:
@@ -100,7 +110,7 @@ def _read_json(stream: TextIO, path: str) -> list[Row]:
 
 def _read_csv(stream: TextIO, path: str) -> list[Row]:
     rows = []
-    for n, row in enumerate(csv.DictReader(stream)):
+    for n, row in enumerate(csv.DictReader(stream), start=1):
         if None in row or None in row.values():
             raise ValueError(f"path: row {n} of {path} has not as many cells as there are columns")
         rows.append(dict(row))
@@ -161,7 +171,9 @@ class Table:
         return Path(self.path).name.split(".")[0]
 
     def rows(self, columns: Mapping[str, str]) -> list[tuple[int, Row]]:
-        """Return the rows with their numbers, counted from 0 in the whole table.
+        """Return the rows with their places in the whole table, which count from 0.
+
+        ``row`` names a row to a reader; a uid has the place.
 
         ``columns`` maps the configuration key to the column it names.
 
@@ -192,6 +204,10 @@ class Table:
         self.check_columns(found, there)
         return rows, found
 
+    def row(self, n: int) -> str:
+        """Name the row at place ``n`` to a reader, who counts from 1."""
+        return f"row {n + 1} of {self.path}"
+
     def check_columns(self, columns: Mapping[str, str], there: Sequence[str]) -> None:
         """Check that every named column is among those that are ``there``.
 
@@ -213,7 +229,7 @@ class Table:
         try:
             return Conversation.of(row.get(column), row.get("tools"))
         except ValueError as error:
-            raise ValueError(f"{key}: row {n} of {self.path}, column {column!r}: {error}") from None
+            raise ValueError(f"{key}: {self.row(n)}, column {column!r}: {error}") from None
 
     def text(self, row: Row, n: int, key: str, column: str) -> str:
         """Return a cell that must hold text.
@@ -224,8 +240,13 @@ class Table:
         value = row.get(column)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(
-                f"{key}: row {n} of {self.path} holds {value!r} in column {column!r}, where a text"
-                " that is not empty is needed"
+                f"{key}: {self.row(n)} holds {SHOWN.repr(value)} in column {column!r}, where a"
+                " text that is not empty is needed"
+            )
+        if len(value) > MAX_CHARACTERS:
+            raise ValueError(
+                f"{key}: {self.row(n)} holds a text of {len(value):,} characters in column"
+                f" {column!r}; at most {MAX_CHARACTERS:,} are read, more than any model's context"
             )
         return value
 

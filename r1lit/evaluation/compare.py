@@ -24,7 +24,7 @@ from statistics import pvariance
 
 from r1lit.errors import run_script
 from r1lit.evaluation.records import Which, by_problem, read_evaluation
-from r1lit.files import JSONLFile, defined, replace_json
+from r1lit.files import JSONLFile, absent, defined, replace_json
 from r1lit.metrics import Difference, mean, paired_difference
 
 
@@ -38,7 +38,7 @@ def shares_right(run: Path, which: Which = "last") -> dict[str, float]:
     """
     path = run / "responses.jsonl" if run.is_dir() else run
     if not path.is_file():
-        raise ValueError(f"run: there is no file {str(path)!r}; `r1lit test` writes one")
+        raise ValueError(f"run: {absent(path)}; `r1lit test` writes one")
     records = read_evaluation(path, which=which)
     report = path.with_name("report.json")
     if path.name == "responses.jsonl" and report.is_file():

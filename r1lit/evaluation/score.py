@@ -39,7 +39,7 @@ from tqdm.auto import tqdm
 
 from r1lit.errors import run_script
 from r1lit.evaluation.records import accuracy_rows
-from r1lit.files import JSONLFile, Record, defined, parse_object, replace_json
+from r1lit.files import JSONLFile, Record, absent, defined, parse_object, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error
 from r1lit.problems import LETTERS, Problem, Status, Verdict, inputs_and_outputs
 from r1lit.verifiers import Grader, default_verifiers
@@ -344,7 +344,7 @@ def _check(grader: Grader, verifier: str, path: Path, output: Path) -> None:
         raise ValueError(f"verifier: {verifier!r} is none of {', '.join(known)}")
     grader.verifier_of(Problem(uid="", question="", answer="", source="", verifier=verifier))
     if not path.is_file():
-        raise ValueError(f"input: there is no file {str(path)!r}")
+        raise ValueError(f"input: {absent(path)}")
     if output.is_dir():
         raise ValueError(f"output: {str(output)!r} is a folder")
     if output.exists() and output.samefile(path):

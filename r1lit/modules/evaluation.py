@@ -205,6 +205,9 @@ class EvaluationModule(LightningModule):
         if self.engine.needs_policy and not hasattr(self, "policy"):
             self.policy = load_policy(self.source).eval()
         self.engine.bind(self.model_spec())
+        if self.search is None and not getattr(self._data(), "environments", None):
+            num_responses = sum(len(part.problems) * part.num_samples for part in self._parts)
+            self.engine.expect(num_responses, self.sampling.max_tokens)
 
     def model_spec(self) -> ModelSpec:
         """Return the model that the responses are of."""

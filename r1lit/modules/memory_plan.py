@@ -17,13 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from textwrap import fill
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
-from rich.table import Table
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.data.datamodule import RolloutOptions
@@ -197,9 +196,9 @@ def print_memory_plan(config: Config, policy: PretrainedConfig, trainer: Trainer
     if alone and most_memory(parts) - LIBRARIES < WORTH_SAYING:
         return
     whose = "this process" if alone else f"each of {trainer.world_size} ranks"
-    print(f"Memory of {whose} in GB, estimated from the configuration")
-    for line in memory_lines(parts, capacity):
-        print(f"  {line}")
+    lines = (" ".join(line.split()) for line in memory_lines(parts, capacity))
+    text = f"Memory of {whose} in GB, estimated: {'; '.join(lines)}"
+    print(fill(text, width=100, subsequent_indent="  ", break_on_hyphens=False))
 
 
 # from a configuration
@@ -412,7 +411,7 @@ class BatchPlan:
         max_tokens: int,
         max_tokens_from: Mapping[int, int] | None = None,
     ) -> None:
-        """Print the plan as one small table; ``data`` is the data module's description.
+        """Print the plan; ``data`` is the data module's description.
 
         ``max_tokens_from``: what replaces ``max_tokens`` from an iteration on.
 
@@ -428,9 +427,8 @@ class BatchPlan:
         growth = data.get("num_problems_from_iteration", {})
         grown = [(count, f"of these problems from iteration {i} on") for i, count in growth.items()]
         later = sorted((max_tokens_from or {}).items())
-        prompts = f"prompts, of {sum(problems.values()):,} problems: {listed(problems)}"
-        print_table(
-            "Batch plan of one iteration",
+        prompts = f"prompts, of {sum(problems.values()):,} problems ({listed(problems)})"
+        print_plan(
             (self.num_prompts, prompts),
             *(grown if len(grown) > 1 else []),
             (self.group_size, "responses to each (group_size)"),
@@ -438,9 +436,13 @@ class BatchPlan:
             *((most, f"tokens at most from iteration {i} on") for i, most in later),
             (self.num_minibatches, f"minibatches of {self.train_batch_size} rows"),
             (self.micro_batch_tokens, "tokens in a micro-batch, at most"),
-            (self.num_inner_epochs, "passes over the rows (num_inner_epochs)"),
+            *(
+                [(self.num_inner_epochs, "passes over the rows")]
+                if self.num_inner_epochs > 1
+                else []
+            ),
             (self.updates_per_iteration, "updates"),
-            (self.world_size, "ranks"),
+            *([(self.world_size, "ranks")] if self.world_size > 1 else []),
             (data["num_iterations"], "iterations an epoch"),
         )
 
@@ -481,8 +483,7 @@ def check_rollout(
 def print_supervised_plan(data: dict[str, Any], micro_batch_tokens: int) -> None:
     """Print how documents become rows and rows become updates."""
     documents = data["train_batch_size"] * data["train_num_documents"] / data["train_num_rows"]
-    print_table(
-        "Batch plan of one iteration",
+    print_plan(
         (data["train_num_documents"], "documents in the training set"),
         (data["num_truncated_documents"], "of all documents cut off at max_seq_len"),
         (data["train_num_tokens"], f"tokens, {data['train_num_targets']} of them targets"),
@@ -505,8 +506,7 @@ def print_preference_plan(
 ) -> None:
     """Print how examples become updates of a reward model."""
     kind = "pairs" if rows_per_example == 2 else "labelled responses"
-    print_table(
-        "Batch plan of one iteration",
+    print_plan(
         (data["num_train_examples"], f"{kind} in the training set"),
         (data.get("num_validation_examples", 0), "held out"),
         (data["num_train_tokens"], "tokens to train on"),
@@ -519,14 +519,17 @@ def print_preference_plan(
     )
 
 
-def print_table(title: str, *lines: tuple[int, str]) -> None:
-    """Print counts and what they count."""
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column(justify="right")
-    table.add_column()
-    for count, what in lines:
-        table.add_row(f"{count:,}", what)
-    Console().print(table)
+def print_plan(*counts: tuple[int, str]) -> None:
+    """Print counts and what they count, as one paragraph."""
+    text = "; ".join(f"{count:,} {what}" for count, what in counts)
+    print(
+        fill(
+            f"Batch plan of one iteration: {text}",
+            width=100,
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+        )
+    )
 
 
 def listed(counts: dict[str, int]) -> str:

@@ -14,6 +14,7 @@ from r1lit.data.packing import encode_questions, show_first
 from r1lit.errors import check_at_least, hint
 from r1lit.evaluation.run_folder import RunFolder
 from r1lit.evaluation.suites import Suite, load_suite
+from r1lit.files import absent
 from r1lit.problems import Problem
 from r1lit.text.prompts import question_of
 
@@ -94,10 +95,10 @@ class SuiteData(R1DataModule):
                 f" {', '.join(names)}"
             )
         if self.folder is not None and not self.folder.is_dir():
-            raise ValueError(f"data.folder: there is no folder {str(folder)!r}")
+            raise ValueError(f"data.folder: {absent(str(folder), 'folder')}")
         for name, file in self.files.items():
             if not Path(file).expanduser().is_file():
-                raise ValueError(f"data.files.{name}: there is no file {file!r}")
+                raise ValueError(f"data.files.{name}: {absent(file)}")
 
     def setup(self, stage: str) -> None:
         """Read and tokenise the problems of every suite that can be had."""

@@ -10,6 +10,8 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r1lit.files import looked_in
+
 if TYPE_CHECKING:
     from peft import PeftConfig
 else:
@@ -154,7 +156,9 @@ def refuse_missing_directory(name_or_path: str, key: str = "policy") -> None:
     looks_local = path.is_absolute() or name_or_path.startswith(".") or name_or_path.count("/") > 1
     looks_local |= "/" in name_or_path and path.parent.is_dir()
     if looks_local and not path.is_dir():
-        raise ValueError(f"{key}: the directory {name_or_path!r} does not exist")
+        raise ValueError(
+            f"{key}: the directory {name_or_path!r} does not exist{looked_in(name_or_path)}"
+        )
     if path.is_dir() and not any((path / f).is_file() for f in ("config.json", SETTINGS_FILE)):
         raise ValueError(f"{key}: the directory {name_or_path!r} holds no config.json")
 

@@ -181,7 +181,8 @@ def _check_arguments(path: str, found: Any, arguments: Mapping[str, Any]) -> Non
         else:
             signature.bind([], **arguments)
     except TypeError as error:
-        raise ValueError(f"rewards: the init_args of {path!r} do not fit: {error}") from error
+        how = "" if inspect.isclass(found) else "; it is called with the responses, then init_args"
+        raise ValueError(f"rewards: the init_args of {path!r} do not fit: {error}{how}") from error
 
 
 register_type(
@@ -332,15 +333,15 @@ def _checked(name: str, values: Any, num_responses: int) -> list[float]:
             f"reward function {name!r} returned {len(values)} rewards for {num_responses} responses"
         )
     rewards: list[float] = []
-    for row, value in enumerate(values):
+    for number, value in enumerate(values, start=1):
         try:
             finite = math.isfinite(value)
         except (TypeError, ValueError, OverflowError, RuntimeError):
             finite = False
         if not finite:
             raise ValueError(
-                f"reward function {name!r} returned {_short(value)} at row {row}, not a finite"
-                " number"
+                f"reward function {name!r} returned {_short(value)} for response {number} of"
+                f" {num_responses}, not a finite number"
             )
         rewards.append(float(value))
     return rewards

@@ -319,6 +319,9 @@ class RolloutEngine(ABC):
         self.model = model
         self.version = None
 
+    def expect(self, num_completions: int, max_tokens: int) -> None:  # noqa: B027
+        """Learn that no more than these will be generated, once bound: an evaluation's."""
+
     @abstractmethod
     def generate(
         self, requests: Sequence[Request], on_finished: OnFinished | None = None

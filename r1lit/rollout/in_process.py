@@ -53,6 +53,10 @@ DecodingMethod = Literal["shared", "cached", "uncached"]
 Row = tuple[int, int]  # place among all completions, sample
 
 
+SHORT_WORK = 512
+"""Steps of decoding: compiled they take some seconds less, and compiling takes 5 to 15."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """Rows that decode together: ``group_size`` samples of each prompt, prompt-major.
@@ -84,7 +88,8 @@ class InProcessEngine(RolloutEngine):
         max_rows: how many rows decode at a time (None: all of them); memory depends on it, tokens
             do not.
         compile: whether to compile decoder layers with ``torch.compile``. The first rollout on a
-            machine then takes some 20 s longer, and all others are faster.
+            machine then takes some 20 s longer, and all others are faster. An evaluation of at most
+            512 steps (batches of rows x max_tokens) is not compiled.
     """
 
     shares_weights = True
@@ -101,6 +106,12 @@ class InProcessEngine(RolloutEngine):
         assert model.policy is not None, "the in-process engine needs a loaded policy"
         super().bind(model)
         self._decoding_method: DecodingMethod | None = None
+
+    def expect(self, num_completions: int, max_tokens: int) -> None:
+        """Compile nothing for so few steps that they end before the compiler would."""
+        batches = -(-num_completions // (self.max_rows or num_completions))
+        if batches * max_tokens <= SHORT_WORK:
+            self._run_layer, self._sample_tokens = run_layer, sample_tokens
 
     def generate(
         self, requests: Sequence[Request], on_finished: OnFinished | None = None

@@ -6,7 +6,10 @@ A wrongly mapped column of gold answers is an error at the start, not rewards of
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Timer
 
 from r1lit.problems import Problem
 from r1lit.verifiers.base import Grader, NoVerifier, Verifier
@@ -48,6 +51,7 @@ def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
 
 
 SAMPLE = 8
+SLOW_S = 5.0
 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
@@ -77,7 +81,8 @@ def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) ->
     for source, own in by_source.items():
         sample = own[:: -(-len(own) // SAMPLE)]
         texts = [f"<answer> {grader.verifier_of(p).gold_text(p)} </answer>" for p in sample]
-        verdicts = grader.verdicts(texts, sample)
+        with _named_if_slow(f"{key}: the verifier {sample[0].verifier!r}", len(sample)):
+            verdicts = grader.verdicts(texts, sample)
         fine = [
             verdict.status == "right" and num_words(p.answer) <= grader.verifier_of(p).max_words
             for verdict, p in zip(verdicts, sample, strict=True)
@@ -100,6 +105,22 @@ def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) ->
                 f" name the right column, and does the answer need an answer_pattern to be"
                 f" found in it?{hint}"
             )
+
+
+@contextmanager
+def _named_if_slow(what: str, num_answers: int) -> Iterator[None]:
+    """Warn, while it still decides, of a verifier that needs long for a few gold answers."""
+    line = (
+        f"{what} has not decided about {num_answers} gold answers in {SLOW_S:g} s; each response"
+        " will wait for it as long (Ctrl-C ends this)"
+    )
+    timer = Timer(SLOW_S, warnings.warn, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def num_words(text: str) -> int:

@@ -207,6 +207,8 @@ def whole_number(text: str) -> int | None:
     >>> whole_number("$1,080"), whole_number("$7$"), whole_number("10,80")
     (1080, 7, None)
     """
+    if len(text) > MAX_CHARACTERS:  # Python refuses to read more than 4,300 digits
+        return None
     dollars = _DOLLARS.match(text)
     match = _INTEGER.match(dollars.group(1).strip() if dollars else text)
     return int(match.group(1) + match.group(2).replace(",", "")) if match else None
@@ -219,8 +221,8 @@ def number_of(text: str) -> Fraction | None:
     (Fraction(1080, 1), Fraction(-1, 2), Fraction(14, 3), None)
     """
     whole = whole_number(text)
-    if whole is not None:
-        return Fraction(whole)
+    if whole is not None or len(text) > MAX_CHARACTERS:
+        return None if whole is None else Fraction(whole)
     match = _FRACTION.match(text)
     if not match:
         return None

@@ -22,7 +22,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from r1lit.files import JSONLFile, Record, beside, defined
+from r1lit.files import JSONLFile, Record, absent, beside, defined
 
 BLOCK_BYTES = 1 << 20  # of JSON; a block is what one click decompresses
 SCRIPTS = ("data.js", "curves.js", "list.js", "response.js", "page.js")
@@ -115,7 +115,7 @@ def _check(run: Path) -> None:
     if run.is_file() and run.suffix == ".jsonl":
         return
     if not run.is_dir():
-        raise ValueError(f"run: there is no folder {str(run)!r}; name a run folder, as runs/aha")
+        raise ValueError(f"run: {absent(run, 'folder')}; name a run folder, as runs/aha")
     if not any((run / name).is_file() for name in ("metrics.jsonl", "responses.jsonl")):
         raise ValueError(
             f"run: {run} has no metrics.jsonl and no responses.jsonl; the callbacks CurveWriter"

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 from jsonargparse import Namespace
-from tiny import grpo_config, model
+from tiny import data, grpo_config, model
 
+from r1lit.callbacks import R1ProgressBar
 from r1lit.cli import hub_is_out_of_reach, main
 from r1lit.cli.command import check_validation, warn_of_no_effect
 
@@ -88,3 +89,13 @@ def test_validate_prints_the_numbers_that_matter(
     assert all(value == float(f"{found[f'val/{name}']:.4g}") for name, value in named.items())
     assert lines[0].split()[2:] == ["±", f"{float(found['val/pass_at_1_stderr']):.2g}"]
     assert lines[-1] == f"{len(found) - 7} more with --verbose true"
+
+
+def test_the_bar_of_a_yaml_goes_where_none_is_wanted(tmp_path: Path, policy: Path) -> None:
+    bar = {"class_path": "r1lit.callbacks.R1ProgressBar"}
+    one = {"limit_val_batches": 0, "val_check_interval": 1, "logger": False, "callbacks": [bar]}
+    config = grpo_config(tmp_path, policy, {**data(num_iterations=1), "trainer": one})
+    for shown in (True, False):
+        cli = main(["fit", "-c", str(config), f"--trainer.enable_progress_bar={shown}"])
+        listed = [type(callback) for callback in cli.trainer.callbacks]
+        assert (R1ProgressBar in listed) == shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,34 @@ import yaml
 from tiny import ROOT, data, model
 
 from r1lit.cli import main
+from r1lit.cli.composition import MODEL_KEYS, compose
+from r1lit.policy import ModelSource
 
 CONFIGS = ROOT / "configs"
 ZERO = CONFIGS / "r1_zero.yaml"
 GSM8K = CONFIGS / "data" / "gsm8k.yaml"
 OBJECTIVE = "--model.init_args.objective"
 DAPO = "r1lit.objectives.DAPO"
+
+
+def test_the_keys_of_a_model_are_the_fields_of_its_source():
+    assert {f.name for f in fields(ModelSource) if f.init} == MODEL_KEYS
+
+
+@pytest.mark.parametrize(
+    ("keys", "title"),
+    [
+        (["--data.test.path", "my/sums.jsonl"], "sums"),  # own problems are no GSM8K
+        (["--data.init_args.test.path=sums.jsonl"], "sums"),
+        (["--data.test.path", "my/sums.jsonl", "--data.test.source", "mine"], "mine"),
+        (["--data.test.path", "openai/gsm8k"], "gsm8k"),
+        (["--data.test.split", "train"], "gsm8k"),
+    ],
+)
+def test_a_table_of_the_command_line_is_reported_by_its_own_name(keys, title):
+    args = compose(["test", "-c", "r1lit:eval/gsm8k.yaml", *keys])
+    config = yaml.safe_load(args[2])
+    assert config["data"]["init_args"]["test"][0]["init_args"]["source"] == title
 
 
 @pytest.fixture

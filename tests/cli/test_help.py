@@ -98,7 +98,7 @@ def test_the_version_is_said(capsys):
 
 
 LATE = {"datasets", "langdetect", "math_verify", "pandas", "peft", "sklearn", "trl", "vllm"}
-LATE |= {"torch._inductor.compile_fx", "functorch.compile"}
+LATE |= {"torch._inductor.compile_fx", "functorch.compile", "scipy.signal", "scipy.stats"}
 """What a run needs later or not at all: its first line does not wait for it."""
 FIRST_LINE = """
 import builtins, os, sys
@@ -127,6 +127,35 @@ def test_the_first_line_of_a_run_waits_for_nothing_that_comes_later(args, tmp_pa
     loaded = done.stdout.splitlines()[-1].split()
     assert loaded[0] == "loaded:" and "lightning" in loaded
     assert LATE & {*loaded} == set()
+
+
+def test_a_run_says_what_begins_before_anything_heavy_is_imported():
+    code = """
+import sys
+sys.modules |= dict.fromkeys(("torch", "lightning", "torchmetrics", "transformers"))
+from r1lit.cli import main
+try:
+    main(["fit", "-c", "r1lit:mini/aha.yaml", "--trainer.max_epochs", "1", "--run", "runs/x"])
+except ImportError:
+    sys.exit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == "r1lit fit: runs/x, of r1lit:mini/aha.yaml\n"
+    assert done.returncode == 3
+
+
+def test_the_stand_in_of_a_library_gives_what_is_asked_of_it():
+    code = """
+import sys
+from r1lit.cli import leave_out_of_torchmetrics
+leave_out_of_torchmetrics("scipy.signal")
+assert "torchmetrics" in sys.modules and "scipy.signal" not in sys.modules
+import scipy.signal
+from torchmetrics.functional.audio import permutation_invariant_training
+assert scipy.signal.firwin(3, 0.5).sum() > 0.9
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("args", [["--help"], ["fit", "-c", "no.yaml"], ["train"]])

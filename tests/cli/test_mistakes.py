@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from lightning.pytorch import Callback
-from tiny import data, grpo_config, merge, model
+from tiny import ROOT, data, grpo_config, merge, model
 from tiny_evaluation import evaluation_config
 
 from r1lit.batches import Problem, Response, Verdict
@@ -52,6 +52,10 @@ class BrokenVerifier(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         raise KeyError("solution")
+
+
+def takes_nothing() -> list[float]:
+    return []
 
 
 def brevity(responses: Sequence[Response], limit: int = 100) -> list[float]:
@@ -120,7 +124,7 @@ MISTAKES: dict[str, Mistake] = {
     "no command": said("train", "-c", "x.yaml", words=("'train' is no command", "fit", "predict"), base="none"),
     "a stray argument": said("foo", words=("unrecognized arguments: foo",)),
     "a stray argument after a model": said("--model.policy.path", "x", "foo", words=("unrecognized arguments: foo",)),
-    "no such file": said("fit", "-c", "no.yaml", words=("config", "no.yaml", "No such file"), base="none"),
+    "no such file": said("fit", "-c", "no.yaml", words=("config", "no.yaml", "No such file", "{cwd}"), base="none"),
     "not yaml": said("fit", "-c", "a: [1\n", words=("config", "is not YAML", "line"), base="none"),
     "a list of keys": said("fit", "-c", "- 1\n", words=("config", "list", "keys"), base="none"),
     "unknown key": said("--model.rate", "1", words=("model.rate", "GRPOModule", "did you mean")),
@@ -181,8 +185,8 @@ MISTAKES: dict[str, Mistake] = {
     "empty stop": Mistake(model(sampling={"stop": [""]}), ("stop", "non-empty")),
     "negative clip": Mistake(objective("GRPO", epsilon=-0.1), ("epsilon", "-0.1", "0 or above")),
     "negative penalty": Mistake(objective("GRPO", beta=-0.1), ("beta", "-0.1")),
-    "no policy": Mistake(model(policy="./nope"), ("policy", "./nope", "does not exist")),
-    "misspelt policy folder": Mistake(model(policy="runs/polcy"), ("policy", "runs/polcy", "does not exist")),
+    "no policy": Mistake(model(policy="./nope"), ("policy", "./nope", "does not exist", "{cwd}")),
+    "misspelt policy folder": Mistake(model(policy="runs/polcy"), ("policy", "runs/polcy", "does not exist", "{cwd}")),
     "policy that is a file": Mistake(model(policy="{table}"), ("policy", "sums.jsonl", "does not exist")),
     "folder without a model": Mistake(model(policy="{folder}"), ("policy", "config.json")),
     "policy by url": Mistake(model(policy="https://x.org/m"), ("policy", "https://x.org/m", "owner/model")),
@@ -210,6 +214,15 @@ MISTAKES: dict[str, Mistake] = {
     "problems that are held out": Mistake(data(train=[{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"split": "held_out", "num_problems": 3}}]), ("data.validation", "countdown", "allow_overlap: true")),
     "no table": Mistake(table(path="no.jsonl"), ("path", "no.jsonl", "no file")),
     "table of another kind": Mistake(table(path="table.xlsx"), ("path", "table.xlsx", ".jsonl")),
+    "beginning of a key": said("--model.sampling.max_token", "9", words=("model.sampling.max_token:", "did you mean max_tokens")),
+    "weights as a checkpoint": said("--ckpt_path", str(ROOT / "models/mini"), words=("ckpt_path", "models/mini", "model.policy begins with them")),
+    "logger whose package is not there": said("--trainer.logger", f"{LIGHTNING}loggers.CometLogger", words=("CometLogger", "comet-ml", "pip install")),
+    "configuration without -c": said("my.yaml", words=("my.yaml", "-c my.yaml")),
+    "reward that takes nothing": Mistake(model(rewards=["cli.test_mistakes.takes_nothing"]), ("model.rewards", "cli.test_mistakes.takes_nothing", "called with the responses")),
+    "reward that is a text": Mistake(model(rewards=["cli.test_mistakes.LIGHTNING"]), ("model.rewards", "cli.test_mistakes.LIGHTNING", "neither a function nor a class")),
+    "run that cannot be made": said("--run", "/proc/x/y", words=("run: /proc/x/y cannot be made",)),
+    "file of data in another folder": Mistake(table(path="my/sums.jsonl"), ("path: there is no file 'my/sums.jsonl'", "{cwd}")),
+    "a line of 50 MB": Mistake(table(path="{long}"), ("question: row 2 of", "long.jsonl", "50,000,010 characters", "5,000,000")),
     "column that is not there": Mistake(table(path="{table}", question="problem"), ("question", "problem", "answer")),
     "broken line": Mistake(table(path="{broken}"), ("path", "broken.jsonl", "line 2")),
     "empty table": Mistake(table(path="{empty}"), ("path", "empty.jsonl", "0 rows")),
@@ -241,8 +254,11 @@ def command(tmp_path: Path, policy: Path):
     paths["empty"].write_text("")
     paths["folder"] = tmp_path
     (tmp_path / "runs").mkdir()
+    paths["long"] = tmp_path / "long.jsonl"
 
     def make(mistake: Mistake) -> list[str]:
+        if "{long}" in str(mistake.change):
+            paths["long"].write_text(row + row.replace("What", "What " * 10_000_000))
         text = yaml.safe_dump(mistake.change)
         for name, path in paths.items():
             text = text.replace("{" + name + "}", str(path))
@@ -275,5 +291,6 @@ def test_a_mistake_ends_in_one_line(name: str, command, capsys, monkeypatch, tmp
     assert stop.value.code == 2, lines
     (line,) = [line for line in lines if line.startswith("r1lit: error: ")]
     assert line == next(text for text in reversed(lines) if not text.startswith("  "))
-    missing = [word for word in mistake.words if word not in line]
+    words = [word.replace("{cwd}", str(tmp_path)) for word in mistake.words]
+    missing = [word for word in words if word not in line]
     assert not missing, line

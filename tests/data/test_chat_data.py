@@ -139,8 +139,8 @@ def test_problems_of_other_tools_and_of_several_turns(tmp_path, chat):
     ("row", "words"),
     [
         ({"messages": [ASK]}, "without an assistant's turn"),
-        ({"messages": "hi"}, "response: row 0 .* 'hi' is not a list of messages"),
-        ({"messages": [{"from": "user", "value": "x"}]}, "row 0 .* needs a role and a text"),
+        ({"messages": "hi"}, "response: row 1 .* 'hi' is not a list of messages"),
+        ({"messages": [{"from": "user", "value": "x"}]}, "row 1 .* needs a role and a text"),
     ],
 )
 def test_what_is_no_conversation_is_named(tmp_path, row, words):
@@ -150,7 +150,7 @@ def test_what_is_no_conversation_is_named(tmp_path, row, words):
 
 def test_pairs_that_share_no_beginning_are_named(tmp_path):
     row = {"chosen": [ASK, YES], "rejected": [MORE, YES]}
-    with pytest.raises(ValueError, match=r"chosen: the conversations of row 0 .* do not share"):
+    with pytest.raises(ValueError, match=r"chosen: the conversations of row 1 .* do not share"):
         TablePairs(table(tmp_path, row)).examples()
 
 

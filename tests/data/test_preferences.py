@@ -77,7 +77,7 @@ def test_labels_are_read_as_they_are_written(tmp_path):
     prompts = TableLabels(path, response=None).examples()
     assert [(e.question, e.responses) for e in prompts[:2]] == [("P0", ("",)), ("P1", ("",))]
     rows[2]["label"] = "perhaps"
-    with pytest.raises(ValueError, match=r"row 2 of .* holds 'perhaps' in column 'label'"):
+    with pytest.raises(ValueError, match=r"row 3 of .* holds 'perhaps' in column 'label'"):
         TableLabels(write(tmp_path / "b.jsonl", rows)).examples()
 
 

@@ -37,7 +37,7 @@ def test_labels_by_index_and_by_number(tmp_path):
 
 @pytest.mark.parametrize("label", [3, -2, True, "1", [1, 1], [1, 1, 2], None])
 def test_a_label_that_cannot_be_is_named(tmp_path, label):
-    with pytest.raises(ValueError, match=r"row 0 of .* its 3 steps need the index of the first"):
+    with pytest.raises(ValueError, match=r"row 1 of .* its 3 steps need the index of the first"):
         TableSteps(write(tmp_path / "a.jsonl", label)).examples()
 
 

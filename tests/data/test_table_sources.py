@@ -147,17 +147,17 @@ def test_default_uids_are_stable_distinct_and_differ_between_files_of_one_name(t
         (ROWS, {"meta": ["level"]}, r"^meta.0: .* no column 'level'"),
         ([], {}, r"^path: .* has 0 rows"),
         (ROWS, {"skip": 3}, r"has 3 rows, of which skip: 3 leaves none"),
-        ([*ROWS[:1], {"question": " ", "answer": "1"}], {}, r"^question: row 1 of .* holds ' '"),
-        ([*ROWS[:1], {"question": "a", "answer": ""}], {}, r"^answer: row 1 of .* holds ''"),
-        ([*ROWS[:1], {"question": 3, "answer": "1"}], {}, r"^question: row 1 of .* holds 3 "),
-        ([*ROWS[:1], {"question": "a", "answer": [1]}], {}, r"^answer: row 1 .* holds \[1\]"),
-        ([*ROWS[:1], {"question": "a", "answer": True}], {}, r"^answer: row 1 .* holds True"),
-        ([*ROWS[:1], {"question": "a"}], {}, r"^answer: row 1 .* holds None"),
-        (ROWS, {"answer_pattern": r"(\d+)"}, r"^answer_pattern: .* does not match row 2 of"),
+        ([*ROWS[:1], {"question": " ", "answer": "1"}], {}, r"^question: row 2 of .* holds ' '"),
+        ([*ROWS[:1], {"question": "a", "answer": ""}], {}, r"^answer: row 2 of .* holds ''"),
+        ([*ROWS[:1], {"question": 3, "answer": "1"}], {}, r"^question: row 2 of .* holds 3 "),
+        ([*ROWS[:1], {"question": "a", "answer": [1]}], {}, r"^answer: row 2 .* holds \[1\]"),
+        ([*ROWS[:1], {"question": "a", "answer": True}], {}, r"^answer: row 2 .* holds True"),
+        ([*ROWS[:1], {"question": "a"}], {}, r"^answer: row 2 .* holds None"),
+        (ROWS, {"answer_pattern": r"(\d+)"}, r"^answer_pattern: .* does not match row 3 of"),
         (ROWS, {"answer_pattern": r"\d+"}, r"^answer_pattern: '\\\\d\+' has no group 1"),
         (ROWS, {"answer_pattern": "("}, r"^answer_pattern: '\(' is no regular expression"),
         (ROWS, {"answer_pattern": None}, r"^answer_pattern: null .* begins with # is a comment"),
-        (ROWS, {"answer_remove": "NA"}, r"^answer: nothing is left of row 2"),
+        (ROWS, {"answer_remove": "NA"}, r"^answer: nothing is left of row 3"),
         (ROWS, {"limit": 0}, r"^limit: 0 is not positive"),
         (ROWS, {"skip": -1}, r"^skip: -1 is negative"),
         ([{"question": "a", "answer": "b", "id": "x"}] * 2, {"uid": "id"}, r"^uid: .*'x' twice"),
@@ -177,8 +177,9 @@ def test_what_cannot_be_used_is_named(tmp_path, rows, options, message):
         ("a.jsonl", "[1]\n", r"^path: line 1 of .* is not a JSON object"),
         ("a.json", '{"a": 1}\n{"a": 2}\n', r"is not JSON \(one object a line is named .jsonl\)"),
         ("a.json", '{"a": 1}', r"is not a JSON array of objects"),
-        ("a.csv", "a,b\n1,2\n1\n", r"row 1 of .* has not as many cells"),
-        ("a.csv", "a,b\n1,2,3\n", r"row 0 of .* has not as many cells"),
+        ("a.jsonl.gz", "{}", r"a.jsonl.gz is not a whole gzip file"),
+        ("a.csv", "a,b\n1,2\n1\n", r"row 2 of .* has not as many cells"),
+        ("a.csv", "a,b\n1,2,3\n", r"row 1 of .* has not as many cells"),
         ("a.parquet", "no", r"is not a Parquet file"),
     ],
 )
@@ -214,7 +215,7 @@ def test_gsm8k_in_full(real):
 
 def test_math_in_full(real):
     path = str(real / "math_train.json")
-    with pytest.raises(ValueError, match=r"^answer: row 886 of .* holds None"):
+    with pytest.raises(ValueError, match=r"^answer: row 887 of .* holds None"):
         TableProblems(path, question="problem").problems()
     train = TableProblems(path, question="problem", drop_empty=True).problems()
     math500 = TableProblems(
@@ -262,13 +263,13 @@ def test_the_game_of_24_has_one_target(real):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"target": 9, "nums": [3, "x"]}, r"^numbers: row 0 of .* holds \[3, 'x'\]"),
-        ({"target": 9, "nums": [3.5, 2]}, r"^numbers: row 0"),
-        ({"target": 9, "nums": [True, 2]}, r"^numbers: row 0"),
-        ({"target": 9, "nums": "3 and 4"}, r"^numbers: row 0"),
-        ({"target": 9, "nums": [3]}, r"^numbers: row 0 .* two integers or more"),
-        ({"target": 9.5, "nums": [3, 4]}, r"^target: row 0 of .* holds 9.5"),
-        ({"target": None, "nums": [3, 4]}, r"^target: row 0 of .* holds None"),
+        ({"target": 9, "nums": [3, "x"]}, r"^numbers: row 1 of .* holds \[3, 'x'\]"),
+        ({"target": 9, "nums": [3.5, 2]}, r"^numbers: row 1"),
+        ({"target": 9, "nums": [True, 2]}, r"^numbers: row 1"),
+        ({"target": 9, "nums": "3 and 4"}, r"^numbers: row 1"),
+        ({"target": 9, "nums": [3]}, r"^numbers: row 1 .* two integers or more"),
+        ({"target": 9.5, "nums": [3, 4]}, r"^target: row 1 of .* holds 9.5"),
+        ({"target": None, "nums": [3, 4]}, r"^target: row 1 of .* holds None"),
     ],
 )
 def test_countdown_rows_that_are_none_are_named(tmp_path, row, message):
@@ -305,8 +306,8 @@ def test_documents_fill_template_and_response(tmp_path):
         ({"prompt": "gone", "response": "a"}, r"^prompt: .* no column 'gone'; it has a, b"),
         ({"prompt": "a", "response": "gone"}, r"^response: .* no column 'gone'"),
         ({"prompt": "a", "response": "{a}{gone}"}, r"^response \{gone\}: .* no column 'gone'"),
-        ({"prompt": "a", "response": "b"}, r"^response: row 1 of .* holds ''"),
-        ({"prompt": "b", "response": "a"}, r"^prompt: row 1 of .* holds ''"),
+        ({"prompt": "a", "response": "b"}, r"^response: row 2 of .* holds ''"),
+        ({"prompt": "b", "response": "a"}, r"^prompt: row 2 of .* holds ''"),
         ({"prompt": "a", "response": "b", "template": "r1"}, r"^template: 'r1' is neither"),
     ],
 )

@@ -76,7 +76,7 @@ def test_unknown_key_is_named(tmp_path: Path, policy: Path) -> None:
 def test_non_finite_reward_stops_with_the_checkpoint_intact(fit, tmp_path: Path) -> None:
     exploding = model(rewards=[{"class_path": "tiny.Exploding", "init_args": {"after": 3}}])
     quiet = {"trainer": {"limit_val_batches": 0, "callbacks": [_checkpoint(tmp_path)]}}
-    with pytest.raises(ValueError, match="'exploding' returned nan at row 0"):
+    with pytest.raises(ValueError, match="'exploding' returned nan for response 1 of"):
         fit("run", exploding, quiet)
     state = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=False)
     assert int(state["state_dict"]["iteration"]) == 3

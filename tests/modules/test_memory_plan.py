@@ -116,7 +116,7 @@ def test_what_make_real_needs_is_said_before_it_starts_and_at_most_4_gb(capsys):
     print_memory_plan(config, policy, trainer)
     printed = capsys.readouterr().out
     assert "Memory of this process in GB" in printed
-    assert float(printed.split("at most: ")[1].split()[0]) <= 4.0
+    assert float(printed.split("at most: ")[1].split()[0]) <= 4.0 and printed.count("\n") <= 4
     print_memory_plan(config, CONFIG(), trainer)
     assert capsys.readouterr().out == "", "of a small run nothing"
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from r1lit.rollout.in_process import Compiled, InProcessEngine
+
 TESTS = Path(__file__).resolve().parents[1]
 
 COMPARE = """
@@ -51,6 +53,17 @@ with warnings.catch_warnings(record=True) as caught:
 for warning in caught:
     print(warning.message)
 """
+
+
+@pytest.mark.parametrize(
+    ("num_completions", "max_rows", "max_tokens", "compiles"),
+    [(64, None, 512, False), (64, None, 513, True), (64, 32, 256, False), (65, 32, 256, True)],
+)
+def test_short_evaluations_compile_nothing(num_completions, max_rows, max_tokens, compiles):
+    engine = InProcessEngine(max_rows)
+    engine.expect(num_completions, max_tokens)
+    functions = (engine._run_layer, engine._sample_tokens)
+    assert [isinstance(function, Compiled) for function in functions] == [compiles, compiles]
 
 
 def run(script: str, **environment: str) -> str:

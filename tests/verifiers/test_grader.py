@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -98,6 +99,19 @@ def test_what_a_verifier_lacks_is_told_before_the_run():
 
     with pytest.raises(ImportError, match="jsonschema is missing"):
         check_gold_answers(Grader({"lacking": Lacking()}), [problem("a", "lacking")], "data.train")
+
+
+def test_a_verifier_that_is_slow_on_gold_answers_is_named_while_it_decides(monkeypatch):
+    class Slow(Verifier):
+        def verify(self, response: str, problem: Problem) -> Verdict:
+            assert said.wait(timeout=30), "nothing was said while it decided"
+            return Verdict(value=1.0, status="right", canonical="7", reason="")
+
+    said, lines = threading.Event(), []
+    monkeypatch.setattr("r1lit.verifiers.defaults.SLOW_S", 0.05)
+    monkeypatch.setattr("warnings.warn", lambda line: (lines.append(line), said.set()))
+    check_gold_answers(Grader({"slow": Slow()}), [problem("a", "slow")], "data.train")
+    assert lines and lines[0].startswith("data.train: the verifier 'slow' has not decided about 1")
 
 
 def test_an_environment_with_its_own_verdicts_needs_no_gold_answer():

@@ -4,6 +4,7 @@ import pytest
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers import MathVerifier
+from r1lit.verifiers.mathematics import number_of, whole_number
 
 Decide = Callable[[str, str], Verdict]
 
@@ -137,3 +138,10 @@ def test_arguments_are_checked():
         MathVerifier(timeout_s=0)
     with pytest.raises(ValueError, match="num_workers: 0"):
         MathVerifier(num_workers=0)
+
+
+def test_a_number_of_more_digits_than_python_reads_is_no_number_and_no_crash():
+    digits = "7" * 5000
+    assert (
+        number_of(digits) is whole_number(digits) is number_of(rf"\frac{{{digits}}}{{3}}") is None
+    )

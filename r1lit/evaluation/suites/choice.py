@@ -328,7 +328,7 @@ class Cluewsc(ProblemSource):
         label, target = str(row["label"]).lower(), row["target"]
         if label not in ("true", "false"):
             raise ValueError(
-                f"label: row {n} of {self.table.path} holds {row['label']!r}, not true or false"
+                f"label: {self.table.row(n)} holds {row['label']!r}, not true or false"
             )
         fields = {
             "text": row["text"],

@@ -201,8 +201,8 @@ class ArenaHard(ProblemSource):
         for n, row in rows:
             if row["uid"] not in answers:
                 raise ValueError(
-                    f"baseline: {self.baseline.path} has no answer to {row['uid']!r}, row {n} of"
-                    f" {self.table.path}"
+                    f"baseline: {self.baseline.path} has no answer to {row['uid']!r},"
+                    f" {self.table.row(n)}"
                 )
         return [
             Problem(

@@ -206,10 +206,10 @@ class MGSM(ProblemSource):
         if not path.is_file():
             return []
         rows = []
-        for n, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+        for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
             question, tab, answer = line.strip().partition("\t")
             if not tab or not answer:
-                raise ValueError(f"path: row {n} of {path} is not a question, a tab and an answer")
+                raise ValueError(f"path: line {n} of {path} is not a question, a tab and an answer")
             rows.append((question, answer))
         return rows
 
