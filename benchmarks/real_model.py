@@ -124,7 +124,7 @@ def run_trl(gate: Gate, *, work: Work, micro_rows: int) -> None:
         parts["rollout_s"] = stopwatch.seconds()
         return tokens
 
-    def reward(completions: Sequence[str], index: Sequence[int], **columns: Any) -> list[float]:
+    def reward(completions: Sequence[str], index: Sequence[int], **columns: Any) -> Any:
         stopwatch = Stopwatch(work.device)
         verdicts = judge.verdicts(list(completions), [rows[i] for i in index])
         parts["grade_s"] = stopwatch.seconds()

@@ -36,6 +36,8 @@ from r1lit.files import replace_file
 RESULTS = ROOT / "benchmarks" / "results" / "compared.json"
 PAGE_OUT = ROOT / "docs" / "COMPARED.md"
 START, END = "<!-- results -->", "<!-- /results -->"
+TABLES = "make_sums.py"
+"""Writes the tables that both sides learn from."""
 LIMIT_S = 300.0
 TRAINER = {"accelerator": "cpu", "precision": "32-true", "enable_model_summary": False}
 ROLLOUT = {"prompts_per_iteration": 4, "group_size": 4}
@@ -111,8 +113,9 @@ def run(task: Task, is_ours: bool, base_url: str) -> dict[str, Any]:
         folder = Path(name)
         (folder / "models").symlink_to(ROOT / "models")  # of TRL's side
         for _, file, text in BLOCK.findall(PAGE):
-            if file and (is_ours or file.endswith(".jsonl")):
+            if file and (is_ours or file.endswith((".jsonl", TABLES))):
                 (folder / file).write_text(text.replace("http://127.0.0.1:8000/v1", base_url))
+        subprocess.run([sys.executable, TABLES], cwd=folder, check=True)
         if not is_ours:
             for script in SCRIPTS.iterdir():
                 if script.is_file():

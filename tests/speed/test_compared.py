@@ -21,7 +21,7 @@ def test_lines_are_code_and_configuration():
 def test_every_task_has_both_sides():
     mine, other = ours(), theirs()
     assert list(mine) == list(other) and len(mine) == 13
-    assert mine["Own problems"].lines()[0] == 7
+    assert mine["Own problems"].lines()[0] == 9
     assert set(mine["LoRA"].presets) == {"r1lit:mini/r1_zero.yaml", "r1lit:hardware/lora.yaml"}
     assert set(mine["A sweep"].presets) == {"r1lit:mini/r1_zero.yaml"}
     assert all(task.commands for task in mine.values())
