@@ -398,7 +398,7 @@ class RolloutWorker:
         )
         if any(completion.environment_T is not None for completion in completions):
             rollout = with_episodes(rollout, completions)
-        if self.training:
+        if self.training and any(self.grader.verifier_of(r.problem).left_out for r in responses):
             rollout, num_left_out = without_undecided(rollout, self.grader)
             timings.num_left_out += num_left_out
         timings.add_verdicts(responses)

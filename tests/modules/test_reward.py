@@ -67,7 +67,7 @@ def trained_on_labels(tmp_path_factory: pytest.TempPathFactory, policy: Path) ->
 
 def test_pairs_are_learnt_and_reported(trained) -> None:
     cli, run, said = trained
-    assert "30 │ pairs in the training set" in said
+    assert "30 pairs in the training set" in said
     seen = losses(run)
     assert seen[0] == pytest.approx(0.693147, abs=1e-5)  # the head starts at zero
     assert seen[-1] < 0.3

@@ -83,7 +83,7 @@ def losses(run: Path) -> list[float]:
 
 def test_learns_its_documents(tmp_path: Path, policy: Path, documents: Path, capsys) -> None:
     main(["fit", "-c", str(sft(tmp_path / "run", policy, documents))])
-    assert "30 │ documents in the training set" in capsys.readouterr().out
+    assert "30 documents in the training set" in capsys.readouterr().out
     seen = losses(tmp_path / "run")
     assert len(seen) == 30
     assert seen[-1] < 0.5 * seen[0], seen
