@@ -182,6 +182,11 @@ def test_no_odd_value_of_any_key_ends_the_command(tmp_path, verifier):
             "ground_truth": [{"f": {}}],
         },
         "reasoning_gym": {"task": "chain_sum", "entry": {"answer": "4", "metadata": {}}},
+        "repository": {
+            "repository": str(tmp_path),
+            "fail_to_pass": ["test_sums.py::test_add"],
+            "pass_to_pass": [],
+        },
         "none": {"answer": "4"},
     }[verifier]
     if verifier == "reasoning_gym":
