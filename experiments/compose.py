@@ -12,7 +12,7 @@ from r1lit.cli.composition import Config, move_paths, read
 
 __all__ = [
     "Config", "as_mapping", "check_keys", "fill_in", "merge", "merged", "move_evaluation",
-    "move_paths", "move_run", "run_of",
+    "move_paths", "move_run", "run_of", "value_at",
 ]  # fmt: skip
 KINDS: dict[type, str] = {
     dict: "a mapping with an entry",
@@ -48,6 +48,23 @@ def as_mapping(where: str, value: Any) -> Config:
     if not isinstance(value, dict | None):
         raise ValueError(f"{where}: {value!r} is not a mapping of keys to values")
     return value or {}
+
+
+def value_at(node: Any, keys: str) -> Any:
+    """Return what dotted keys name in mappings and lists; None where there is nothing.
+
+    >>> value_at({"turns": [{"text": "a"}, {"text": "b"}]}, "turns.-1.text")
+    'b'
+    """
+    for key in filter(None, keys.split(".")):
+        if isinstance(node, Mapping):
+            node = node.get(key)
+        elif isinstance(node, list) and key.lstrip("-").isdigit():
+            place = int(key)
+            node = node[place] if -len(node) <= place < len(node) else None
+        else:
+            return None
+    return node
 
 
 def merge(base: Config, *fragments: Config) -> Config:

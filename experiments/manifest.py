@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from experiments.compose import value_at
 from experiments.fingerprint import fingerprint
 from experiments.pipeline import Pipeline, Step
 from r1lit.files import read_records, replace_json
@@ -199,12 +200,5 @@ def _read_json(path: Path) -> Any:
 
 def _number_at(spec: str) -> float | None:
     file, _, keys = spec.partition(":")
-    node = _read_json(Path(file))
-    for key in filter(None, keys.split(".")):
-        if isinstance(node, dict):
-            node = node.get(key)
-        elif isinstance(node, list) and key.lstrip("-").isdigit() and -len(node) <= int(key):
-            node = node[int(key)] if int(key) < len(node) else None
-        else:
-            return None
-    return float(node) if isinstance(node, int | float) else None
+    value = value_at(_read_json(Path(file)), keys)
+    return float(value) if isinstance(value, int | float) else None

@@ -24,11 +24,11 @@ from typing import Any
 
 import yaml
 
-from experiments.compose import check_keys
+from experiments.compose import check_keys, value_at
 from experiments.launch import reported
 from r1lit.data.tables import SUFFIXES, read_rows
 from r1lit.errors import hint
-from r1lit.files import replace_file, write_records
+from r1lit.files import replace_json, write_records
 from r1lit.problems import LETTERS
 from r1lit.seeding import permutation
 from r1lit.verifiers.logic import knights_problem
@@ -181,25 +181,12 @@ def fits(file: DataFile, line: Mapping[str, Any]) -> str:
     return next(bad, "")
 
 
-def _cell(row: Any, column: str) -> Any:
-    """Return what ``a.b.-1`` names in a row, None where there is nothing."""
-    for part in column.split("."):
-        if isinstance(row, Mapping):
-            row = row.get(part)
-        elif isinstance(row, list) and re.fullmatch(r"-?\d+", part) and row:
-            index = int(part)
-            row = row[index] if -len(row) <= index < len(row) else None
-        else:
-            return None
-    return row
-
-
 def _line(file: DataFile, source: Source, row: Mapping[str, Any]) -> Line:
     line: Line = {}
     for key, kind in file.schema.items():
         column = source.columns.get(key, key)
         several = isinstance(column, list)
-        value = [_cell(row, c) for c in column] if several else _cell(row, column)
+        value = [value_at(row, c) for c in column] if several else value_at(row, column)
         if key in source.values:
             value = source.values[key].get(value)
         if key in source.patterns and isinstance(value, str):
@@ -315,7 +302,7 @@ def build(scale: str, folder: Path, only: Sequence[str], local: Path | None) -> 
         lines, sources = lines_of(file, local)
         write_records(path, lines)
         card[file.name] = {"lines": len(lines), "declared": declared, "sources": sources}
-        replace_file(cards, (json.dumps(card, indent=1) + "\n").encode())
+        replace_json(cards, card)
         short = f" of {file.take:,}" if len(lines) < file.take else ""
         yield f"{path}: {len(lines):,}{short} lines, {path.stat().st_size / 1e6:.1f} MB"
 
@@ -334,7 +321,7 @@ def listing() -> Iterator[str]:
                     f" {source.licence} | {', '.join(file.schema)} |"
                 )
     yield ""
-    yield "Rows and licences as the data sets' cards state them; nothing was fetched to write this."
+    yield "Nothing was fetched to write this; some rows and licences are from memory."
 
 
 @reported("data")

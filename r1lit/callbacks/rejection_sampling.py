@@ -165,6 +165,6 @@ def _opening(data: R1DataModule, problem: Problem) -> Conversation:
             f" {type(data.turns).__name__}; set it to r1lit.environments.ChatTurns"
         )
     opening = data.opening(problem)
-    if isinstance(opening, Conversation):
-        return opening.after(data.prompts.system_prompt)
-    return Conversation.of([{"role": "user", "content": opening}]).after(data.prompts.system_prompt)
+    if not isinstance(opening, Conversation):
+        opening = Conversation.of([{"role": "user", "content": opening}])
+    return opening.after(data.prompts.system_prompt)

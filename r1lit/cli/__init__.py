@@ -7,7 +7,6 @@ takes seconds.
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import signal
 import socket
@@ -123,8 +122,8 @@ def say_what_begins(given: Sequence[str], composed: Sequence[str]) -> None:
 def leave_out_of_torchmetrics(name: str) -> None:
     """Import torchmetrics without a library that it loads only to give an old name to.
 
-    scipy.signal is an eighth of the CPU time to a run's first iteration. Whoever asks the stand-in
-    for anything gets the library.
+    scipy.signal is an eighth of the CPU time to a run's first iteration. An attribute of the
+    stand-in is the library's.
     """
     if name in sys.modules or "torchmetrics" in sys.modules or not find_spec("scipy"):
         return
@@ -178,6 +177,6 @@ def run() -> None:
 
 
 def _run_other(module: str) -> None:
-    status = importlib.import_module(module).main(sys.argv[2:])
+    status = import_module(module).main(sys.argv[2:])
     if isinstance(status, int):
         sys.exit(status)

@@ -353,7 +353,7 @@ def _listed(value: Any) -> list[Any]:
 def move_paths(node: Any, old: Path, new: Path) -> Any:
     """Return ``node`` with every path in or under ``old`` moved to ``new``.
 
-    A logger that spells such a folder as ``save_dir`` and ``name`` is spelt anew. From the working
+    A logger that spells such a folder as ``save_dir`` and ``name`` is spelt again. From the working
     folder nothing moves: in it any relative path and any class_path would be.
 
     >>> move_paths({"dirpath": "runs/a/b", "policy": "runs/ab"}, Path("runs/a"), Path("runs/c"))

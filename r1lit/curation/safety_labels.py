@@ -98,15 +98,9 @@ class SafetyJudge(GenerativeJudge):
         if len(response) > MAX_CHARACTERS:
             return None
         key = key_of(GUIDELINE, self.name, prompt, response)
-        known = self.judgements.get(key)
-        if known is not None:
-            return str(known)
         texts = {"prompt": prompt, "response": response}
         text = re.sub(r"\{(prompt|response)\}", lambda slot: texts[slot[1]], GUIDELINE)
-        judgement = self.request(lambda fence: text, read_clause, lambda clause: "right")
-        if judgement.value is not None:
-            self.judgements.put(key, judgement.value)
-        return judgement.value
+        return self.kept_or_requested(key, lambda fence: text, read_clause)
 
 
 def read_clause(reply: str, fence: str) -> str | None:

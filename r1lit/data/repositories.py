@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
-from r1lit.data.tables import Row, read_rows
+from r1lit.data.tables import Row, Table, read_rows
 from r1lit.text.patches import reverse_diff
 from r1lit.verifiers.repository import files_of
 
@@ -59,7 +60,7 @@ class RepositoryTasks(ProblemSource):
         source: str = "repository",
         limit: int | None = None,
     ) -> None:
-        self.path = path
+        self.table = Table(path=path)
         self.folder = Path(repositories or Path(path).parent / "repositories").expanduser()
         self.split = split
         self.turns = turns
@@ -75,24 +76,24 @@ class RepositoryTasks(ProblemSource):
         """
         rows = [
             (number, row)
-            for number, row in enumerate(read_rows(self.path))
+            for number, row in enumerate(read_rows(self.table.path))
             if self.split is None or row.get("split") == self.split
         ]
         if not rows:
-            raise ValueError(f"split: {self.path} has no row whose split is {self.split!r}")
+            raise ValueError(f"split: {self.table.path} has no row whose split is {self.split!r}")
         return [self._problem(number, row) for number, row in rows[: self.limit]]
 
     def _problem(self, number: int, row: Row) -> Problem:
         missing = {"instance_id", "repo", "problem_statement", "patch", "FAIL_TO_PASS"} - row.keys()
         if missing:
-            raise ValueError(f"path: row {number} of {self.path} has no {min(missing)!r}")
+            raise ValueError(f"path: {self.table.row(number)} has no {min(missing)!r}")
         uid, repo = str(row["instance_id"]), str(row["repo"])
         names = (uid, repo.replace("/", "__"), repo.rpartition("/")[2])
         folders = [self.folder / name for name in names if (self.folder / name).is_dir()]
         if not folders:
             raise ValueError(
-                f"repositories: {self.folder} has no folder {names[0]!r} or {names[1]!r} for row"
-                f" {number} of {self.path}; check the repository out there"
+                f"repositories: {self.folder} has no folder {names[0]!r} or {names[1]!r} for"
+                f" {self.table.row(number)}; check the repository out there"
             )
         patch, bug = str(row["patch"]), str(row.get("bug") or row.get("test_patch") or "")
         if row.get("image_name"):
@@ -117,7 +118,7 @@ class RepositoryTasks(ProblemSource):
             return problem
         shown = _shown(problem, row.get("context") or [])
         question = ONE_TURN.replace("{files}", shown).replace("{statement}", problem.question)
-        return Problem(**{**vars(problem), "question": question})
+        return replace(problem, question=question)
 
 
 def _tests(value: Any) -> list[str]:

@@ -11,7 +11,7 @@ from r1lit.environments.base import Environment, Episode, Reply, Step
 from r1lit.environments.tools import answer_calls, need_jsonschema, schema_of
 from r1lit.problems import Problem
 from r1lit.sandbox import Limits, LocalSandbox
-from r1lit.sandbox.repository import is_test, name_of, run_suite
+from r1lit.sandbox.repository import function_of, is_test, name_of, run_suite
 from r1lit.text.patches import Edit, PatchError, apply_edits, write_diff
 from r1lit.text.prompts import Conversation, extended, question_of
 from r1lit.verifiers.repository import files_of, refusal
@@ -112,7 +112,7 @@ class RepositoryEpisode(Episode):
                 sorted({test.partition("::")[0] for test in shown}),
                 self._owner.limits,
                 roots=list(meta.get("roots") or ("src", "")),
-                keep={test.partition("[")[0] for test in shown},
+                keep={function_of(test) for test in shown},
                 details=True,
             )
         if report.outcomes is None:

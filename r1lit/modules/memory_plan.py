@@ -197,8 +197,7 @@ def print_memory_plan(config: Config, policy: PretrainedConfig, trainer: Trainer
         return
     whose = "this process" if alone else f"each of {trainer.world_size} ranks"
     lines = (" ".join(line.split()) for line in memory_lines(parts, capacity))
-    text = f"Memory of {whose} in GB, estimated: {'; '.join(lines)}"
-    print(fill(text, width=100, subsequent_indent="  ", break_on_hyphens=False))
+    print_paragraph(f"Memory of {whose} in GB, estimated: {'; '.join(lines)}")
 
 
 # from a configuration
@@ -522,14 +521,12 @@ def print_preference_plan(
 def print_plan(*counts: tuple[int, str]) -> None:
     """Print counts and what they count, as one paragraph."""
     text = "; ".join(f"{count:,} {what}" for count, what in counts)
-    print(
-        fill(
-            f"Batch plan of one iteration: {text}",
-            width=100,
-            subsequent_indent="  ",
-            break_on_hyphens=False,
-        )
-    )
+    print_paragraph(f"Batch plan of one iteration: {text}")
+
+
+def print_paragraph(text: str) -> None:
+    """Print a text in lines of at most 100 characters, all but the first indented."""
+    print(fill(text, width=100, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def listed(counts: dict[str, int]) -> str:

@@ -538,9 +538,7 @@ def without_undecided(rollout: Rollout, grader: Grader) -> tuple[Rollout, int]:
         lacks.append(not ended and response.verdict.status in verifier.left_out)
     if not any(lacks):
         return rollout, 0
-    last = next(
-        r for r, lack in zip(reversed(rollout.responses), reversed(lacks), strict=True) if lack
-    )
+    last = [r for r, lack in zip(rollout.responses, lacks, strict=True) if lack][-1]
     most = grader.verifier_of(last.problem).max_left_out
     if sum(lacks) > most * len(lacks):
         raise ValueError(

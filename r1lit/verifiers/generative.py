@@ -119,6 +119,21 @@ class GenerativeJudge:
                 break
         return judgement
 
+    def kept_or_requested(
+        self, key: str, prompt_of: Callable[[str], str], read: Callable[[str, str], T | None]
+    ) -> T | None:
+        """Return the judgement that is kept by ``key``, or request one and keep it.
+
+        ``prompt_of`` and ``read`` as in ``request``. Failures are not kept: None.
+        """
+        known: T | None = self.judgements.get(key)
+        if known is None:
+            # the log's word for a reply that could be read is "right"
+            known = self.request(prompt_of, read, lambda _: "right").value
+            if known is not None:
+                self.judgements.put(key, known)
+        return known
+
 
 class CostLog:
     """One line of JSON per request to a judge, and their sums.
@@ -466,19 +481,9 @@ class GenerativePreference(GenerativeJudge):
         if max(len(first), len(second)) > MAX_CHARACTERS:
             return None
         key = key_of(COMPARISON, self.name, prompt, first, second, str(judgement_index))
-        known = self.judgements.get(key)
-        if known is not None:
-            return float(known)
-        judgement = self.request(
-            partial(comparison_prompt, prompt, first, second),
-            read_label,
-            lambda _: "right",  # the log's word for a reply that could be read
-        )
-        if judgement.value is None:
-            return None
-        difference = float(judgement.value)
-        self.judgements.put(key, difference)
-        return difference
+        prompt_of = partial(comparison_prompt, prompt, first, second)
+        value = self.kept_or_requested(key, prompt_of, read_label)
+        return None if value is None else float(value)
 
 
 def comparison_prompt(prompt: str, first: str, second: str, fence: str) -> str:

@@ -276,19 +276,13 @@ class ArenaHardPreference(GenerativeJudge):
             return None
         system = template("arena_hard_system")
         key = key_of(system, self.name, prompt_text, first, second, str(judgement_index))
-        known = self.judgements.get(key)
-        if known is not None:
-            return float(known)
         text = prompt("arena_hard", question=prompt_text, answer_a=first, answer_b=second)
-        judgement = self.request(
+        value = self.kept_or_requested(
+            key,
             lambda fence: f"{system}\n\n{text}",
             lambda reply, fence: LABELS.get(read_label(judged_text(reply)) or ""),
-            lambda value: "right",
         )
-        if judgement.value is None:
-            return None
-        self.judgements.put(key, float(judgement.value))
-        return float(judgement.value)
+        return None if value is None else float(value)
 
 
 def read_label(reply: str) -> str | None:
