@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -54,6 +54,10 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "resume_changed": (
         bool,
         "Go on from a checkpoint although model or data are configured otherwise now.",
+    ),
+    "deterministic": (
+        bool,
+        "Have two runs on the same device give the same bits; docs/RESUME.md has what it costs.",
     ),
     "profile": (
         int | None,
@@ -188,8 +192,13 @@ class R1CLI(LightningCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         """Run it; an error of the disk that names no file, as a logger's, gets the run's folder."""
         gc.enable()
+        deterministic = self.config[subcommand].deterministic
+        own = backend(self.trainer.strategy.root_device)
         try:
-            with ended_at_once_by_sigterm(subcommand != "fit"):
+            with (
+                ended_at_once_by_sigterm(subcommand != "fit"),
+                own.deterministic() if deterministic else nullcontext(),
+            ):
                 super()._run_subcommand(subcommand)
         except OSError as error:
             if error.filename is None and error.errno is not None:

@@ -9,9 +9,17 @@ import torch
 
 from r1lit.device.cpu import CPU
 from r1lit.device.cuda import CUDA
-from r1lit.device.operations import Backend, add_gradient, gradient_of
+from r1lit.device.operations import Backend, add_gradient, cumulative_sum, gradient_of
 
-__all__ = ["BACKENDS", "Backend", "add_gradient", "backend", "gradient_of", "inference_dtype"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "add_gradient",
+    "backend",
+    "cumulative_sum",
+    "gradient_of",
+    "inference_dtype",
+]
 
 BACKENDS: dict[str, Backend] = {"cpu": CPU(), "cuda": CUDA()}
 PYTORCH = Backend()

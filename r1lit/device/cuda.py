@@ -6,11 +6,13 @@ Never run yet: see docs/PERFORMANCE.md.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from r1lit.device.operations import Backend
+from r1lit.device.operations import Backend, variables
 
 try:
     from torch.nn.attention.varlen import varlen_attn
@@ -30,6 +32,24 @@ class CUDA(Backend):
     def has_fast_bfloat16(self) -> bool:  # type: ignore[override]
         """Whether the device has bfloat16 products in hardware."""
         return torch.cuda.get_device_capability() >= (8, 0)
+
+    @contextmanager
+    def deterministic(self) -> Iterator[None]:
+        """Fix cuBLAS's workspaces too, and the sizes of blocks in compiled kernels.
+
+        cuDNN's attention has no deterministic backward pass; PyTorch's other kernels have.
+        """
+        fixed = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TORCHINDUCTOR_BATCH_INVARIANT": "1"}
+        matmul, was = torch.backends.cuda.matmul, torch.backends.cuda.cudnn_sdp_enabled()
+        reduced = matmul.allow_bf16_reduced_precision_reduction
+        with variables(**fixed), super().deterministic():
+            torch.backends.cuda.enable_cudnn_sdp(False)
+            matmul.allow_bf16_reduced_precision_reduction = False
+            try:
+                yield
+            finally:
+                torch.backends.cuda.enable_cudnn_sdp(was)
+                matmul.allow_bf16_reduced_precision_reduction = reduced
 
     def attends_end_to_end(self, query: Tensor, value: Tensor, dropout: float) -> bool:
         """Return whether the kernels take these: 16 bits, heads of one size, no dropout."""

@@ -6,6 +6,7 @@ K predicted tokens   D hidden size   V vocabulary
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -17,7 +18,7 @@ class Backend:
     """PyTorch's operations, for every device that has none of its own here.
 
     An operation that returns None leaves the work to its caller. Nothing here changes the process
-    but ``running`` and ``decoding``, which put back what they change.
+    but ``running``, ``deterministic`` and ``decoding``, which put back what they change.
     """
 
     has_fast_bfloat16: bool = True
@@ -122,6 +123,16 @@ class Backend:
             gc.unfreeze()
 
     @contextmanager
+    def deterministic(self) -> Iterator[None]:
+        """Have every operation give the same bits each time, or raise an error that names it."""
+        was = torch.get_deterministic_debug_mode()
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(was)
+
+    @contextmanager
     def decoding(self) -> Iterator[None]:
         """Leave Python's collector off: loops that make no cycles lose a tenth of time to it."""
         was_on = gc.isenabled()
@@ -134,6 +145,45 @@ class Backend:
 
     def return_memory(self) -> None:
         """Give freed memory back to the system where the allocator keeps it in holes."""
+
+
+@contextmanager
+def variables(**values: str) -> Iterator[None]:
+    """Set variables of the environment for the while, those that nobody has set."""
+    missing = values.keys() - os.environ.keys()
+    os.environ.update({name: values[name] for name in missing})
+    try:
+        yield
+    finally:
+        for name in missing:
+            del os.environ[name]
+
+
+def cumulative_sum(values: Tensor) -> Tensor:
+    """Return the sums along the last dimension up to and with each element.
+
+    PyTorch's of floating-point numbers on a GPU add in an order that differs from run to run.
+    Within ``Backend.deterministic`` those are added by ``doubled_sums``.
+    """
+    unordered = values.is_cuda and values.is_floating_point()
+    if unordered and torch.are_deterministic_algorithms_enabled():
+        return doubled_sums(values)
+    return values.cumsum(-1)
+
+
+def doubled_sums(values: Tensor) -> Tensor:
+    """Return ``values.cumsum(-1)`` up to rounding, in log2(n) steps of a fixed order.
+
+    >>> doubled_sums(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])).tolist()
+    [1.0, 3.0, 6.0, 10.0, 15.0]
+    """
+    shift = 1
+    while shift < values.shape[-1]:
+        values = torch.cat(
+            [values[..., :shift], values[..., shift:] + values[..., :-shift]], dim=-1
+        )
+        shift *= 2
+    return values
 
 
 def gradient_of(weight_VD: Tensor) -> Tensor:

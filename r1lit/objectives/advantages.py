@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import Rollout, of_all_ranks
+from r1lit.device import cumulative_sum
 from r1lit.objectives.terms import hide_padding, k1_BT, row_sum_B1
 
 
@@ -246,7 +247,7 @@ class NoBaseline(AdvantageEstimator):
         return_BT = rollout.reward_PG.reshape(-1, 1)
         if rollout.reward_BT is not None:
             token_BT = hide_padding(rollout.reward_BT, rollout.sampled_BT)
-            return_BT = return_BT + token_BT.flip(-1).cumsum(-1).flip(-1)
+            return_BT = return_BT + cumulative_sum(token_BT.flip(-1)).flip(-1)
         return torch.where(rollout.sampled_BT, return_BT, 0.0)
 
 
@@ -478,7 +479,7 @@ class ProcessSupervision(AdvantageEstimator):
             smallest_P1 < largest_P1, centred_PN / (std_P1 + self.std_epsilon), 0.0
         )
         normal_BT = normal_PN.reshape(rollout.reward_BT.shape)
-        advantage_BT = hide_padding(normal_BT.flip(-1).cumsum(-1).flip(-1), rollout.sampled_BT)
+        advantage_BT = hide_padding(cumulative_sum(normal_BT.flip(-1)).flip(-1), rollout.sampled_BT)
         outcomes = replace(rollout, reward_BT=None)
         return advantage_BT + (self.outcome.estimate(outcomes) if self.outcome else 0.0)
 
@@ -517,7 +518,7 @@ class TurnReturns(AdvantageEstimator):
                 "advantage: TurnReturns reads rewards at the ends of turns alone, and other tokens"
                 " have some; set kl_in_reward to 0, objective.beta puts the KL into the loss"
             )
-        return_BT = reward_BT.flip(-1).cumsum(-1).flip(-1) + rollout.reward_PG.reshape(-1, 1)
+        return_BT = cumulative_sum(reward_BT.flip(-1)).flip(-1) + rollout.reward_PG.reshape(-1, 1)
         end_BT = rollout.step_end_BT & sampled_BT
         turn_BT = end_BT.cumsum(-1) - end_BT.long()
         num_turns = int(torch.where(sampled_BT, turn_BT, 0).max()) + 1

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
+from r1lit.device import cumulative_sum
 from r1lit.errors import check_at_least
 from r1lit.policy import Policy
 from r1lit.problems import Problem, Transcript, Verdict
@@ -114,12 +115,12 @@ def _inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
     weight_BNK = torch.nn.functional.pad(weight_BV, (0, num_blocks * BLOCK - vocabulary)).view(
         rows, num_blocks, BLOCK
     )
-    below_BN = weight_BNK.sum(-1).double().cumsum(-1)
+    below_BN = cumulative_sum(weight_BNK.sum(-1).double())
     point_B1 = uniform_B[:, None] * below_BN[:, -1:]
     block_B1 = _first_above(below_BN, point_B1)
     rest_B1 = point_B1 - below_BN.gather(-1, (block_B1 - 1).clamp(min=0)) * (block_B1 > 0)
     within_BK = weight_BNK.gather(1, block_B1[..., None].expand(-1, 1, BLOCK)).squeeze(1)
-    token_B1 = _first_above(within_BK.double().cumsum(-1), rest_B1)
+    token_B1 = _first_above(cumulative_sum(within_BK.double()), rest_B1)
     return (block_B1 * BLOCK + token_B1).squeeze(-1)
 
 
@@ -137,7 +138,7 @@ def _mask_top_k_top_p(logits_BV: Tensor, sampling: Sampling) -> Tensor:
     if sampling.top_p < 1:
         sorted_BV, order_BV = logits_BV.sort(stable=True, dim=-1, descending=True)
         probability_BV = sorted_BV.softmax(-1)
-        drop_BV = probability_BV.cumsum(-1) - probability_BV >= sampling.top_p
+        drop_BV = cumulative_sum(probability_BV) - probability_BV >= sampling.top_p
         drop_BV = torch.zeros_like(drop_BV).scatter(-1, order_BV, drop_BV)
         logits_BV = logits_BV.masked_fill(drop_BV, float("-inf"))
     return logits_BV

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.endpoint.client import Client, Endpoint, MalformedReply, RequestError, SetupError
 from r1lit.rollout.engine import Completion, ModelSpec, Request
-from r1lit.rollout.vllm.process import CPU_FLAG, EXTENSION
+from r1lit.rollout.vllm.process import BATCH_INVARIANT, CPU_FLAG, EXTENSION
 from r1lit.seeding import generator
 
 T = TypeVar("T")
@@ -158,7 +158,13 @@ class VLLMClient:
                 "runs on a CPU with chunked prefill, in which vLLM dies of seeds; start it with"
                 f" --{CPU_FLAG}"
             )
-        await self._check_worker(found.get("weight_transfer_config") or {}, model)
+        described = await self._check_worker(found.get("weight_transfer_config") or {}, model)
+        on_gpu = found["device_config"]["device"] != "cpu"  # its CPU has no such switch
+        needed = on_gpu and torch.are_deterministic_algorithms_enabled()
+        if needed and not described.get("batch_invariant"):
+            raise self._unfit(
+                f"runs without {BATCH_INVARIANT}=1, which deterministic: true needs; {START}"
+            )
         served = await self.ask("v1/models", lambda reply: reply["data"][0]["id"])
         if not await self._has_route(GENERATE):
             raise self._unfit(f"lacks --enable-scale-out; {START}")
@@ -175,8 +181,12 @@ class VLLMClient:
         )
         return self.info
 
-    async def _check_worker(self, transfer: Mapping[str, Any], model: ModelSpec) -> None:
-        """Check that weights can be handed over, and that they are those of the same model."""
+    async def _check_worker(self, transfer: Mapping[str, Any], model: ModelSpec) -> dict[str, Any]:
+        """Check that weights can be handed over, and that they are those of the same model.
+
+        Returns:
+            What its worker says of itself.
+        """
         described, method = None, {"method": "r1lit_describe"}
         with suppress(RequestError):
             described = await self.ask("collective_rpc", lambda reply: reply["results"][0], method)
@@ -193,6 +203,7 @@ class VLLMClient:
                 raise self._unfit(
                     f"serves another model than {model.name}: its {key} is {there!r}, not {here!r}"
                 )
+        return described
 
     async def _has_route(self, path: str) -> bool:
         try:

@@ -45,7 +45,7 @@ from r1lit.rollout.vllm.client import (
     check_fits,
     units,
 )
-from r1lit.rollout.vllm.process import VLLMProcess, find_python
+from r1lit.rollout.vllm.process import BATCH_INVARIANT, VLLMProcess, find_python
 from r1lit.rollout.vllm.weights import (
     TRANSFERS,
     AdapterTransfer,
@@ -164,6 +164,11 @@ class VLLMEngine(RolloutEngine):
             ValueError: if a server does not answer, serves another model or lacks an option.
         """
         super().bind(model)
+        if self.in_flight_updates and torch.are_deterministic_algorithms_enabled():
+            raise ValueError(
+                "in_flight_updates: true with deterministic: true; new weights arrive in the middle"
+                " of responses, at a token that differs from run to run. Set it to false"
+            )
         assert model.policy is not None
         self._policy = model.policy
         self._memory = asyncio.Lock()  # held while the policy's weights may change
@@ -212,6 +217,8 @@ class VLLMEngine(RolloutEngine):
         """Start the server on rank 0, without waiting; return its URL there."""
         if own_rank() != 0:
             return ""
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        invariant = {BATCH_INVARIANT: "1"} if deterministic else {}
         self._process = VLLMProcess(
             self._python,
             base_of(self.model.name),
@@ -220,7 +227,7 @@ class VLLMEngine(RolloutEngine):
             flags=self._flags,
             log=(self.model.folder or self._folder).absolute() / "vllm.log",
             backend=self._transfer.backend,
-            environment=self._transfer.environment,
+            environment=self._transfer.environment | invariant,
             max_lora_rank=lora_rank,
         )
         self._process.start()

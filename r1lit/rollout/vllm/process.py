@@ -31,6 +31,8 @@ WORKER = Path(__file__).parents[1] / "vllm_worker"
 EXTENSION = "r1lit_vllm_worker.Extension"
 CPU_FLAG = "no-enable-chunked-prefill"
 """vLLM 0.32 on a CPU dies of a seeded request whose prompt is computed in two steps."""
+BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
+"""Of vLLM on a GPU: a response is the same in every batch."""
 REPORT_EVERY_S = 15.0
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Of torchrun: vLLM would take them for its own."""

@@ -11,6 +11,7 @@ torch and safetensors.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -144,6 +145,12 @@ class Extension:
     """Has this module imported in vLLM's workers, and describes the model they hold."""
 
     def r1lit_describe(self) -> dict[str, object]:
-        """Return what of the model's configuration must be as the trainer's."""
+        """Return what of the model's configuration must be as the trainer's.
+
+        And ``batch_invariant``: whether vLLM computes a response alike in every batch.
+        """
         config = self.model_runner.model_config.hf_text_config  # type: ignore[attr-defined]
-        return {key: getattr(config, key, None) for key in DESCRIBED}
+        invariant = bool(int(os.environ.get("VLLM_BATCH_INVARIANT", "0")))
+        return {key: getattr(config, key, None) for key in DESCRIBED} | {
+            "batch_invariant": invariant
+        }
