@@ -16,7 +16,7 @@ R1 ?=
 PRETRAIN := runs/pretrain
 
 .DEFAULT_GOAL := help
-.PHONY: help install vllm aha aha-again clean-aha real r1 pretrain test test-slow bench speedrun lint clean
+.PHONY: help install vllm aha aha-again clean-aha real real-model r1 pretrain test test-slow bench speedrun lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ aha-again: clean-aha  ## the miniature from the beginning
 $(REAL_STAMP): $(STAMP)
 	$(BIN)/python -m pip install -e '.[dev,real]'
 	@touch $@
+
+real-model: $(REAL_STAMP)
+	$(BIN)/python -m experiments.real_model.fetch
 
 real: $(REAL_STAMP)  ## R1-Zero on a real model, resumable; MODEL names another than SmolLM2-135M
 	model=$$($(BIN)/python -m experiments.real_model.fetch $(MODEL)) \

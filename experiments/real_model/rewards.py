@@ -1,4 +1,4 @@
-"""Rewards that know nothing of the right answer: a form alone, and a coin."""
+"""Rewards that know nothing of the right answer: a form alone, an end, and a coin."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ class EndsInNumber(RewardFunction):
         """Return one number a response, in order."""
         read = ("right", "wrong")
         return [float(r.finished and r.verdict.status in read) for r in responses]
+
+
+class EndsByItself(RewardFunction):
+    """1 for a response that ended before the token limit, else 0."""
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        """Return one number a response, in order."""
+        return [float(r.finished) for r in responses]
 
 
 class CoinPerResponse(RewardFunction):

@@ -1,7 +1,8 @@
-"""Sums and differences of two small whole numbers: the task of `make real`."""
+"""Tasks about two small whole numbers: sums and differences (`make real`), products, the larger."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Literal
 
 from r1lit.data.sources import ProblemSource
@@ -9,17 +10,18 @@ from r1lit.problems import Problem
 from r1lit.seeding import permutation
 
 
-class Sums(ProblemSource):
-    """Questions "What is a + b?" and "What is a - b?" in turn, a and b from 0 to ``largest``.
+class PairTask(ProblemSource):
+    """Questions about two whole numbers from ``smallest`` to ``largest``.
 
-    Differences are never negative. A fifth of the unordered pairs {a, b} is held out, for sums and
-    differences alike: neither 3 + 8, 8 + 3 nor 8 - 3 is trained on where {3, 8} is held out.
+    A fifth of the unordered pairs {a, b} is held out, whatever is asked about them: neither 3 + 8,
+    8 + 3 nor 8 - 3 is trained on where {3, 8} is held out.
 
     Args:
         split: the pairs to train on, or those held out.
-        num_problems: how many, half of them sums; all pairs if left out.
+        num_problems: how many; those of all pairs if left out.
         largest: of the two numbers.
         seed: of the split and the order.
+        smallest: of the two numbers.
     """
 
     def __init__(
@@ -28,23 +30,29 @@ class Sums(ProblemSource):
         num_problems: int | None = None,
         largest: int = 30,
         seed: int = 0,
+        smallest: int = 0,
     ) -> None:
         self.split = split
         self.num_problems = num_problems
         self.largest = largest
         self.seed = seed
+        self.smallest = smallest
+
+    @abstractmethod
+    def problems_about(self, first: int, second: int) -> list[Problem]:
+        """Return the problems about two numbers, of which either may be the larger."""
 
     def problems(self) -> list[Problem]:
-        """Return sums and differences in turn."""
-        pairs = [(a, b) for a in range(self.largest + 1) for b in range(a + 1)]
+        """Return the problems of the split, pair by pair."""
+        numbers = range(self.smallest, self.largest + 1)
+        pairs = [(a, b) for a in numbers for b in numbers if b <= a]
         order = permutation(len(pairs), self.seed, "pairs")
         num_held_out = len(pairs) // 5
         mine = order[:num_held_out] if self.split == "held_out" else order[num_held_out:]
         made = []
         for index in mine:
             a, b = pairs[index]
-            first, second = (a, b) if index % 2 else (b, a)
-            made += [self._problem(first, "+", second), self._problem(a, "-", b)]
+            made += self.problems_about(*((a, b) if index % 2 else (b, a)))
         if self.num_problems is not None and self.num_problems > len(made):
             raise ValueError(
                 f"num_problems: {self.num_problems}, but numbers to {self.largest} give"
@@ -52,10 +60,42 @@ class Sums(ProblemSource):
             )
         return made[: self.num_problems]
 
-    def _problem(self, first: int, sign: str, second: int) -> Problem:
-        return Problem(
-            uid=f"{first}{sign}{second}",
-            question=f"What is {first} {sign} {second}?",
-            answer=str(first + second if sign == "+" else first - second),
-            source="sums" if sign == "+" else "differences",
-        )
+
+class Sums(PairTask):
+    """Sums "What is a + b?" and differences "What is a - b?" in turn; none is negative."""
+
+    def problems_about(self, first: int, second: int) -> list[Problem]:
+        """Return their sum and their difference."""
+        large, small = max(first, second), min(first, second)
+        return [
+            problem("sums", f"{first} + {second}", first + second),
+            problem("differences", f"{large} - {small}", large - small),
+        ]
+
+
+class Products(PairTask):
+    """Products, "What is a * b?"."""
+
+    def problems_about(self, first: int, second: int) -> list[Problem]:
+        """Return their product."""
+        return [problem("products", f"{first} * {second}", first * second)]
+
+
+class Larger(PairTask):
+    """The larger number, "Which number is larger, a or b?", in both orders; never of equals."""
+
+    def problems_about(self, first: int, second: int) -> list[Problem]:
+        """Return the question in both orders."""
+        if first == second:
+            return []
+        return [
+            Problem(uid=f"{a}|{b}", question=f"Which number is larger, {a} or {b}?",
+                    answer=str(max(a, b)), source="larger")
+            for a, b in ((first, second), (second, first))
+        ]  # fmt: skip
+
+
+def problem(source: str, expression: str, value: int) -> Problem:
+    """Return the question for the value of an expression."""
+    uid = expression.replace(" ", "")
+    return Problem(uid=uid, question=f"What is {expression}?", answer=str(value), source=source)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +17,8 @@ from transformers import AutoConfig
 
 from experiments.difficulty import table
 from experiments.real_model import fetch
-from experiments.real_model.rewards import CoinPerResponse, EndsInNumber
-from experiments.real_model.sums import Sums
+from experiments.real_model.rewards import CoinPerResponse, EndsByItself, EndsInNumber
+from experiments.real_model.sums import Larger, Products, Sums
 from r1lit.cli import main
 from r1lit.files import read_records, replace_json
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
@@ -47,6 +49,16 @@ def test_half_are_sums_and_every_answer_is_right_and_not_negative():
         result = first + second if sign == "+" else first - second
         assert problem.answer == str(result) and result >= 0
         assert problem.question == f"What is {first} {sign} {second}?"
+
+
+@pytest.mark.parametrize(("task", "largest"), [(Products, 12), (Larger, 20)])
+def test_other_tasks_hold_pairs_out_in_either_order_and_have_right_answers(task, largest):
+    splits = [task(split, largest=largest).problems() for split in ("train", "held_out")]
+    asked = [[re.findall(r"\d+", p.question) for p in split] for split in splits]
+    assert {frozenset(a) for a in asked[0]}.isdisjoint(map(frozenset, asked[1]))
+    value = operator.mul if task is Products else max
+    for problem, (a, b) in zip(splits[0] + splits[1], asked[0] + asked[1], strict=True):
+        assert problem.answer == str(value(int(a), int(b)))
 
 
 def test_more_problems_than_there_are_is_an_error():
@@ -150,6 +162,7 @@ def response(status, finished, text=""):
 def test_the_reward_for_any_number_asks_for_an_end_and_a_number_alone():
     rows = [("right", True), ("wrong", True), ("unparsed", True), ("right", False)]
     assert EndsInNumber()([response(*row) for row in rows]) == [1.0, 1.0, 0.0, 0.0]
+    assert EndsByItself()([response(*row) for row in rows]) == [1.0, 1.0, 1.0, 0.0]
 
 
 def test_a_text_that_recurs_is_paid_by_a_new_coin_each_time():
