@@ -37,7 +37,7 @@ def count(sweep: Sweep) -> list[Record]:
 def as_table(records: Sequence[Record]) -> str:
     """Return the table: a row a policy, each cell with its 95 % interval over problems."""
     shown = [k for k in SHOWN if any(k <= r["num_samples"] for r in records)]
-    headings = ["policy", "n", *(f"pass@{k}" for k in shown), "majority vote", "answers read"]
+    headings = ["policy", "task", "n", *(f"pass@{k}" for k in shown), "majority vote", "answers read"]
     rows = []
     for r in records:
         size = r["num_samples"]
@@ -51,8 +51,8 @@ def as_table(records: Sequence[Record]) -> str:
         cells += ["–"] * (len(shown) - len(sampled))
         vote = r["cons_at_k"]
         cells += [_cell(vote["value"], vote["low"], vote["high"]), f"{r['readable']:.2f}"]
-        rows.append([r["policy"], f"{r['num_problems']} × {size}", *cells])
-    return as_markdown(headings, rows, num_text=2)
+        rows.append([r["policy"], r["task"], f"{r['num_problems']} × {size}", *cells])
+    return as_markdown(headings, rows, num_text=3)
 
 
 def _cell(value: float, low: float, high: float) -> str:

@@ -16,11 +16,11 @@ from tiny import ROOT, save_policy
 from transformers import AutoConfig
 
 from experiments.difficulty import table
-from experiments.real_model import fetch
+from experiments.real_model import fetch, forms
 from experiments.real_model.rewards import CoinPerResponse, EndsByItself, EndsInNumber
 from experiments.real_model.sums import Larger, Products, Sums
 from r1lit.cli import main
-from r1lit.files import read_records, replace_json
+from r1lit.files import read_records, replace_json, write_records
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.problems import Problem, Response, Verdict
 from r1lit.text.prompts import Conversation, answer_text, prompt_text, turn_end
@@ -228,3 +228,22 @@ def test_head_and_embedding_of_the_real_model_are_tied_and_are_stored_once():
     assert "lm_head.weight" not in names and "model.embed_tokens.weight" in names
     model = load_policy(ModelSource(str(REAL), dtype="bfloat16")).model
     assert model.lm_head.weight is model.get_input_embeddings().weight
+
+
+def test_the_table_of_forms_counts_the_responses_of_the_last_evaluation(tmp_path, capsys):
+    for seed, last in ((0, "3 + 4 = 7"), (1, "7")):
+        rows = [
+            {"iteration": i, "split": split, "uid": uid, "source": source, "response": text,
+             "value": value, "status": "right" if value else "wrong", "finished": True}
+            for i, split, text, value in ((0, "val", "Hm", 0.0), (1, "train", "Hm", 0.0),
+                                          (2, "val", last, 1.0))
+            for uid, source in (("3+4", "sums"), ("9-2", "differences"))
+        ]  # fmt: skip
+        write_records(tmp_path / "paid" / f"seed-{seed}" / "responses.jsonl", rows)
+        replace_json(tmp_path / "paid" / f"seed-{seed}" / "result.json", {})
+    assert forms.main([str(tmp_path)]) == 0
+    cells = capsys.readouterr().out.splitlines()[-1].split(" | ")
+    assert cells[1:3] == ["2", "1.00 (1.00 to 1.00)"] and cells[5] == "+1.00 (1.00 to 1.00)"
+    assert cells[6:9] == ["0.50", "1.00", "0.50"]
+    assert forms.main([str(tmp_path / "none")]) == 2
+    assert "has no finished run" in capsys.readouterr().err

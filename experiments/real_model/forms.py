@@ -1,0 +1,103 @@
+"""What the responses of each reward look like: a table of the page, from the runs' own responses.
+
+    python -m experiments.real_model.forms runs/real_model/sweep > experiments/real_model/forms.md
+
+A row is all seeds of one reward after its last evaluation, or the base before training. Intervals
+are 95 % over problems (bootstrap), of each problem's mean over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from experiments.launch import reported
+from experiments.tables import as_markdown
+from r1lit.files import Record, read_records
+from r1lit.metrics.intervals import bootstrap_intervals
+
+EQUATION = re.compile(r"\s*\d+ *[-+] *\d+ *= *-?\d")
+NUMBER = re.compile(r"\s*-?\d+\s*")
+HEADINGS = [
+    "reward", "n seeds", "pass@1", "sums", "differences", "less the base", "`a ± b = c`",
+    "right among those", "a number alone", "answers read", "cut",
+]  # fmt: skip
+
+
+def last_responses(folder: Path, first: bool = False) -> list[Record]:
+    """Return a run's responses of its last evaluation, or of its first."""
+    rows = [r for r in read_records(folder / "responses.jsonl") if r["split"] == "val"]
+    at = (min if first else max)(r["iteration"] for r in rows)
+    return [r for r in rows if r["iteration"] == at]
+
+
+def shares(runs: Sequence[Sequence[Record]], of: str = "") -> dict[str, float]:
+    """Return by problem the mean over runs of the share that is right; ``of`` one source."""
+    found: dict[str, list[float]] = {}
+    for rows in runs:
+        own: dict[str, list[float]] = {}
+        for r in rows:
+            if of in ("", r["source"]):
+                own.setdefault(r["uid"], []).append(r["value"])
+        for uid, values in own.items():
+            found.setdefault(uid, []).append(fmean(values))
+    return {uid: fmean(values) for uid, values in sorted(found.items())}
+
+
+def cell(values: Sequence[float], sign: str = "") -> str:
+    """Return a mean with its 95 % interval over problems."""
+    ((low, high),) = bootstrap_intervals(np.array(values)[:, None])
+    return f"{fmean(values):{sign}.2f} ({low:.2f} to {high:.2f})"
+
+
+def row(name: str, runs: Sequence[Sequence[Record]], base: dict[str, float]) -> list[str]:
+    """Return one row of the table."""
+    every = [r for rows in runs for r in rows]
+    equations = [r for r in every if EQUATION.match(r["response"])]
+    each = shares(runs)
+
+    def part(of: Callable[[Record], bool]) -> str:
+        return f"{fmean(of(r) for r in every):.2f}"
+
+    return [
+        name, str(len(runs)), cell(list(each.values())),
+        *(cell(list(shares(runs, source).values())) for source in ("sums", "differences")),
+        "" if each == base else cell([each[uid] - base[uid] for uid in base], "+"),
+        part(lambda r: bool(EQUATION.match(r["response"]))),
+        f"{fmean(r['value'] for r in equations):.2f}" if equations else "–",
+        part(lambda r: bool(NUMBER.fullmatch(r["response"]))),
+        part(lambda r: r["status"] in ("right", "wrong")), part(lambda r: not r["finished"]),
+    ]  # fmt: skip
+
+
+@reported("experiments.real_model.forms")
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="experiments.real_model.forms", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("sweep", type=Path, help="the folder of the study's runs")
+    folder = parser.parse_args(arguments).sweep
+    finished = sorted(folder.glob("*/seed-*/result.json"))
+    if not finished:
+        raise ValueError(f"sweep: {folder} has no finished run; python -m experiments real_model")
+    runs: dict[str, list[Path]] = {}
+    for file in finished:
+        runs.setdefault(file.parent.parent.name, []).append(file.parent)
+    untrained = [last_responses(run, first=True) for run in max(runs.values(), key=len)]
+    base = shares(untrained)
+    rows = [row("base", untrained, base)]
+    for name, folders in runs.items():
+        rows.append(row(name, [last_responses(run) for run in folders], base))
+    print(as_markdown(HEADINGS, rows, num_text=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
