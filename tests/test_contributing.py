@@ -10,6 +10,7 @@ import pytest
 from tiny import ROOT, data, grpo_config, merge
 
 from r1lit.cli import main
+from r1lit.evaluation.suites import load_suite
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 SECTIONS = {
@@ -56,3 +57,14 @@ def test_an_example_trains(
         assert json.loads(lines[0])["train/value_loss"] >= 0
     if title == "reward":
         assert json.loads(lines[0])["train/reward/brevity"] >= 0
+
+
+def test_the_suite_reads_its_problems(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```yaml\n(# colours\.yaml\n.*?)^```", PAGE, re.M | re.S)
+    (tmp_path / "colours.yaml").write_text(block)
+    row = {"question": "Which colour is the sky?", "answer": "blue"}
+    (tmp_path / "colours.jsonl").write_text(json.dumps(row) + "\n")
+    suite = load_suite(str(tmp_path / "colours.yaml"))
+    (problem,) = suite.read(path=str(tmp_path / "colours.jsonl"))
+    assert (problem.question, problem.answer, problem.verifier) == (*row.values(), "exact")
+    assert (suite.name, suite.num_samples) == ("colours", 4)
