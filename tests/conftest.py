@@ -22,18 +22,9 @@ from r1lit.cli.command import R1CLI
 
 collect_ignore_glob = ["*conftest.py"]  # several folders have one; they hold no doctests
 
-ALONE = ("sandbox", "verifiers")
-
 # Tiny tensors: a second thread only waits. Child processes too: sums round by number of threads
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test marked ``alone`` where ``make test`` does not look for one."""
-    for item in items:
-        if item.get_closest_marker("alone") and item.path.parent.name not in ALONE:
-            raise pytest.UsageError(f"{item.nodeid} is alone: name its folder in the Makefile")
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from r1lit.callbacks.profile import Profile
 from r1lit.callbacks.progress import LastLines, R1ProgressBar
-from r1lit.callbacks.run_config import RunConfig, log_by_iteration
+from r1lit.callbacks.run_config import RunConfig, log_by_iteration, read_yaml
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
 from r1lit.errors import CONFIGURATION, Refused, hint, own_error
@@ -141,6 +141,14 @@ class R1CLI(LightningCLI):
 
         if self.command == "validate" and "verbose" not in values:
             self.config.validate.verbose = False  # `LastLines` prints the numbers that matter
+
+    def _dump_config(self) -> None:
+        """Note the hyper-parameters of model and data, as Lightning does, but sooner."""
+        if not hasattr(self, "config_dump"):
+            text = self.parser.dump(
+                self.config, skip_link_targets=False, skip_none=False, skip_validation=True
+            )
+            self.config_dump = read_yaml(text)[self.command]
 
     def instantiate_classes(self) -> None:
         """Make trainer, model and data; an error of their own is not wrapped."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
 
 from r1lit.device.cpu import has_bfloat16_kernels
-from r1lit.device.cpu.kernels import PackedLinear
+from r1lit.device.cpu.kernels import FOLDER, PackedLinear, build
 from r1lit.rollout.shared_prompts import CastLinear, for_decoding
 
-fast = pytest.mark.skipif(not has_bfloat16_kernels(), reason="no fast bfloat16 here")
+fast = pytest.mark.skipif("not has_bfloat16_kernels()", reason="no fast bfloat16 here")
 
 
 @fast
@@ -66,3 +68,23 @@ def test_other_layers_are_cast():
     x = torch.randn(5, 3)
     torch.testing.assert_close(single(x), model(x))
     torch.testing.assert_close(half(x).float(), model(x), rtol=0.05, atol=0.05)
+
+
+COMPILER = """#!/bin/sh
+echo called >> "$0.log"
+sleep 0.2
+while [ "$1" != -o ]; do shift; done
+echo > "$2"
+"""
+
+
+def test_who_begins_at_the_same_time_compiles_once(tmp_path, monkeypatch):
+    (source := tmp_path / "kernels.cpp").write_text("int one;")
+    (compiler := tmp_path / "c++").write_text(COMPILER)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv(FOLDER, str(tmp_path / "built"))
+    with ThreadPoolExecutor(4) as ranks:
+        libraries = [*ranks.map(build, [source] * 4)]
+    assert len({*libraries}) == 1 and libraries[0].is_file()
+    assert (tmp_path / "c++.log").read_text() == "called\n"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -114,21 +115,24 @@ def build(source: Path) -> Path:
     if library.exists():
         return library
     folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(library.with_suffix(".lock"), timeout=SECONDS):  # ranks begin at the same time
+        if not library.exists():
+            _compile([compiler, *flags, str(source)], library, installed)
+    return library
+
+
+def _compile(command: list[str], library: Path, installed: Path) -> None:
     print("compiling C++ for this CPU, once (half a minute) …", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         made = Path(scratch) / library.name
         subprocess.run(
-            [
-                *(compiler, *flags, str(source), "-o", str(made)),
-                *(f"-L{installed / 'lib'}", "-lc10", "-ltorch_cpu"),
-            ],
+            [*command, "-o", str(made), f"-L{installed / 'lib'}", "-lc10", "-ltorch_cpu"],
             check=True,
             capture_output=True,
             text=True,
             timeout=SECONDS,
         )
-        made.replace(library)  # whole or not at all, whoever else builds it
-    return library
+        made.replace(library)  # whole or not at all
 
 
 def _processor() -> str:
