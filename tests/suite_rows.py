@@ -165,6 +165,55 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
     ],
     "mbpp": [{"task_id": 11, "text": "Add.", "code": "", "test_list": ["assert add(1, 1) == 2"]}],
+    "humanevalfix": [
+        {
+            "task_id": "Python/0",
+            "declaration": "def same(x):\n",
+            "buggy_solution": "    return x + 1\n",
+            "canonical_solution": "    return x\n",
+            "test": "def check(same):\n    assert same(1) == 1\n\ncheck(same)",
+            "bug_type": "excess logic",
+            "entry_point": "same",
+        }
+    ],
+    "quixbugs": [
+        {"name": "gcd", "buggy": "def gcd(a, b):\n    return a\n", "needs_node": False}
+        | {"fixed": "import math\ngcd = math.gcd\n", "cases": [[[4, 6], 2]]},
+        {"name": "_support", "node.py": ""},
+    ],
+    "bfcl": [
+        {
+            "id": "simple_0",
+            "category": "simple_python",
+            "question": [[{"role": "user", "content": "Add 1 and 2."}]],
+            "function": [
+                {
+                    "name": "add",
+                    "parameters": {
+                        "type": "dict",
+                        "properties": {key: {"type": "integer"} for key in "ab"},
+                        "required": ["a", "b"],
+                    },
+                }
+            ],
+            "ground_truth": [{"add": {"a": [1], "b": [2]}}],
+        }
+    ],
+    "aider_polyglot": [
+        {
+            "name": "add",
+            "instructions": "# Instructions\n\nAdd two numbers.\n",
+            "solution_files": {"add.py": "def add(a, b):\n    pass\n"},
+            "test_files": {
+                "add_test.py": "import unittest\nfrom add import add\n\n\n"
+                "class AddTest(unittest.TestCase):\n    def test_add(self):\n"
+                "        self.assertEqual(add(1, 2), 3)\n"
+            },
+            "example_files": {".meta/example.py": "def add(a, b):\n    return a + b\n"},
+            "editor_files": {},
+            "authors": [],
+        }
+    ],
     "mgsm": [{"question": "What is 1 + 1?", "answer": "2"}],
     "math500": [
         {
@@ -178,6 +227,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         for n in (1, 2)
     ],
 }
+
+
+MANY_TURNS = ("aider_polyglot",)
+"""Suites whose responses take several turns, and so need a chat template."""
 
 
 def write_rows(folder: Path, *names: str) -> Path:

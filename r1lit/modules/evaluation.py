@@ -324,7 +324,9 @@ class EvaluationModule(LightningModule):
             files = "report.json, report.md, responses.jsonl"
         else:
             reports = {part.name: part.report for part in self._parts}
-            self.report = summary(data.suites, reports, data.absent, self._settings("all"))
+            self.report = summary(
+                data.suites, reports, data.absent, self._settings("all"), data.notes
+            )
             if self.trainer.is_global_zero:
                 table = as_table(self.report, f"Suites: {self.source.path}")
                 replace_json(self.folder.path / "report.json", self.report)

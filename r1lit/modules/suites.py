@@ -11,12 +11,15 @@ from lightning.pytorch.utilities import rank_zero_warn
 from r1lit.data.datamodule import EvaluationOptions, PromptOptions, R1DataModule
 from r1lit.data.loaders import FixedSampler, PromptLoader
 from r1lit.data.packing import encode_questions, show_first
+from r1lit.environments import TurnLimits
 from r1lit.errors import check_at_least, hint
 from r1lit.evaluation.run_folder import RunFolder
-from r1lit.evaluation.suites import Suite, load_suite
+from r1lit.evaluation.suites import Suite, build, load_suite
 from r1lit.files import absent
 from r1lit.problems import Problem
-from r1lit.text.prompts import question_of
+
+LIMITS = TurnLimits(max_turns=12, max_observation_tokens=16_384, max_invalid=12, seconds=900.0)
+"""Limits of suites of several turns: wide, as each environment ends its own episodes."""
 
 
 @dataclass(kw_only=True)
@@ -44,7 +47,7 @@ class SuiteData(R1DataModule):
     """The problems of suites, for ``r1lit test`` with ``EvaluationModule``.
 
     A suite whose data cannot be had, or whose prompts do not fit, is left out: ``absent`` has the
-    reason, and the table shows it.
+    reason, and the table shows it. ``notes`` says which parts of a suite are left out.
 
     Args:
         suites: names of suites, or YAML files of one's own, in the order of the table.
@@ -77,6 +80,7 @@ class SuiteData(R1DataModule):
         super().__init__(
             prompts=prompts,
             evaluation=EvaluationOptions(prompts_per_batch=prompts_per_batch),
+            limits=LIMITS,
             seed=seed,
         )
         self.suites = [load_suite(name) for name in suites]
@@ -86,6 +90,7 @@ class SuiteData(R1DataModule):
         self.num_samples = num_samples
         self.parts: list[Part] = []
         self.absent: dict[str, str] = {}
+        self.notes: dict[str, list[str]] = {}
         names = [suite.name for suite in self.suites]
         for name in [*{n for n in names if names.count(n) > 1}]:
             raise ValueError(f"data.suites: {name!r} is named twice")
@@ -135,9 +140,15 @@ class SuiteData(R1DataModule):
         module: Any = self.trainer.lightning_module
         if suite.needs_judge and getattr(module, "judge", None) is None:
             raise ValueError(f"suite {suite.name}: a language model grades it; name model.judge")
-        problems = suite.read(self._local(suite), self.limit, self.num_samples)
+        local = self._local(suite)
+        problems = suite.read(local, self.limit, self.num_samples)
+        self.notes[suite.name] = suite.left_out(local)
+        if suite.environment is not None:
+            environment = build(suite.environment)
+            self.turns.check(self._tokenizer(), self.prompts.template, environment.tools)
+            self.environments[suite.name] = environment
         prompts = encode_questions(
-            [question_of(problem) for problem in problems],
+            [self.opening(problem) for problem in problems],
             self._tokenizer(),
             **asdict(self.prompts),
             context=self._context(),

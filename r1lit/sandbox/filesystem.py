@@ -7,6 +7,7 @@ and limited in size. Nothing else of the machine is visible: no home, no project
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
 import sys
@@ -34,7 +35,10 @@ LIBRARIES = (
     "/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib",
     "/etc/ld.so.cache", "/usr/share/zoneinfo",
 )  # fmt: skip
-TOOLS = ("/bin", "/usr/bin", "/usr/include", "/usr/libexec", "/etc/alternatives")
+TOOLS = (
+    "/bin", "/usr/bin", "/usr/include", "/usr/libexec", "/etc/alternatives",
+    *sorted(glob.glob("/etc/java-*")),
+)  # fmt: skip
 _PACKAGES = ("site-packages", "dist-packages")
 _PRIVATE = MS_NOSUID | MS_NODEV
 _ROOT = "/sys"  # the new root is mounted over it: it exists everywhere and holds no interpreter

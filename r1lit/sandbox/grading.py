@@ -163,7 +163,10 @@ def _text(content: bytes) -> str:
     return content.decode("utf-8", "surrogateescape")
 
 
-_FILES = {"python": "main.py", "c++": "main.cpp"}
+_FILES = {
+    "python": "main.py", "c++": "main.cpp", "java": "Main.java", "javascript": "main.js",
+    "bash": "main.sh", "typescript": "main.ts", "php": "main.php", "c#": "main.cs",
+}  # fmt: skip
 
 
 def difference(output: str, expected: str, tolerance: float) -> str:

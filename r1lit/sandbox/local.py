@@ -1,6 +1,7 @@
 """The sandbox of this machine: Linux namespaces, resource limits and a seccomp filter.
 
-Python and C++ run in it. Of the installed packages tests see all, programs two that they may name.
+Python runs in it, and languages whose compiler or interpreter is found (``TOOLCHAINS``). Of the
+installed packages tests see all, programs two that they may name.
 """
 
 from __future__ import annotations
@@ -31,36 +32,86 @@ from r1lit.sandbox.base import (
     to_bytes,
 )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Compiler:
-    """``commands`` are programs that can compile, best first; ``flags`` go before the file.
-
-    ``smallest`` is a program that every working compiler accepts.
-    """
-
-    commands: tuple[str, ...]
-    flags: tuple[str, ...]
-    smallest: str
-
-
-COMPILERS = {
-    "c++": Compiler(
-        commands=("g++", "clang++"),
-        flags=("-std=c++17", "-O2", "-w", "-pipe"),
-        smallest="int main() {}",
-    ),
-}
 BINARY = "program.out"
 
 
-def compiler_of(language: str) -> str | None:
-    """Return the path of this machine's compiler for ``language``, or ``None``."""
-    for command in COMPILERS[language].commands:
-        path = shutil.which(command, path="/usr/bin:/bin")
-        if path:
-            return path
-    return None
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """How a file of a language is compiled, and how the result is run.
+
+    ``compilers`` and ``runners`` are programs of which one is needed, best first; without compilers
+    the file itself is run, without runners the binary. Flags go before the file. ``smallest`` is a
+    program that every working compiler accepts. A runner needs ``memory_bytes`` of address space
+    and ``processes`` (threads count) to start, so limits are at least these. It finds libraries in
+    ``libraries`` of its home, which it would look up in ``/proc``.
+    """
+
+    compilers: tuple[str, ...] = ()
+    compiler_flags: tuple[str, ...] = ()
+    runners: tuple[str, ...] = ()
+    runner_flags: tuple[str, ...] = ()
+    smallest: str = ""
+    memory_bytes: int = 1
+    processes: int = 1
+    libraries: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether this machine has all of it."""
+        return all(not names or find_tool(names) for names in (self.compilers, self.runners))
+
+    def run_command(self, file: str) -> list[str]:
+        """Return the command that runs ``file``."""
+        if not self.runners:
+            return [file]
+        path = os.path.realpath(str(find_tool(self.runners)))
+        home = os.path.dirname(os.path.dirname(path))
+        folders = ":".join(f"{home}/{name}" for name in self.libraries)
+        start = ["/usr/bin/env", f"LD_LIBRARY_PATH={folders}"] if folders else []
+        return [*start, path, *self.runner_flags, file]
+
+
+TOOLCHAINS = {
+    "c++": Toolchain(
+        compilers=("g++", "clang++"),
+        compiler_flags=("-std=c++17", "-O2", "-w", "-pipe", "-o", BINARY),
+        smallest="int main() {}",
+    ),
+    "java": Toolchain(
+        runners=("java",),
+        runner_flags=(
+            *("-ea", "-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"),
+            *("-XX:CompressedClassSpaceSize=64m", "-XX:ReservedCodeCacheSize=64m"),
+        ),
+        memory_bytes=3 << 30,
+        processes=64,
+        libraries=("lib", "lib/server"),
+    ),
+    "javascript": Toolchain(runners=("node", "nodejs"), processes=32),
+    "bash": Toolchain(runners=("bash",)),
+    "typescript": Toolchain(
+        compilers=("tsc",),
+        compiler_flags=("--target", "es2020", "--outFile", BINARY),
+        runners=("node", "nodejs"),
+        smallest="let x = 1",
+        processes=32,
+    ),
+    "php": Toolchain(runners=("php",)),
+    "c#": Toolchain(
+        compilers=("mcs",),
+        compiler_flags=("-d:DEBUG", f"-out:{BINARY}"),
+        runners=("mono",),
+        smallest="class A { static void Main() {} }",
+        processes=32,
+    ),
+}
+"""The languages beside Python. PHP, TypeScript and C# have never run: no machine had them."""
+
+
+def find_tool(names: Sequence[str]) -> str | None:
+    """Return the path of the first of some programs that this machine has, or ``None``."""
+    found = (shutil.which(name, path="/usr/bin:/bin") for name in names)
+    return next((path for path in found if path), None)
 
 
 def compile_command(language: str, file: str) -> list[str]:
@@ -69,11 +120,12 @@ def compile_command(language: str, file: str) -> list[str]:
     Raises:
         ValueError: if this machine has no compiler for it.
     """
-    path = compiler_of(language)
+    toolchain = TOOLCHAINS[language]
+    path = find_tool(toolchain.compilers)
     if path is None:
-        names = " or ".join(COMPILERS[language].commands)
+        names = " or ".join(toolchain.compilers)
         raise ValueError(f"language: {language!r} needs {names} in /usr/bin")
-    return [path, *COMPILERS[language].flags, "-o", BINARY, file]
+    return [path, *toolchain.compiler_flags, file]
 
 
 LIBRARIES = ("numpy", "sortedcontainers")
@@ -137,8 +189,8 @@ class LocalSandbox(Sandbox):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Python, and those with a compiler on this machine."""
-        return ("python", *(name for name in COMPILERS if compiler_of(name)))
+        """Python, and those whose compiler or interpreter this machine has."""
+        return ("python", *(name for name, tools in TOOLCHAINS.items() if tools.complete))
 
     def open(
         self,
@@ -216,19 +268,29 @@ class LocalSandbox(Sandbox):
                 f"program.language: {program.language!r} is none of {list(self.languages)}"
             )
         main = next(iter(program.files))
-        compiled = program.language in COMPILERS
+        toolchain = TOOLCHAINS.get(program.language)
         request: dict[str, Any] = {"mode": "main", "files": [main]}
-        chosen = [] if compiled else libraries(program.files.values())
-        with self.open(limits.scratch_bytes, compiled, packages=chosen) as container:
+        chosen = [] if toolchain else libraries(program.files.values())
+        with self.open(limits.scratch_bytes, toolchain is not None, packages=chosen) as container:
             for name, content in program.files.items():
                 container.put(name, content)
-            if compiled:
+            if toolchain is not None and toolchain.compilers:
                 refusal = compile_in(container, program.language, main)
                 if refusal is not None:
                     self._check_compiler(program.language, main)
                     yield refusal
                     return
-                request = {"mode": "command", "argv": ["{program}/" + BINARY]}
+            if toolchain is not None:
+                file = BINARY if toolchain.compilers else main
+                request = {
+                    "mode": "command",
+                    "argv": toolchain.run_command("{program}/" + file),
+                }
+                limits = replace(
+                    limits,
+                    memory_bytes=max(limits.memory_bytes, toolchain.memory_bytes),
+                    processes=max(limits.processes, toolchain.processes),
+                )
             for stdin in stdins:
                 container.start(request, limits, stdin)
                 yield container.outcome(limits.wall_s + START_SECONDS)
@@ -238,7 +300,7 @@ class LocalSandbox(Sandbox):
         if language in self._compiling:
             return
         with self.open(16 << 20, with_tools=True) as container:
-            container.put(file, COMPILERS[language].smallest)
+            container.put(file, TOOLCHAINS[language].smallest)
             refusal = compile_in(container, language, file)
         if refusal is not None:
             reason = refusal.stderr.decode("utf-8", "replace")[:300] or refusal.limit

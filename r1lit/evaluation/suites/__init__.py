@@ -5,6 +5,7 @@
     problems       a problem source: class_path and init_args; ``path`` is its name on the Hub
     file           the name of its local file in ``data.folder``, with the same columns
     grader         a verifier of its own; without one, problems name one of the grader's
+    environment    where responses take several turns: class_path and init_args
     score          a function of ``r1lit.evaluation.suites.scores``; pass@1 if left out
     by             keys of the problems' meta to report by
     licence, prompt, grading     of the data; where prompt and grading were published
@@ -50,6 +51,7 @@ class Suite:
     prompt: str
     grading: str
     grader: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] | None = None
     score: str = ""
     by: Sequence[str] = ()
     deviations: Sequence[str] = ()
@@ -92,6 +94,11 @@ class Suite:
         """Return the source of its problems, with other arguments where they are not None."""
         return build(self.problems, **{key: v for key, v in change.items() if v is not None})
 
+    def left_out(self, path: str | None = None) -> list[str]:
+        """Return which parts of the data cannot be taken here and why, a sentence each."""
+        notes: Callable[[], list[str]] | None = getattr(self.source(path=path), "left_out", None)
+        return [] if notes is None else notes()
+
     def read(
         self, path: str | None = None, limit: int | None = None, num_samples: int | None = None
     ) -> list[Problem]:
@@ -116,6 +123,8 @@ class Suite:
                 f" ({self.licence}). A local copy goes to {self.file} in the folder that"
                 f" data.folder names, or --data.files.{self.name} FILE"
             ) from error
+        if self.environment is not None:
+            problems = [replace(problem, environment=self.name) for problem in problems]
         if self.grader is None:
             return problems
         return [replace(problem, verifier=self.name) for problem in problems]

@@ -13,6 +13,7 @@ def summary(
     reports: Mapping[str, Mapping[str, Any]],
     absent: Mapping[str, str],
     settings: Mapping[str, Any],
+    notes: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return ``report.json`` of the whole: a row a suite, from the suites' own reports.
 
@@ -21,6 +22,7 @@ def summary(
         reports: of those that ran, by name.
         absent: why the others did not.
         settings: what all responses depend on.
+        notes: which parts of a suite are left out and why, by name.
     """
     rows = []
     for suite in suites:
@@ -33,7 +35,8 @@ def summary(
             row |= {"truncated": report["truncated"], "k_of_paper": suite.responses}
         else:
             row["left_out"] = absent.get(suite.name, "not run")
-        rows.append(row | {"deviations": list(suite.deviations)})
+        own = [*suite.deviations, *notes.get(suite.name, ())]
+        rows.append(row | {"deviations": own})
     return {"suites": rows, "settings": dict(settings)}
 
 

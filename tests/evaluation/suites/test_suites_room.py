@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
-from suite_rows import ROWS, write_rows
+from suite_rows import MANY_TURNS, ROWS, write_rows
 from tiny import ROOT, save_policy
+from transformers import AutoTokenizer
 
 from r1lit.cli import main
 from r1lit.evaluation.suites import NAMES, load_suite, table
@@ -51,22 +53,24 @@ def test_the_papers_response_length_fits_the_default_policy():
 
 
 def test_all_suites_run_on_local_files_and_resume(policy, tmp_path, capsys):
-    folder = write_rows(tmp_path / "data", *ROWS)
-    names = f"--data.suites=[{', '.join(ROWS)}]"
+    one_turn = [name for name in ROWS if name not in MANY_TURNS]
+    folder = write_rows(tmp_path / "data", *one_turn)
+    names = f"--data.suites=[{', '.join(one_turn)}]"
     arguments = [names, f"--data.folder={folder}", "--data.num_samples=2"]
     report = run_suites(policy, tmp_path / "run", *arguments)
     rows = {row["suite"]: row for row in report["suites"]}
-    assert list(rows) == list(ROWS)
+    assert list(rows) == one_turn
     markdown = (tmp_path / "run" / "report.md").read_text()
     assert markdown in capsys.readouterr().out
     for name, row in rows.items():
         assert "left_out" not in row, row
-        assert row["num_samples"] == 2 and row["num_problems"] == len(ROWS[name])
+        given = [row for row in ROWS[name] if row.get("name") != "_support"]
+        assert row["num_samples"] == 2 and row["num_problems"] == len(given)
         own = json.loads((tmp_path / "run" / name / "report.json").read_text())
         assert own["score"] == row["score"] and own["num_samples"] == 2
         assert f"| {row['title']} |" in markdown
 
-    lines = {name: tmp_path / "run" / name / "responses.jsonl" for name in ROWS}
+    lines = {name: tmp_path / "run" / name / "responses.jsonl" for name in one_turn}
     whole = {name: path.read_text() for name, path in lines.items()}
     torn = lines["math500"]
     torn.write_text(whole["math500"].splitlines(keepends=True)[0] + '{"uid": "tor')
@@ -75,6 +79,31 @@ def test_all_suites_run_on_local_files_and_resume(policy, tmp_path, capsys):
     assert again == report
     for name, path in lines.items():
         assert sorted(untimed(path.read_text())) == sorted(untimed(whole[name]))
+
+
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_suites_of_several_turns_need_a_chat_template(policy, tmp_path):
+    folder = write_rows(tmp_path / "data", "math500", *MANY_TURNS)
+    arguments = [f"--data.suites=[math500, {', '.join(MANY_TURNS)}]", f"--data.folder={folder}"]
+    report = run_suites(policy, tmp_path / "plain", *arguments, "--data.num_samples=1")
+    for row in report["suites"][1:]:
+        assert "data.prompts.template: 'plain' has no turns" in row["left_out"]
+    talks = tmp_path / "policy"
+    shutil.copytree(policy, talks)
+    tokenizer = AutoTokenizer.from_pretrained(talks)
+    tokenizer.chat_template = CHAT.replace("<|im_end|>", tokenizer.eos_token)
+    tokenizer.save_pretrained(talks)
+    chat = ["--data.prompts.template=chat", "--model.sampling.max_tokens=512"]
+    report = run_suites(talks, tmp_path / "chat", *arguments, "--data.num_samples=1", *chat)
+    for row in report["suites"][1:]:
+        assert "left_out" not in row and row["num_problems"] == 1
+        lines = (tmp_path / "chat" / row["suite"] / "responses.jsonl").read_text().splitlines()
+        assert json.loads(lines[0])["value"] == 0.0
 
 
 def untimed(text: str) -> list[str]:
