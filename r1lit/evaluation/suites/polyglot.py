@@ -1,7 +1,6 @@
 """Aider's polyglot benchmark: exercises that edits solve in two tries, with unit tests between.
 
-An `Exercise` is a problem of the sources here; `Polyglot` is the environment that gives a second
-try, and `ExerciseGrader` decides about a reply alone.
+`Polyglot` is the environment that gives the second try; `ExerciseGrader` decides about one reply.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from r1lit.data.tables import Table
 from r1lit.environments import Environment, Episode, Reply, Step
 from r1lit.evaluation.suites.scores import Groups, Score
 from r1lit.metrics import mean, with_error
-from r1lit.problems import Problem, Verdict
+from r1lit.problems import Problem, Status, Verdict
 from r1lit.sandbox import Limits, LocalSandbox
 from r1lit.sandbox.repository import SuiteReport, run_suite
 from r1lit.text.patches import Edit, PatchError, apply_edits, read_blocks
@@ -184,7 +183,7 @@ class ExerciseGrader(Verifier):
             return conclude("unparsed", None, str(error), start)
         report = self.tests.run(files, problem)
         why = failures(report)
-        status = "right" if not why else "timeout" if report.timed_out else "wrong"
+        status: Status = "right" if not why else "timeout" if report.timed_out else "wrong"
         return conclude(status, None, " ".join(why.split())[:300], start)
 
     def close(self) -> None:
@@ -218,7 +217,7 @@ class PolyglotEpisode(Episode):
         if why and self.tries < self.owner.num_tries:
             text = why + "\n" + TEST_FAILURES.replace("{file_list}", " ".join(self.files))
             return Step(messages=({"role": "user", "content": text},))
-        status = "right" if not why else "timeout" if report.timed_out else "wrong"
+        status: Status = "right" if not why else "timeout" if report.timed_out else "wrong"
         verdict = Verdict(
             value=float(not why),
             status=status,
