@@ -37,6 +37,7 @@ def normalise(key: str) -> str:
     pattern = re.sub(r"^(groups/\w+|pass_at_1)/.+$", r"\1/<source>", pattern)
     pattern = re.sub(r"^(pass_at_1_of_kind)/.+$", r"\1/<kind>", pattern)
     pattern = re.sub(r"^reward/[^/]+$", "reward/<name>", pattern)
+    pattern = re.sub(r"^difficulty/(new|hard|medium|easy)$", "difficulty/<pool>", pattern)
     pattern = re.sub(r"^environment/ended/\w+$", "environment/ended/<how>", pattern)
     for candidate in (name, pattern):
         for prefix in (stage, "<stage>"):

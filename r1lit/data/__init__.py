@@ -7,6 +7,7 @@ from r1lit.data.datamodule import (
     R1DataModule,
     RolloutOptions,
 )
+from r1lit.data.difficulty import Difficulty
 from r1lit.data.documents import CuratedDocuments, Mixture, Part, TableDocuments
 from r1lit.data.livecodebench import LiveCodeBench
 from r1lit.data.preference_data import PreferenceDataModule
@@ -28,6 +29,7 @@ __all__ = [
     "ChoiceTable",
     "CountdownTable",
     "CuratedDocuments",
+    "Difficulty",
     "Document",
     "DocumentSource",
     "EvaluationOptions",

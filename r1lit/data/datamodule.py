@@ -12,7 +12,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import Problem
+from r1lit.batches import Problem, Rollout, of_all_ranks
+from r1lit.data.difficulty import Difficulty, DifficultySampler
 from r1lit.data.loaders import (
     FixedSampler,
     GrowingSampler,
@@ -193,6 +194,8 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         limits: of an episode of several turns.
         shots: solved problems that stand before each question.
         rollout: what one training iteration rolls out.
+        difficulty: how prompts are chosen by the run's own pass rates; in shuffled passes over all
+            of them if left out.
         packing: how documents are packed into rows, and rows into updates.
         evaluation: what validation, test and prediction roll out.
         num_iterations: iterations of an epoch, the next one continuing where it stopped; null is
@@ -216,6 +219,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         limits: TurnLimits = TurnLimits(),
         shots: FewShot | None = None,
         rollout: RolloutOptions = RolloutOptions(),
+        difficulty: Difficulty | None = None,
         packing: PackingOptions = PackingOptions(),
         evaluation: EvaluationOptions = EvaluationOptions(),
         num_iterations: int | None = None,
@@ -245,6 +249,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         self.limits = limits
         self.shots = shots
         self.rollout = rollout
+        self.difficulty = difficulty
         self.packing = packing
         self.evaluation = evaluation
         self.num_iterations = num_iterations
@@ -328,15 +333,38 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         check_beginnings(self.num_problems_from["train"], num_iterations, max_epochs)
         num_reserve = self.rollout.num_reserve_prompts
         count = self.rollout.prompts_per_iteration + num_reserve
+        problems, sizes = self.problems["train"], self.num_problems_from["train"]
+        sampler: Sampler = GrowingSampler(sizes, count, self.seed)
+        if self.difficulty is not None:
+            sampler = DifficultySampler(problems, sizes, count, self.seed, self.difficulty)
         return PromptLoader(
-            self.problems["train"],
+            problems,
             self.prompt_ids["train"],
-            GrowingSampler(self.num_problems_from["train"], count, self.seed),
+            sampler,
             group_size=self.rollout.group_size,
             num_reserve=num_reserve,
             num_batches=num_iterations,
             **self._process(),
         )
+
+    def learn(self, iteration: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Count what an iteration's responses came to, for ``difficulty``; all ranks call it.
+
+        Args:
+            iteration: whose they are.
+            rollouts: all that were sampled, groups that are not trained on too.
+
+        Returns:
+            What to log.
+        """
+        own = [(r.problem.uid, r.verdict.status == "right") for x in rollouts for r in x.responses]
+        outcomes: dict[str, tuple[int, int]] = {}
+        for uid, right in (pair for rank in of_all_ranks(own) for pair in rank):
+            before = outcomes.get(uid, (0, 0))
+            outcomes[uid] = before[0] + right, before[1] + 1
+        loader = self.train_dataloader()
+        assert isinstance(loader, PromptLoader)
+        return loader.learn(iteration, outcomes)
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         assert self.trainer is not None, "setup runs within a trainer"

@@ -21,6 +21,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_warn
 
 from r1lit.batches import PackedRows, Problem, PromptBatch
+from r1lit.data.difficulty import DifficultySampler
 from r1lit.data.packing import EncodedDocument, LossOn, build_rows
 from r1lit.seeding import permutation
 
@@ -107,7 +108,7 @@ class FixedSampler:
         return list(range(i * self.size // n, (i + 1) * self.size // n))
 
 
-Sampler = ShuffledSampler | GrowingSampler | FixedSampler
+Sampler = ShuffledSampler | GrowingSampler | FixedSampler | DifficultySampler
 
 
 Batch = TypeVar("Batch")
@@ -162,8 +163,11 @@ class Loader(ABC, Generic[Batch]):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of batches yielded since the run began, and the resume key."""
-        return {"num_yielded": self.num_yielded, "plan": self.resume_key}  # its name on disk
+        """Return the number of batches yielded since the run began, and what they depend on."""
+        state = {"num_yielded": self.num_yielded, "plan": self.resume_key}  # its name on disk
+        if isinstance(self._sampler, DifficultySampler):
+            state["difficulty"] = self._sampler.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue after the last batch yielded.
@@ -182,6 +186,10 @@ class Loader(ABC, Generic[Batch]):
         if differ:
             rank_zero_warn(f"ckpt_path: going on although the data are others: {changes}")
         self.num_yielded = state["num_yielded"]
+        if isinstance(self._sampler, DifficultySampler):
+            self._sampler.load_state_dict(
+                state.get("difficulty", {"num_learnt": self.num_yielded, "records": {}})
+            )
 
 
 class PromptLoader(Loader[PromptBatch]):
@@ -214,6 +222,11 @@ class PromptLoader(Loader[PromptBatch]):
         if not isinstance(sampler, FixedSampler):
             divide("data.rollout.prompts_per_iteration", sampler.count - num_reserve, world_size)
             divide("data.rollout.num_reserve_prompts", num_reserve, world_size)
+
+    def learn(self, i: int, outcomes: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+        """Take in the outcomes of batch ``i``; see ``DifficultySampler.learn``."""
+        assert isinstance(self._sampler, DifficultySampler)
+        return self._sampler.learn(i, outcomes)
 
     def batch(self, i: int) -> PromptBatch:
         """Return this process's shard of iteration ``i``."""
@@ -288,6 +301,8 @@ def resume_key(sampler: Sampler, items: Iterable[bytes]) -> dict[str, Any]:
         key |= {"seed": sampler.seed, "items_per_batch": sampler.count}
     if isinstance(sampler, GrowingSampler) and len(sampler.sizes) > 1:
         key["num_problems_from_iteration"] = sampler.sizes
+    if isinstance(sampler, DifficultySampler):
+        key["difficulty"] = asdict(sampler.difficulty) | {"sizes": sampler.sizes}
     return key
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -203,14 +203,22 @@ class GRPOModule(RolloutModule):
         collect = partial(worker.collect, batch, timings=timings)
         if self.ahead is not None:
             collect = partial(self.ahead.collect, worker, batch, timings=timings)
+        tried: list[Rollout] = []
+
+        def collect_kept(prompt_indices: Sequence[int]) -> Rollout:
+            tried.append(collect(prompt_indices))
+            return tried[-1]
+
         with self.weights_to_sample():
             if self.dynamic_sampling:
-                rollout, num_dropped = collect_mixed(collect, batch)
+                rollout, num_dropped = collect_mixed(collect_kept, batch)
             else:
-                rollout, num_dropped = collect(range(batch.num_prompts)), 0
+                rollout, num_dropped = collect_kept(range(batch.num_prompts)), 0
             if self.ahead is not None:
                 self.ahead.begin_later(self, worker, batch.iteration, timings)
         metrics = {"train/num_groups_dropped": float(num_dropped), **timings.metrics()}
+        if getattr(self.data, "difficulty", None) is not None:
+            metrics |= self.data.learn(batch.iteration, tried)
         return rollout, metrics | ({} if self.ahead is None else staleness(self.engine, rollout))
 
     def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
