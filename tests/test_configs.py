@@ -49,6 +49,7 @@ COMPOSITIONS = [
     ("r1/eval.yaml", "r1/eval_zero.yaml"),
     ("mini/pretrain.yaml",),
     ("mini/pretrain_search.yaml",),
+    ("mini/pretrain_tools.yaml",),
     ("mini/pretrain_student.yaml",),
     ("mini/pretrain.yaml", "mini/pretrain_reasoning.yaml"),
     *[

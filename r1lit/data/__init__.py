@@ -1,5 +1,6 @@
 """Sources of problems and documents, and the data modules that batch them."""
 
+from r1lit.data.bfcl_tasks import BFCLTasks
 from r1lit.data.datamodule import (
     EvaluationOptions,
     PackingOptions,
@@ -26,6 +27,7 @@ from r1lit.data.sources import (
 )
 
 __all__ = [
+    "BFCLTasks",
     "ChoiceTable",
     "CountdownTable",
     "CuratedDocuments",

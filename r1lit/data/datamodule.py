@@ -410,7 +410,8 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             return question_of(problem)
         environment = self.environments[problem.environment]
         opening = environment.opening(problem)
-        return self.turns.opening(opening, environment.tools, self.prompts.system_prompt)
+        tools = environment.tools_of(problem)
+        return self.turns.opening(opening, tools, self.prompts.system_prompt)
 
     def _check_environments(self, split: str) -> None:
         """Check, before weights are loaded, what turns need of problems and tokenizer."""

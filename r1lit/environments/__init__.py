@@ -9,12 +9,14 @@ from r1lit.environments.base import (
     ToolCall,
     TurnLimits,
 )
+from r1lit.environments.bfcl import BFCL
 from r1lit.environments.gymnasium import StepEpisodes
 from r1lit.environments.repository import Repository
 from r1lit.environments.tools import PythonTool, ToolObjects, Tools
 from r1lit.environments.turns import ChatTurns, InlineTurns, TurnFormat
 
 __all__ = [
+    "BFCL",
     "ChatTurns",
     "Environment",
     "Episode",

@@ -88,6 +88,10 @@ class Environment(ABC):
         """What the model may call, as JSON schemas of functions."""
         return ()
 
+    def tools_of(self, problem: Problem) -> Sequence[Mapping[str, Any]]:
+        """Return what the model may call in a problem; all tools unless a subclass knows better."""
+        return self.tools
+
     def opening(self, problem: Problem) -> str | Conversation:
         """Return what becomes the prompt; the same for all responses to the problem."""
         return question_of(problem)

@@ -1,5 +1,6 @@
 """Rollouts: engines that generate completions from a policy."""
 
+from r1lit.rollout.constrained import ConstrainedEngine
 from r1lit.rollout.engine import (
     Completion,
     ModelSpec,
@@ -17,6 +18,7 @@ from r1lit.rollout.vllm import VLLMEngine
 
 __all__ = [
     "Completion",
+    "ConstrainedEngine",
     "InProcessEngine",
     "LocalModel",
     "ModelSpec",

@@ -296,6 +296,8 @@ class RolloutEngine(ABC):
     """Whether ``update_weights`` reaches the sampler, which training needs."""
     whole_distribution: bool = True
     """Whether log-probs are of the whole distribution at the temperature, under top-k and top-p."""
+    constrained: bool = False
+    """Whether it leaves tokens out by a grammar, so that log-probs are not the policy's."""
 
     shares_weights: bool = False
     """Whether it decodes with the very weights that are trained, in this process."""
@@ -397,6 +399,11 @@ def check_trains(engine: RolloutEngine, sampling: Sampling) -> None:
         raise ValueError(
             f"engine: {name} cannot be given the weights that each update makes, which training"
             f" needs; {instead}"
+        )
+    if engine.constrained:
+        raise ValueError(
+            f"engine: {name} leaves tokens out by a schema, so its log-probs are not the policy's:"
+            f" it is for r1lit test, validate and predict; in training {instead}"
         )
     for key, cut in (("top_p", sampling.top_p < 1), ("top_k", sampling.top_k > 0)):
         if cut and not engine.whole_distribution:

@@ -49,6 +49,7 @@ from r1lit.rollout.shared_prompts import (
 
 COMPACT_BELOW = 0.8
 StoppingCriterion = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+Constraint = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 DecodingMethod = Literal["shared", "cached", "uncached"]
 Row = tuple[int, int]  # place among all completions, sample
 
@@ -156,10 +157,13 @@ class InProcessEngine(RolloutEngine):
         logits_RV = decoding.first_logits_RV
         uniforms = Uniforms(batch.seed, batch.iteration, batch.samples, logits_RV.device)
         ended = self.stopping_criterion(sampling, batch.samples)
+        constrain = self.constraint(batch)
         rows = GrowingRows(batch, pad, self.version, on_finished, logits_RV.device)
         limit, every = sampling.max_tokens, check_every(logits_RV.device)
         for token in range(limit):
             uniform_R = uniforms.at(token, rows.row_R)
+            if constrain is not None:
+                logits_RV = constrain(logits_RV, rows.response_BT, rows.row_R, token)
             token_R, logp_R = self._sample_tokens(logits_RV, uniform_R, sampling)
             rows.append(token, token_R, logp_R)
             rows.end(token, ended(token_R, rows.response_BT, rows.row_R, token))
@@ -182,6 +186,14 @@ class InProcessEngine(RolloutEngine):
             return SharedPromptDecoding(policy, batch.prompts, batch.group_size)
         kind = CachedDecoding if self._decoding_method == "cached" else UncachedDecoding
         return kind(policy, batch.prompts, batch.group_size, pad)
+
+    def constraint(self, batch: Batch) -> Constraint | None:
+        """Return what sets the logits of tokens that may not come to -inf; here none.
+
+        It is called with the logits of the next tokens, all responses so far, the rows' indices and
+        the token's.
+        """
+        return None
 
     def stopping_criterion(self, sampling: Sampling, samples: Sequence[int]) -> StoppingCriterion:
         """Return the function that decides which rows end with their newest token.

@@ -5,7 +5,8 @@ configs/mini/pretrain.yaml`` trains weights for them. The student's are written 
 student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer. ``--size
 search`` has a corpus and a tokenizer of its own (``configs/mini/pretrain_search.yaml``;
 ``search_100m`` is as large as one GPU is good for, ``experiments/aha_long``), and so has ``--size
-reasoning`` (``configs/mini/pretrain_reasoning.yaml``).
+reasoning`` (``configs/mini/pretrain_reasoning.yaml``) and ``--size tools``
+(``configs/mini/pretrain_tools.yaml``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 from r1lit.worlds.corpus import WorldCorpus
 from r1lit.worlds.language import vocabulary
 from r1lit.worlds.search_corpus import SearchCorpus
+from r1lit.worlds.tools import CITIES, HARD, KNOWN, UNKNOWN
+from r1lit.worlds.tools_corpus import ToolsCorpus
 
 BOS, EOS, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 USER, ASSISTANT = "<|user|>", "<|assistant|>"
@@ -34,6 +37,7 @@ CHAT_TEMPLATE = (
 VOCABULARY_SIZE = 4096  # at most; the corpus has no more merges to make than 1,416
 PIECES = r" ?</?(?:think|answer)>|\p{Han}| ?[^\P{L}\p{Han}]+| ?\p{N}+| ?[^\s\p{L}\p{N}]|\s+"
 """A tag, a Chinese character, a word, a whole number, one punctuation mark, or white space."""
+CALL_PIECES = PIECES.replace("think|answer", "call|result|answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,7 @@ SIZES = {
     "search_small": Size(layers=2, width=128, inner_width=344, context=2048),  # 0.5 million
     "search_100m": Size(layers=14, width=768, inner_width=2048, context=2048, heads=12),
     "reasoning": Size(layers=4, width=192, inner_width=512),
+    "tools": Size(layers=4, width=128, inner_width=344, context=512),  # 0.9 million
     "judge": Size(layers=9, width=192, inner_width=512, context=2048),  # 4.3 million
 }
 
@@ -73,17 +78,25 @@ def train_search_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrain
     return _tokenizer_of(SearchCorpus(num_documents, seed), numbers_to(100))
 
 
+def train_tools_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on pages about tasks with tools."""
+    rare = numbers_to(HARD) + "".join(f" {name}" for name in (*KNOWN, *UNKNOWN, *CITIES))
+    return _tokenizer_of(ToolsCorpus(num_documents, seed), rare, CALL_PIECES)
+
+
 def numbers_to(largest: int) -> str:
     """Return the numbers from 0 as a text."""
     return "".join(f" {n}" for n in range(largest + 1))
 
 
-def _tokenizer_of(corpus: WorldCorpus | SearchCorpus, rare: str) -> PreTrainedTokenizerFast:
+def _tokenizer_of(
+    corpus: WorldCorpus | SearchCorpus | ToolsCorpus, rare: str, pieces: str = PIECES
+) -> PreTrainedTokenizerFast:
     return byte_level_bpe(
         [rare * corpus.num_documents, *(d.prompt + d.response for d in corpus.documents())],
         pre_tokenizers.Sequence(
             [
-                pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+                pre_tokenizers.Split(Regex(pieces), behavior="isolated"),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         ),
@@ -164,6 +177,8 @@ def main(args: Sequence[str] | None = None) -> None:
     match options.size:
         case "search" | "search_small" | "search_100m":
             tokenizer = train_search_tokenizer()
+        case "tools":
+            tokenizer = train_tools_tokenizer()
         case "reasoning":
             tokenizer = train_tokenizer(programs=0.15, puzzles=0.15)
         case _:
