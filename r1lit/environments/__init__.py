@@ -5,7 +5,7 @@ from r1lit.environments.base import (
     Episode,
     Reply,
     SingleTurn,
-    Step,
+    StepResult,
     ToolCall,
     TurnLimits,
 )
@@ -25,8 +25,8 @@ __all__ = [
     "Reply",
     "Repository",
     "SingleTurn",
-    "Step",
     "StepEpisodes",
+    "StepResult",
     "ToolCall",
     "ToolObjects",
     "Tools",

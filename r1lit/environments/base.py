@@ -1,10 +1,10 @@
 """The interface of environments, and the single turn: a response, then its verdict.
 
-    Environment.begin(problem, seed) -> Episode        Episode.step(reply) -> Step
+    Environment.begin(problem, seed) -> Episode        Episode.step(reply) -> StepResult
 
-An environment speaks in messages; r1lit alone touches tokens. What a model wrote is a `Reply`, and
-a `Step` is what comes back: messages to go on from, a reward of the turn, or the verdict that ends
-the episode.
+An environment exchanges messages; only r1lit handles tokens. A `Reply` is one turn of the model. A
+`StepResult` is the environment's response to it: messages after which the model continues, a reward
+of the turn, or the verdict that ends the episode.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Reply:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """What an environment answers.
+class StepResult:
+    """An environment's response to a reply.
 
-    Without messages the episode is over. It then has a ``verdict``, or the verifier that the
-    problem names decides: about ``answer``, such as a patch, or else about the reply. ``invalid``
+    Without messages the episode is over. It then has a ``verdict``; if it has none, the problem's
+    verifier decides about ``answer``, such as a patch, or about the reply. ``invalid``
     marks a reply that the environment could not use, such as a call of a tool that does not exist.
     """
 
@@ -66,7 +66,7 @@ class Episode(ABC):
     """One response's way through an environment."""
 
     @abstractmethod
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Take the model's turn.
 
         What a model may do wrong is a message to it, never an exception: an exception is a fault of
@@ -100,7 +100,7 @@ class Environment(ABC):
     def begin(self, problem: Problem, seed: int) -> Episode:
         """Return a new episode; ``seed`` names its random numbers."""
 
-    def steps(self, episodes: Sequence[Episode], replies: Sequence[Reply]) -> list[Step]:
+    def steps(self, episodes: Sequence[Episode], replies: Sequence[Reply]) -> list[StepResult]:
         """Take a turn of each of some episodes; together where that is faster."""
         return [e.step(r) for e, r in zip(episodes, replies, strict=True)]
 
@@ -145,10 +145,10 @@ class SingleTurnEpisode(Episode):
     grader: Grader
     problem: Problem
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Return the verdict on the response."""
         (verdict,) = self.grader.verdicts([reply.text], [self.problem])
-        return Step(verdict=verdict)
+        return StepResult(verdict=verdict)
 
 
 class SingleTurn(Environment):
@@ -167,11 +167,11 @@ class SingleTurn(Environment):
         """Return an episode of one turn."""
         return SingleTurnEpisode(grader=self.grader, problem=problem)
 
-    def steps(self, episodes: Sequence[Episode], replies: Sequence[Reply]) -> list[Step]:
+    def steps(self, episodes: Sequence[Episode], replies: Sequence[Reply]) -> list[StepResult]:
         """Return the verdicts, with one call of each verifier for all of its responses."""
         problems = [e.problem for e in episodes if isinstance(e, SingleTurnEpisode)]
         verdicts = self.grader.verdicts([reply.text for reply in replies], problems)
-        return [Step(verdict=verdict) for verdict in verdicts]
+        return [StepResult(verdict=verdict) for verdict in verdicts]
 
     def verdicts(
         self,

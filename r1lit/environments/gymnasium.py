@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from r1lit.environments.base import Environment, Episode, Reply, Step
+from r1lit.environments.base import Environment, Episode, Reply, StepResult
 from r1lit.environments.tools import imported, verdict_of
 from r1lit.problems import Problem
 from r1lit.text.prompts import Conversation, extended, question_of
@@ -24,7 +24,7 @@ class StepEpisode(Episode):
         self.env = env
         self.right_at = right_at
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Take the reply as an action."""
         start = time.perf_counter()
         result = self.env.step(reply.text)
@@ -36,11 +36,11 @@ class StepEpisode(Episode):
             done = any(flags)
         reward = float(reward)
         if not done:
-            return Step(messages=_messages(observation), reward=reward)
+            return StepResult(messages=_messages(observation), reward=reward)
         won = info.get("success", info.get("is_success")) if isinstance(info, Mapping) else None
         right = reward >= self.right_at if won is None else bool(won)
         reason = "" if right else f"ended with a reward of {reward:g}"
-        return Step(reward=reward, verdict=verdict_of(float(right), start, reason))
+        return StepResult(reward=reward, verdict=verdict_of(float(right), start, reason))
 
     def close(self) -> None:
         """Close the environment, if it can be."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from r1lit.environments.base import Environment, Episode, Reply, Step
+from r1lit.environments.base import Environment, Episode, Reply, StepResult
 from r1lit.environments.tools import answer_calls, need_jsonschema, schema_of
 from r1lit.problems import Problem
 from r1lit.sandbox import Limits, LocalSandbox
@@ -36,12 +36,12 @@ class RepositoryEpisode(Episode):
         self._hidden = {name_of(test) for test in problem.meta.get("hidden") or ()}
         self._functions = {name: getattr(self, name) for name in TOOLS}
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Return the results of the calls; without one the patch is the answer."""
         step = answer_calls(self._functions, self._owner.schemas, reply)
         if step.messages:
             return step
-        return Step(answer=write_diff(self._before, self._changed))
+        return StepResult(answer=write_diff(self._before, self._changed))
 
     def _file(self, path: str) -> str:
         now = self._changed.get(path, self._before.get(path))

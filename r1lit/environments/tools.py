@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from r1lit.environments.base import Environment, Episode, Reply, Step, ToolCall
+from r1lit.environments.base import Environment, Episode, Reply, StepResult, ToolCall
 from r1lit.errors import hint, import_path
 from r1lit.problems import Problem, Verdict
 from r1lit.sandbox import Limits, LocalSandbox, Program
@@ -42,12 +42,12 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
     return schema
 
 
-def answer_calls(functions: Functions, schemas: Mapping[str, Schema], reply: Reply) -> Step:
+def answer_calls(functions: Functions, schemas: Mapping[str, Schema], reply: Reply) -> StepResult:
     """Return the results of a reply's calls as messages; without a call the episode is over."""
     if reply.error and not reply.calls:
-        return Step(messages=(_message("", f"error: {reply.error}"),), invalid=True)
+        return StepResult(messages=(_message("", f"error: {reply.error}"),), invalid=True)
     if not reply.calls:
-        return Step()
+        return StepResult()
     messages, invalid = [], False
     for call in reply.calls:
         try:
@@ -57,7 +57,7 @@ def answer_calls(functions: Functions, schemas: Mapping[str, Schema], reply: Rep
         except Exception as error:  # of the model's call: it reads what was wrong
             content, invalid = f"error: {' '.join(str(error).split())[:300]}", True
         messages.append(_message(call.name, content))
-    return Step(messages=tuple(messages), invalid=invalid)
+    return StepResult(messages=tuple(messages), invalid=invalid)
 
 
 def _message(name: str, content: str) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class ToolEpisode(Episode):
         self.functions = functions
         self.schemas = schemas
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Return the results of the calls."""
         return answer_calls(self.functions, self.schemas, reply)
 
@@ -177,7 +177,7 @@ class ObjectEpisode(ToolEpisode):
         super().__init__({name: getattr(made, name) for name in schemas}, schemas)
         self.made = made
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Return the results of the calls, or the verdict."""
         start = time.perf_counter()
         step = super().step(reply)
@@ -186,7 +186,7 @@ class ObjectEpisode(ToolEpisode):
         reward = float(self.made.get_reward())
         if not 0 <= reward <= 1:
             raise ValueError(f"get_reward() returned {reward}, which is not between 0 and 1")
-        return Step(verdict=verdict_of(reward, start))
+        return StepResult(verdict=verdict_of(reward, start))
 
     def close(self) -> None:
         """Close the object, if it can be."""

@@ -589,7 +589,7 @@ def step_rewards(
         if response.transcript is not None and any(own[row].ends for own in given):
             raise ValueError(
                 "rewards: a reward of steps names places in a text, and the tokens of an episode"
-                " of several turns are not those of its text; Step.reward pays for turns"
+                " of several turns are not those of its text; StepResult.reward pays for turns"
             )
         texts = pieces(decode, response_BT[row, : response.num_tokens].tolist())
         for own in given:

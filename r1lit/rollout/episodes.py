@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import Rollout
-from r1lit.environments import Environment, Episode, Reply, Step, TurnFormat, TurnLimits
+from r1lit.environments import Environment, Episode, Reply, StepResult, TurnFormat, TurnLimits
 from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
 from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine
@@ -102,7 +102,7 @@ class Play:
         self._lock = threading.Lock()
         self._busy = self._closed = False
 
-    def step(self, row: Row, reply: Reply) -> Step:
+    def step(self, row: Row, reply: Reply) -> StepResult:
         """Take a turn, and begin the episode if this is the first one."""
         with self._lock:
             self._busy = True
@@ -115,8 +115,8 @@ class Play:
                 self._busy = False
             if self._closed:  # given up meanwhile
                 self.close()
-        if not isinstance(step, Step):
-            raise TypeError(f"step() returned {step!r:.60}, not a Step")
+        if not isinstance(step, StepResult):
+            raise TypeError(f"step() returned {step!r:.60}, not a StepResult")
         return step
 
     def close(self) -> None:
@@ -295,7 +295,7 @@ class EpisodeEngine(RolloutEngine):
         row.messages.append(message)
         return replace(reply, text=text)
 
-    def _answered(self, row: Row, step: Step | BaseException) -> None:
+    def _answered(self, row: Row, step: StepResult | BaseException) -> None:
         """Take what the environment answered, and decide whether the episode goes on."""
         if isinstance(step, BaseException):
             row.error = step
@@ -328,7 +328,7 @@ class EpisodeEngine(RolloutEngine):
         else:
             self._observe(row, step)
 
-    def _observe(self, row: Row, step: Step) -> None:
+    def _observe(self, row: Row, step: StepResult) -> None:
         """Append the environment's messages, cut to the limit; end where no turn has room then."""
         messages = [dict(message) for message in step.messages]
         ids = self.turns.encode(self.model.tokenizer, messages)
@@ -428,7 +428,7 @@ class Steps:
         self.seconds = seconds
         self._free = threading.Semaphore(THREADS)
         self._under_way: dict[int, float] = {}
-        self._done: dict[int, Step | BaseException] = {}
+        self._done: dict[int, StepResult | BaseException] = {}
         self._change = threading.Condition()
 
     def begin(self, row: Row, reply: Reply) -> None:
@@ -440,21 +440,21 @@ class Steps:
             with self._change:
                 self._under_way[row.index] = time.monotonic()
             try:
-                found: Step | BaseException = play.step(row, reply)
+                found: StepResult | BaseException = play.step(row, reply)
             except BaseException as error:  # the environment's fault: tried again, then counted
                 found = error
             self._end(row.index, found)
 
         threading.Thread(target=run, daemon=True, name="environment").start()
 
-    def _end(self, index: int, found: Step | BaseException) -> None:
+    def _end(self, index: int, found: StepResult | BaseException) -> None:
         with self._change:
             if self._under_way.pop(index, None) is not None:
                 self._done[index] = found
                 self._free.release()
                 self._change.notify_all()
 
-    def wait(self, row: Row) -> Step | BaseException:
+    def wait(self, row: Row) -> StepResult | BaseException:
         """Return what a row's step came to: a step, or the environment's fault."""
         late = TimeoutError(f"a step took longer than limits.seconds: {self.seconds}")
         with self._change:

@@ -41,7 +41,7 @@ CLASSES = [
     if inspect.isclass(found := getattr(package, name))
     and not inspect.isabstract(found)
     and name not in NOT_IN_YAML
-    and found not in (environments.Reply, environments.Step, environments.ToolCall)
+    and found not in (environments.Reply, environments.StepResult, environments.ToolCall)
     and inspect.signature(found).parameters
 ]
 

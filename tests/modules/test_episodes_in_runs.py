@@ -12,7 +12,7 @@ import yaml
 from metrics_page import MEASURED
 
 from r1lit.cli import main
-from r1lit.environments import Environment, Episode, Reply, Step
+from r1lit.environments import Environment, Episode, Reply, StepResult
 from r1lit.problems import Problem
 
 
@@ -23,12 +23,12 @@ class Digits(Episode):
         self.number = number
         self.fails = fails
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         if self.fails:
             raise RuntimeError("the game is lost")
         digits = sum(c.isdigit() for c in reply.text)
         message = {"role": "tool", "content": str(self.number)}
-        return Step(messages=(message,), reward=digits / 10, invalid=not digits)
+        return StepResult(messages=(message,), reward=digits / 10, invalid=not digits)
 
 
 class Game(Environment):
@@ -123,5 +123,5 @@ def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers
 
 def test_rewards_of_steps_are_refused_for_episodes(base, tmp_path):
     rewards = [{"class_path": "test_step_rewards.HalfAndEnd"}]
-    with pytest.raises(ValueError, match=r"^rewards: .*Step\.reward pays for turns"):
+    with pytest.raises(ValueError, match=r"^rewards: .*StepResult\.reward pays for turns"):
         run(tmp_path / "run", base, rewards=rewards)

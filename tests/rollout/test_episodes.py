@@ -11,7 +11,7 @@ import tiny
 import torch
 from transformers import AutoTokenizer
 
-from r1lit.environments import Environment, Episode, InlineTurns, Reply, Step, TurnLimits
+from r1lit.environments import Environment, Episode, InlineTurns, Reply, StepResult, TurnLimits
 from r1lit.policy import LogProbs, ModelSource, Responses, load_policy
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
@@ -31,12 +31,12 @@ class Echo(Episode):
     replies: list[Reply] = field(default_factory=list)
     closed: int = 0
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         self.replies.append(reply)
         if len(self.replies) > self.last:
-            return Step(verdict=RIGHT)
+            return StepResult(verdict=RIGHT)
         content = f"turn {len(self.replies)} of {self.seed % 10}"
-        return Step(messages=({"role": "tool", "content": content},), reward=0.5)
+        return StepResult(messages=({"role": "tool", "content": content},), reward=0.5)
 
     def close(self) -> None:
         self.closed += 1
@@ -163,7 +163,7 @@ def test_a_long_observation_is_cut_with_a_mark(model):
         def begin(self, problem, seed):
             episode = super().begin(problem, seed)
             message = {"role": "tool", "content": "7" * 500}
-            episode.step = lambda reply: Step(messages=(message,))
+            episode.step = lambda reply: StepResult(messages=(message,))
             return episode
 
     for c in play(model, Long(), requests(model, problem("a")), max_observation_tokens=10):
@@ -251,8 +251,8 @@ class Patches(Environment):
 
     def begin(self, problem: Problem, seed: int) -> Episode:
         class Patch(Episode):
-            def step(self, reply: Reply) -> Step:
-                return Step(answer=f"patch of {problem.uid}")
+            def step(self, reply: Reply) -> StepResult:
+                return StepResult(answer=f"patch of {problem.uid}")
 
         return Patch()
 
