@@ -9,7 +9,7 @@ from importlib import import_module, resources
 from itertools import count
 from typing import Any
 
-from r1lit.environments.base import Environment, Episode, Reply, Step, ToolCall
+from r1lit.environments.base import Environment, Episode, Reply, StepResult, ToolCall
 from r1lit.environments.tools import verdict_of
 from r1lit.problems import Problem
 from r1lit.text.prompts import Conversation
@@ -86,21 +86,21 @@ class BFCLEpisode(Episode):
         self.name = f"r1lit_{next(NAMES)}"
         self.calls: list[list[list[str]]] = [[]]
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Run the calls; without one, hand over the next request, or the verdict."""
         start = time.perf_counter()
         if reply.calls or reply.error:
             told = [self._run(call) for call in reply.calls] or [f"error: {reply.error}"]
             messages = tuple({"role": "tool", "content": text} for text in told)
-            return Step(messages=messages, invalid=any(t.startswith("error: ") for t in told))
+            return StepResult(messages=messages, invalid=any(t.startswith("error: ") for t in told))
         if len(self.calls) < len(self.row["question"]):
             self.calls.append([])
-            return Step(messages=tuple(self.row["question"][len(self.calls) - 1]))
+            return StepResult(messages=tuple(self.row["question"][len(self.calls) - 1]))
         from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 
         found = multi_turn_checker(self.calls, self.gold, self.row, "", self.name)
         reason = "" if found["valid"] else f"{found['error_type']}: {found['error_message']}"[:200]
-        return Step(verdict=verdict_of(float(found["valid"]), start, reason))
+        return StepResult(verdict=verdict_of(float(found["valid"]), start, reason))
 
     def _run(self, call: ToolCall) -> str:
         if call.name not in self.functions:

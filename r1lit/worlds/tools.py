@@ -17,7 +17,7 @@ import numpy as np
 
 from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
-from r1lit.environments import Environment, Episode, Reply, Step
+from r1lit.environments import Environment, Episode, Reply, StepResult
 from r1lit.environments.tools import verdict_of
 from r1lit.errors import check_at_least
 from r1lit.seeding import generator
@@ -65,15 +65,15 @@ class CallEpisode(Episode):
         self.price = price
         self.num_calls = 0
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Return the result of the call."""
         if not reply.calls and not reply.error:
-            return Step()
+            return StepResult()
         text = reply.calls[0].arguments.get("", "") if reply.calls else ""
         content = self.respond(str(text), self.num_calls)
         self.num_calls += 1
         message = {"role": "tool", "content": content}
-        return Step(messages=(message,), reward=-self.price, invalid=content == FAULT)
+        return StepResult(messages=(message,), reward=-self.price, invalid=content == FAULT)
 
 
 # look-up
@@ -242,25 +242,27 @@ class GuessEpisode(Episode):
         self.coin = coin
         self.num_guesses = 0
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Take a guess."""
         start = time.perf_counter()
         if not reply.calls and not reply.error:
-            return Step(verdict=verdict_of(0.0, start, "no guess"))
+            return StepResult(verdict=verdict_of(0.0, start, "no guess"))
         text = str(reply.calls[0].arguments.get("", "")).strip() if reply.calls else ""
         guess = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else None
         self.num_guesses += 1
         if guess == self.number:
-            return Step(verdict=verdict_of(1.0, start))
+            return StepResult(verdict=verdict_of(1.0, start))
         if self.num_guesses == TURNS:
-            return Step(verdict=verdict_of(0.0, start, f"not {self.number} in {TURNS} guesses"))
+            return StepResult(
+                verdict=verdict_of(0.0, start, f"not {self.number} in {TURNS} guesses")
+            )
         if guess is None:
             content = FAULT
         elif self.coin is None:
             content = HIGHER if guess < self.number else LOWER
         else:
             content = HIGHER if self.coin.random() < 0.5 else LOWER
-        return Step(messages=({"role": "tool", "content": content},), invalid=guess is None)
+        return StepResult(messages=({"role": "tool", "content": content},), invalid=guess is None)
 
 
 class Guessing(Environment):

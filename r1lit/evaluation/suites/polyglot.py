@@ -12,7 +12,7 @@ from typing import Any
 
 from r1lit.data import ProblemSource
 from r1lit.data.tables import Table
-from r1lit.environments import Environment, Episode, Reply, Step
+from r1lit.environments import Environment, Episode, Reply, StepResult
 from r1lit.evaluation.suites.scores import Groups, Score
 from r1lit.metrics import mean, with_error
 from r1lit.problems import Problem, Status, Verdict
@@ -201,7 +201,7 @@ class PolyglotEpisode(Episode):
         self.tries = self.malformed = self.reflections = 0
         self.start = time.perf_counter()
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Apply the blocks, run the tests, and give the errors back while tries are left."""
         try:
             self.files = edited(self.files, judged_text(reply.text))
@@ -210,13 +210,13 @@ class PolyglotEpisode(Episode):
             self.reflections += 1
             if self.reflections <= MAX_REFLECTIONS:
                 text = f"A block does not fit. {error}. Send the blocks again."
-                return Step(messages=({"role": "user", "content": text},), invalid=True)
+                return StepResult(messages=({"role": "user", "content": text},), invalid=True)
         self.tries, self.reflections = self.tries + 1, 0
         report = self.owner.tests.run(self.files, self.problem)
         why = failures(report)
         if why and self.tries < self.owner.num_tries:
             text = why + "\n" + TEST_FAILURES.replace("{file_list}", " ".join(self.files))
-            return Step(messages=({"role": "user", "content": text},))
+            return StepResult(messages=({"role": "user", "content": text},))
         status: Status = "right" if not why else "timeout" if report.timed_out else "wrong"
         verdict = Verdict(
             value=float(not why),
@@ -226,7 +226,7 @@ class PolyglotEpisode(Episode):
             seconds=time.perf_counter() - self.start,
             details={"tries": self.tries, "malformed": self.malformed},
         )
-        return Step(verdict=verdict)
+        return StepResult(verdict=verdict)
 
 
 class Polyglot(Environment):
