@@ -37,7 +37,14 @@ def count(sweep: Sweep) -> list[Record]:
 def as_table(records: Sequence[Record]) -> str:
     """Return the table: a row a policy, each cell with its 95 % interval over problems."""
     shown = [k for k in SHOWN if any(k <= r["num_samples"] for r in records)]
-    headings = ["policy", "task", "n", *(f"pass@{k}" for k in shown), "majority vote", "answers read"]
+    headings = [
+        "policy",
+        "task",
+        "n",
+        *(f"pass@{k}" for k in shown),
+        "majority vote",
+        "answers read",
+    ]
     rows = []
     for r in records:
         size = r["num_samples"]
