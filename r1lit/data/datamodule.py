@@ -392,17 +392,18 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
 
     def _encode_problems(self, split: str) -> None:
         if split in self.problems and split not in self.prompt_ids:
-            problems, prompts = self.problems[split], self.prompts
-            if self.shots is not None:
-                before = self.shots.before(problems, self.seed)
-                prompts = replace(prompts, wording=before + prompts.wording)
-            self.prompt_ids[split] = encode_questions(
-                [self.opening(problem) for problem in problems],
-                self._tokenizer(),
-                **asdict(prompts),
-                context=self._context(),
-                split=split,
-            )
+            openings = [self.opening(problem) for problem in self.problems[split]]
+            self.prompt_ids[split] = self.encode(openings, split)
+
+    def encode(self, openings: Sequence[str | Conversation], split: str) -> list[tuple[int, ...]]:
+        """Return the prompts of questions, as those of the problems of ``split`` are made."""
+        prompts = self.prompts
+        if self.shots is not None:
+            before = self.shots.before(self.problems[split], self.seed)
+            prompts = replace(prompts, wording=before + prompts.wording)
+        return encode_questions(
+            openings, self._tokenizer(), **asdict(prompts), context=self._context(), split=split
+        )
 
     def opening(self, problem: Problem) -> str | Conversation:
         """Return what becomes the prompt, with the tools of the problem's environment."""

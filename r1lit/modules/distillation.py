@@ -3,6 +3,7 @@
     R1         SFT on the teacher's responses (Nature 645:633, Methods)
     off policy the teacher's distributions at the tokens of given responses (1503.02531)
     on policy  its distributions at the tokens that the student generated (GKD, 2306.13649)
+    self       the student's own, with a demonstration in its prompt (SDFT, 2601.19897)
 
 P prompts   G responses per prompt   B = P*G rows   T response tokens   K tokens that count
 """
@@ -12,11 +13,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows, Problem, PromptBatch, Rollout
@@ -28,6 +31,8 @@ from r1lit.objectives import Divergence, ForwardKL, SampledReverseKL
 from r1lit.policy import (
     Divergences,
     ModelSource,
+    ModelTeacher,
+    Policy,
     Responses,
     Scores,
     Teacher,
@@ -57,7 +62,13 @@ class DistillationModule(SFTModule):
     responses alone: there is nothing to imitate in what the student generated. The sampling
     is not differentiated.
 
-    The teacher is a constant: neither in the checkpoint nor with the optimiser.
+    The teacher is a constant, neither in the checkpoint nor with the optimiser, unless
+    ``teacher_rate`` has it follow the student.
+
+    Self-distillation (SDFT): the teacher is the policy itself and reads a ``demonstration`` after
+    the question, which the student does not see: KL(Q(y|x) || P(y|x, c)) at the student's own
+    tokens (``divergence: ReverseKL``). Its weights are the student's, a moving average of them
+    (``teacher_rate``), or those that the run begins with.
 
     Args:
         policy: the student, a Hugging Face directory or a model's name on the hub.
@@ -66,6 +77,10 @@ class DistillationModule(SFTModule):
         sft_weight: of the cross-entropy.
         logit_weight: of the divergence.
         temperature: tau; must be 1 for a server's teacher.
+        demonstration: the key of a problem's meta that holds what the teacher alone reads after the
+            question; needs ``on_policy`` 1.
+        teacher_rate: after each update the teacher's weights move by this share towards the
+            student's; 1 makes them equal. Needs a ``ModelTeacher`` of the student's model.
         on_policy: share of the prompts whose responses the student generates.
         stored_response: the key of a problem's meta that holds a response to it, as text.
         sampling: how the student samples; needed with ``on_policy`` above 0.
@@ -85,6 +100,8 @@ class DistillationModule(SFTModule):
         sft_weight: float = 1.0,
         logit_weight: float = 0.0,
         temperature: float = 1.0,
+        demonstration: str | None = None,
+        teacher_rate: float = 0.0,
         on_policy: float = 0.0,
         stored_response: str = "response",
         sampling: Sampling | None = None,
@@ -119,6 +136,10 @@ class DistillationModule(SFTModule):
         self.temperature = temperature
         self.on_policy = on_policy
         self.stored_response = stored_response
+        check_self_distillation(demonstration, teacher_rate, on_policy, self.teacher)
+        self.demonstration = demonstration
+        self.teacher_rate = teacher_rate
+        self._shown: dict[str, tuple[int, ...]] = {}  # the teacher's prompts, by uid
 
     def setup(self, stage: str) -> None:
         """Check data, vocabulary and context before any weights are loaded."""
@@ -137,6 +158,11 @@ class DistillationModule(SFTModule):
                 self.stored_response,
                 self.sampling.max_tokens,
             )
+        if self.demonstration is not None:
+            problems = self.data.problems["train"]
+            shown = [demonstrated(problem, self.demonstration) for problem in problems]
+            prompts = self.data.encode(shown, "train")
+            self._shown = {p.uid: ids for p, ids in zip(problems, prompts, strict=True)}
         rollout = self.data.rollout
         self.plan = BatchPlan(
             num_prompts=rollout.prompts_per_iteration,
@@ -166,6 +192,32 @@ class DistillationModule(SFTModule):
         super().configure_model()
         if self.teacher is not None:
             self.teacher.load(self.trainer.strategy.root_device)
+        if self.teacher_rate:
+            check_same_weights(self.policy, self._followed())
+
+    def _followed(self) -> Policy:
+        """Return the teacher's policy, whose weights follow the student's."""
+        assert isinstance(self.teacher, ModelTeacher)
+        return self.teacher.policy
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put in the teacher's weights, if they change."""
+        super().on_save_checkpoint(checkpoint)
+        if self.teacher_rate:
+            checkpoint[TEACHER] = self._followed().state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Give the teacher its weights back, if they change."""
+        super().on_load_checkpoint(checkpoint)
+        if self.teacher_rate and TEACHER in checkpoint:
+            self._followed().load_state_dict(checkpoint[TEACHER])
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Move the teacher's weights towards the student's."""
+        own = dict(self.policy.named_parameters())
+        for name, weight in self._followed().named_parameters():
+            weight.lerp_(own[name].to(weight.dtype), self.teacher_rate)
 
     def on_fit_start(self) -> None:
         """Print the batch plan."""
@@ -177,8 +229,12 @@ class DistillationModule(SFTModule):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Make one update, from rows of documents or from prompts."""
         if isinstance(batch, PackedRows):
-            return super().training_step(batch, batch_idx)
-        return self._on_policy_step(batch)
+            outputs: Any = super().training_step(batch, batch_idx)
+        else:
+            outputs = self._on_policy_step(batch)
+        if self.teacher_rate:
+            self._follow()
+        return outputs
 
     def summed_losses(self, rows: PackedRows) -> dict[str, Tensor]:
         """Return the loss and its parts, summed over the rows' target tokens."""
@@ -250,9 +306,12 @@ class DistillationModule(SFTModule):
     ) -> dict[str, Tensor]:
         """Return the loss and its parts, summed over the tokens of some rows."""
         assert self.teacher is not None
-        responses = responses_of(rollout, rows_b)
+        seen = responses = responses_of(rollout, rows_b)
+        if self.demonstration is not None:
+            uids = [rollout.responses[row].problem.uid for row in rows_b.tolist()]
+            seen = replace(responses, prompts=[self._shown[uid] for uid in uids])
         off_policy_K = ~on_policy_B[rows_b].repeat_interleave(rollout.length_B[rows_b])
-        return self._losses(responses, self.teacher.score_responses(responses), off_policy_K)
+        return self._losses(responses, self.teacher.score_responses(seen), off_policy_K)
 
 
 # responses: generated by the student, or stored with the problem
@@ -322,6 +381,65 @@ def check_stored(
         raise ValueError(
             f"max_tokens: {num_longer} of {len(lengths)} stored responses are longer than"
             f" {max_tokens} tokens; the longest has {max(lengths)}"
+        )
+
+
+# self-distillation
+
+
+TEACHER = "teacher_policy"
+"""The key of a checkpoint that holds the weights of a teacher that follows the student."""
+SHOWN = "{question}\n\nAn example of a response:\n{demonstration}\n\nGive a response of your own."
+"""What the teacher reads in place of the question."""
+
+
+def demonstrated(problem: Problem, key: str) -> str:
+    """Return the question with its demonstration.
+
+    Raises:
+        ValueError: if the problem has none.
+    """
+    text = problem.meta.get(key)
+    if not isinstance(text, str) or not text:
+        raise ValueError(
+            f"demonstration: problem {problem.uid!r} holds no text under {key!r} in its meta; name"
+            " the column of demonstrations in the source's meta"
+        )
+    return SHOWN.format(question=problem.question, demonstration=text)
+
+
+def check_self_distillation(
+    demonstration: str | None, teacher_rate: float, on_policy: float, teacher: Teacher | None
+) -> None:
+    """Check what concerns a teacher that is the student itself.
+
+    Raises:
+        ValueError: naming the key, its value and what would be right.
+    """
+    if demonstration is not None and on_policy != 1:
+        raise ValueError(
+            f"demonstration: {demonstration!r} with on_policy: {on_policy}; the teacher reads it"
+            " before responses that the student generates, so set on_policy to 1"
+        )
+    if not 0 <= teacher_rate <= 1:
+        raise ValueError(f"teacher_rate: {teacher_rate} is not a share from 0 to 1")
+    if teacher_rate and not isinstance(teacher, ModelTeacher):
+        raise ValueError(
+            f"teacher_rate: {teacher_rate} moves the weights of a teacher in this process, and"
+            f" teacher is {type(teacher).__name__}; take r1lit.policy.ModelTeacher"
+        )
+
+
+def check_same_weights(student: Policy, teacher: Policy) -> None:
+    """Raise a ValueError if a teacher cannot follow the student weight by weight."""
+    own = {name: tuple(weight.shape) for name, weight in student.named_parameters()}
+    there = {name: tuple(weight.shape) for name, weight in teacher.named_parameters()}
+    sharded = any(isinstance(weight, DTensor) for weight in student.parameters())
+    if own != there or sharded:
+        raise ValueError(
+            "teacher_rate: the teacher's weights are not those of the student's model, or the"
+            " student has an adapter or is sharded; name the student's own model as the teacher,"
+            " on one GPU or under DDP, or set it to 0"
         )
 
 

@@ -27,6 +27,7 @@ from r1lit.policy.teacher import (
     ModelTeacher,
     ServerTeacher,
     Teacher,
+    Teachers,
     check_same_vocabulary,
 )
 
@@ -48,6 +49,7 @@ __all__ = [
     "ServerTeacher",
     "States",
     "Teacher",
+    "Teachers",
     "TopScores",
     "check_same_vocabulary",
     "context_length",

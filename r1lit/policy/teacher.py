@@ -148,6 +148,91 @@ class FullScores(Scores):
         return self.policy(states, LogProbs(temperature=temperature)).logp_K
 
 
+class Teachers(Teacher):
+    """Several teachers in this process as one, whose distribution is their mixture.
+
+    P = sum over j of w_j P_j. With ForwardKL it is, up to a constant, the weighted sum of the
+    divergences from each. Worked example: P_1 = (0.9, 0.1) and P_2 = (0.5, 0.5) with weights 3 and
+    1 are P = (0.8, 0.2).
+
+    Args:
+        teachers: all with the student's vocabulary.
+        weights: of each, scaled to a sum of 1; equal ones if left out.
+    """
+
+    full_distributions = True
+
+    def __init__(self, teachers: list[ModelTeacher], weights: list[float] | None = None) -> None:
+        weights = [1.0] * len(teachers) if weights is None else weights
+        if len(weights) != len(teachers) or not teachers or not all(w > 0 for w in weights):
+            raise ValueError(
+                f"teacher.weights: {weights} are not a number above 0 for each of the"
+                f" {len(teachers)} teachers"
+            )
+        self.teachers = teachers
+        self.weights = [weight / sum(weights) for weight in weights]
+        self.name = " + ".join(teacher.name for teacher in teachers)
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Return the first one's; the others' must be the same.
+
+        Raises:
+            ValueError: if one is not.
+        """
+        first, *others = [(teacher.name, teacher.tokenizer()) for teacher in self.teachers]
+        for name, tokenizer in others:
+            check_same_vocabulary(first[1], tokenizer, name)
+        return first[1]
+
+    def context_length(self) -> int | None:
+        """Return the shortest of those known."""
+        known = [teacher.context_length() for teacher in self.teachers]
+        return min((length for length in known if length is not None), default=None)
+
+    def load(self, device: torch.device) -> None:
+        """Load each."""
+        for teacher in self.teachers:
+            teacher.load(device)
+
+    def score_documents(self, rows: PackedRows) -> Scores:
+        """Run each over the rows."""
+        return MixedScores([FullScores.of(t.policy, rows) for t in self.teachers], self.weights)
+
+    def score_responses(self, responses: Responses) -> Scores:
+        """Run each over prompts and responses."""
+        scores = [FullScores.of(teacher.policy, responses) for teacher in self.teachers]
+        return MixedScores(scores, self.weights)
+
+
+class MixedScores(Scores):
+    """The mixture of some teachers' distributions, over the vocabulary of the narrowest."""
+
+    def __init__(self, scores: Sequence[FullScores], weights: Sequence[float]) -> None:
+        self._scores = scores
+        self._log_weights = [math.log(weight) for weight in weights]
+
+    def distributions(
+        self, logits_kV: Tensor, chunk: slice, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probs of the student and of the mixture."""
+        each = [own._logits(own.states_KD[chunk]) for own in self._scores]
+        width = min(logits_kV.shape[-1], *(logits.shape[-1] for logits in each))
+        parts = [
+            (logits[:, :width] / temperature).log_softmax(-1) + log_weight
+            for logits, log_weight in zip(each, self._log_weights, strict=True)
+        ]
+        student_kV = (logits_kV[:, :width] / temperature).log_softmax(-1)
+        return student_kV, torch.stack(parts).logsumexp(0)
+
+    def target_logp(self, target_K: Tensor, temperature: float) -> Tensor:
+        """Return the mixture's log-probs of the targets."""
+        parts = [
+            own.target_logp(target_K, temperature) + log_weight
+            for own, log_weight in zip(self._scores, self._log_weights, strict=True)
+        ]
+        return torch.stack(parts).logsumexp(0)
+
+
 def check_same_vocabulary(
     student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, name: str
 ) -> None:
