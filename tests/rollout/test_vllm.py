@@ -7,6 +7,7 @@ import copy
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -193,11 +194,31 @@ def test_stale_and_partial_weights_stop_the_run(servers, policy, tokenizer, lost
     move(policy)
     weights = policy.model.state_dict()
     sent = {n: w for n, w in weights.items() if not n.startswith(lost)} if lost else before
-    with pytest.raises(ValueError, match=r"differ from the policy's by .* stale or in part"):
+    with pytest.raises(ValueError, match=r"otherwise than the policy, as .* stale or in part"):
         engine.update_weights(sent.items(), 1)
     sync(engine, policy, version=2)
     asked = requests(tokenizer)
     assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+NUDGED = ("model.layers.2.mlp.up_proj.weight", "model.norm.weight", "model.embed_tokens.weight")
+
+
+@pytest.mark.parametrize("name", [*NUDGED, "model.layers.0.self_attn.k_proj.weight"])
+def test_one_element_by_one_bit_is_found(servers, policy, tokenizer, name):
+    engine = engine_of(servers[:1], policy, tokenizer)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*digest.*")  # every tensor is read
+        sync(engine, policy)
+    stale = {key: tensor.clone() for key, tensor in policy.model.state_dict().items()}
+    with torch.no_grad():  # the smallest update there is
+        element = policy.model.state_dict()[name].view(-1)[7:8]
+        element.copy_(torch.nextafter(element, element + 1))
+    with pytest.raises(ValueError, match=f"it holds . otherwise than the policy, as .*{name[-9:]}"):
+        engine.update_weights(stale.items(), 1)
+    blind = engine_of(servers[:1], policy, tokenizer, receipts=False)
+    blind.update_weights(stale.items(), 2)  # log-probs do not show it
+    sync(engine, policy, version=3)
 
 
 def test_a_failed_transfer_leaves_the_server_alive(servers, policy, tokenizer, monkeypatch):

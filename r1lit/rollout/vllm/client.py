@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -21,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from r1lit.endpoint.client import Client, Endpoint, MalformedReply, RequestError, SetupError
 from r1lit.rollout.engine import Completion, ModelSpec, Request
 from r1lit.rollout.vllm.process import BATCH_INVARIANT, CPU_FLAG, EXTENSION
+from r1lit.rollout.vllm.receipts import Receipt
 from r1lit.seeding import generator
 
 T = TypeVar("T")
@@ -56,9 +58,9 @@ Send = Callable[["VLLMClient", str], Awaitable[object]]
 class Weights:
     """A version of the policy's weights, by the label under which servers hold it.
 
-    ``expected_T`` are the policy's own log-probs of a text. With ``is_adapter`` it is an adapter
-    beside weights that the server has already. ``versions`` are those, by label, that tokens may be
-    of: its own, and those before it if updates are in flight.
+    ``expected_T`` are the policy's own log-probs of a text, ``receipt`` its digests. With
+    ``is_adapter`` it is an adapter beside weights that the server has already. ``versions`` are
+    those, by label, that tokens may be of: its own, and those before it if updates are in flight.
     """
 
     version: int
@@ -67,6 +69,7 @@ class Weights:
     send: Send
     versions: Mapping[str, int]
     is_adapter: bool = False
+    receipt: Receipt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +126,7 @@ class VLLMClient:
         self.url, self.hang_s = self._quick.url, hang_s
         self._backend, self._in_flight = backend, in_flight
         self.info: ServerInfo | None = None  # what ``check`` has found
+        self.unread: list[str] = []  # tensors whose digests cannot be compared
 
     async def ask(
         self, path: str, read: Callable[[Any], T], payload: dict[str, Any] | None = None
@@ -255,6 +259,8 @@ class VLLMClient:
         for attempt in range(TRIES):
             try:
                 await weights.send(self, weights.label)
+                if weights.receipt is not None:
+                    await self.compare(weights.receipt)
                 break
             except RequestError as error:
                 await self.label()  # raises if the server has died
@@ -268,6 +274,29 @@ class VLLMClient:
         if not await self.ask(f"reset_prefix_cache{kept}", lambda reply: reply["success"], {}):
             raise MalformedReply("its prefix cache is still in use")
         await self.post("resume")
+
+    async def compare(self, receipt: Receipt) -> None:
+        """Compare the digests of what the server holds with the policy's.
+
+        Raises:
+            MalformedReply: if a tensor differs.
+        """
+        payload = {"method": "r1lit_receipt", "kwargs": {"shapes": receipt.shapes}}
+        read = self._patient.send("collective_rpc", lambda reply: reply["results"], payload)
+        wrong, unread = receipt.differences(await read)
+        if wrong:
+            raise MalformedReply(
+                f"of {len(receipt.shapes)} tensors it holds {len(wrong)} otherwise than the policy,"
+                f" as {wrong[0]}: they are stale or in part another model's"
+            )
+        if unread and not self.unread:
+            warnings.warn(
+                f"{self.url} keeps {len(unread)} of {len(receipt.shapes)} tensors in a form whose"
+                f" digest cannot be compared, as {unread[0]}: log-probs alone show that they are"
+                " right",
+                stacklevel=2,
+            )
+        self.unread = unread
 
     async def post(
         self,

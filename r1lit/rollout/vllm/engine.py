@@ -46,6 +46,7 @@ from r1lit.rollout.vllm.client import (
     units,
 )
 from r1lit.rollout.vllm.process import BATCH_INVARIANT, VLLMProcess, find_python
+from r1lit.rollout.vllm.receipts import Receipt
 from r1lit.rollout.vllm.weights import (
     TRANSFERS,
     AdapterTransfer,
@@ -70,9 +71,10 @@ class VLLMEngine(RolloutEngine):
     back and has the weights: no response is dropped. The seed of a sample is a function of (seed,
     iteration, sample), so that a run can be repeated as far as the servers' batches round alike.
 
-    After each transfer a text's log-probs are compared with the policy's own, and the run stops if
-    they differ. What a server generates from other weights than the policy's is not taken.
-    Log-probs are those of what is sampled: with top-k or top-p they are renormalised.
+    After each transfer the digests of all tensors that a server holds are compared with the
+    policy's, and then a text's log-probs; the run stops if they differ. What a server generates
+    from other weights than the policy's is not taken. Log-probs are those of what is sampled: with
+    top-k or top-p they are renormalised.
 
     Of a policy with a LoRA adapter the adapter alone is handed over, in a folder, if the servers
     take adapters of its rank; other adapters are merged into the weights.
@@ -94,6 +96,8 @@ class VLLMEngine(RolloutEngine):
             tensor too.
         patience_s: seconds without any server after which the run stops.
         weights_dir: where weights are passed on; in the run folder if left out.
+        receipts: compare the digests of all tensors after each transfer, to the bit; adapters have
+            none.
         tolerance: what the mean difference of log-probs may be after a transfer; 0.001 in float32
             and 0.05 in other dtypes if left out.
         api_key_env: the environment variable that holds the key, if the servers require one.
@@ -114,6 +118,7 @@ class VLLMEngine(RolloutEngine):
         hang_s: float = 60.0,
         patience_s: float = 600.0,
         weights_dir: str | None = None,
+        receipts: bool = True,
         tolerance: float | None = None,
         api_key_env: str = "OPENAI_API_KEY",
     ) -> None:
@@ -139,6 +144,7 @@ class VLLMEngine(RolloutEngine):
         self._timeout_s, self._hang_s, self._patience_s = timeout_s, hang_s, patience_s
         self._api_key_env = api_key_env
         self._weights_dir = weights_dir
+        self.receipts = receipts
         self._tolerance = tolerance
         self._process: VLLMProcess | None = None
         self._fleet: Fleet | None = None
@@ -249,13 +255,17 @@ class VLLMEngine(RolloutEngine):
             self._versions = {}
         self._versions[label] = version  # before any rank's server has them
         folder = self._folder / label
+        is_adapter = isinstance(self._sender, AdapterTransfer)
+        exact = self.receipts and not is_adapter
+        dtypes = [getattr(torch, server.info.dtype) for server in self._servers if server.info]
         self._newest = Weights(
             version=version,
             label=label,
             expected_T=self._probe.expected_T(),
             send=self._sender.take(weights, folder),
             versions=self._versions,
-            is_adapter=isinstance(self._sender, AdapterTransfer),
+            is_adapter=is_adapter,
+            receipt=Receipt(self._policy.named_weights(), dtypes) if exact else None,
         )
         run(self._lent(self._fleet.renew()))
         for old in self._folder.iterdir() if own_rank() == 0 else ():

@@ -1,0 +1,102 @@
+"""Receipts for weights: digests by hand, and servers that keep tensors joined, split or twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from r1lit.rollout.vllm.receipts import Receipt
+from r1lit.rollout.vllm_worker.r1lit_vllm_digest import CHUNK, digest, keys
+
+CPU = torch.device("cpu")
+GENERATOR = torch.Generator().manual_seed(0)
+WEIGHTS = {
+    "q": torch.randn(6, 4, generator=GENERATOR),
+    "k": torch.randn(2, 4, generator=GENERATOR),
+    "norm": torch.randn(4, generator=GENERATOR),
+    "head": torch.randn(8, 4, generator=GENERATOR),
+}
+WEIGHTS["embed"] = WEIGHTS["head"]
+
+
+def test_the_digest_by_hand() -> None:
+    key = [int(k) for k in keys(0, 3, CPU)]
+    assert all(k % 2 for k in key) and len(set(key)) == 3
+    assert digest(torch.tensor([1.0, 2.0])) == (0x3F800000 * key[0] + 0x40000000 * key[1]) % 2**64
+    assert digest(torch.tensor([[0.0], [-0.0]])) == 0
+    assert digest(torch.tensor([7, 0, 2])) == (7 * key[0] + 2 * key[2]) % 2**64
+    assert digest(torch.tensor([True, False, True])) == (key[0] + key[2]) % 2**64
+    long = torch.arange(CHUNK + 5)
+    assert (
+        digest(long)
+        == (digest(long[:CHUNK]) + int((keys(CHUNK, CHUNK + 5, CPU).long() * long[CHUNK:]).sum()))
+        % 2**64
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_no_bit_of_no_element_is_lost(dtype: torch.dtype) -> None:
+    weight = torch.randn(64, generator=GENERATOR).to(dtype)
+    bits = weight.view({2: torch.int16, 4: torch.int32}[weight.element_size()])
+    own = {digest(weight)}
+    for place in range(0, 64, 9):
+        for bit in range(8 * weight.element_size() - 1):
+            changed = bits.clone()
+            changed[place] ^= 1 << bit
+            own.add(digest(changed.view(dtype)))
+    assert len(own) == 1 + 8 * (8 * weight.element_size() - 1)
+    assert digest(weight.flip(0)) not in own  # places count
+
+
+def place(held: torch.Tensor, placed: torch.Tensor) -> dict[str, Any]:
+    ones = torch.ones(placed.shape, dtype=torch.uint8)
+    return {
+        "digest": str(digest(held, placed)),
+        "keys": str(digest(ones, placed)),
+        "count": int((placed != 0).sum()),
+        "dtype": str(held.dtype).removeprefix("torch."),
+    }
+
+
+def worker(held: dict[str, torch.Tensor], rank: int, size: int) -> dict[str, list[dict[str, Any]]]:
+    """One of ``size`` workers: its rows of q and k joined and of the head, and all of the norm."""
+    own = {name: keys(0, w.numel(), CPU).reshape(w.shape) for name, w in held.items()}
+    rows = {n: slice(rank * len(w) // size, (rank + 1) * len(w) // size) for n, w in held.items()}
+    joined = torch.cat([held["q"][rows["q"]], held["k"][rows["k"]]])
+    split = len(held["q"][rows["q"]])
+    placed_q, placed_k = (torch.zeros(joined.shape, dtype=torch.int32) for _ in range(2))
+    placed_q[:split], placed_k[split:] = own["q"][rows["q"]], own["k"][rows["k"]]
+    return {
+        "q": [place(joined, placed_q)],
+        "k": [place(joined, placed_k)],
+        "norm": [place(held["norm"], own["norm"])],
+        "head": [],  # tied: vLLM loads the embedding alone
+        "embed": [place(held["embed"][rows["embed"]], own["embed"][rows["embed"]])] * 2,
+    }
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_servers_join_split_and_keep_twice(size: int, dtype: torch.dtype) -> None:
+    receipt = Receipt(WEIGHTS.items(), [dtype])
+    held = {name: weight.to(dtype) for name, weight in WEIGHTS.items()}
+    assert receipt.differences([worker(held, r, size) for r in range(size)]) == ([], [])
+    for name in ("q", "k", "norm", "embed"):
+        one = held | {name: held[name].clone()}
+        bits = one[name].view(torch.int16 if dtype == torch.bfloat16 else torch.int32)
+        bits.view(-1)[-1] ^= 1
+        assert receipt.differences([worker(one, r, size) for r in range(size)])[0] == [name]
+    swapped = held | {"q": held["q"].flip(0)}
+    assert receipt.differences([worker(swapped, r, size) for r in range(size)])[0] == ["q"]
+    wrong, unread = receipt.differences([worker(held, 0, 2)])  # half of the workers
+    assert wrong == [] and unread == ["q", "k", "head", "embed"]
+
+
+def test_what_a_server_converts_cannot_be_compared() -> None:
+    receipt = Receipt(WEIGHTS.items(), [])
+    held = worker(WEIGHTS, 0, 1)
+    held["norm"] = [held["norm"][0] | {"dtype": "another"}]
+    held["q"] = [place(WEIGHTS["q"], torch.ones(6, 4, dtype=torch.int32))]  # its loader computes
+    assert receipt.differences([held]) == ([], ["q", "norm"])
