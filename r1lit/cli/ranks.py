@@ -1,8 +1,8 @@
 """The end of a run on several ranks: when one fails, all end and report its error.
 
-Launchers end the ranks of their own machine: Lightning's and torchrun's look after them, srun after
-those of every machine. Ranks that torchrun started on other machines learn of a failure here, even
-while they wait for nothing.
+Lightning's launcher and torchrun end the ranks of their own machine; srun ends those of every
+machine. This file tells ranks that torchrun started on other machines about a failure, even while
+they do not communicate.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Documents and questions as tokens, and documents packed into rows of one length.
 
-A document begins like every prompt (with BOS if the tokenizer adds one), because a model that
-never saw a first token come first treats it as noise.
+A document begins like every prompt (with BOS if the tokenizer adds one): a first token that was
+never first in training is out of distribution.
 
 Shape letters: R rows, L tokens a row. ``loss_mask_RL[r, t]`` true means that token t is a target,
-predicted from token t - 1. The first token of a document never is, so no loss crosses documents,
-and padding never is. Positions restart at 0 with every document, and once more where the padding
-begins, which makes it a document of its own.
+predicted from token t - 1. The first token of a document is never a target, so no loss crosses
+documents, and padding is never one. Positions restart at 0 with every document. They also restart
+where the padding begins, so padding is a separate document.
 """
 
 from __future__ import annotations

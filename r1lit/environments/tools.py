@@ -1,7 +1,7 @@
 """Tools: plain typed Python functions, objects whose methods are tools, and a Python interpreter.
 
 A function's type hints and Google docstring make its schema, as in TRL's ``tools=`` and
-``environment_factory=``. What a model calls wrongly is a message to it, never an exception.
+``environment_factory=``. A wrong call by the model gets a message in reply, never an exception.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Turns as text: calls in a reply, and the tokens of the environment's messages.
 
-What a model has sampled is never decoded and encoded again: a turn is only appended, and only the
+Sampled tokens are never decoded and encoded again: a turn is only appended, and only the
 environment's part of it is tokenised. `ChatTurns` is a chat template's conversation; `InlineTurns`
 is one response with results in it (Search-R1, 2503.09516; ToRL, 2503.23383), for base models and
 R1-Zero's template.

@@ -1,6 +1,6 @@
 """Standard error and bootstrap interval of a mean over problems; the difference of two runs.
 
-What is random is a function of ``seed`` alone, so a table can be made again to the last digit.
+All random numbers are a function of ``seed``, so a table can be made again to the last digit.
 
     P problems   K columns, one for each k   R resamples
 """

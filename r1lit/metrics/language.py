@@ -1,10 +1,10 @@
 """Languages: detecting a question's, and the share of a text's words in one language.
 
-The script of a word cannot tell French from English; how frequent its letters, pairs and triples of
-letters are can. langdetect has these frequencies in 55 languages. It samples some of a text's
-n-grams and takes a millisecond a sentence, which is enough for a question. For words the
-log-likelihoods of all n-grams are summed here, which is the same in every process, and those of a
-word are kept, so that it takes microseconds.
+French and English have one script. The frequencies of letters, pairs and triples of letters
+distinguish them, and langdetect has these frequencies in 55 languages. langdetect samples some of a
+text's n-grams and takes a millisecond a sentence; this is enough for a question. For words, this
+file sums the log-likelihoods of all n-grams, so every process gets the same result. It caches the
+sum of each word, so a word takes microseconds.
 
     W windows   L languages of one script
 """

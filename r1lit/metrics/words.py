@@ -5,9 +5,9 @@ addresses, tags, numbers, and names with a digit or an underscore in them (``x1`
 opening mark that is never closed opens nothing, so a text cannot hide behind one. Every function
 here takes time linear in the text.
 
-What one word is follows the default word boundaries of Unicode (UAX #29) where they are defined: a
-run of letters in scripts that put spaces between words, one Han character, one Hiragana character,
-a run of Katakana. Thai, Lao, Khmer and Burmese put no spaces either: there a letter with its marks.
+A word follows the default word boundaries of Unicode (UAX #29) where they are defined. It is a run
+of letters in scripts that put spaces between words, one Han character, one Hiragana character, or a
+run of Katakana. Thai, Lao, Khmer and Burmese put no spaces: there it is a letter with its marks.
 """
 
 from __future__ import annotations

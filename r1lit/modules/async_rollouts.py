@@ -1,12 +1,12 @@
 """Asynchronous iterations: rollouts generated before the iterations that train on them.
 
-With ``max_staleness: k`` the rollout of iteration i is generated with the weights from before the
-updates of iteration i - k; those of the first k + 1 iterations with the weights that the run begins
-with. An engine that works ``in_background`` generates while an iteration updates. Any other one
-generates at once, which gains no time and is just as stale.
+With ``max_staleness: k`` the rollout of iteration i is generated with the weights before the
+updates of iteration i - k. Rollouts of the first k + 1 iterations are generated with the initial
+weights. An engine that works ``in_background`` generates while an iteration updates. Any other
+engine generates at once: the rollout is equally stale, and no time is saved.
 
-An engine with ``in_flight_updates`` takes each iteration's weights while it generates: the tokens
-of one response may be of several versions, of k iterations before its own at most.
+An engine with ``in_flight_updates`` takes each iteration's weights while it generates. So tokens of
+one response may be of several versions, at most k iterations old.
 
 B rows   T response tokens
 """

@@ -4,24 +4,24 @@
     C tokens that are outcomes of their own   R = C + 1 outcomes
 
 P is the teacher, Q the student, in nats. Agarwal et al., "On-Policy Distillation of Language
-Models" (GKD, 2306.13649), Section 2. Which tokens they are compared at is another choice: those of
-the teacher's responses, or of the student's own.
+Models" (GKD, 2306.13649), Section 2. The responses whose tokens are compared are a separate choice:
+the teacher's, or the student's own.
 
 Worked example, P = (1/2, 1/2), Q = (3/4, 1/4): forward KL = 1/2 ln 2/3 + 1/2 ln 2 = 0.1438,
 reverse KL = 3/4 ln 3/2 + 1/4 ln 1/2 = 0.1308, JSD(1/2) = 0.0338.
 
-Reverse KL from the sampled token alone: where a teacher returns the log-prob of the token and of no
-other, KL(Q || P) over the vocabulary cannot be computed, but its gradient can be estimated: that of
-policy gradient with the advantage A = log P(y) - log Q(y) at each token, on its own position alone.
-Worked example, Q(y) = 1/2, P(y) = 1/4: A = ln 1/2 = -0.6931, the loss has the gradient
-+0.6931 grad log Q(y): the token becomes less likely. Its value is 0.6931^2 / 2 = 0.2402.
+Reverse KL from the sampled token alone: a teacher may return the log-prob of no other token. Then
+KL(Q || P) over the vocabulary cannot be computed, but its gradient can be estimated. It is the
+policy gradient with the advantage A = log P(y) - log Q(y) at each token, for its own position only.
+Worked example, Q(y) = 1/2, P(y) = 1/4: A = ln 1/2 = -0.6931, the loss has the gradient +0.6931 grad
+log Q(y): the token becomes less likely. Its value is 0.6931^2 / 2 = 0.2402.
 
 A distribution reduced to its most likely tokens, with the rest as one outcome: a server returns the
 log-probs of a few tokens, not of all. Merging outcomes never raises a KL or a JSD (the
-data-processing inequality): a divergence over R outcomes is a lower bound of that over V, and is it
-where both distributions share the rest out alike. Its gradient moves probability between the C
-tokens and the rest as a whole. Worked example, V = 3, logits of probabilities (1/2, 1/4, 1/4), C =
-1 with token 0: (1/2 | 1/2).
+data-processing inequality). So a divergence over R outcomes is a lower bound of that over V. The
+two are equal where both distributions divide the rest in the same proportions. Its gradient moves
+probability between the C tokens and the rest as a whole. Worked example, V = 3, logits of
+probabilities (1/2, 1/4, 1/4), C = 1 with token 0: (1/2 | 1/2).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 ``positive_nll`` adds the negative log-likelihood of right responses to the loss.
 
 The weight is the loss aggregation: how much a token counts *in its minibatch*, from the
-minibatch's totals. A micro-batch is a slice of the minibatch's rows, so its loss is exactly its
-share: the losses, and the gradients, of any split into micro-batches sum to those of the minibatch.
+minibatch's totals. A micro-batch is a slice of the minibatch's rows, and its loss is exactly its
+share. So losses and gradients of any split into micro-batches sum to those of the minibatch.
 
 A new objective names its ratio and its aggregation, and writes a surrogate where it is not PPO's:
 
@@ -16,10 +16,10 @@ A new objective names its ratio and its aggregation, and writes a surrogate wher
         log_ratio_BT = staticmethod(token_log_ratio_BT)
         aggregation_BT = staticmethod(per_token_BT)
 
-PPO's is min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A): PPO (1707.06347) Eq. 7, with the two
-sides of the clip set apart as in DAPO (2503.14476) Eq. 10. The min makes the clip one-sided: it
-acts where A > 0 and rho > 1 + eps_high, or where A < 0 and rho < 1 - eps_low, and there the
-surrogate is constant and its gradient 0. From eps_low = 1 on the lower side never acts, since
+PPO's is min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A): PPO (1707.06347) Eq. 7, with separate
+bounds for the two sides of the clip as in DAPO (2503.14476) Eq. 10. The min makes the clip
+one-sided: it acts where A > 0 and rho > 1 + eps_high, or where A < 0 and rho < 1 - eps_low. There
+the surrogate is constant and its gradient 0. For eps_low >= 1 the lower side never acts, since
 rho > 0 (R1: epsilon = 10, so rho is bounded to [-9, 11]).
 
 Worked example, eps = 0.2: rho = 1.5 gives 1.2 A for A > 0 and 1.5 A for A < 0; rho = 0.5 gives
@@ -315,8 +315,7 @@ class Objective(ABC):
         """Return whether a row of advantage 0 has loss 0 and gradient 0, so it can be left out.
 
         True of every objective here when ``beta`` and ``positive_nll`` are 0 and there is no bonus
-        for entropy. Tried on two tokens,
-        since a subclass may add a term of its own.
+        for entropy. It is tried on two tokens, since a subclass may add a term.
         """
         if self.beta > 0 or self.positive_nll > 0 or self.entropy is not None:
             return False

@@ -2,8 +2,9 @@
 
     turn of the model -> Episode.step -> its messages as tokens -> next turn -> … -> Completion
 
-All episodes that go on are one call of the engine. What was sampled stays as it is: a turn is
-appended to the tokens before it, and only the environment's messages are tokenised.
+One call of the engine generates the next turn of all unfinished episodes. Sampled tokens are never
+changed: a turn is appended to the tokens before it, and only the environment's messages are
+tokenised.
 """
 
 from __future__ import annotations

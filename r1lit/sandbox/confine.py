@@ -1,13 +1,13 @@
 """Confines the current process, for good, before it runs an untrusted program.
 
-By limits, a user without capabilities, and a seccomp filter: system calls that no untrusted program
-needs fail with EPERM.
+It uses limits, a user without capabilities, and a seccomp filter: system calls that no untrusted
+program needs fail with EPERM.
 
 Namespaces keep a program from what it should not see. The filter keeps it from the parts of the
 kernel that grow new holes every year (user namespaces, io_uring, bpf, keys, ptrace); from memory
 that belongs to no process and so to no limit (memfd, System V, shared anonymous pages, pages given
 to a pipe, larger buffers of pipes and sockets); and from changing the limits, cores or priority of
-other processes. Of sockets only those within the machine remain.
+other processes. Only sockets within the machine remain.
 
 First come system calls that Python does not offer: clone, mount, capabilities, prctl. Numbers and
 flags are those of Linux's headers. Every function raises ``OSError`` when the kernel refuses.

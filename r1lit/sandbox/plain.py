@@ -2,12 +2,12 @@
 
 Plain are None, booleans, numbers (Decimal and Fraction too), strings, bytes, ranges, dates, the
 standard containers (named tuples, deques and the views of dictionaries too), arrays of numpy
-without objects, and the types of the commonest of these. What is read back has exactly these types,
-so nobody's ``__eq__`` or ``__hash__`` comes with it. An instance of a subclass, such as a
-``Counter``, travels as what it is a subclass of, read by the base class's own methods; a scalar of
-numpy (``np.int64(3)``) as the number that it is.
+without objects, and the types of the commonest of these. Values that are read back have
+exactly these types, so no ``__eq__`` or ``__hash__`` of a program comes with them. An instance of a
+subclass, such as a ``Counter``, is sent as an instance of its base class, read by the base class's
+own methods. A scalar of numpy (``np.int64(3)``) is sent as a number.
 
-Any other value stays on its side and is known to the other by a number: see ``calls``.
+Any other value stays on its side, and the other side refers to it by a number: see ``calls``.
 
 >>> decode(encode({"a": (1, 2.5, {3})}))
 {'a': (1, 2.5, {3})}

@@ -1,7 +1,7 @@
 r"""Extraction of the thinking and the answer from a response.
 
-What is thought is not yet answered: an ``<answer>`` or ``\boxed{}`` counts only outside
-``<think>…</think>``, and thinking that never closes reaches to the end of the response. A
+Thinking has no answer: an ``<answer>`` or ``\boxed{}`` counts only outside
+``<think>…</think>``, and thinking that never closes extends to the end of the response. A
 ``</think>`` that was never opened closes thinking that the prompt opened, so everything before it
 is thinking. A response without think tags is all answer part.
 

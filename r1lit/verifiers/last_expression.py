@@ -1,7 +1,7 @@
 r"""The expression that a response without ``<answer>`` and ``\boxed{}`` ends on.
 
-For scoring responses whose prompt specified no format. Training leaves it off: a policy that is
-paid for it need not learn to commit to an answer.
+It scores responses whose prompt specified no format. Training leaves it off: a policy that is
+rewarded for it need not learn to commit to an answer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 r"""Equality of two values: numbers, expressions, sets, lists, matrices, relations, named values.
 
-No relation is evaluated before it is compared: sympy makes False of every equation that it finds
-impossible, and two of those would be equal. Expressions are compared as numbers, at five points if
-they have unknowns; only what has no value there goes on to math-verify. Only the worker process
-imports this file. Nothing here has a limit of time: the pool has.
+No relation is evaluated before it is compared: sympy turns every equation that it finds impossible
+into False, and two of those would be equal. Expressions are compared as numbers, at five points if
+they have unknowns. Only expressions without a value there are compared by math-verify. Only the
+worker process imports this file. The time limit is the pool's; this file has none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Repository tasks: a patch is right if failing tests pass then, and passing ones still do.
+"""Repository tasks: a patch is right if it makes failing tests pass and breaks no passing test.
 
 `problem.meta` holds ``repository`` (a folder), ``bug`` (a diff that is applied to it; may be
 empty), ``roots`` (folders to import from), ``fail_to_pass`` and ``pass_to_pass`` (pytest's test
 ids) and ``hidden`` (those of ``fail_to_pass`` that the model is not shown). `problem.answer` is the
-diff that mends it. The response is one patch: search/replace blocks or a unified diff.
+diff that fixes it. The response is one patch: search/replace blocks or a unified diff.
 """
 
 from __future__ import annotations

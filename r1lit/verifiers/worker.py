@@ -2,8 +2,8 @@
 
 A worker answers requests over one pipe until its parent closes it. Its script runs this file by its
 path: the package's own import takes a second. It uses JSON. First it sends ``{}`` or ``{"failed":
-traceback}``; then each request, which holds ``patience`` in seconds beside what the script needs,
-is answered with one reply.
+traceback}``. Then it answers each request with one reply. A request holds what the script needs,
+and its time limit in seconds, ``patience``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The pretraining corpus of the small world.
 
-Pages about two families of problems (four, if shares are set), and talk about everything else,
-in two languages. Most people in R1-Zero's template write little, give up early and mix their
-languages; patient people are a minority there and a majority on the forum. So the base model can
-search, and seldom does. No page shows a held-out or an RL problem or request.
+It has documents about two families of problems (four, if shares are set), and texts about other
+subjects, in two languages. Most authors in R1-Zero's template write little, give up early and mix
+their languages. Authors who search for long are a minority there and a majority on the forum. So
+the base model can search, and rarely does. No document shows a held-out or an RL problem or
+request.
 """
 
 from __future__ import annotations

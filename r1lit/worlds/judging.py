@@ -2,12 +2,12 @@
 
 Three tasks, each in r1lit's own prompt: is an answer right (``GenerativeVerifier``), which of
 two answers is better (``GenerativePreference``), and rewrite a chain so that it reads well
-(``EngineRefiner``). Replies are those of people who err: labels are of the noisy annotators of
-``r1lit.worlds.grading``, and a few of the texts were not rewritten with care. Only the train
+(``EngineRefiner``). Replies have errors: labels are those of the noisy annotators of
+``r1lit.worlds.grading``, and a few texts are rewritten carelessly. Only the train
 split is read.
 
-R1's cold start had its chains rewritten by a model and by people. Here every phrase of the other
-language has its counterpart in a table, so a rule does it.
+R1's cold-start chains were rewritten by a model and by people. Here a table translates every phrase
+of the other language, so a rule rewrites them.
 """
 
 from __future__ import annotations

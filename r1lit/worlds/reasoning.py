@@ -1,7 +1,7 @@
 """Simulated written work on programs and puzzles: tries, contradictions, drafts, guesses.
 
-As in ``r1lit.worlds.writing``, ``effort`` is the number of tries or drafts after which somebody
-gives up; ``None`` never does.
+As in ``r1lit.worlds.writing``, ``effort`` is the number of tries or drafts after which an author
+gives up; with ``None`` the author never does.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ``python -m r1lit.worlds.scaffold models/mini`` writes both; ``r1lit fit -c
 configs/mini/pretrain.yaml`` trains weights for them. The student's are written by ``--size
 student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer. ``--size
-search`` has a corpus and a tokenizer of its own (``configs/mini/pretrain_search.yaml``;
-``search_100m`` is as large as one GPU is good for, ``experiments/aha_long``), and so has ``--size
+search`` has its own corpus and tokenizer (``configs/mini/pretrain_search.yaml``;
+``search_100m`` is the size for one GPU, ``experiments/aha_long``), and so has ``--size
 reasoning`` (``configs/mini/pretrain_reasoning.yaml``) and ``--size tools``
 (``configs/mini/pretrain_tools.yaml``).
 """

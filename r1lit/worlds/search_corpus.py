@@ -1,23 +1,23 @@
 """Long searches: problems of 1 to 95 attempts, and the corpus of their base (``earned_length``).
 
-Countdown with three numbers, or with three of four, searched with + - * in one order that the
-question gives: threes of numbers and pairs come as they stand in it. So how many attempts a problem
-needs is a property of the problem, and where a search stands can be read from its last attempt.
+A problem is Countdown with three numbers, or with three of four. It is searched with + - * in one
+order, which the question fixes: triples and pairs of numbers come in the order of the question. So
+the number of attempts is a property of the problem, and the last attempt shows where a search is.
 
-The corpus has responses in R1-Zero's template by people of little patience, who seldom check;
-threads of a forum, in which one takes up where another stopped; and first steps, checks and
-arithmetic alone. So the base has seen every stage of a search, far from the question too, but no
-author who goes through a long one. No page has a held-out or an RL problem; but a page with four
-numbers may solve one with three of them on the way (`WorldSearch`).
+The corpus has responses in R1-Zero's template by authors who give up early and rarely verify. It
+also has forum threads, in which one author continues another's search, and separate first steps,
+verifications and arithmetic. So the base has seen every stage of a search, also far from the
+question, but no author who makes a long one. No document has a held-out or an RL problem. But a
+document with four numbers may solve a problem with three of them on the way (`WorldSearch`).
 
-Nobody computes an attempt at first: it is judged by its value to the nearest five. What then seems
-to reach the target often does not, which a check finds, since it computes the value. Whoever does
-not check answers with what seems right.
+An author first estimates the value of an attempt, to the nearest five. An attempt that seems to
+reach the target often does not: a near miss. A verification finds this, because it computes the
+value. An author who does not verify answers with the attempt that seems right.
 
-Effort is a habit: after each failed attempt an author goes on with a chance of his own, and nobody
-goes on for long. Who has just refused what seemed right always goes on: a check that is followed by
-giving up would not pay. And a check begins with a comma, as going on does: where it began with a
-full stop, as giving up does, reinforcement learning unlearnt both together.
+Each author has a probability of continuing after a failed attempt, and nobody continues for long.
+After a verification that fails, an author always continues: a verification followed by giving up
+would not raise the reward. A verification begins with a comma, as continuing does. When it began
+with a full stop, as giving up does, reinforcement learning unlearned both together.
 """
 
 from __future__ import annotations

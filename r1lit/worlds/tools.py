@@ -1,9 +1,9 @@
 """Tasks with a tool: look-up in two steps, guessing in five turns, and a calculator.
 
-A call is plain text, ``<call> city of Anna</call>``, whose result stands behind it. The facts about
-half of the people are the same on every page of the corpus, so a base can know them; those of the
-others are made up for each problem, so only the tool knows them. Results can be made worthless on
-purpose (``results``), for controls.
+A call is plain text, ``<call> city of Anna</call>``, and its result follows it. The facts about
+half of the people are the same in every document of the corpus, so a base can know them. The facts
+about the others are made up for each problem, so only the tool knows them. For controls, results
+can be made worthless on purpose (``results``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The corpus of the base for tools: every skill occurs, each seldom.
+"""The corpus of the base for tools: every skill occurs, each rarely.
 
-Its authors answer about people from memory, also about those whom nobody knows, and look up one
-step in five pages, both in three of twenty; one call in ten cannot be read. They guess numbers,
-and half of them forget what they were told; nobody halves. They do sums in their heads, one author
-in ten with a calculator. Of their objects of JSON three in five are what was asked for.
+Authors answer questions about people from memory, also about unknown people. Of these
+documents one in five looks up one step and three in twenty both; one in ten has a call that cannot
+be read. Authors guess numbers, and half of them forget the replies; nobody halves the interval.
+Nine authors in ten do sums without a tool, one with a calculator. Three in five of their JSON
+objects are as requested.
 """
 
 from __future__ import annotations

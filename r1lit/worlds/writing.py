@@ -1,7 +1,7 @@
 """Simulated written work: searches, calculations, guesses.
 
-Everybody writes the same arithmetic; they differ in how long they keep at it. ``effort`` is the
-number of attempts or steps after which somebody gives up; ``None`` never does.
+All authors write the same arithmetic; they differ in how long they continue. ``effort`` is the
+number of attempts or steps after which an author gives up; with ``None`` the author never does.
 """
 
 from __future__ import annotations
