@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 
 # Before torch is imported: compiling takes longer than these runs. tests/rollout/test_compiled.py
@@ -25,6 +26,12 @@ collect_ignore_glob = ["*conftest.py"]  # several folders have one; they hold no
 # Tiny tensors: a second thread only waits. Child processes too: sums round by number of threads
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """Take what all tests are from garbage collection, which each run begins with."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -114,7 +114,13 @@ class Backend:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Exclude what exists at the start of a run from garbage collection."""
+        """Exclude what exists at the start of a run from garbage collection.
+
+        Where the caller has done so with ``gc.freeze()``, that stays as it is.
+        """
+        if gc.get_freeze_count():
+            yield
+            return
         gc.collect()
         gc.freeze()
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -47,6 +48,14 @@ class Watch(Callback):
             raise RuntimeError("out of luck")
 
 
+@pytest.fixture(autouse=True)
+def nothing_frozen() -> Iterator[None]:
+    """As in a process of its own; the tests as a whole are frozen."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
 @pytest.fixture
 def mallopt(monkeypatch) -> list[tuple[int, int]]:
     """Every setting that glibc is given, passed on to it."""
@@ -85,6 +94,15 @@ def test_a_run_undoes_what_it_did(fit, mallopt, fails):
     assert Watch.within["frozen"] > before["frozen"], "there was something to undo"
     assert len(mallopt) == 2 * len(machine.SETTINGS) and restored(mallopt)
     assert settings() == before
+
+
+def test_what_the_caller_froze_stays_as_it_is():
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with CPU.running():
+        made = [[] for _ in range(100)]
+        assert frozen >= gc.get_freeze_count() > frozen - 100
+    assert made and frozen >= gc.get_freeze_count() > frozen - 100
 
 
 def test_so_does_a_run_that_is_refused(fit, mallopt):
