@@ -65,7 +65,8 @@ class Transcript:
     ``messages`` are the turns after the prompt, the model's and the environment's; ``text`` is what
     verifiers and rewards read: words of the model alone. ``verdict`` is the environment's, None
     where the problem's verifier decides. ``turn_ends`` counts the response tokens up to the end of
-    each turn of the model, and ``turn_rewards`` are what the environment gave for them.
+    each turn of the model, and ``turn_rewards`` are what the environment gave for them. ``seconds``
+    are those that the environment took.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -76,6 +77,7 @@ class Transcript:
     turn_rewards: tuple[float, ...] = ()
     num_calls: int = 0
     num_invalid: int = 0
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,11 +146,11 @@ class AsyncRollouts:
         """
         pending = self._by_iteration.pop(batch.iteration, None)
         if pending is None:
-            timings.rollout += self.wait()
+            timings.add_wait(self.wait())
             return worker.collect(batch, prompt_indices, timings)
         started = time.perf_counter()
         completions = pending.completions.result()
-        timings.rollout += time.perf_counter() - started
+        timings.add_wait(time.perf_counter() - started)
         return worker.grade(completions, batch, prompt_indices, timings, pending.grading)
 
     def state(self) -> dict[int, dict[str, Tensor]]:

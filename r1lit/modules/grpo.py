@@ -199,7 +199,7 @@ class GRPOModule(RolloutModule):
         """Return the iteration's rollout with rewards, and what to log of it."""
         waited = 0.0 if self.ahead is None else self.wait_for_engine(training=True)
         worker = self.worker(self.sampling_at(batch.iteration), self.seed, training=True)
-        timings = Timings(sync=self.sync_seconds, rollout=waited)
+        timings = Timings(sync=self.sync_seconds, rollout=waited, wait=waited)
         collect = partial(worker.collect, batch, timings=timings)
         if self.ahead is not None:
             collect = partial(self.ahead.collect, worker, batch, timings=timings)

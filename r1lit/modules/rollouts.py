@@ -260,12 +260,15 @@ class Timings:
 
     What is graded while responses are generated is part of ``rollout``; ``grade`` is what comes
     after. ``sync`` is the last time that the engine was given weights. ``evaluation`` are the
-    seconds of all verdicts, wherever they were spent; ``num_left_out`` counts groups that training
-    leaves out because a verdict did not come.
+    seconds of all verdicts, wherever they were spent, ``environment`` those of all steps of
+    environments. ``wait``, a part of ``rollout``, is for responses begun earlier. ``num_left_out``
+    counts groups that training leaves out because a verdict did not come.
     """
 
     sync: float = 0.0
     rollout: float = 0.0
+    wait: float = 0.0
+    environment: float = 0.0
     grade: float = 0.0
     evaluation: float = 0.0
     evaluation_longest: float = 0.0
@@ -276,6 +279,13 @@ class Timings:
         seconds = [response.verdict.seconds for response in responses]
         self.evaluation += sum(seconds)
         self.evaluation_longest = max(self.evaluation_longest, *seconds)
+        played = [response.transcript for response in responses]
+        self.environment += sum(transcript.seconds for transcript in played if transcript)
+
+    def add_wait(self, seconds: float) -> None:
+        """Count seconds of waiting for responses that were begun earlier."""
+        self.rollout += seconds
+        self.wait += seconds
 
     def metrics(self) -> dict[str, float]:
         """Return them by their logged names."""

@@ -100,6 +100,7 @@ class Play:
 
     def __init__(self) -> None:
         self.episode: Episode | None = None
+        self.seconds = 0.0  # of all steps so far
         self._lock = threading.Lock()
         self._busy = self._closed = False
 
@@ -107,11 +108,13 @@ class Play:
         """Take a turn, and begin the episode if this is the first one."""
         with self._lock:
             self._busy = True
+        started = time.perf_counter()
         try:
             if self.episode is None:
                 self.episode = row.environment.begin(row.problem, row.seed())
             step = self.episode.step(reply)
         finally:
+            self.seconds += time.perf_counter() - started
             with self._lock:
                 self._busy = False
             if self._closed:  # given up meanwhile
@@ -387,6 +390,7 @@ class EpisodeEngine(RolloutEngine):
                 turn_rewards=tuple(row.rewards),
                 num_calls=row.num_calls,
                 num_invalid=row.num_invalid,
+                seconds=row.play.seconds,
             ),
         )
 

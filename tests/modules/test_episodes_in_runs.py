@@ -86,6 +86,7 @@ def test_a_run_logs_its_episodes_and_trains_on_what_was_sampled(base, tmp_path):
     for line in metrics:
         assert line["train/mismatch/max_abs"] < 1e-3
         assert line["train/environment/turns"] > 1 and line["train/environment/tokens"] > 1
+        assert line["time/environment_s"] > 0 and line["time/wait_s"] == 0
         ended = [v for k, v in line.items() if k.startswith("train/environment/ended/")]
         assert sum(ended) == pytest.approx(1)
         total = line["train/length/mean"] * 16
