@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tiny import ROOT, merge, save_policy
+from tiny import ROOT, merge, no_figures, save_policy
 
 from r1lit.cli import main
 
@@ -244,11 +244,13 @@ GRPO_CHANGE: dict[str, Any] = {
 
 
 def run_small(
-    names: tuple[str, ...], change: dict[str, Any], folder: Path, *extra: str, iterations: int = 2
-) -> Path:
+    names: tuple[str, ...], change: dict[str, Any], folder: Path, *extra: str, iterations: int = 2,
+    draws: bool = False,
+) -> Path:  # fmt: skip
     """Run a composition with ``change``; return its run folder."""
     paths = [CONFIGS / name for name in names]
-    change = merge({"trainer": {"enable_model_summary": False}}, change)
+    base = {} if draws else no_figures(*paths)
+    change = merge(merge(base, {"trainer": {"enable_model_summary": False}}), change)
     small = folder / "small.yaml"
     small.write_text(yaml.safe_dump(change))
     run = folder / "run"
@@ -274,7 +276,7 @@ def test_a_reinforcement_learning_recipe_runs(names, tmp_path):
     if names[0] != "mini/r1_zero.yaml":
         evaluation = {"temperature": 0.6, "top_p": 0.95, "max_tokens": 16}
         change = merge(change, {"model": {"init_args": {"validation_sampling": evaluation}}})
-    run = run_small(names, change, tmp_path)
+    run = run_small(names, change, tmp_path, draws=True)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [0, 1]
     assert "train/kl_reference" in lines[0]  # beta > 0

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from http_server import CompletionServer, ScoringServer
-from tiny import ROOT
+from tiny import ROOT, no_figures
+from tiny import merge as merge_yaml
 from transformers import AutoTokenizer
 
 from experiments.sweep import read_sweep, run_sweep
@@ -94,7 +95,9 @@ def test_the_commands_of_a_task_run(
                 continue
             configs = [words[i + 1] for i, word in enumerate(words) if word == "-c"]
             small = tmp_path / f"small-{len(ran)}.yaml"
-            small.write_text(yaml.safe_dump(shrink(command, configs)))
+            change = shrink(command, configs)
+            change = merge_yaml(no_figures(*configs), change) if command == "fit" else change
+            small.write_text(yaml.safe_dump(change))
             chosen = [] if command != "fit" else [f"--model.policy={policy}"]
             main([*words[1:], "-c", str(small), *chosen])
             run = Path(words[words.index("--run") + 1])

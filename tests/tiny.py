@@ -11,6 +11,7 @@ import yaml
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from r1lit.batches import Problem, Response, Status, Verdict
+from r1lit.cli.composition import find
 from r1lit.files import Record, read_records
 from r1lit.rewards import RewardFunction
 from r1lit.verifiers import Grader, Verifier, default_verifiers
@@ -156,6 +157,18 @@ def callbacks(run: Path, draw: int = 0) -> list[dict[str, Any]]:
         },
         {"class_path": "r1lit.callbacks.R1ProgressBar"},
     ]
+
+
+def no_figures(*configs: str | Path) -> dict[str, Any]:
+    """The change with which a run of these configurations draws no curves, half of its time."""
+    names = map(str, configs)
+    paths = [find(name) if name.startswith("r1lit:") else Path(name) for name in names]
+    read = [yaml.safe_load(path.read_text()) for path in paths]
+    lists = [one["trainer"]["callbacks"] for one in read if "callbacks" in one.get("trainer", {})]
+    for callback in lists[-1]:
+        if callback["class_path"].endswith("CurveWriter"):
+            callback["init_args"] = {"draw_every_n_iterations": 0}
+    return {"trainer": {"callbacks": lists[-1]}}
 
 
 def grpo_config(run: Path, policy: Path, change: dict[str, Any] | None = None) -> Path:

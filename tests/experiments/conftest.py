@@ -23,7 +23,10 @@ def sweep_file(tmp_path, monkeypatch):
         tiny.write_text(yaml.safe_dump(TINY))
         shipped = Path("configs/mini/r1_zero.yaml").read_text()
         base = tmp_path / "base.yaml"  # with a checkpoint after every iteration
-        base.write_text(re.sub(r"(every_n_iterations): \d+", r"\1: 1", shipped))
+        shipped = re.sub(r"(every_n_iterations): \d+", r"\1: 1", shipped)
+        draws = "class_path: r1lit.callbacks.CurveWriter\n"
+        not_here = f"{draws}      init_args: {{draw_every_n_iterations: 0}}\n"
+        base.write_text(shipped.replace(draws, not_here))
         content = {
             "base": [str(base), str(tiny)],
             "grid": {"objective": {"grpo": variant("GRPO"), "dr": variant("DrGRPO", max_tokens=8)}},
