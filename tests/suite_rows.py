@@ -24,6 +24,12 @@ def packed(tests: list[dict[str, str]]) -> str:
 
 DROP = "Passage: {}\nQuestion: How many touchdowns were there?\nAnswer:"
 
+ABOVE = """
+import sys
+n, gold, own = (open(path).read().split() for path in sys.argv[1:])
+print(int(len(own) == 1 and int(own[0]) > int(n[0])))
+"""
+
 ROWS: dict[str, list[dict[str, Any]]] = {
     "mmlu": [{"question": "What is 0 + 1?", **CHOICES}, {"question": "What is 3 - 2?", **CHOICES}],
     "gpqa_diamond": [
@@ -165,6 +171,30 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
     ],
     "mbpp": [{"task_id": 11, "text": "Add.", "code": "", "test_list": ["assert add(1, 1) == 2"]}],
+    "codeforces": [
+        {
+            "id": f"7/{index}",
+            "contest_id": "7",
+            "contest_name": "Codeforces Round 7 (Div. 2)",
+            "index": index,
+            "title": "Any",
+            "time_limit": 1.0,
+            "description": "Print a number above n.",
+            "input_format": "n",
+            "output_format": "a number",
+            "interaction_format": None,
+            "examples": [{"input": "1", "output": "2"}],
+            "note": None,
+            "official_tests": [
+                {"input": "1\n", "output": "2\n"},
+                {"input": "5\n", "output": "6\n"},
+            ],
+            "rating": 800,
+            "input_mode": "stdio",
+            "generated_checker": checker,
+        }
+        for index, checker in (("A", None), ("B", ABOVE))
+    ],
     "humanevalfix": [
         {
             "task_id": "Python/0",

@@ -357,7 +357,7 @@ class EvaluationModule(LightningModule):
             thinks = any("think>" in r["response"] for group in groups.values() for r in group)
             report["eval_metrics"] = report["eval_metrics"] if thinks else {}
         if part.suite is not None:
-            report["score"] = defined(part.suite.report(groups, self.seed))
+            report["score"] = defined(part.suite.report(groups, self.seed, part.problems))
             if labelled := self._data().labelled(part.suite):
                 judge, kept = self.grader.verifiers[part.name], part.folder.path / "agreement.json"
                 if self.trainer.is_global_zero:  # the others read what it wrote

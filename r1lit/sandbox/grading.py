@@ -11,11 +11,11 @@ import math
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from typing import Any
 
-from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, to_bytes
+from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError, to_bytes
 from r1lit.sandbox.local import START_SECONDS, Container, LocalSandbox, libraries, packages
 from r1lit.sandbox.run_tests import MAX_REASON, STATUSES, free_names
 
@@ -117,8 +117,8 @@ def grade_output(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -
     """Decide about one program: status, value and reason.
 
     ``request`` holds ``language``, ``code``, ``inputs``, ``outputs``, ``tolerance``, ``total_s``
-    (seconds for all tests together) and ``partial``: whether ``value`` is the fraction of tests
-    passed, or 1 for all and 0 for fewer.
+    (seconds for all tests together), ``checker`` (see ``refused``; empty for none) and ``partial``:
+    whether ``value`` is the fraction of tests passed, or 1 for all and 0 for fewer.
     """
     language = request["language"]
     if language not in sandbox.languages:
@@ -142,7 +142,11 @@ def grade_output(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -
             failed, why = "wrong", describe_exit(outcome)
         else:
             expected = to_bytes(outputs[tried - 1])
-            why = difference(_text(outcome.stdout), _text(expected), request["tolerance"])
+            if request.get("checker"):
+                files = (stdins[tried - 1], expected, outcome.stdout)
+                why = refused(sandbox, request["checker"], files, limits)
+            else:
+                why = difference(_text(outcome.stdout), _text(expected), request["tolerance"])
             failed = "wrong" if why else ""
         passed += not failed
         if failed and status == "right":
@@ -156,6 +160,38 @@ def grade_output(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -
     fraction = passed / len(inputs)
     value = fraction if request["partial"] or status == "right" else 0.0
     return {"status": status, "value": value, "reason": reason}
+
+
+_CHECKED = ("input.txt", "correct_output.txt", "solution_output.txt")
+_RUN_CHECKER = """
+import sys
+sys.argv = ["checker.py", *("/program/" + name for name in {names})]
+with open("/program/checker.py") as file:
+    exec(compile(file.read(), "checker.py", "exec"), {{"__name__": "__main__"}})
+"""
+
+
+def refused(sandbox: Sandbox, checker: str, files: Sequence[bytes], limits: Limits) -> str:
+    """Say that a checker refuses an output; empty when it accepts it.
+
+    It is run on the names of three files: the test's input, its expected output and the program's.
+    It accepts by printing a number of at least 1, or nothing with exit code 0, as those of
+    open-r1/codeforces do.
+
+    Raises:
+        SandboxError: if the checker fails itself, which is no fault of the program.
+    """
+    texts = dict(zip(_CHECKED, map(_text, files), strict=True))
+    sources = {"main.py": _RUN_CHECKER.format(names=_CHECKED), "checker.py": checker}
+    outcome = sandbox.run(Program(language="python", files={**sources, **texts}), limits=limits)
+    words = _text(outcome.stdout).split()
+    if words and _DECIMAL.fullmatch(words[0]):
+        return "" if float(words[0]) >= 1 else f"the checker refuses it: {' '.join(words)[:80]}"
+    if outcome.ok and not words:
+        return ""
+    if outcome.exit_code and "Traceback" not in _text(outcome.stderr):
+        return f"the checker refuses it: {describe_exit(outcome)}"
+    raise SandboxError(f"the checker gave no decision: {describe_exit(outcome)}")
 
 
 def _text(content: bytes) -> str:

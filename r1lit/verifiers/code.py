@@ -423,8 +423,10 @@ class StdinCodeVerifier(CodeVerifier):
 
     ``problem.meta["tests"]`` holds ``inputs`` and ``outputs``, lists of texts. Outputs are compared
     token by token; where a decimal fraction is expected, within ``tolerance`` (absolute or
-    relative). With ``partial`` the value is the fraction of tests passed, and only all of them make
-    it right. A block whose fence names no language is Python, or C++ if it includes a header.
+    relative). ``problem.meta["checker"]`` may hold a program in Python that decides in their place
+    (`r1lit.sandbox.grading.refused`). With ``partial`` the value is the fraction of tests passed,
+    and only all of them make it right. A block whose fence names no language is Python, or C++ if
+    it includes a header.
 
     Programs run on this machine, or on the Piston server whose URL is ``piston``. ``limits`` hold
     for one test, ``timeout_s`` for all tests of a program together.
@@ -482,6 +484,7 @@ class StdinCodeVerifier(CodeVerifier):
             "partial": self.partial,
             "total_s": self.timeout_s,
             "piston": self.piston,
+            "checker": str(problem.meta.get("checker") or ""),
         }
 
     def check_meta(self, problem: Problem) -> None:

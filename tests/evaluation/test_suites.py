@@ -99,6 +99,7 @@ def test_a_suite_runs_on_a_local_file_through_one_key(path, policy, tmp_path, ca
             f"--model.policy={policy}", f"--model.dirpath={run}", "--model.policy.dtype=float32",
             "--model.sampling.max_tokens=4", "--data.evaluation.num_samples=2",
             "--model.grader=stand_ins.PlainJudge", "--trainer.accelerator=cpu",
+            "--data.prompts.template=r1_zero",  # the tiny tokenizer has no chat template
         ]
     )  # fmt: skip
     report = json.loads((run / "report.json").read_text())
@@ -120,6 +121,10 @@ def test_a_suite_holds_the_papers_settings(path):
     assert sampling == {"temperature": 0.6, "top_p": 0.95, "max_tokens": 32768}
     k = config["data"]["init_args"]["evaluation"]["num_samples"]
     assert k == PAPER_K.get(path.stem, k)
+    prompts = config["data"]["init_args"]["prompts"]
+    boxed = "{question}\nPlease reason step by step, and put your final answer within \\boxed{}."
+    mathematics = path.stem in ("aime2024", "aime2025", "amc", "gsm8k", "math500")
+    assert prompts == {"template": "chat"} | ({"wording": boxed} if mathematics else {})
     assert "suite" not in config["model"]["init_args"]  # reports are titled by what was read
 
 
@@ -133,6 +138,7 @@ def test_level_and_rating_are_reported(policy, tmp_path):
         f"--data.test.path={table}", f"--model.policy={policy}", "--model.policy.dtype=float32",
         "--model.sampling.max_tokens=4", "--data.evaluation.num_samples=2",
         "--model.grader=stand_ins.PlainJudge", "--trainer.accelerator=cpu",
+        "--data.prompts.template=r1_zero",
     ]  # fmt: skip
     folder = ROOT / "configs" / "eval"
     main(["test", "-c", str(folder / "math500.yaml"), f"--model.dirpath={tmp_path}/a", *arguments])

@@ -104,7 +104,7 @@ def test_a_suite_on_its_real_problems(suite, policy, grader, tmp_path):
             "test", "-c", str(CONFIGS / f"{suite}.yaml"), "-c", str(change), *here,
             f"--model.policy={policy}", f"--model.dirpath={run}", "--model.policy.dtype=float32",
             "--model.sampling.max_tokens=6", "--data.evaluation.num_samples=2",
-            "--trainer.accelerator=cpu",
+            "--trainer.accelerator=cpu", "--data.prompts.template=r1_zero",
         ]
     )  # fmt: skip
     problems = cli.datamodule.problems["test"]

@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -85,9 +86,16 @@ class Suite:
         assert self.grader is not None
         return build(self.grader, model=judge)
 
-    def report(self, groups: Mapping[str, Sequence[Record]], seed: int) -> Score:
-        """Return the number of its row in the table, from the lines of ``responses.jsonl``."""
+    def report(
+        self, groups: Mapping[str, Sequence[Record]], seed: int, problems: Sequence[Problem]
+    ) -> Score:
+        """Return the number of its row in the table, from the lines of ``responses.jsonl``.
+
+        A score that takes ``problems`` is given them, for what no line holds.
+        """
         score: Callable[..., Score] = import_path(self.score) if self.score else pass_at_1
+        if "problems" in inspect.signature(score).parameters:
+            return score(groups, seed=seed, problems=problems)
         return score(groups, seed=seed)
 
     def source(self, **change: Any) -> ProblemSource:
