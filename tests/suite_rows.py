@@ -244,6 +244,26 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "authors": [],
         }
     ],
+    "swe_bench_verified": [
+        {
+            "instance_id": "own__sums-1",
+            "repo": "own/sums",
+            "base_commit": "0" * 40,
+            "problem_statement": "add() returns the difference.",
+            "hints_text": "",
+            "created_at": "2024-01-01T00:00:00Z",
+            "version": "1.0",
+            "patch": "--- a/sums/add.py\n+++ b/sums/add.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n"
+            "-    return a - b\n+    return a + b\n",
+            "test_patch": "--- a/tests/test_add.py\n+++ b/tests/test_add.py\n@@ -4,2 +4,5 @@\n"
+            " def test_zero():\n     assert add(1, 0) == 1\n+\n+def test_add():\n"
+            "+    assert add(1, 2) == 3\n",
+            "FAIL_TO_PASS": '["tests/test_add.py::test_add"]',
+            "PASS_TO_PASS": '["tests/test_add.py::test_zero"]',
+            "environment_setup_commit": "0" * 40,
+            "difficulty": "<15 min fix",
+        }
+    ],
     "mgsm": [{"question": "What is 1 + 1?", "answer": "2"}],
     "math500": [
         {
@@ -259,7 +279,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-MANY_TURNS = ("aider_polyglot",)
+MANY_TURNS = ("aider_polyglot", "swe_bench_verified")
 """Suites whose responses take several turns, and so need a chat template."""
 
 
@@ -268,6 +288,8 @@ def write_rows(folder: Path, *names: str) -> Path:
     folder.mkdir(exist_ok=True)
     for name in names:
         path, rows = folder / load_suite(name).file, ROWS[name]
+        if name == "swe_bench_verified":
+            write_repository(folder / "repositories" / "own__sums-1")
         if name == "arena_hard":
             answers = [
                 {"uid": row["uid"], "ans_id": "", "model": "gpt-4-0314", "messages": [
@@ -300,3 +322,17 @@ def write_rows(folder: Path, *names: str) -> Path:
         else:
             path.write_text(text)
     return folder
+
+
+def write_repository(folder: Path) -> None:
+    """Write the repository of the instance of SWE-bench, at its base commit."""
+    for name, text in {
+        "sums/__init__.py": "",
+        "sums/add.py": "def add(a, b):\n    return a - b\n",
+        "sums/other.py": "class Other:\n    def method(self):\n        return 1\n",
+        "tests/test_add.py": "from sums.add import add\n\n\ndef test_zero():\n"
+        "    assert add(1, 0) == 1\n",
+    }.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
