@@ -200,8 +200,9 @@ class RepositoryVerifier(Verifier):
             )
 
     def gold_text(self, problem: Problem) -> str:
-        """Return the diff that mends the repository."""
-        return f"\n{problem.answer}"
+        """Return the diff that mends the repository, and a fence, so that it ends there."""
+        text = problem.answer.rstrip("\n")
+        return f"\n{text}\n```\n"
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""

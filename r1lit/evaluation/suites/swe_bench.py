@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from r1lit.environments import Environment, Episode, Reply, Step
+from r1lit.environments import Environment, Episode, Reply, StepResult
 from r1lit.evaluation.suites.scores import Groups, Score
 from r1lit.files import JSONLFile, Record, write_records
 from r1lit.metrics import mean, with_error
@@ -96,7 +96,7 @@ class AgentlessEpisode(Episode):
         self.invalid = 0
         self.start = time.perf_counter()
 
-    def step(self, reply: Reply) -> Step:
+    def step(self, reply: Reply) -> StepResult:
         """Take the files, the places, or the patch, whichever comes next."""
         text = judged_text(reply.text)
         if not self.chosen:
@@ -105,13 +105,15 @@ class AgentlessEpisode(Episode):
             return self._places(text)
         return self._patch(reply.text)
 
-    def _again(self, why: str) -> Step:
+    def _again(self, why: str) -> StepResult:
         self.invalid += 1
         if self.invalid > MAX_INVALID:
-            return Step(verdict=conclude("unparsed", None, why, self.start))
-        return Step(messages=({"role": "user", "content": f"{why}. Try again."},), invalid=True)
+            return StepResult(verdict=conclude("unparsed", None, why, self.start))
+        return StepResult(
+            messages=({"role": "user", "content": f"{why}. Try again."},), invalid=True
+        )
 
-    def _files(self, text: str) -> Step:
+    def _files(self, text: str) -> StepResult:
         known = set(sources_in(self.before))
         named = re.findall(r"[\w./-]+\.py\b", text)
         self.chosen = [path for path in dict.fromkeys(named) if path in known]
@@ -123,9 +125,9 @@ class AgentlessEpisode(Episode):
             for path in self.chosen
         )
         content = PLACES.replace("{skeletons}", shown)
-        return Step(messages=({"role": "user", "content": content},))
+        return StepResult(messages=({"role": "user", "content": content},))
 
-    def _places(self, text: str) -> Step:
+    def _places(self, text: str) -> StepResult:
         spans: dict[str, list[tuple[int, int]]] = {}
         for path, place in re.findall(r"^[\s*`-]*([\w./-]+\.py)`?\s*:\s*`?([\w.-]+)", text, re.M):
             if path not in self.chosen:
@@ -139,7 +141,9 @@ class AgentlessEpisode(Episode):
         if not spans:
             return self._again("That names no place of these files")
         self.code = "\n\n".join(self._window(path, own) for path, own in spans.items())
-        return Step(messages=({"role": "user", "content": EDITS.replace("{code}", self.code)},))
+        return StepResult(
+            messages=({"role": "user", "content": EDITS.replace("{code}", self.code)},)
+        )
 
     def _window(self, path: str, spans: Sequence[tuple[int, int]]) -> str:
         """Return the lines of some spans of a file with ``context`` lines around them."""
@@ -154,7 +158,7 @@ class AgentlessEpisode(Episode):
             text += lines[n - 1] + "\n"
         return f"{path}\n{FENCE}python\n{text}{FENCE}"
 
-    def _patch(self, text: str) -> Step:
+    def _patch(self, text: str) -> StepResult:
         try:
             edits = read_patch(text)
             if not edits:
@@ -165,7 +169,7 @@ class AgentlessEpisode(Episode):
         verdict = self.owner.decide(write_diff(self.before, changed), self.problem)
         regressions = self.owner.regressions(changed, self.before, self.problem)
         details = {"patch": write_diff(self.before, changed), "regressions": regressions}
-        return Step(verdict=replace(verdict, details={**verdict.details, **details}))
+        return StepResult(verdict=replace(verdict, details={**verdict.details, **details}))
 
 
 def sources_in(files: Mapping[str, str]) -> list[str]:

@@ -1,0 +1,153 @@
+"""Forgetting: which families of facts and skills each stage of a run gains and loses.
+
+    python -m experiments.r1.forgetting runs/r1
+    python -m experiments.r1.forgetting runs/r1 runs/r1-seed-1 runs/r1-seed-2 --output forgetting.md
+
+It reads ``eval/<stage>/responses.jsonl`` of each run. A family is what a problem's uid begins with:
+of requests, such as fact, translation or writing, the value is the true helpfulness, of harm the
+safety, of arithmetic (countdown, chain) the share of right responses. A value of a family is the
+mean over its problems, and over runs where there are several; intervals are Student's t over runs,
+or over problems of one run (five or more). A loss is a change whose 95 % interval lies below 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from experiments.r1.stages import BASE, STAGES
+from experiments.tables import as_markdown
+from r1lit.files import read_records, replace_file
+from r1lit.metrics import mean
+
+MEASURES = ("helpfulness_true", "safety")
+"""Eval metrics that grade a request; a response without any is graded by its status."""
+
+FEWEST = 5
+"""Problems of a family in one run from which an interval is named."""
+
+Values = dict[str, dict[str, float]]
+"""The value of each problem, by family and uid."""
+
+
+def family_of(uid: str) -> str:
+    """Return the family of a problem of the small world.
+
+    >>> family_of("fact-en-0-13"), family_of("chain-11*2+11")
+    ('fact', 'chain')
+    """
+    return uid.partition("-")[0]
+
+
+def value_of(record: dict[str, Any]) -> float:
+    """Return how good a response is, from 0 to 1."""
+    metrics = record.get("eval_metrics") or {}
+    found = [float(metrics[name]) for name in MEASURES if metrics.get(name) is not None]
+    return found[0] if found else float(record["status"] == "right")
+
+
+def read_values(folder: Path) -> Values:
+    """Return the mean value of each problem of one stage; empty where nothing is evaluated."""
+    by_problem: dict[str, list[float]] = {}
+    for path in sorted(folder.rglob("responses.jsonl")):
+        for record in read_records(path):
+            by_problem.setdefault(str(record["uid"]), []).append(value_of(record))
+    values: Values = {}
+    for uid, own in by_problem.items():
+        values.setdefault(family_of(uid), {})[uid] = mean(own)
+    return values
+
+
+def changes(before: Sequence[Values], after: Sequence[Values], family: str) -> np.ndarray:
+    """Return the changes of a family: one a run, or one a problem of a single run."""
+    differences = [
+        [new[family][uid] - old[family][uid] for uid in old[family] if uid in new[family]]
+        for old, new in zip(before, after, strict=True)
+    ]
+    if len(differences) == 1:
+        return np.array(differences[0])
+    return np.array([np.mean(own) for own in differences])
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by Student's t; all reals where there is one value."""
+    if len(values) < 2:
+        return -np.inf, np.inf
+    reach = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() - reach), float(values.mean() + reach)
+
+
+def read_runs(runs: Sequence[Path]) -> dict[str, list[Values]]:
+    """Return the values of each stage, a run each; stages that a run lacks are left out.
+
+    Raises:
+        ValueError: if fewer than two stages are evaluated in every run.
+    """
+    stages = {
+        stage: [read_values(run / "eval" / stage) for run in runs] for stage in (BASE, *STAGES)
+    }
+    found = {stage: values for stage, values in stages.items() if all(values)}
+    if len(found) < 2:
+        raise ValueError(
+            f"runs: {', '.join(map(str, runs))} have {len(found)} stages in common of"
+            f" {', '.join(stages)}; each needs eval/<stage>/responses.jsonl of two or more"
+        )
+    return found
+
+
+def as_page(stages: dict[str, list[Values]]) -> str:
+    """Return the table of families by stages, and the losses and gains of each stage."""
+    names = list(stages)
+    families = sorted(set.intersection(*(set(v) for own in stages.values() for v in own)))
+    rows = []
+    for family in families:
+        sizes = len(stages[names[0]][0][family])
+        cells = [
+            f"{mean([mean(list(values[family].values())) for values in own]):.2f}"
+            for own in stages.values()
+        ]
+        rows.append([family, str(sizes), *cells])
+    num_runs = len(stages[names[0]])
+    over = f"{num_runs} runs" if num_runs > 1 else f"problems of one run, {FEWEST} or more"
+    lines = [as_markdown(["family", "problems", *names], rows), ""]
+    lines.append(f"Changes whose 95 % interval (over {over}) excludes 0:")
+    lines.append("")
+    steps = [*pairwise(names), (names[0], names[-1])]
+    for old, new in dict.fromkeys(steps):
+        told = []
+        for family in families:
+            own = changes(stages[old], stages[new], family)
+            if num_runs == 1 and len(own) < FEWEST:
+                continue
+            low, high = interval(own)
+            if low > 0 or high < 0:
+                verb = "gains" if low > 0 else "loses"
+                told.append(f"{verb} {family} {own.mean():+.2f} ({low:+.2f} to {high:+.2f})")
+        lines.append(f"- {old} → {new}: {'; '.join(told) or 'none'}")
+    return "\n".join(lines) + "\n"
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Print the page, and write it where ``--output`` says."""
+    parser = argparse.ArgumentParser(description="Which families each stage gains and loses.")
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of runs of the pipeline")
+    parser.add_argument("--output", type=Path, help="a Markdown file to write")
+    given = parser.parse_args(args)
+    try:
+        page = as_page(read_runs(given.runs))
+    except ValueError as error:
+        parser.error(str(error))
+    print(page, end="")
+    if given.output is not None:
+        replace_file(given.output, page.encode())
+    return 0
+
+
+if __name__ == "__main__":
+    main()
