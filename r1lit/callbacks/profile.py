@@ -42,7 +42,7 @@ class Profile(Callback):
             ValueError: naming ``run``.
         """
         if run_folder(trainer) is None:
-            raise ValueError("profile: there is no run folder for it; --run names one")
+            raise ValueError("profile: it is written to the run folder; name one by --run")
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Begin with the second iteration, or with the only one."""

@@ -102,7 +102,7 @@ class RunConfig(SaveConfigCallback):
                 " with --resume_changed true"
             )
         self._of_optimiser = any(key.startswith(OF_OPTIMISER) for key, _, _ in changed)
-        rank_zero_warn(f"ckpt_path: going on although {changes}{more}")
+        rank_zero_warn(f"ckpt_path: continuing although {changes}{more}")
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Give loggers the configuration; keep what a changed optimiser starts from.

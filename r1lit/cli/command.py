@@ -275,13 +275,13 @@ def check_trainer(trainer: Any) -> None:
             accelerator.parse_devices(1 if trainer.devices == "auto" else trainer.devices)
         except (TypeError, MisconfigurationException, ValueError) as error:
             raise ValueError(
-                f"trainer.devices: {trainer.devices!r} is no number of {name.upper()} devices;"
-                " auto, or an int from 1 on, would be right"
+                f"trainer.devices: {trainer.devices!r} is not a number of {name.upper()}"
+                " devices; use auto, or an int of at least 1"
             ) from error
     if name == "gpu" and not torch.accelerator.is_available():
         raise ValueError(
-            "trainer.accelerator: 'gpu' is not on this machine; auto takes what there is, cpu the"
-            " processor"
+            "trainer.accelerator: 'gpu' is not on this machine; use auto for what the machine has,"
+            " or cpu"
         )
     strategies = ["auto", *StrategyRegistry.available_strategies()]
     if isinstance(trainer.strategy, str) and trainer.strategy not in strategies:
@@ -314,8 +314,8 @@ def check_manual_optimization(trainer: Trainer) -> None:
     if trainer.accumulate_grad_batches != 1:
         raise ValueError(
             f"trainer.accumulate_grad_batches: {trainer.accumulate_grad_batches} is not 1; the"
-            " model's micro_batch_tokens bounds what a backward pass holds, its train_batch_size is"
-            " an update"
+            " model's micro_batch_tokens limits the tokens of a backward pass, its train_batch_size"
+            " sets the rows of an update"
         )
     if trainer.gradient_clip_val:
         raise ValueError(
@@ -367,7 +367,7 @@ def check_checkpoint(path: str | None) -> None:
     weights = Path(str(path)).suffix == ".safetensors"
     if weights or (Path(str(path)) / "config.json").is_file():
         raise ValueError(
-            f"ckpt_path: {path!r} holds a model's weights, no run; model.policy begins with them"
+            f"ckpt_path: {path!r} holds a model's weights, not a run; set model.policy to it"
         )
 
 

@@ -184,7 +184,7 @@ class Loader(ABC, Generic[Batch]):
                 " begin a new run in another folder, or continue with --resume_changed true"
             )
         if differ:
-            rank_zero_warn(f"ckpt_path: going on although the data are others: {changes}")
+            rank_zero_warn(f"ckpt_path: continuing although the data changed: {changes}")
         self.num_yielded = state["num_yielded"]
         if isinstance(self._sampler, DifficultySampler):
             self._sampler.load_state_dict(

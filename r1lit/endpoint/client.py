@@ -235,7 +235,7 @@ class Client:
         name = self.endpoint.api_key_env
         key = os.environ.get(name, "").strip()
         if not (key.isascii() and key.isprintable()):
-            raise SetupError(f"api_key_env: {name} holds characters that no key has")
+            raise SetupError(f"api_key_env: {name} has characters that are not allowed in a key")
         return key
 
     def _connections(self) -> httpx2.AsyncClient:

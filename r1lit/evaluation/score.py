@@ -464,7 +464,7 @@ def main(args: Sequence[str] | None = None) -> Totals:
     )
     given = parser.parse_args(args)
     if given.report is not None and given.group_by is None:
-        raise ValueError("report: it holds the numbers of --group-by, which is not given")
+        raise ValueError("report: it needs --group-by, which is not set")
     started = time.perf_counter()
     totals = score_file(
         given.input,

@@ -366,9 +366,9 @@ def refuse_non_finite(module: Any, what: str, value: float) -> None:
     saved = getattr(module.trainer.checkpoint_callback, "last_model_path", "")
     resume = f"resume from {saved}, which is intact" if saved else "no checkpoint was written"
     raise ValueError(
-        f"the {what} is {value} at iteration {int(module.iteration)}, update"
-        f" {module.trainer.global_step}, which was not made; {resume}. A lower learning rate or"
-        " a look at the rewards may help"
+        f"the {what} is {value} at iteration {int(module.iteration)}; update"
+        f" {module.trainer.global_step} was not made; {resume}. Try a lower learning rate, and"
+        " check the rewards"
     )
 
 
@@ -409,8 +409,8 @@ def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
     base = module.source.base
     if checkpoint.get(BASE) not in (None, policy_fingerprint(base)):
         raise ValueError(
-            f"ckpt_path: the adapter was trained on other weights than {base} has now; put those"
-            " back, or begin again in another folder"
+            f"ckpt_path: the adapter was trained on other weights than {base} has now; restore"
+            " them, or start a new run in another folder"
         )
 
 

@@ -92,8 +92,8 @@ class PPOModule(GRPOModule):
         check_at_least("critic_epochs", self.critic_epochs, epochs)
         if value_truth is not None and self.max_staleness:
             raise ValueError(
-                f"value_truth: with max_staleness {self.max_staleness} the policy that wrote a"
-                " response is gone when it would be continued; leave one of the two out"
+                "value_truth: it continues responses with the policy that sampled them, and with"
+                f" max_staleness {self.max_staleness} that policy has changed; set only one of them"
             )
         own = self.source.but(key="critic", adapter=None, quantization=None)
         if isinstance(critic, str):

@@ -598,8 +598,8 @@ def step_rewards(
     for row, response in enumerate(responses):
         if response.transcript is not None and any(own[row].ends for own in given):
             raise ValueError(
-                "rewards: a reward of steps names places in a text, and the tokens of an episode"
-                " of several turns are not those of its text; StepResult.reward pays for turns"
+                "rewards: steps are rewarded at places of a text, and the tokens of an episode of"
+                " several turns are not those of its text; reward its turns by StepResult.reward"
             )
         texts = pieces(decode, response_BT[row, : response.num_tokens].tolist())
         for own in given:

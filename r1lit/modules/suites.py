@@ -46,8 +46,8 @@ class Part:
 class SuiteData(R1DataModule):
     """The problems of suites, for ``r1lit test`` with ``EvaluationModule``.
 
-    A suite whose data cannot be had, or whose prompts do not fit, is left out: ``absent`` has the
-    reason, and the table shows it. ``notes`` says which parts of a suite are left out.
+    A suite whose data cannot be loaded, or whose prompts do not fit, is left out: ``absent`` has
+    the reason, and the table shows it. ``notes`` says which parts of a suite are left out.
 
     Args:
         suites: names of suites, or YAML files of one's own, in the order of the table.

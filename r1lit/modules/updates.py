@@ -249,8 +249,8 @@ class UpdateMetrics:
         if self._same_weights and mismatch["abs"] > LARGE_MISMATCH:
             rank_zero_warn(
                 f"train/mismatch/mean_abs is above {LARGE_MISMATCH}: the log-probs of the rollout,"
-                " which stand for the old policy, are not those of the training forward; set the"
-                " trainer's precision or the model's dtype higher"
+                " which are used as the old policy's, differ from those of the training forward;"
+                " set the trainer's precision or the model's dtype higher"
             )
         return {
             **{f"train/{name}": total / num_tokens for name, total in sums.items()},

@@ -172,8 +172,8 @@ class MeanNormalized(GroupEstimator):
         """
         if bool((reward_PG < 0).any()):
             raise ValueError(
-                f"advantage: MeanNormalized divides by the mean of rewards from 0 up, and one is"
-                f" {float(reward_PG.min()):.4g}; take GroupNormalized, or leave penalties out"
+                f"advantage: MeanNormalized needs rewards of 0 or above, and one is"
+                f" {float(reward_PG.min()):.4g}; use GroupNormalized, or remove penalties"
             )
         mean_P1 = reward_PG.mean(1, keepdim=True)
         return (reward_PG - mean_P1) / mean_P1
@@ -211,9 +211,9 @@ class RewardsApart(AdvantageEstimator):
         """Return each response's advantage at every one of its tokens."""
         if rollout.reward_BT is not None:
             raise ValueError(
-                "advantage: RewardsApart reads rewards of responses alone, and tokens have some;"
-                " set kl_in_reward to 0 (objective.beta puts the KL into the loss), or take"
-                " GroupNormalized where steps or turns have rewards"
+                "advantage: RewardsApart reads only rewards of responses, and here tokens have"
+                " rewards; set kl_in_reward to 0 (objective.beta puts the KL into the loss), or use"
+                " GroupNormalized if steps or turns have rewards"
             )
         unknown = sorted(set(self.weights) - set(rollout.rewards))
         if unknown:

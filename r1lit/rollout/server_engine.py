@@ -326,8 +326,8 @@ class SamplingCheck:
         warnings.warn(
             f"endpoint.url: the responses of {self.url} to each prompt are all the same"
             f" ({self._num_repeats} repeats of {len(self._repeated)} prompts) although the"
-            " temperature is above 0: it seems to decode greedily, and then k responses say no more"
-            ' than one. For `transformers serve` put "do_sample": true into the policy\'s'
-            " generation_config.json; for others see their sampling settings",
+            " temperature is above 0. The server seems to decode greedily, so k responses contain"
+            ' no more information than one. For `transformers serve` put "do_sample": true into the'
+            " policy's generation_config.json; for other servers see their sampling settings",
             stacklevel=2,
         )

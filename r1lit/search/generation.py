@@ -88,7 +88,7 @@ class Step:
 
     def __post_init__(self) -> None:
         if self.separator == "":
-            raise ValueError("step.separator: it is empty; null is none")
+            raise ValueError("step.separator: it is empty; use null for no separator")
         if self.max_tokens is not None:
             check_at_least("step.max_tokens", self.max_tokens, 1)
         elif self.separator is None:

@@ -56,6 +56,6 @@ def draw_distinct(
         found.setdefault(name, drawn)
         if repeats > MOST_REPEATS * (len(found) + 10):
             raise ValueError(
-                f"num_problems: {num_problems} is more than {pool} holds, some {len(found)}"
+                f"num_problems: {num_problems} is more than {pool} holds, about {len(found)}"
             )
     return found

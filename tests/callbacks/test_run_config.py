@@ -144,7 +144,7 @@ def test_another_schedule_is_where_it_would_be(resume, tmp_path: Path, policy: P
 @pytest.mark.slow
 def test_with_the_flag_it_goes_on_with_other_data(resume, tmp_path: Path) -> None:
     table = tmp_path / "sums.jsonl"
-    with pytest.warns(UserWarning, match="going on although the data are others: data was"):
+    with pytest.warns(UserWarning, match="continuing although the data changed: data was"):
         run = resume(
             {}, "--resume_changed", "true",
             first=problems(table), between=lambda: problems(table, "Add one and {n}."),

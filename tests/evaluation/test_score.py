@@ -241,7 +241,7 @@ def test_grouped_lines_have_pass_at_k_and_cons_at_k_over_problems(tmp_path, caps
     totals = score.score_file(path, "math", tmp_path / "b.jsonl", group_by="task", progress=False)
     assert "2 problems, 2 to 3 responses each" in str(totals)
     assert set(totals.report()["cons_at_k"]) == {"1", "2"}
-    with pytest.raises(ValueError, match="report: it holds the numbers of --group-by"):
+    with pytest.raises(ValueError, match="report: it needs --group-by"):
         score.main([str(path), "--verifier", "math", "--output", "x", "--report", "y"])
 
 

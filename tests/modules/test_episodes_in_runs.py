@@ -124,5 +124,5 @@ def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers
 
 def test_rewards_of_steps_are_refused_for_episodes(base, tmp_path):
     rewards = [{"class_path": "test_step_rewards.HalfAndEnd"}]
-    with pytest.raises(ValueError, match=r"^rewards: .*StepResult\.reward pays for turns"):
+    with pytest.raises(ValueError, match=r"^rewards: .*reward its turns by StepResult\.reward"):
         run(tmp_path / "run", base, rewards=rewards)

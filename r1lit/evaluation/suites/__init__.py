@@ -118,8 +118,8 @@ class Suite:
             num_samples: responses to each problem, in the place of the paper's.
 
         Raises:
-            ValueError: if the data cannot be had, saying where they are, under which licence, and
-                how to place the file.
+            ValueError: if the data cannot be loaded. It says where they are, under which licence,
+                and how to place the file.
         """
         try:
             orders = num_samples if self.orders > 1 else None

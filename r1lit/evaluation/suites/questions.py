@@ -17,7 +17,7 @@ MADE_HERE = ("needle", "multi_hop")
 class SuiteQuestions(ProblemSource):
     """The problems of suites, for `r1lit.curation.Decontaminate`: no 10-gram of them is trained on.
 
-    A suite whose data cannot be had is left out with a warning that names it, since what it asks
+    A suite whose data cannot be loaded is left out with a warning that names it, since what it asks
     stays unknown; ``needed`` are suites without which there is an error.
 
     Args:
@@ -60,10 +60,11 @@ class SuiteQuestions(ProblemSource):
                 absent.append(suite.name)
         if absent:
             warnings.warn(
-                f"decontamination: the data of {', '.join(absent)} cannot be had, so nothing keeps"
-                " their questions out; place them in evaluations.folder (docs/EVALUATION.md)",
+                f"decontamination: the data of {', '.join(absent)} cannot be loaded, so their"
+                " questions are not kept out; put the files into evaluations.folder"
+                " (docs/EVALUATION.md)",
                 stacklevel=2,
             )
         if not found:
-            raise ValueError("evaluations: the data of no suite can be had")
+            raise ValueError("evaluations: the data of no suite can be loaded")
         return found

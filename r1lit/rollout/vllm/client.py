@@ -286,7 +286,7 @@ class VLLMClient:
         wrong, unread = receipt.differences(await read)
         if wrong:
             raise MalformedReply(
-                f"of {len(receipt.shapes)} tensors it holds {len(wrong)} otherwise than the policy,"
+                f"of its {len(receipt.shapes)} tensors {len(wrong)} differ from the policy's, such"
                 f" as {wrong[0]}: they are stale or in part another model's"
             )
         if unread and not self.unread:

@@ -21,12 +21,12 @@ def test_all_suites_are_asked_for_and_absent_ones_are_named(tmp_path, monkeypatc
     asked = {suite.name for suite in SuiteQuestions(folder=folder).suites}
     assert asked == set(NAMES) - {"needle", "multi_hop"}
     few = SuiteQuestions(["gsm8k", "math500", "mmlu", "aime2024"], folder)
-    with pytest.warns(UserWarning, match="the data of aime2024 cannot be had"):
+    with pytest.warns(UserWarning, match="the data of aime2024 cannot be loaded"):
         problems = few.problems()
     assert {problem.source for problem in problems} == {"gsm8k", "math500", "mmlu"}
     with pytest.raises(ValueError, match="suite aime2024"):
         SuiteQuestions(["gsm8k", "aime2024"], folder, needed=["aime2024"]).problems()
-    with pytest.raises(ValueError, match="no suite can be had"):
+    with pytest.raises(ValueError, match="no suite can be loaded"):
         SuiteQuestions(["aime2024"], folder).problems()
 
 
