@@ -53,9 +53,10 @@ BONUS = "entropy_bonus"
 class GRPOModule(RolloutModule):
     """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
 
-    The old policy is the policy that sampled: its log-probs are recorded with the tokens, and how
-    far the training forward is from them before the first update is logged as the mismatch, which
-    ``correction`` makes up for. A reference is kept, and checkpointed, if ``objective.beta`` > 0.
+    The old policy is the policy that sampled: its log-probs are recorded with the tokens. Their
+    difference from the training forward before the first update is logged as the mismatch;
+    ``correction`` compensates for it. A reference is kept, and checkpointed, if ``objective.beta``
+    is above 0.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
@@ -78,10 +79,11 @@ class GRPOModule(RolloutModule):
             old log-probs itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``default_verifiers`` if left out.
-        dropout: keep the policy's dropout; log-probs are not the old policy's then, which has none.
-        max_staleness: how many iterations before its own a rollout is generated. 0: each with the
-            present weights. With more, an engine with weights of its own generates while the
-            iterations before update; take a ``correction`` then.
+        dropout: keep the policy's dropout in updates. Log-probs then differ from the old policy's,
+            which are computed without it.
+        max_staleness: how many iterations before its own a rollout is generated; 0 generates it
+            with the present weights. Above 0, an engine that has its own copy of the weights
+            generates while earlier iterations update; set a ``correction`` too.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 

@@ -66,18 +66,18 @@ MAX_TRIES = 10  # of one unit; a server that it kills each time would otherwise 
 class VLLMEngine(RolloutEngine):
     """Generates on vLLM servers, which are given each update's weights.
 
-    Requests are spread over the servers, whoever has least to do first. A request whose server
-    dies, hangs, restarts or answers with an error goes to another, or to the same once it is
-    back and has the weights: no response is dropped. The seed of a sample is a function of (seed,
-    iteration, sample), so that a run can be repeated as far as the servers' batches round alike.
+    Each request goes to the least busy server. If a server dies, hangs, restarts or answers with an
+    error, its requests go to another one, or to the same one once it is back and has the weights:
+    no response is dropped. The seed of a sample is a function of (seed, iteration, sample), so a
+    run can be repeated up to the rounding of the servers' batches.
 
     After each transfer the digests of all tensors that a server holds are compared with the
-    policy's, and then a text's log-probs; the run stops if they differ. What a server generates
-    from other weights than the policy's is not taken. Log-probs are those of what is sampled: with
-    top-k or top-p they are renormalised.
+    policy's, and then a text's log-probs; the run stops if they differ. Responses that a server
+    generated from other weights than the policy's are refused. Log-probs are those of the sampled
+    distribution: with top-k or top-p they are renormalised.
 
-    Of a policy with a LoRA adapter the adapter alone is handed over, in a folder, if the servers
-    take adapters of its rank; other adapters are merged into the weights.
+    If the policy has a LoRA adapter, only the adapter is sent, in a folder, if the servers load
+    adapters of its rank; other adapters are merged into the weights.
 
     Args:
         urls: of servers that run already, ``http://127.0.0.1:8000``, each with the options of

@@ -56,7 +56,7 @@ class Transfer(ABC):
     from_memory: ClassVar[bool] = True
     """Whether the policy's own memory is read while weights are sent."""
     one_sender: ClassVar[bool] = False
-    """Whether rank 0 alone sends; else whichever rank comes first."""
+    """Whether only rank 0 sends; otherwise the first rank that is ready."""
     environment: ClassVar[dict[str, str]] = {}
     """Variables that the server needs."""
 
