@@ -17,6 +17,8 @@ from r1lit.device.operations import cumulative_sum, doubled_sums
 from r1lit.rollout import VLLMEngine
 from r1lit.rollout.engine import ModelSpec
 
+pytestmark = pytest.mark.gpu
+
 ANYWHERE = {"trainer": {"accelerator": "auto", "devices": 1, "limit_val_batches": 0}}
 CHANGE = merge(
     merge(ANYWHERE, data(num_iterations=3)),
