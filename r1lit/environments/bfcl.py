@@ -48,7 +48,7 @@ class BFCL(Environment):
         read_lines("multi_turn_func_doc/math_api.json")  # is the package there?
         from bfcl_eval.constants.executable_backend_config import MULTI_TURN_FUNC_DOC_FILE_MAPPING
 
-        self.functions = {
+        self.functions: dict[str, list[dict[str, Any]]] = {
             name: [
                 {"type": "function", "function": {k: line[k] for k in KEYS}}
                 for line in read_lines(f"multi_turn_func_doc/{file}")
