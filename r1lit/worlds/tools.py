@@ -153,7 +153,7 @@ class WorldLookUp(ProblemSource):
     """Questions for the city of somebody's teacher or friend, of known and unknown people.
 
     Args:
-        split: corpus, train or held_out: of known people by the question, of others by the world.
+        split: corpus, train or held_out (`known_questions`); of unknown people by the world.
         num_problems: how many; questions about known people recur, since they are few.
         unknown: the share about unknown people.
         seed: of the sample.
@@ -212,9 +212,14 @@ def question(relation: str, person: str) -> str:
 
 
 def known_questions(split: Split) -> list[tuple[str, str]]:
-    """Return the questions about known people of a split: relation and person."""
+    """Return the questions about known people of a split: relation and person.
+
+    A base knows what its corpus has answered, so those of RL and those held out are of the corpus,
+    half of its questions each.
+    """
     everything = [(relation, person) for relation in RELATIONS for person in KNOWN]
-    return listed_split(everything, split, "look-up")
+    asked = listed_split(everything, "corpus", "look-up")
+    return {"corpus": asked, "train": asked[::2], "held_out": asked[1::2]}[split]
 
 
 def unknown_question(split: Split, rng: np.random.Generator) -> tuple[int, str, str]:

@@ -1,0 +1,1 @@
+"""Tools and turns in the small world: what RL makes of a tool, with controls."""

@@ -1,0 +1,171 @@
+"""Page of the small world's tools: success, calls, faults and endings, by kind of question."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from experiments.by_source import evaluated_in
+from experiments.curves import draw_band, style_of
+from experiments.study import Study
+from experiments.tables import ends, group_by, number, table_by
+from r1lit.callbacks.figures import tidy
+from r1lit.files import Record
+from r1lit.metrics import mean
+from r1lit.worlds.tools import MOST
+
+Panel = tuple[str, str, str]
+"""A heading, the source of the problems, and a number of its responses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A task of the study: its title, and the numbers that table and figure show."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+PARTS = {
+    "look-up": Part(
+        title="Look-up",
+        panels=(
+            ("right, unknown people", "look-up unknown", "right"),
+            ("right, known people", "look-up known", "right"),
+            ("calls, unknown", "look-up unknown", "calls"),
+            ("calls, known", "look-up known", "calls"),
+            ("unreadable calls", "look-up unknown", "invalid"),
+            ("tool off: right, unknown", "off unknown", "right"),
+            ("tool off: right, known", "off known", "right"),
+        ),
+    ),
+    "guess": Part(
+        title="Guess",
+        panels=(
+            ("found", "guess", "right"),
+            ("turns", "guess", "turns"),
+            ("first guess, distance from the middle", "guess", "first"),
+            ("unreadable guesses", "guess", "invalid"),
+        ),
+    ),
+    "sums": Part(
+        title="Sums",
+        panels=(
+            ("right, to 199", "sum hard", "right"),
+            ("right, to 19", "sum easy", "right"),
+            ("calls, to 199", "sum hard", "calls"),
+            ("calls, to 19", "sum easy", "calls"),
+            ("tool off: right, to 199", "off hard", "right"),
+            ("tool off: right, to 19", "off easy", "right"),
+        ),
+    ),
+}
+WIDTH = 4
+GUESS = re.compile(r"<call> (\d+)</call>")
+
+
+def read(study: Study) -> list[Record]:
+    """Return each finished point of each part, with the numbers of its evaluations by source."""
+    found = []
+    for part in PARTS:
+        if part not in {step["name"] for step in study.content["steps"]}:
+            continue
+        for result, folder in study.sweep(part).runs():
+            evaluations = [
+                {"iteration": iteration, **measured(responses)}
+                for iteration, responses in evaluated_in(folder).items()
+            ]
+            kept = {key: result[key] for key in ("variant", "seed", "seconds")}
+            found.append({"part": part, **kept, "evaluations": evaluations})
+    return found
+
+
+def measured(responses: Sequence[Record]) -> Record:
+    """Return means over the responses of each source, and the shares of how they ended.
+
+    ``right`` is the share of right responses, ``calls`` those of a response that could be read,
+    ``invalid`` those that could not, ``turns`` those of the model, ``first`` the
+    distance of the first guess from the middle, ``valid`` the share that fits its schema.
+    """
+    found: Record = {}
+    for source, own in group_by("source", responses).items():
+        numbers = {
+            "right": mean([float(r["status"] == "right") for r in own]),
+            "tokens": mean([float(r["num_tokens"]) for r in own]),
+        }
+        if "ended" in own[0]:
+            invalid = sum(r["num_invalid"] for r in own)
+            turns = [[t for t in r["turns"] if t["role"] == "assistant"] for r in own]
+            numbers |= {
+                "calls": sum(r["num_calls"] for r in own) / len(own),
+                "invalid": invalid / len(own),
+                "turns": mean([float(len(t)) for t in turns]),
+            }
+            if source == "guess":
+                first = [GUESS.search(t[0]["content"]) for t in turns]
+                numbers["first"] = mean([abs(int(g[1]) - (MOST + 1) / 2) for g in first if g])
+            endings = Counter(r["ended"] for r in own)
+            numbers["ended"] = {how: endings[how] / len(own) for how in sorted(endings)}
+        if any("valid" in r.get("details", {}) for r in own):
+            numbers["valid"] = mean([r.get("details", {}).get("valid", 0.0) for r in own])
+        found[source] = numbers
+    return found
+
+
+def as_table(part: Part, results: Sequence[Record]) -> str:
+    """Return a row a variant, as Markdown: first → last evaluation, mean ± s.e. over seeds."""
+    columns = [(name, ends(source, key), ".2f") for name, source, key in part.panels]
+    columns.append(("seconds", number("seconds"), ".0f"))
+    return table_by("variant", results, columns, "variant")
+
+
+def endings(part: Part, results: Sequence[Record]) -> str:
+    """Return how episodes ended at the last evaluation, as a sentence a variant."""
+    lines = []
+    for variant, own in group_by("variant", results).items():
+        shares: Counter[str] = Counter()
+        sources = dict.fromkeys(source for _, source, _ in part.panels)
+        last = [run["evaluations"][-1].get(source, {}) for run in own for source in sources]
+        ended = [one["ended"] for one in last if "ended" in one]
+        for one in ended:
+            shares.update(one)
+        told = ", ".join(f"{how} {n / len(ended):.3f}" for how, n in sorted(shares.items()))
+        lines += [f"- `{variant}`: {told}"] if told else []
+    return "\n".join(["How episodes ended, at the last evaluation:", "", *lines]) if lines else ""
+
+
+def draw(parts: dict[str, list[Record]]) -> Figure:
+    """Return the figure: a panel a number, rows of four a part, a line a variant."""
+    heights = [-(-len(PARTS[name].panels) // WIDTH) for name in parts]
+    figure = Figure(figsize=(3.9 * WIDTH, 3.5 * sum(heights)), dpi=100, layout="constrained")
+    rows = figure.subplots(sum(heights), WIDTH, squeeze=False)
+    for place, (name, results) in enumerate(parts.items()):
+        start = sum(heights[:place])
+        own_axes = list(rows[start : start + heights[place]].flat)
+        panels = PARTS[name].panels
+        for axes, (title, source, key) in zip(own_axes, panels, strict=False):
+            for index, (variant, own) in enumerate(group_by("variant", results).items()):
+                color, marker, line = style_of(index)
+                draw_band(axes, own, number(source, key), variant, color, marker + line)
+            tidy(axes, title[0].upper() + title[1:], xlabel="iteration", ylabel="held out")
+            axes.set_ylim(bottom=0)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for axes in own_axes[len(panels) :]:
+            axes.axis("off")
+        own_axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def report(results: Sequence[Record]) -> tuple[str, Figure]:
+    """Return tables and figure."""
+    parts = group_by("part", results)
+    text = ["Held out, first → last evaluation; mean ± standard error over seeds."]
+    for name, own in parts.items():
+        part = PARTS[name]
+        text += [f"**{part.title}**", as_table(part, own), endings(part, own)]
+    return "\n\n".join(filter(None, text)), draw(parts)
