@@ -295,7 +295,7 @@ def _filled(config: Mapping[str, Any], *both: Mapping[str, Any]) -> dict[str, An
 
 
 _DETAIL = re.compile(
-    r"epoch$|time/(?:(?:grade|sync)_s$|evaluation_)|memory/|(train|val|test)/("
+    r"epoch$|time/(?:(?:grade|sync|wait|environment)_s$|evaluation_)|memory/|(train|val|test)/("
     r"reflection/(?!per_response$)|groups/(?!mixed$)|length/(p90|max|right|wrong|thinking_share)$"
     r"|mismatch/(?!k3_kl$)|verifier/|num_|pass_at_\d+/|pass_at_1_of_kind/|pass_at_(?!1(_stderr)?$)"
     r"|reward_std$|covariance/top_20?_)"
