@@ -20,6 +20,17 @@ def documents(folder: Path) -> list[dict[str, Any]]:
     return [{"class_path": "r1lit.data.TableDocuments", "init_args": {"path": str(path)}}]
 
 
+def problems(folder: Path, key: str, text: str) -> dict[str, Any]:
+    """Write a table of sums; return a source of its problems, with ``text`` of each under a key."""
+    path = folder / "problems.jsonl"
+    rows = [
+        {"question": f"{n} + 1?", "answer": str(n + 1), key: text.format(n + 1)} for n in range(12)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    init_args = {"path": str(path), "meta": [key]}
+    return {"class_path": "r1lit.data.TableProblems", "init_args": init_args}
+
+
 def off_policy(folder: Path, policy: Path | dict[str, Any], **init_args: Any) -> Path:
     """Write the YAML of 30 short updates on documents; return its path."""
     here = folder.parent

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
 from experiments.r1.stages import BASE, STAGES
+from experiments.significance import paired_shift
 from experiments.tables import as_markdown
 from r1lit.files import read_records, replace_file
 from r1lit.metrics import mean
@@ -79,8 +79,8 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     """Return the 95 % interval of a mean by Student's t; all reals where there is one value."""
     if len(values) < 2:
         return -np.inf, np.inf
-    reach = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean() - reach), float(values.mean() + reach)
+    shift = paired_shift(values.tolist())
+    return shift.low, shift.high
 
 
 def read_runs(runs: Sequence[Path]) -> dict[str, list[Values]]:

@@ -17,9 +17,10 @@ from statistics import fmean
 
 import numpy as np
 
+from experiments.by_source import evaluated_in
 from experiments.launch import reported
-from experiments.tables import as_markdown
-from r1lit.files import Record, read_records
+from experiments.tables import as_markdown, group_by
+from r1lit.files import Record
 from r1lit.metrics.intervals import bootstrap_intervals
 
 EQUATION = re.compile(r"\s*\d+ *[-+] *\d+ *= *-?\d")
@@ -30,23 +31,13 @@ HEADINGS = [
 ]  # fmt: skip
 
 
-def last_responses(folder: Path, first: bool = False) -> list[Record]:
-    """Return a run's responses of its last evaluation, or of its first."""
-    rows = [r for r in read_records(folder / "responses.jsonl") if r["split"] == "val"]
-    at = (min if first else max)(r["iteration"] for r in rows)
-    return [r for r in rows if r["iteration"] == at]
-
-
 def shares(runs: Sequence[Sequence[Record]], of: str = "") -> dict[str, float]:
     """Return by problem the mean over runs of the share that is right; ``of`` one source."""
     found: dict[str, list[float]] = {}
     for rows in runs:
-        own: dict[str, list[float]] = {}
-        for r in rows:
-            if of in ("", r["source"]):
-                own.setdefault(r["uid"], []).append(r["value"])
-        for uid, values in own.items():
-            found.setdefault(uid, []).append(fmean(values))
+        asked = [r for r in rows if of in ("", r["source"])]
+        for uid, own in group_by("uid", asked).items():
+            found.setdefault(uid, []).append(fmean(r["value"] for r in own))
     return {uid: fmean(values) for uid, values in sorted(found.items())}
 
 
@@ -87,14 +78,15 @@ def main(arguments: list[str] | None = None) -> int:
     finished = sorted(folder.glob("*/seed-*/result.json"))
     if not finished:
         raise ValueError(f"sweep: {folder} has no finished run; python -m experiments real_model")
-    runs: dict[str, list[Path]] = {}
+    runs: dict[str, list[list[list[Record]]]] = {}  # by reward and seed, its evaluations
     for file in finished:
-        runs.setdefault(file.parent.parent.name, []).append(file.parent)
-    untrained = [last_responses(run, first=True) for run in max(runs.values(), key=len)]
+        evaluated = list(evaluated_in(file.parent).values())
+        runs.setdefault(file.parent.parent.name, []).append(evaluated)
+    untrained = [evaluated[0] for evaluated in max(runs.values(), key=len)]
     base = shares(untrained)
     rows = [row("base", untrained, base)]
-    for name, folders in runs.items():
-        rows.append(row(name, [last_responses(run) for run in folders], base))
+    for name, own in runs.items():
+        rows.append(row(name, [evaluated[-1] for evaluated in own], base))
     print(as_markdown(HEADINGS, rows, num_text=1))
     return 0
 

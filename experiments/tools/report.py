@@ -89,8 +89,8 @@ def measured(responses: Sequence[Record]) -> Record:
     """Return means over the responses of each source, and the shares of how they ended.
 
     ``right`` is the share of right responses, ``calls`` those of a response that could be read,
-    ``invalid`` those that could not, ``turns`` those of the model, ``first`` the
-    distance of the first guess from the middle, ``valid`` the share that fits its schema.
+    ``invalid`` those that could not, ``turns`` those of the model, ``first`` the distance of the
+    first guess from the middle.
     """
     found: Record = {}
     for source, own in group_by("source", responses).items():
@@ -111,8 +111,6 @@ def measured(responses: Sequence[Record]) -> Record:
                 numbers["first"] = mean([abs(int(g[1]) - (MOST + 1) / 2) for g in first if g])
             endings = Counter(r["ended"] for r in own)
             numbers["ended"] = {how: endings[how] / len(own) for how in sorted(endings)}
-        if any("valid" in r.get("details", {}) for r in own):
-            numbers["valid"] = mean([r.get("details", {}).get("valid", 0.0) for r in own])
         found[source] = numbers
     return found
 

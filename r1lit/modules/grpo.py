@@ -205,22 +205,20 @@ class GRPOModule(RolloutModule):
         collect = partial(worker.collect, batch, timings=timings)
         if self.ahead is not None:
             collect = partial(self.ahead.collect, worker, batch, timings=timings)
-        tried: list[Rollout] = []
-
-        def collect_kept(prompt_indices: Sequence[int]) -> Rollout:
-            tried.append(collect(prompt_indices))
-            return tried[-1]
-
+        learns = getattr(self.data, "difficulty", None) is not None
+        sampled: list[Rollout] = []  # dropped groups too, from which difficulty learns
+        if learns:
+            collect = partial(kept_in, sampled, collect)
         with self.weights_to_sample():
             if self.dynamic_sampling:
-                rollout, num_dropped = collect_mixed(collect_kept, batch)
+                rollout, num_dropped = collect_mixed(collect, batch)
             else:
-                rollout, num_dropped = collect_kept(range(batch.num_prompts)), 0
+                rollout, num_dropped = collect(range(batch.num_prompts)), 0
             if self.ahead is not None:
                 self.ahead.begin_later(self, worker, batch.iteration, timings)
         metrics = {"train/num_groups_dropped": float(num_dropped), **timings.metrics()}
-        if getattr(self.data, "difficulty", None) is not None:
-            metrics |= self.data.learn(batch.iteration, tried)
+        if learns:
+            metrics |= self.data.learn(batch.iteration, sampled)
         return rollout, metrics | ({} if self.ahead is None else staleness(self.engine, rollout))
 
     def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
@@ -411,3 +409,11 @@ class GRPOModule(RolloutModule):
         if self.ahead is not None:
             self.ahead.close()
         super().teardown(stage)
+
+
+def kept_in(
+    sampled: list[Rollout], collect: Callable[[Sequence[int]], Rollout], indices: Sequence[int]
+) -> Rollout:
+    """Collect prompts, and put their rollout into ``sampled`` too."""
+    sampled.append(collect(indices))
+    return sampled[-1]

@@ -247,7 +247,7 @@ class NoBaseline(AdvantageEstimator):
         return_BT = rollout.reward_PG.reshape(-1, 1)
         if rollout.reward_BT is not None:
             token_BT = hide_padding(rollout.reward_BT, rollout.sampled_BT)
-            return_BT = return_BT + cumulative_sum(token_BT.flip(-1)).flip(-1)
+            return_BT = return_BT + sum_to_end_BT(token_BT)
         return torch.where(rollout.sampled_BT, return_BT, 0.0)
 
 
@@ -309,6 +309,15 @@ def whitened(rollout: Rollout, mean_over_ranks: Callable[[Tensor], float]) -> Ro
     centred_BT = hide_padding(rollout.advantage_BT - mean, mask_BT)
     variance = mean_over_ranks(centred_BT.square().sum()) / num_tokens
     return replace(rollout, advantage_BT=centred_BT / (math.sqrt(variance) + 1e-8))
+
+
+def sum_to_end_BT(value_BT: Tensor) -> Tensor:
+    """Return at each token the sum of the values from it to the end of its row.
+
+    >>> sum_to_end_BT(torch.tensor([[1.0, 2.0, 4.0]])).tolist()
+    [[7.0, 6.0, 4.0]]
+    """
+    return cumulative_sum(value_BT.flip(-1)).flip(-1)
 
 
 # with a critic
@@ -479,7 +488,7 @@ class ProcessSupervision(AdvantageEstimator):
             smallest_P1 < largest_P1, centred_PN / (std_P1 + self.std_epsilon), 0.0
         )
         normal_BT = normal_PN.reshape(rollout.reward_BT.shape)
-        advantage_BT = hide_padding(cumulative_sum(normal_BT.flip(-1)).flip(-1), rollout.sampled_BT)
+        advantage_BT = hide_padding(sum_to_end_BT(normal_BT), rollout.sampled_BT)
         outcomes = replace(rollout, reward_BT=None)
         return advantage_BT + (self.outcome.estimate(outcomes) if self.outcome else 0.0)
 
@@ -518,7 +527,7 @@ class TurnReturns(AdvantageEstimator):
                 "advantage: TurnReturns reads rewards at the ends of turns alone, and other tokens"
                 " have some; set kl_in_reward to 0, objective.beta puts the KL into the loss"
             )
-        return_BT = cumulative_sum(reward_BT.flip(-1)).flip(-1) + rollout.reward_PG.reshape(-1, 1)
+        return_BT = sum_to_end_BT(reward_BT) + rollout.reward_PG.reshape(-1, 1)
         end_BT = rollout.step_end_BT & sampled_BT
         turn_BT = end_BT.cumsum(-1) - end_BT.long()
         num_turns = int(torch.where(sampled_BT, turn_BT, 0).max()) + 1

@@ -12,14 +12,6 @@ from r1lit.device.cpu import has_bfloat16_kernels
 from r1lit.device.cpu.kernels import FOLDER, PackedLinear, build
 from r1lit.rollout.shared_prompts import CastLinear, for_decoding
 
-
-@pytest.fixture
-def kernels():
-    """Skip without fast kernels. They are compiled for a test that runs, not when it is found."""
-    if not has_bfloat16_kernels():
-        pytest.skip("no fast bfloat16 here")
-
-
 fast = pytest.mark.usefixtures("kernels")
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from r1lit.device.cpu import has_bfloat16_kernels
 from r1lit.device.cpu.kernels import attend_tiled, suits_tiles
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
-@pytest.fixture(autouse=True)
-def fast() -> None:  # not asked when tests are collected: it may compile
-    if not has_bfloat16_kernels():
-        pytest.skip("no fast bfloat16 here")
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def draw(heads: int, key_heads: int, tokens: int, size: int) -> list[torch.Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tiny import data, merge, save_policy
-from tiny_distillation import losses, on_policy
+from tiny_distillation import losses, on_policy, problems
 
 from r1lit.cli import main
 from r1lit.modules.distillation import roll_out_share
@@ -34,16 +34,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def stored(tmp_path: Path) -> dict[str, Any]:
     """Problems with a response each."""
-    path = tmp_path / "problems.jsonl"
-    rows = [
-        {"question": f"{n} + 1?", "answer": str(n + 1), "response": f" <answer> {n + 1} </answer>"}
-        for n in range(12)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = {
-        "class_path": "r1lit.data.TableProblems",
-        "init_args": {"path": str(path), "meta": ["response"]},
-    }
+    source = problems(tmp_path, "response", " <answer> {} </answer>")
     return data(
         train=[source],
         rollout={"group_size": 1, "prompts_per_iteration": 8},

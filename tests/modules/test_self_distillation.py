@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from test_resume import assert_equal
 from tiny import data, merge, save_policy
-from tiny_distillation import off_policy, on_policy, weights
+from tiny_distillation import losses, off_policy, on_policy, problems, weights
 
 from r1lit.cli import main
 from r1lit.objectives import ForwardKL
@@ -25,16 +24,7 @@ def itself(policy: Path) -> dict[str, Any]:
 @pytest.fixture
 def sums(tmp_path: Path) -> dict[str, Any]:
     """Problems with a demonstration each."""
-    path = tmp_path / "problems.jsonl"
-    rows = [
-        {"question": f"{n} + 1?", "answer": str(n + 1), "shown": f"It is {n + 1}."}
-        for n in range(12)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = {
-        "class_path": "r1lit.data.TableProblems",
-        "init_args": {"path": str(path), "meta": ["shown"]},
-    }
+    source = problems(tmp_path, "shown", "It is {}.")
     return data(train=[source], num_iterations=2, validation=None)
 
 
@@ -45,8 +35,7 @@ def run(folder: Path, policy: Path, change: dict[str, Any], *more: str, **option
 
 
 def divergences(folder: Path) -> list[float]:
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["train/divergence"] for line in lines]
+    return losses(folder, "train/divergence")
 
 
 def test_the_teacher_alone_reads_a_demonstration(tmp_path, policy, sums) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from r1lit.data import ProblemSource
@@ -158,6 +159,12 @@ def failures(report: SuiteReport) -> str:
     return "\n".join(lines[:MAX_LINES])
 
 
+def decided(report: SuiteReport, why: str, start: float) -> Verdict:
+    """Return the verdict of the tests, whose failures are ``why``."""
+    status: Status = "right" if not why else "timeout" if report.timed_out else "wrong"
+    return conclude(status, None, " ".join(why.split())[:300], start)
+
+
 class ExerciseGrader(Verifier):
     """Right if the tests pass after the edit blocks of one reply."""
 
@@ -182,9 +189,7 @@ class ExerciseGrader(Verifier):
         except PatchError as error:
             return conclude("unparsed", None, str(error), start)
         report = self.tests.run(files, problem)
-        why = failures(report)
-        status: Status = "right" if not why else "timeout" if report.timed_out else "wrong"
-        return conclude(status, None, " ".join(why.split())[:300], start)
+        return decided(report, failures(report), start)
 
     def close(self) -> None:
         """Release the sandbox."""
@@ -217,16 +222,8 @@ class PolyglotEpisode(Episode):
         if why and self.tries < self.owner.num_tries:
             text = why + "\n" + TEST_FAILURES.replace("{file_list}", " ".join(self.files))
             return StepResult(messages=({"role": "user", "content": text},))
-        status: Status = "right" if not why else "timeout" if report.timed_out else "wrong"
-        verdict = Verdict(
-            value=float(not why),
-            status=status,
-            canonical=None,
-            reason=" ".join(why.split())[:300],
-            seconds=time.perf_counter() - self.start,
-            details={"tries": self.tries, "malformed": self.malformed},
-        )
-        return StepResult(verdict=verdict)
+        details = {"tries": self.tries, "malformed": self.malformed}
+        return StepResult(verdict=replace(decided(report, why, self.start), details=details))
 
 
 class Polyglot(Environment):

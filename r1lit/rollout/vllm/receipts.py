@@ -7,6 +7,7 @@ receipt has none: one changed element of one tensor is found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -38,8 +39,7 @@ class Receipt:
             self.shapes[name] = list(tensor.shape)
             kinds = {tensor.dtype} | (others if tensor.is_floating_point() else set())
             self._digests[name] = {_named(kind): digest(tensor.to(kind)) for kind in kinds}
-            ones = torch.ones(1, dtype=torch.uint8, device=tensor.device).expand(tensor.shape)
-            self._keys[name] = digest(ones)
+            self._keys[name] = digest_of_ones(tensor.numel(), tensor.device)
 
     def differences(
         self, held: Sequence[Mapping[str, Sequence[Place]]]
@@ -73,6 +73,12 @@ class Receipt:
                 wrong.append(name)
         tied = {n for n in unread if read & {(d, k) for k, d in self._digests[n].items()}}
         return wrong, [name for name in unread if name not in tied]
+
+
+@cache
+def digest_of_ones(size: int, device: torch.device) -> int:
+    """Return the digest of so many ones: the sum of their places' keys, alike in each transfer."""
+    return digest(torch.ones(1, dtype=torch.uint8, device=device).expand(size))
 
 
 def _named(kind: torch.dtype) -> str:

@@ -65,6 +65,13 @@ def rows(language: str) -> list[dict]:
         return [json.loads(line) for line in file]
 
 
+def runnable(source):
+    """Return a source all of whose languages run here; skip with its reason otherwise."""
+    if source.left_out():
+        pytest.skip(source.left_out()[0])
+    return source
+
+
 SHORT = {"python": "python", "cpp": "cpp", "java": "java", "js": "javascript"}
 BROKEN = {"JavaScript/112", "JavaScript/155", "JavaScript/162"}
 """Reference programs that are wrong: a comma for a list, twice, and a package that node lacks."""
@@ -81,9 +88,7 @@ EMPTY = {
 def test_reference_programs_of_humaneval_are_right_in_each_language(short, step):
     suite, language = load_suite("humaneval_mul"), SHORT[short]
     path = str(DATA / "humaneval_x_python.jsonl.gz")
-    source = suite.source(path=path, languages=[language])
-    if source.left_out():
-        pytest.skip(source.left_out()[0])
+    source = runnable(suite.source(path=path, languages=[language]))
     problems = source.problems()
     assert len(problems) == 164
     by_uid = {row["task_id"]: row for row in rows(short)}
@@ -152,9 +157,7 @@ def test_rows_of_multipl_e_have_known_verdicts(language, tmp_path):
     row = {"name": "HumanEval_0_add_one", "language": "-", "prompt": prompt, "tests": tests}
     (tmp_path / file).write_text(json.dumps(row) + "\n")
     suite = load_suite("humaneval_mul")
-    source = suite.source(path=str(tmp_path / "x_python.jsonl"), languages=[language])
-    if source.left_out():
-        pytest.skip(source.left_out()[0])
+    source = runnable(suite.source(path=str(tmp_path / "x_python.jsonl"), languages=[language]))
     [problem] = source.problems()
     assert problem.uid == f"{language}/HumanEval_0_add_one"
     try:
