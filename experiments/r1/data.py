@@ -35,6 +35,7 @@ from r1lit.verifiers.logic import knights_problem
 
 SOURCES = Path(__file__).with_name("data.yaml")
 SCALES = ("full", "small_real")
+REPAIRS = "r1lit.environments.make_repair"
 Line = dict[str, Any]
 
 
@@ -42,7 +43,8 @@ Line = dict[str, Any]
 class Source:
     """A data set that a file is made from; the keys are those of data.yaml.
 
-    ``path`` is a name on the Hub, a table, or "made" for puzzles that are generated here. ``take``
+    ``path`` is a name on the Hub, a table, "made" for puzzles that are generated here, or
+    ``REPAIRS`` for tasks that a step of the pipeline makes with that module. ``take``
     is how many lines the file gets from it, after ``skip``; ``rows`` how many its card states.
     ``columns`` maps a line's keys to columns: a name, ``a.b.-1`` for what a cell holds, or a list
     of columns. ``patterns`` are regular expressions whose group 1 is the value, ``remove`` is a
@@ -292,6 +294,9 @@ def build(scale: str, folder: Path, only: Sequence[str], local: Path | None) -> 
         path = folder / f"{file.name}.jsonl"
         if only and file.name not in only:
             continue
+        if file.sources[0].path == REPAIRS:
+            yield f"{folder / file.name}/tasks.jsonl: python -m {REPAIRS} makes it"
+            continue
         if path.is_file() and file.name not in card:
             yield f"{path}: yours, {check_yours(file, path):,} lines"
             continue
@@ -314,7 +319,7 @@ def listing() -> Iterator[str]:
     for scale in SCALES:
         for file in read_files(scale):
             for source in file.sources:
-                what = source.path if source.path != "made" else "made here"
+                what = "made here" if source.path in ("made", REPAIRS) else source.path
                 rows = f"{source.rows:,}" if source.rows else "–"
                 yield (
                     f"| {scale} | {file.name} | {source.take:,} | {what} | {rows} |"

@@ -10,8 +10,8 @@ A pipeline's ``assumes`` holds what its presets leave to the data, and what the 
     documents      by domain: from which data files, responses to each prompt, the share that is
                    kept (right), the most of a prompt, and how many are wanted
     steps          by name: mean_tokens, problems, updates, validated (responses of its
-                   validations), served_tokens (that the judge writes for it), model (of the
-                   policy that is yet to be made; Qwen2.5-1.5B if left out)
+                   validations), served_tokens (that the judge writes for it), hours (of CPUs
+                   alone), model (of the policy that is yet to be made; Qwen2.5-1.5B if left out)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from r1lit.policy.source import settings_of
 OF_ALL = (
     "gpus", "room_gb", "step_ms", "tokens_per_s", "minutes_a_step", "documents", "steps",
 )  # fmt: skip
-OF_A_STEP = ("mean_tokens", "problems", "updates", "validated", "served_tokens", "model")
+OF_A_STEP = ("mean_tokens", "problems", "updates", "validated", "served_tokens", "hours", "model")
 OF_A_DOMAIN = {"files": list, "samples": int, "right": float, "most": int, "wanted": int}
 
 
@@ -144,7 +144,7 @@ def _cost(step: Step, run: Path, gpu: Gpu, assumes: dict[str, Any]) -> tuple[Pri
         name=step.name,
         stage=step.stage,
         gpu_hours=served_hours + started * assumes.get("gpus", 0),
-        hours=served_hours / assumes.get("gpus", 1) + started,
+        hours=served_hours / assumes.get("gpus", 1) + started + own.get("hours", 0.0),
         served=served,
     )
     lines: list[str] = []

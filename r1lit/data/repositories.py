@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +48,8 @@ class RepositoryTasks(ProblemSource):
         environment: its name in ``data.environments``, with ``turns: many``.
         source: the name to report by.
         limit: rows read; null reads all.
+        most_chars: tasks whose question is longer are left out; null leaves none out.
+        meta: of every problem besides, such as ``kind: reasoning``.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class RepositoryTasks(ProblemSource):
         environment: str = "repository",
         source: str = "repository",
         limit: int | None = None,
+        most_chars: int | None = None,
+        meta: Mapping[str, str] | None = None,
     ) -> None:
         self.table = Table(path=path)
         self.folder = Path(repositories or Path(path).parent / "repositories").expanduser()
@@ -67,12 +71,15 @@ class RepositoryTasks(ProblemSource):
         self.environment = environment if turns == "many" else ""
         self.source = source
         self.limit = limit
+        self.most_chars = most_chars
+        self.meta = dict(meta or {})
 
     def problems(self) -> list[Problem]:
         """Return the tasks, in the table's order.
 
         Raises:
-            ValueError: naming the row and what it lacks, or if there are no rows of the split.
+            ValueError: naming the row and what it lacks, or if there are no rows of the split, or
+                all are too long.
         """
         rows = [
             (number, row)
@@ -81,7 +88,17 @@ class RepositoryTasks(ProblemSource):
         ]
         if not rows:
             raise ValueError(f"split: {self.table.path} has no row whose split is {self.split!r}")
-        return [self._problem(number, row) for number, row in rows[: self.limit]]
+        problems = [self._problem(number, row) for number, row in rows[: self.limit]]
+        if self.most_chars is None:
+            return problems
+        short = [problem for problem in problems if len(problem.question) <= self.most_chars]
+        if not short:
+            shortest = min(len(problem.question) for problem in problems)
+            raise ValueError(
+                f"most_chars: {self.most_chars} leaves out all {len(problems)} tasks of"
+                f" {self.table.path}; the shortest question has {shortest}"
+            )
+        return short
 
     def _problem(self, number: int, row: Row) -> Problem:
         missing = {"instance_id", "repo", "problem_statement", "patch", "FAIL_TO_PASS"} - row.keys()
@@ -112,6 +129,7 @@ class RepositoryTasks(ProblemSource):
                 "fail_to_pass": _tests(row["FAIL_TO_PASS"]),
                 "pass_to_pass": _tests(row.get("PASS_TO_PASS") or []),
                 "hidden": _tests(row.get("hidden") or []),
+                **self.meta,
             },
         )
         if self.turns == "many":

@@ -5,7 +5,8 @@
 A library is a name on the package index, an sdist or a folder. Its tests run in the sandbox, before
 and after each change; a change that breaks 1 to 10 of those that pass is a task, whose answer takes
 it back. ``tasks.jsonl`` has SWE-bench's fields and is read by `r1lit.data.RepositoryTasks`. Formats
-and comments stay: only the changed characters differ.
+and comments stay: only the changed characters differ. A library whose tasks are in the file is
+skipped, so a command that was ended goes on with the library that it was at.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from r1lit.errors import run_script
-from r1lit.files import append_records
+from r1lit.files import append_records, read_records
 from r1lit.sandbox import Limits, LocalSandbox
 from r1lit.sandbox.repository import disguised, function_of, grade, is_test, name_of, run_suite
 from r1lit.text.patches import write_diff
@@ -373,6 +374,7 @@ def main() -> None:
     parser.add_argument("libraries", nargs="+", help="names on the index, sdists or folders")
     parser.add_argument("--out", required=True, type=Path, help="folder of the tasks")
     parser.add_argument("--most", type=int, default=100, help="tasks a library")
+    parser.add_argument("--total", type=int, help="end when the file has so many tasks")
     parser.add_argument("--per-function", type=int, default=4, help="tasks a function")
     parser.add_argument("--held-out", nargs="*", default=[], help="libraries of the test split")
     parser.add_argument("--seed", type=int, default=0)
@@ -381,22 +383,32 @@ def main() -> None:
     repositories = given.out / "repositories"
     repositories.mkdir(parents=True, exist_ok=True)
     table = given.out / "tasks.jsonl"
+    rows = read_records(table) if table.exists() else []
     with LocalSandbox() as sandbox:
         for library in given.libraries:
+            most = given.most if given.total is None else min(given.most, given.total - len(rows))
+            if most <= 0:
+                print(f"{len(rows)} tasks, as many as wanted; not read: {library} and what follows")
+                break
             try:
                 folder = fetch(library, repositories)
-                counts = {"most": given.most, "per_function": given.per_function}
+                if any(row["repo"] == folder.name for row in rows):
+                    print(f"{folder.name}: its tasks are in {table}", flush=True)
+                    continue
+                counts = {"most": most, "per_function": given.per_function}
                 counts |= {"seed": given.seed, "num_workers": given.num_workers}
-                num = 0
-                for row in make(folder, sandbox, **counts):
-                    append_records(table, [{**row, "split": split_of(row, given.held_out)}])
-                    num += 1
+                made = list(make(folder, sandbox, **counts))
             except ValueError as error:
                 if len(given.libraries) == 1:
                     raise
                 print(f"left out: {error}", flush=True)
                 continue
-            print(f"{folder.name}: {num} tasks in {table}", flush=True)
+            made = [{**row, "split": split_of(row, given.held_out)} for row in made]
+            append_records(table, made)
+            rows += made
+            print(f"{folder.name}: {len(made)} tasks, {len(rows)} in {table}", flush=True)
+    if not rows:
+        raise ValueError(f"libraries: none of {len(given.libraries)} gave a task")
 
 
 if __name__ == "__main__":

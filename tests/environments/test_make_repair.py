@@ -45,6 +45,33 @@ def test_tasks_are_wrong_as_they_are_and_right_once_mended(tmp_path, monkeypatch
         verifier.close()
 
 
+def test_a_command_goes_on_where_it_ended_and_stops_at_its_total(tmp_path, monkeypatch, capsys):
+    folder, out = tmp_path / "tally-1.0", tmp_path / "out"
+    write_tally(folder)
+    table = out / "tasks.jsonl"
+    append_records(table, [{"repo": "other-1.0"}])
+    run(monkeypatch, folder, "--out", out, "--most", 3, "--total", 2)
+    assert [row["repo"] for row in read_records(table)] == ["other-1.0", "tally-1.0"]
+    run(monkeypatch, folder, "--out", out, "--most", 3)
+    assert "its tasks are in" in capsys.readouterr().out
+    run(monkeypatch, folder, "--out", out, "--total", 2)
+    assert "2 tasks, as many as wanted" in capsys.readouterr().out
+    assert len(read_records(table)) == 2
+
+
+def test_tasks_with_long_questions_are_left_out(tmp_path, monkeypatch):
+    folder, out = tmp_path / "tally-1.0", tmp_path / "out"
+    write_tally(folder)
+    run(monkeypatch, folder, "--out", out, "--most", 2)
+    path = str(out / "tasks.jsonl")
+    lengths = sorted(len(p.question) for p in RepositoryTasks(path).problems())
+    problems = RepositoryTasks(path, most_chars=lengths[0], meta={"kind": "reasoning"}).problems()
+    assert [len(problem.question) for problem in problems] == lengths[: lengths.count(lengths[0])]
+    assert problems[0].meta["kind"] == "reasoning"
+    with pytest.raises(ValueError, match="most_chars: 9 leaves out all 2 tasks"):
+        RepositoryTasks(path, most_chars=9).problems()
+
+
 def test_changes_keep_all_but_their_place_and_parse():
     found = list(make_repair.changes("tally/core.py", CORE))
     assert {c.function for c in found} >= {"total", "mean"} and len(found) >= 4

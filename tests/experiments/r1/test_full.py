@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tally import write_tally
 from test_stage_presets import CHAT, begin_at, lines_of
 from tiny import ROOT, merge, save_policy_that_ends
 from tiny_pipeline import environment, manifest, states
@@ -19,6 +20,7 @@ from experiments.r1 import plan
 from experiments.r1.__main__ import main
 from experiments.r1.cost import Gpu
 from experiments.r1.data import read_files
+from r1lit.files import read_records
 from r1lit.modules.memory_plan import GB, most_memory
 from r1lit.policy.source import settings_of
 
@@ -184,9 +186,6 @@ def write_tables(folder: Path) -> None:
         write(folder / f"{name}.jsonl", lines_of(name))
     for name in ("math", "code"):
         write(folder / f"rejection_{name}.jsonl", lines_of(name))
-    bug = dict.fromkeys(("instance_id", "repo", "base_commit", "problem_statement"), "a")
-    tests = {"FAIL_TO_PASS": ["t"], "PASS_TO_PASS": ["u"]}
-    write(folder / "bugs.jsonl", [bug | tests | {"patch": "-", "test_patch": "-"}])
     general = [
         {"question": f"Say {word}.", "answer": "-", "language": "en", "kind": kind}
         for word in WORDS
@@ -246,7 +245,7 @@ def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
         return {"model": {"init_args": model}, "data": {"init_args": data}, "trainer": trainer}
     trainer["max_epochs"] = 1
     data["num_iterations"] = 1
-    model["micro_batch_tokens"] = 2048
+    model["micro_batch_tokens"] = 4096
     if "rewards" in given:
         # a random policy writes no summaries: its reward models score whole responses
         scored = json.dumps(begin_at(given["rewards"], 1)).replace('"summary"', '"response"')
@@ -262,7 +261,7 @@ def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
             "rollout": {"prompts_per_iteration": 4, "group_size": 2},
             "num_iterations": 2,
             "evaluation": {"num_samples": 2},
-            "prompts": {"max_tokens": 512},
+            "prompts": {"max_tokens": 2048},
         }
         trainer["val_check_interval"] = 1
     elif "packing" in config["data"]["init_args"]:
@@ -299,6 +298,11 @@ def test_the_full_path_runs_from_its_one_file_with_tiny_models(tmp_path, monkeyp
             step["set"] = merge(step.get("set", {}), change)
         elif step["name"] == "data":
             continue  # its files are there
+        elif step["name"] == "bugs":  # the real maker, of a library of 30 lines
+            library = tmp_path / "tally-1.0"
+            write_tally(library)
+            step["arguments"] = [str(library), *step["arguments"][-10:]]
+            step["arguments"][step["arguments"].index("--total") + 1] = 2
         elif step["name"] == "student":
             step["arguments"] = [tiny, *step["arguments"][1:-1], 4096]
         else:
@@ -315,6 +319,9 @@ def test_the_full_path_runs_from_its_one_file_with_tiny_models(tmp_path, monkeyp
     assert all("pass_at_1" in entry["scores"] for name, entry in entries.items() if "500_" in name)
     zero = [json.loads(line) for line in (run / "zero/responses.jsonl").read_text().splitlines()]
     assert zero
+    bugs = read_records(Path("data/r1/bugs/tasks.jsonl"))
+    sampled = {row["uid"] for row in read_records(run / "rejection/code/responses.jsonl")}
+    assert len(bugs) == 2 and {bug["instance_id"] for bug in bugs} < sampled
     r1 = [json.loads(line) for line in (run / "rl_2/metrics.jsonl").read_text().splitlines()]
     assert r1[0]["train/reward/safe"] == 0.0 != r1[1]["train/reward/safe"]
     student = json.loads((run / "distilled/policy/config.json").read_text())

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from tally import FAIL, GOLD, write_tally
 from tiny import ROOT, merge, save_policy
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
 from r1lit.cli import main
+from r1lit.text.patches import reverse_diff
 from r1lit.verifiers.logic import knights_problem
 
 FULL = ROOT / "configs/r1/full"
@@ -59,7 +61,9 @@ def test_reinforcement_learning_holds_the_papers_numbers(name):
         assert found_all([model, data], "from_iteration") == [82, 82, 82]
         assert (data["num_iterations"] - 82) * 16 == 400
         *early, late = data["train"]
-        assert late["class_path"].endswith("LateProblems") and len(early) == 4
+        assert late["class_path"].endswith("LateProblems") and len(early) == 5
+    [bugs] = [s for s in data["train"] if s["class_path"].endswith("RepositoryTasks")]
+    assert bugs["init_args"]["meta"] == {"kind": "reasoning", "language": "en"}
 
 
 @pytest.mark.parametrize("name", SFT)
@@ -144,7 +148,13 @@ def lines_of(path: str) -> list[dict[str, Any]]:
             {"question": f"Say {word}.", "answer": "-", "kind": kind}
             for word, kind in (("a", "general"), ("b", "harmful"), ("c", "general"))
         ],
-    }
+        "tasks": [
+            {
+                "instance_id": "tally-1", "repo": "tally", "problem_statement": "total is wrong.",
+                "patch": GOLD, "bug": reverse_diff(GOLD), "FAIL_TO_PASS": FAIL,
+            }
+        ],
+    }  # fmt: skip
     rows = of_a_kind[Path(path).stem]
     return [{"kind": "reasoning", "language": "en", **row} for row in rows]
 
@@ -203,6 +213,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
         config = begin_at(config, 1)
         for path in found(config["data"]["init_args"]["train"], "path"):
             write(Path(path), lines_of(path))
+        write_tally(tmp_path / "data/r1/bugs/repositories/tally")
         data: dict[str, Any] = {
             "validation": [validation],
             "rollout": {"prompts_per_iteration": 4, "group_size": 2},
@@ -243,11 +254,11 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     assert len(logged) == num_iterations
     if name in RL:
         problems = cli.datamodule.problems["train"]
-        verifiers = ["math", "stdin_code", "choice", "logic"]
-        assert [p.verifier for p in problems[:4]] == verifiers
-        assert all(p.verifier == "none" for p in problems[4:])
+        verifiers = ["math", "stdin_code", "repository", "choice", "logic"]
+        assert [p.verifier for p in problems[:5]] == verifiers
+        assert all(p.verifier == "none" for p in problems[5:])
     if name == "rl_2":
-        assert len(problems) == 7
+        assert len(problems) == 8
         [first, second] = logged
         assert first["train/reward/helpful"] == first["train/reward/safe"] == 0.0
         assert second["train/reward/helpful"] != 0.0
