@@ -196,6 +196,11 @@ def check_staleness(module: Any) -> None:
                 " max_staleness is 0; set that to 1 or more"
             )
         return
+    if module.engine.takes_turns:
+        raise ValueError(
+            f"max_staleness: {module.max_staleness} generates during updates, when an engine with"
+            " sleep: true sleeps; set max_staleness to 0 or sleep to false"
+        )
     if module.data is None:
         raise ValueError(
             f"max_staleness: {module.max_staleness} takes prompts ahead from the data module,"

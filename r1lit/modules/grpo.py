@@ -27,7 +27,6 @@ from r1lit.modules.rollouts import (
     Timings,
     collect_mixed,
     outcome_metrics,
-    without_truncated,
 )
 from r1lit.modules.updates import (
     UpdateMetrics,
@@ -36,6 +35,7 @@ from r1lit.modules.updates import (
     responses_of,
     with_selection,
     with_top_entropy,
+    without_truncated,
 )
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.objectives.advantages import whitened, with_kl_in_reward

@@ -6,9 +6,9 @@ P prompts   G responses per prompt   B = P*G rows, prompt-major   T response tok
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from r1lit.batches import Problem, PromptBatch, Response, Rollout, Status, Token
 from r1lit.environments import SingleTurn
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import whole_weights
-from r1lit.modules.updates import micro_batches, token_values
+from r1lit.modules.updates import micro_batches, move_states, token_values
 from r1lit.policy import ModelSource, Policy, load_policy
 from r1lit.rewards import Reward, RewardFunction, as_reward, check_rewards, score
 from r1lit.rollout import (
@@ -177,9 +177,23 @@ class RolloutModule(PolicyModule):
         with self.weights_to_sample():
             return worker.collect(batch, rows, Timings(), int(self.iteration))
 
-    def weights_to_sample(self) -> AbstractContextManager[None]:
-        """Hold all weights on every rank while an engine decodes with them here."""
-        return self.whole_weights() if self.engine.shares_weights else nullcontext()
+    @contextmanager
+    def weights_to_sample(self) -> Iterator[None]:
+        """Hold all weights on every rank while an engine decodes with them here.
+
+        An engine that takes turns gives its memory up afterwards.
+        """
+        with self.whole_weights() if self.engine.shares_weights else nullcontext():
+            yield
+        self.engine.release()
+
+    def make_update(
+        self, optimizer: LightningOptimizer, *args: Any, **options: Any
+    ) -> tuple[float, float]:
+        """Make one update; an optimiser's state that was on the host comes back before."""
+        if self.engine.takes_turns:
+            move_states([optimizer.optimizer], self.device)
+        return super().make_update(optimizer, *args, **options)
 
     def whole_weights(self) -> AbstractContextManager[None]:
         """Have all weights of the policy on every rank; one process has them always."""
@@ -188,6 +202,8 @@ class RolloutModule(PolicyModule):
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""
         version = self.trainer.global_step
+        if self.engine.takes_turns:
+            move_states(self.trainer.optimizers, torch.device("cpu"))
         if self.engine.takes_weights and self.engine.version != version:
             started = time.perf_counter()
             self.engine.update_weights(self.policy.named_weights(), version)
@@ -677,10 +693,3 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
 
 def _per_row(rollout: Rollout) -> list[str]:
     return [*PER_ROW, *(name for name in OPTIONAL if getattr(rollout, name) is not None)]
-
-
-def without_truncated(rollout: Rollout) -> Rollout:
-    """Return the rollout with responses that were cut at the limit out of the loss."""
-    finished = [response.finished for response in rollout.responses]
-    finished_B1 = torch.tensor(finished, device=rollout.loss_mask_BT.device)[:, None]
-    return replace(rollout, loss_mask_BT=rollout.loss_mask_BT & finished_B1)

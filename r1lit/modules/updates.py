@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -138,6 +138,21 @@ def of_rows(rollout: Rollout, rows_b: Tensor, width: int) -> dict[str, Any]:
         "is_selected_BT": rollout.is_selected_BT,
     }
     return {name: None if x is None else x[rows_b, :width] for name, x in values.items()}
+
+
+def without_truncated(rollout: Rollout) -> Rollout:
+    """Return the rollout with responses that were cut at the limit out of the loss."""
+    finished = [response.finished for response in rollout.responses]
+    finished_B1 = torch.tensor(finished, device=rollout.loss_mask_BT.device)[:, None]
+    return replace(rollout, loss_mask_BT=rollout.loss_mask_BT & finished_B1)
+
+
+def move_states(optimizers: Iterable[torch.optim.Optimizer], device: torch.device) -> None:
+    """Move the tensors that optimisers keep for parameters; counts of steps stay."""
+    for state in (state for optimizer in optimizers for state in optimizer.state.values()):
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.ndim:
+                state[name] = value.to(device)
 
 
 # numbers of each token, from a forward pass without gradient

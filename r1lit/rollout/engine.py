@@ -308,6 +308,9 @@ class RolloutEngine(ABC):
     """Whether ``update_weights`` may be called while ``generate`` runs in another thread: the
     responses under way go on with the new weights, and completions name a version a token."""
 
+    takes_turns: bool = False
+    """Whether it gives its memory up between rollouts, for updates on the same device."""
+
     model: ModelSpec
     version: int | None = None
 
@@ -357,6 +360,9 @@ class RolloutEngine(ABC):
         An engine that shares the policy's memory need not read them.
         """
         self.version = version
+
+    def release(self) -> None:  # noqa: B027
+        """Give memory up until the next rollout, of an engine that takes turns."""
 
     def close(self) -> None:  # noqa: B027
         """Let go of what was started for a run; ``bind`` begins again."""

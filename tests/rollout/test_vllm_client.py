@@ -13,7 +13,7 @@ import pytest
 from http_server import HTTPServer, Received
 
 from r1lit.endpoint.client import Endpoint, MalformedReply, RequestError, run
-from r1lit.rollout.vllm.client import ServerInfo, VLLMClient, read_completion
+from r1lit.rollout.vllm.client import ServerInfo, VLLMClient, Weights, read_completion
 
 INFO = ServerInfo(
     max_model_len=64, max_num_seqs=8, dtype="float32", served="m", num_workers=1, max_lora_rank=0
@@ -75,6 +75,27 @@ def test_each_token_has_the_version_that_drew_it():
 def test_a_reply_that_is_not_whole_or_of_other_weights(change: dict[str, Any], told: str):
     with pytest.raises(MalformedReply, match=told):
         read_completion(copy.deepcopy(CHOICE) | change, VERSIONS)
+
+
+def test_a_server_that_slept_gets_weights_before_its_cache():
+    async def send(server: VLLMClient, label: str) -> None:
+        await server.post("weights")
+
+    answers = {"reset_prefix_cache": lambda _: {"success": True}}
+    with serving(answers) as (server, posted):
+        newest = Weights(version=1, label="r-1", expected_T=None, send=send, versions={"r-1": 1})
+        run(server.wake())
+        assert posted == []
+        run(server.sleep())
+        run(server.load(newest))
+        run(server.load(newest))
+        run(server.sleep())
+        run(server.wake())
+    before, between = ["wake_up?tags=weights"], ["wake_up?tags=kv_cache"]
+    loads = [["pause?mode=abort", "weights"], ["reset_prefix_cache", "resume"]]
+    slept = ["sleep?level=1&mode=abort"]
+    first = [*before, *loads[0], *between, *loads[1]]
+    assert posted == [*slept, *first, *loads[0], *loads[1], *slept, "wake_up"]
 
 
 def test_a_server_that_hangs_is_noticed_while_it_works():

@@ -189,6 +189,7 @@ def test_vllms_own_engines_accept_what_is_posted(monkeypatch):
     server.info = INFO
     run(NCCLTransfer().update(WEIGHTS, server, "run-1"))
     init, update = posts[0]["init_info"], posts[1]["update_info"]
+    assert init["packed"]
     handles = base64.b64encode(pickle.dumps([{}] * len(WEIGHTS))).decode()
     ipc = described(WEIGHTS) | {"ipc_handles_pickled": handles}
     code = f"""

@@ -61,21 +61,43 @@ def test_a_kill_leaves_no_half_folder(tmp_path):
 
 
 def receive(info: dict[str, Any], most: int = 99) -> list[tuple[str, torch.Tensor]]:
-    """What vLLM's worker does with an update, of ``most`` tensors."""
+    """What vLLM's worker does with an update, of ``most`` buckets."""
     timeout = timedelta(seconds=info["timeout_s"])
     store = dist.TCPStore(info["host"], info["port"], info["size"], False, timeout)
     group = dist.ProcessGroupGloo(dist.PrefixStore("r1lit", store), 1, info["size"], timeout)
-    got = []
+    buckets: list[list[tuple[str, torch.Tensor]]] = [[]]
     wanted = zip(info["names"], info["dtype_names"], info["shapes"], strict=True)
-    for name, dtype, shape in list(wanted)[:most]:
-        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-        sent = tensor.reshape(-1).view(torch.uint8)
+    for name, dtype, shape in wanted:
+        if sum(tensor.nbytes for _, tensor in buckets[-1]) > info["bucket_bytes"]:
+            buckets.append([])
+        buckets[-1].append((name, torch.empty(shape, dtype=getattr(torch, dtype))))
+    got = []
+    for bucket in buckets[:most]:
+        sizes = [tensor.nbytes for _, tensor in bucket]
+        sent = torch.empty(sum(sizes), dtype=torch.uint8)
         group.broadcast([sent], dist.BroadcastOptions()).wait()
-        got.append((name, tensor))
+        for (name, tensor), own in zip(bucket, sent.split(sizes), strict=True):
+            tensor.reshape(-1).view(torch.uint8).copy_(own)
+            got.append((name, tensor))
     return got
 
 
-def test_gloo_broadcasts_every_dtype_and_shape(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("bucket_bytes", "sizes"), [(10**6, [8 * 3 + 2 * 4]), (24, [32]), (23, [24, 8]), (0, [24, 8])]
+)
+def test_tensors_are_joined_until_they_exceed_a_bucket(monkeypatch, bucket_bytes, sizes):
+    monkeypatch.setattr(module, "BUCKET_BYTES", bucket_bytes)
+    two = [("a", torch.arange(3)), ("b", torch.ones(2, 2, dtype=torch.bfloat16).t())]
+    rows = list(module.buckets(two, torch.device("cpu")))
+    assert [row.numel() for row in rows] == sizes
+    first, second = torch.cat(rows).split([24, 8])
+    assert first.view(torch.int64).tolist() == [0, 1, 2]
+    assert second.view(torch.bfloat16).tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 100, 10**9])
+def test_gloo_broadcasts_every_dtype_and_shape(tmp_path: Path, monkeypatch, bucket_bytes: int):
+    monkeypatch.setattr(module, "BUCKET_BYTES", bucket_bytes)
     got: list[tuple[str, torch.Tensor]] = []
 
     def update(payload: dict[str, Any]) -> Any:
@@ -94,7 +116,9 @@ def test_gloo_broadcasts_every_dtype_and_shape(tmp_path: Path):
         assert torch.equal(sent, arrived)
 
 
-def test_a_server_that_goes_in_the_middle_of_a_broadcast_is_no_hang(tmp_path: Path):
+def test_a_server_that_goes_in_the_middle_of_a_broadcast_is_no_hang(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(module, "BUCKET_BYTES", 10**6)
+
     def update(payload: dict[str, Any]) -> Any:
         receive(payload["update_info"], most=1)
         return 500, "out of memory"

@@ -115,16 +115,23 @@ class VLLMClient:
         hang_s: seconds for one of its other answers.
         backend: the weight transfer that it must have been started with.
         in_flight: let what runs on the server go on with new weights, from its next token on.
+        sleeps: whether it must be able to sleep.
     """
 
     def __init__(
-        self, endpoint: Endpoint, hang_s: float, backend: str, in_flight: bool = False
+        self,
+        endpoint: Endpoint,
+        hang_s: float,
+        backend: str,
+        in_flight: bool = False,
+        sleeps: bool = False,
     ) -> None:
         self._patient = Client(endpoint, "urls")
         # connections of its own: after an error vLLM tears the one that it came by
         self._quick = Client(replace(endpoint, timeout_s=hang_s), "urls")
         self.url, self.hang_s = self._quick.url, hang_s
-        self._backend, self._in_flight = backend, in_flight
+        self._backend, self._in_flight, self._sleeps = backend, in_flight, sleeps
+        self.is_asleep = False
         self.info: ServerInfo | None = None  # what ``check`` has found
         self.unread: list[str] = []  # tensors whose digests cannot be compared
 
@@ -169,6 +176,8 @@ class VLLMClient:
             raise self._unfit(
                 f"runs without {BATCH_INVARIANT}=1, which deterministic: true needs; {START}"
             )
+        if self._sleeps and on_gpu and not config.get("enable_sleep_mode"):
+            raise self._unfit(f"runs without --enable-sleep-mode, which sleep: true needs; {START}")
         served = await self.ask("v1/models", lambda reply: reply["data"][0]["id"])
         if not await self._has_route(GENERATE):
             raise self._unfit(f"lacks --enable-scale-out; {START}")
@@ -255,6 +264,8 @@ class VLLMClient:
             WeightsRefused: if all tries fail, and the server answers still. It stays paused.
             RequestError: if it does not answer.
         """
+        if self.is_asleep:  # its cache stays away while there are two sets of weights
+            await self.post("wake_up?tags=weights")
         await self.post(f"pause?mode={'keep' if self._in_flight else 'abort'}")
         for attempt in range(TRIES):
             try:
@@ -269,11 +280,27 @@ class VLLMClient:
                         f"urls: {self.url} has not taken the weights {weights.label} in"
                         f" {TRIES} tries: {error}"
                     ) from error
+        await self.wake("kv_cache")
         # what is kept has its keys and values computed again, its tokens so far as a prompt
         kept = "?reset_running_requests=true" if self._in_flight else ""
         if not await self.ask(f"reset_prefix_cache{kept}", lambda reply: reply["success"], {}):
             raise MalformedReply("its prefix cache is still in use")
         await self.post("resume")
+
+    async def sleep(self) -> None:
+        """Move its weights to the host and drop its cache; nothing runs on it meanwhile.
+
+        On a CPU vLLM 0.32 only stops generating.
+        """
+        await self.post("sleep?level=1&mode=abort")
+        self.is_asleep = True
+
+    async def wake(self, *tags: str) -> None:
+        """Bring back what ``tags`` name, or all; nothing if it is awake."""
+        if self.is_asleep:
+            query = "&".join(f"tags={tag}" for tag in tags)
+            await self.post(f"wake_up?{query}" if tags else "wake_up")
+            self.is_asleep = False
 
     async def compare(self, receipt: Receipt) -> None:
         """Compare the digests of what the server holds with the policy's.

@@ -24,7 +24,7 @@ import torch
 from filelock import AsyncFileLock
 from torch import Tensor
 
-from r1lit.batches import of_first_rank, own_rank
+from r1lit.batches import of_all_ranks, of_first_rank, own_rank
 from r1lit.endpoint.client import Endpoint, PermanentError, RequestError, begin, check_url, run
 from r1lit.errors import check_at_least
 from r1lit.policy.source import base_of
@@ -90,6 +90,8 @@ class VLLMEngine(RolloutEngine):
             by ``nccl``, to other GPUs than the trainer's; by ``ipc``, within one GPU.
         in_flight_updates: with ``max_staleness``, hand weights over while responses are generated,
             which go on with them: tokens of one response may be of several versions.
+        sleep: one GPU by turns. After a rollout the server moves its weights to the host and drops
+            its cache; the trainer's optimiser state moves to the host while it generates.
         concurrency: requests under way at each server; each is for samples of one group.
         timeout_s: seconds one request may take, and one transfer of weights.
         hang_s: seconds without any answer after which a server counts as hung; with gloo, for a
@@ -113,6 +115,7 @@ class VLLMEngine(RolloutEngine):
         flags: dict[str, Any] | None = None,
         transfer: Literal["folder", "gloo", "nccl", "ipc"] = "folder",
         in_flight_updates: bool = False,
+        sleep: bool = False,
         concurrency: int = 32,
         timeout_s: float = 3600.0,
         hang_s: float = 60.0,
@@ -141,6 +144,10 @@ class VLLMEngine(RolloutEngine):
         if in_flight_updates and not self.in_background:
             raise ValueError(f"in_flight_updates: true needs transfer: folder, not {transfer}")
         self.in_flight_updates = in_flight_updates
+        self.takes_turns = sleep
+        if sleep:
+            check_turns(transfer, in_flight_updates)
+            self.in_background = False
         self._timeout_s, self._hang_s, self._patience_s = timeout_s, hang_s, patience_s
         self._api_key_env = api_key_env
         self._weights_dir = weights_dir
@@ -156,7 +163,8 @@ class VLLMEngine(RolloutEngine):
         endpoint = Endpoint(
             url=url, timeout_s=self._timeout_s, max_retries=0, api_key_env=self._api_key_env
         )
-        return VLLMClient(endpoint, self._hang_s, self._transfer.backend, self.in_flight_updates)
+        backend, in_flight = self._transfer.backend, self.in_flight_updates
+        return VLLMClient(endpoint, self._hang_s, backend, in_flight, sleeps=self.takes_turns)
 
     def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
         """Look at the servers that there are, and their context; see ``RolloutEngine.check``."""
@@ -174,6 +182,11 @@ class VLLMEngine(RolloutEngine):
             raise ValueError(
                 "in_flight_updates: true with deterministic: true; new weights arrive in the middle"
                 " of responses, at a token that differs from run to run. Set it to false"
+            )
+        if self.takes_turns and (ranks := len(of_all_ranks(None))) > 1:
+            raise ValueError(
+                f"sleep: true with {ranks} processes; one GPU by turns is for one process. Set"
+                " trainer.devices to 1, or sleep to false"
             )
         assert model.policy is not None
         self._policy = model.policy
@@ -225,12 +238,13 @@ class VLLMEngine(RolloutEngine):
             return ""
         deterministic = torch.are_deterministic_algorithms_enabled()
         invariant = {BATCH_INVARIANT: "1"} if deterministic else {}
+        sleeps = self.takes_turns and torch.cuda.is_available()  # no flag of vLLM on a CPU
         self._process = VLLMProcess(
             self._python,
             base_of(self.model.name),
             dtype=str(self._policy.dtype).removeprefix("torch."),
             on_cpu=not torch.cuda.is_available(),
-            flags=self._flags,
+            flags=({"enable-sleep-mode": True} if sleeps else {}) | self._flags,
             log=(self.model.folder or self._folder).absolute() / "vllm.log",
             backend=self._transfer.backend,
             environment=self._transfer.environment | invariant,
@@ -288,6 +302,8 @@ class VLLMEngine(RolloutEngine):
         """
         if self.version is None:
             self.update_weights(self._policy.named_weights(), 0)
+        assert self._fleet is not None
+        run(self._fleet.each(VLLMClient.wake))
         known = [server.info for server in self._servers if server.info]
         limits = [info.max_model_len for info in known]
         for request in requests:
@@ -321,6 +337,11 @@ class VLLMEngine(RolloutEngine):
                     pass
             raise
         sharing.result()
+
+    def release(self) -> None:
+        """Have the servers sleep, if they take turns; the next rollout or transfer wakes them."""
+        if self.takes_turns and self._fleet is not None:
+            run(self._fleet.each(VLLMClient.sleep))
 
     def close(self) -> None:
         """Stop the server that was started here, and bring none back any more."""
@@ -374,10 +395,25 @@ class VLLMEngine(RolloutEngine):
             if server.info is None or not label.startswith(f"{self._run}-"):
                 await server.check(self.model)
             if label == weights.label:
+                await server.wake()
                 return
             if self._sender.one_sender and own_rank() != 0:
                 raise RequestError(f"{server.url} has not got the weights of rank 0 yet")
             await server.load(weights)
+
+
+def check_turns(transfer: str, in_flight_updates: bool) -> None:
+    """Raise a ValueError for what a server that sleeps between rollouts cannot do."""
+    if in_flight_updates:
+        raise ValueError(
+            "sleep: true with in_flight_updates: true; a server that sleeps generates nothing"
+            " meanwhile. Set one of them to false"
+        )
+    if transfer == "nccl":
+        raise ValueError(
+            "sleep: true with transfer: nccl, which sends to other GPUs than the trainer's; one GPU"
+            " by turns needs ipc, folder or gloo"
+        )
 
 
 class Fleet:
@@ -449,6 +485,14 @@ class Fleet:
                 " No update used the missing responses: start a server, and continue from the last"
                 " checkpoint with --ckpt_path last"
             )
+
+    async def each(self, work: Callable[[VLLMClient], Awaitable[object]]) -> None:
+        """Have each server that is up do something; one that does not answer is lost."""
+        for server in list(self.up):
+            try:
+                await work(server)
+            except RequestError as error:
+                self.lose(server, error)
 
     async def close(self) -> None:
         """Stop bringing servers back."""

@@ -9,7 +9,7 @@ import base64
 import pickle
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -33,6 +33,7 @@ from r1lit.policy.support import outside_linear_layers
 from r1lit.rollout.engine import ModelSpec
 from r1lit.rollout.vllm.client import LOAD_ADAPTER, TEXT, Send, VLLMClient, Weights
 
+BUCKET_BYTES = 256 * 1024**2  # one broadcast, and what is held beside the weights meanwhile
 SHARD_BYTES = 256 * 1024**2  # one file, and what is held beside the weights while it is written
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what ``--max-lora-rank`` may be
 NOT_LOADED = (  # settings of ``peft.LoraConfig`` that vLLM 0.32 does not compute
@@ -117,7 +118,7 @@ class FolderTransfer(Transfer):
 
 
 class GlooTransfer(Transfer):
-    """Broadcasts over TCP, a tensor at a time, in a process group of one transfer.
+    """Broadcasts over TCP, a bucket of tensors at a time, in a process group of one transfer.
 
     The group is the trainer and one server's workers. It is made again each time, so that nothing
     is left of a server that dies.
@@ -138,11 +139,12 @@ class GlooTransfer(Transfer):
         def broadcast() -> object:
             prefixed = dist.PrefixStore("r1lit", store)
             group: Any = dist.ProcessGroupGloo(prefixed, 0, size, timeout)
-            for _, weight in weights:
-                group.broadcast([as_bytes(weight.cpu())], dist.BroadcastOptions()).wait()
+            for bucket in buckets(weights, torch.device("cpu")):
+                group.broadcast([bucket], dist.BroadcastOptions()).wait()
             return group  # open until the server has received all
 
         meeting = {"host": host, "port": store.port, "size": size, "timeout_s": server.hang_s}
+        meeting["bucket_bytes"] = BUCKET_BYTES
         info = {"update_info": meeting | described(weights)}
         await server.post("update_weights", info, broadcast)
 
@@ -150,7 +152,8 @@ class GlooTransfer(Transfer):
 class NCCLTransfer(Transfer):
     """Broadcasts from the trainer's GPU to servers' other ones, by vLLM's engine ``nccl``.
 
-    A communicator lasts as long as this process and a server have an unbroken series of transfers.
+    A broadcast is of a bucket of tensors, as that engine packs them. A communicator lasts as long
+    as this process and a server have an unbroken series of transfers.
     """
 
     name = backend = "nccl"
@@ -168,8 +171,8 @@ class NCCLTransfer(Transfer):
 
         def broadcast() -> None:
             with torch.cuda.device(device):
-                for _, weight in weights:
-                    torch.cuda.nccl.broadcast([weight.contiguous()], comms=[communicator])
+                for bucket in buckets(weights, device):
+                    torch.cuda.nccl.broadcast([bucket], comms=[communicator])
                 torch.cuda.current_stream().synchronize()
 
         await server.post("update_weights", {"update_info": described(weights)}, broadcast)
@@ -188,7 +191,8 @@ class NCCLTransfer(Transfer):
             return communicator
 
         info: dict[str, Any] = {"nccl_unique_id_b64": base64.b64encode(unique_id).decode()}
-        info |= {"rank_offset": 1, "world_size": size, "packed": False}
+        info |= {"rank_offset": 1, "world_size": size}
+        info |= {"packed": True, "packed_buffer_size_bytes": BUCKET_BYTES}
         return await server.post("init_weight_transfer_engine", {"init_info": info}, join)
 
 
@@ -297,6 +301,21 @@ def described(weights: Named) -> dict[str, Any]:
 def as_bytes(tensor: Tensor) -> Tensor:
     """Return a tensor's elements as a row of bytes, which every dtype can be sent as."""
     return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def buckets(weights: Named, device: torch.device) -> Iterator[Tensor]:
+    """Yield rows of bytes, tensors joined in order until they exceed ``BUCKET_BYTES``.
+
+    So does vLLM's packed engine, and so the receiver knows from the shapes where each begins.
+    """
+    held: list[Tensor] = []
+    for _, weight in weights:
+        held.append(as_bytes(weight.to(device)))
+        if sum(row.numel() for row in held) > BUCKET_BYTES:
+            yield torch.cat(held)
+            held = []
+    if held:
+        yield torch.cat(held)
 
 
 def address_towards(url: str) -> str:

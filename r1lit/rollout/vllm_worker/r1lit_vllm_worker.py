@@ -51,12 +51,16 @@ class Folder(WeightTransferUpdateInfo):
 
 @dataclass
 class Meeting(WeightTransferUpdateInfo):
-    """Address of the trainer, rank 0 of ``size``, and what it broadcasts."""
+    """Address of the trainer, rank 0 of ``size``, and what it broadcasts.
+
+    Tensors come in buckets: joined in order until they exceed ``bucket_bytes``.
+    """
 
     host: str
     port: int
     size: int
     timeout_s: float
+    bucket_bytes: int
     names: list[str]
     dtype_names: list[str]
     shapes: list[list[int]]
@@ -119,12 +123,26 @@ class GlooEngine(ReloadingEngine):
         store = dist.TCPStore(*address, update_info.size, False, timeout)
         prefixed = dist.PrefixStore("r1lit", store)
         group: Any = dist.ProcessGroupGloo(prefixed, 1 + worker, update_info.size, timeout)
-        weights = zip(update_info.names, update_info.dtype_names, update_info.shapes, strict=True)
-        for name, dtype, shape in weights:
-            tensor = torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
-            sent = tensor.reshape(-1).view(torch.uint8)  # bytes, which every dtype can be sent as
+        for bucket in buckets(update_info):
+            sizes = [tensor.nbytes for _, tensor in bucket]
+            sent = torch.empty(sum(sizes), dtype=torch.uint8)  # as which every dtype can be sent
             group.broadcast([sent], dist.BroadcastOptions()).wait()
-            self.model.load_weights([(name, tensor)])
+            for (name, tensor), own in zip(bucket, sent.split(sizes), strict=True):
+                tensor.reshape(-1).view(torch.uint8).copy_(own)
+                self.model.load_weights([(name, tensor)])
+
+
+def buckets(update_info: Meeting) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Yield the names and places of the tensors of each broadcast."""
+    held: list[tuple[str, torch.Tensor]] = []
+    weights = zip(update_info.names, update_info.dtype_names, update_info.shapes, strict=True)
+    for name, dtype, shape in weights:
+        held.append((name, torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")))
+        if sum(tensor.nbytes for _, tensor in held) > update_info.bucket_bytes:
+            yield held
+            held = []
+    if held:
+        yield held
 
 
 def tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
