@@ -25,6 +25,7 @@ from r1lit.data.sources import (
     ProblemSource,
     ReasoningGym,
 )
+from r1lit.data.taskset_tasks import TasksetTasks
 
 __all__ = [
     "BFCLTasks",
@@ -58,4 +59,5 @@ __all__ = [
     "TableProblems",
     "TableSteps",
     "TaskTable",
+    "TasksetTasks",
 ]

@@ -12,6 +12,7 @@ from r1lit.environments.base import (
 from r1lit.environments.bfcl import BFCL
 from r1lit.environments.gymnasium import StepEpisodes
 from r1lit.environments.repository import Repository
+from r1lit.environments.taskset import Taskset
 from r1lit.environments.tools import PythonTool, ToolObjects, Tools
 from r1lit.environments.turns import ChatTurns, InlineTurns, TurnFormat
 
@@ -27,6 +28,7 @@ __all__ = [
     "SingleTurn",
     "StepEpisodes",
     "StepResult",
+    "Taskset",
     "ToolCall",
     "ToolObjects",
     "Tools",

@@ -15,6 +15,7 @@ import argparse
 import ast
 import hashlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -186,7 +187,8 @@ def fetch(library: str, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as temporary:
         if not given.is_file():
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--no-binary", ":all:", "--dest", temporary, library]
+            name = re.split(r"[^\w.-]", library)[0]  # what builds it may come as wheels
+            command += ["--no-binary", name, "--dest", temporary, library]
             run = subprocess.run(command, capture_output=True, text=True, check=False)
             found = list(Path(temporary).iterdir())
             if run.returncode or not found:
@@ -217,7 +219,7 @@ def suite_of(sandbox: LocalSandbox, folder: Path, limits: Limits) -> Suite:
     """Run a library's tests, twice as they are and once in disguise.
 
     Raises:
-        ValueError: if none of them passes.
+        ValueError: if none of them passes, or none in disguise.
     """
     files = read_repository(str(folder))
     tests = [p for p in files if p.endswith(".py") and _holds_tests(p)]
@@ -236,6 +238,9 @@ def suite_of(sandbox: LocalSandbox, folder: Path, limits: Limits) -> Suite:
     report = run_suite(sandbox, {**files, **suite.files}, tests, limits, roots=roots)
     outcomes = report.outcomes or {}
     kept = sorted(test for test in stable if outcomes.get(suite.shown(test)) == "passed")
+    if not kept:
+        why = report.ended or "they fail under other names"
+        raise ValueError(f"library: no test of {folder.name} passes in disguise: {why}")
     longest = max(reports[0].seconds, reports[1].seconds)
     return Suite(
         repository=folder.name,
