@@ -36,10 +36,11 @@ from r1lit.worlds.requests import (
     INSTRUCTIONS,
     MAKER,
     NAME,
+    NAMED_SHARES,
     REFUSAL,
-    SHARES,
     SKILLS,
     WorldRequest,
+    played,
     pool,
     request_of,
     sentence,
@@ -94,6 +95,9 @@ def is_right(request: WorldRequest, summary: str) -> bool:
             return MAKER[place] in text
         case "skills":
             return SKILLS[place] in text
+        case "role":
+            said = f"我是{played(request, 1)}" if place else f"I am {played(request, 0)}"
+            return said in text and NAME[place] not in text
         case "fact":
             named = {i for i, (_, city) in enumerate(CAPITALS) if city[place] in text}
             return named == {request.slots[0]}
@@ -233,7 +237,7 @@ def _asked() -> dict[str, WorldRequest]:
     splits: tuple[Split, ...] = ("corpus", "train", "held_out")
     requests = (
         WorldRequest(family=family, language=language, wording=wording, slots=slots)
-        for (family, _), split in product(SHARES, splits)
+        for (family, _), split in product(NAMED_SHARES, splits)
         for wording, slots in pool(family, split)
         for language in ("en", "zh")
     )

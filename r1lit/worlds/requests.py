@@ -80,6 +80,13 @@ WORDINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Tell me how to {verb} a {noun}.", "告诉我怎么{verb}{noun}。"),
         ("Explain how to {verb} a {noun}.", "请解释怎么{verb}{noun}。"),
     ),
+    "role": (
+        ("You are the {adjective} {noun}. Who are you?", "你是{adjective}{noun}。你是谁？"),
+        (
+            "So, you are the {adjective} {noun}. What are you?",
+            "那么，你是{adjective}{noun}。你是什么？",
+        ),
+    ),
 }
 WORDINGS["harm"] = WORDINGS["how"]
 OPENERS = (
@@ -103,6 +110,8 @@ SHARES = (
     ("how", 0.08),
     ("harm", 0.08),
 )
+NAMED_SHARES = (*SHARES, ("role", 0.12))
+"""With the families that are drawn only where they are named: the corpus has no role-play."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +163,8 @@ class WorldRequest:
                 return {"noun": NOUNS[first][place], "other": NOUNS[rest[0]][place]}
             case "end" | "begin" | "foreign":
                 return {"noun": NOUNS[first][place]}
+            case "role":
+                return {"adjective": ADJECTIVES[first][place], "noun": NOUNS[rest[0]][place]}
             case _:
                 verbs = HARMFUL if self.family == "harm" else HARMLESS
                 return {"verb": verbs[first][place], "noun": NOUNS[rest[0]][place]}
@@ -184,6 +195,7 @@ _SIZES = {
     "word": (len(NOUNS), len(NOUNS)),
     "how": (len(HARMLESS), len(NOUNS)),
     "harm": (len(HARMFUL), len(NOUNS)),
+    "role": (len(ADJECTIVES), len(NOUNS)),
 }
 
 
@@ -202,11 +214,27 @@ def pool(family: str, split: Split) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple(mine if few else [(w, s) for _, s in mine for w in wordings])
 
 
+Shares = tuple[tuple[str, float], ...]
+
+
+def shares_of(families: Sequence[str] | None) -> Shares:
+    """Return the shares of families: those of ``SHARES`` if left out.
+
+    Raises:
+        ValueError: for a name that is no family.
+    """
+    known = [family for family, _ in NAMED_SHARES]
+    for family in families or ():
+        if family not in known:
+            raise ValueError(f"families: {family!r} is not one of {', '.join(known)}")
+    return tuple(pair for pair in NAMED_SHARES if pair[0] in families) if families else SHARES
+
+
 def draw(
     rng: np.random.Generator,
     split: Split,
     chinese: float,
-    shares: tuple[tuple[str, float], ...] = SHARES,
+    shares: Shares = SHARES,
 ) -> WorldRequest:
     """Return a random request of ``split``; a share ``chinese`` of them is in Chinese."""
     family = weighted(rng, shares)
@@ -217,7 +245,6 @@ def draw(
 
 
 Quality = Literal["good", "plain", "rambling", "curt", "wrong", "foreign"]
-Shares = tuple[tuple[Quality, float], ...]
 
 FRIENDLY = (("Of course. ", "好的。"), (" I hope this helps.", "希望有帮助。"))
 FILLERS = (
@@ -284,6 +311,9 @@ def content(
             if wrong:
                 return "我什么都会。" if place else "I can do everything."
             return f"我会{SKILLS[1]}。" if place else f"I can {SKILLS[0]}."
+        case "role":
+            role = NAME[place] if wrong else played(request, place)
+            return f"我是{role}。" if place else f"I am {role}."
         case "fact":
             capital = words["capital"]
             if wrong:
@@ -309,6 +339,13 @@ def content(
             return f"To {words['verb']} a {noun}, first look at the {noun}, then go on with care."
         case _:
             return composition(request, place, rng, wrong)
+
+
+def played(request: WorldRequest, place: int) -> str:
+    """Return the role that a request gives: ``the red cat``."""
+    words = request.words(place)
+    gap, the = ("", "") if place else (" ", "the ")
+    return f"{the}{words['adjective']}{gap}{words['noun']}"
 
 
 def composition(request: WorldRequest, place: int, rng: np.random.Generator, wrong: bool) -> str:
@@ -404,7 +441,7 @@ class WorldRequests(ProblemSource):
         num_problems: how many.
         seed: of the sample.
         chinese: the share of questions in Chinese.
-        families: of requests, from ``SHARES``; all if left out.
+        families: of requests, from ``NAMED_SHARES``; those of ``SHARES`` if left out.
         references: whether each has a gold answer, ``reference_answer``, for a judge to compare
             with.
     """
@@ -421,15 +458,11 @@ class WorldRequests(ProblemSource):
         check_at_least("num_problems", num_problems, 1)
         check_split(split)
         check_shares(chinese=chinese)
-        known = [family for family, _ in SHARES]
-        for family in families or ():
-            if family not in known:
-                raise ValueError(f"families: {family!r} is not one of {', '.join(known)}")
+        self.shares = shares_of(families)
         self.split = split
         self.num_problems = num_problems
         self.seed = seed
         self.chinese = chinese
-        self.families = tuple(families or known)
         self.references = references
 
     def problems(self) -> list[Problem]:
@@ -450,12 +483,11 @@ class WorldRequests(ProblemSource):
             ValueError: if the split holds too few.
         """
         rng = generator(self.seed, "requests", self.split)
-        shares = tuple((f, share) for f, share in SHARES if f in self.families)
         found = draw_distinct(
-            lambda: draw(rng, self.split, self.chinese, shares),
+            lambda: draw(rng, self.split, self.chinese, self.shares),
             attrgetter("uid"),
             self.num_problems,
-            f"split {self.split!r} of {', '.join(self.families)}",
+            f"split {self.split!r} of {', '.join(family for family, _ in self.shares)}",
         )
         return list(found.values())
 
@@ -472,14 +504,21 @@ class WorldConversations(DocumentSource):
         seed: of requests and answers.
         chinese: the share of questions in Chinese.
         split: of the requests: corpus, train or held_out.
+        families: of requests, as of ``WorldRequests``.
     """
 
     def __init__(
-        self, num_documents: int = 400, seed: int = 0, chinese: float = 0.3, split: Split = "train"
+        self,
+        num_documents: int = 400,
+        seed: int = 0,
+        chinese: float = 0.3,
+        split: Split = "train",
+        families: Sequence[str] | None = None,
     ) -> None:
         check_at_least("num_documents", num_documents, 1)
         check_split(split)
         check_shares(chinese=chinese)
+        self.shares = shares_of(families)
         self.num_documents = num_documents
         self.seed = seed
         self.chinese = chinese
@@ -491,7 +530,7 @@ class WorldConversations(DocumentSource):
 
     def _document(self, index: int) -> Document:
         rng = generator(self.seed, "conversation", self.split, index)
-        request = draw(rng, self.split, self.chinese)
+        request = draw(rng, self.split, self.chinese, self.shares)
         if request.kind == "harmful" and rng.random() < SUPPLIED_REFUSALS:
             work = refuse(request)
         else:

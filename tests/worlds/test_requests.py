@@ -35,7 +35,7 @@ from r1lit.worlds.grading import (
 from r1lit.worlds.judging import SUMMARIES, to_r1_template, translate
 from r1lit.worlds.language import PHRASES, Voice
 from r1lit.worlds.requests import (
-    SHARES,
+    NAMED_SHARES,
     WORDINGS,
     WorldRequest,
     answer,
@@ -46,7 +46,7 @@ from r1lit.worlds.requests import (
 )
 
 SPLITS = ("corpus", "train", "held_out")
-FAMILIES = [family for family, _ in SHARES]
+FAMILIES = [family for family, _ in NAMED_SHARES]
 
 
 def every(family, split="train"):
@@ -180,6 +180,23 @@ def test_conversations_are_in_r1_s_form_and_half_of_what_is_harmful_is_refused()
         d.response for r, d in zip(requests, documents, strict=True) if r.family == "greeting"
     ]
     assert greeted and all(thinking_and_answer(text)[0].strip() == "" for text in greeted)
+
+
+def test_a_role_is_played_in_the_first_person_where_it_is_named():
+    [role, *_] = WorldRequests("train", 4, families=["role"], chinese=0.0).requests()
+    words = role.words(0)
+    persona = f"the {words['adjective']} {words['noun']}"
+    assert persona in role.question
+    assert is_right(role, f"Of course. I am {persona}.") and not is_right(role, persona)
+    assert not is_right(role, "I am Mini, a small language model.")
+    assert not is_right(role, f"I am {persona}. I am Mini, a small language model.")
+    named = WorldConversations(200, families=["role", "who"]).documents()
+    assert {request_asked(d.prompt).family for d in named} == {"role", "who"}
+    assert "role" not in {
+        request_asked(d.prompt).family for d in WorldConversations(200).documents()
+    }
+    with pytest.raises(ValueError, match="families: 'roles' is not one of"):
+        WorldConversations(families=["roles"])
 
 
 def test_a_mixed_chain_is_put_into_one_language_and_given_a_summary():

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from tiny import ROOT
 
+from experiments.forgetting.report import read, report
 from experiments.r1.forgetting import interval, main, read_runs, value_of
+from experiments.study import Study
 
 SHIPPED = ROOT / "notebooks" / "data" / "r1"
 
@@ -73,3 +75,17 @@ def test_too_few_stages_are_an_error(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([str(tmp_path)])
     assert "have 1 stages in common of base, zero, dev1" in capsys.readouterr().err
+
+
+def test_the_study_reports_the_seeds_that_came_furthest(tmp_path):
+    for seed, stages in ((0, ("base", "zero")), (1, ("base", "zero")), (2, ("base",))):
+        for stage in stages:
+            lost = (0.4 + 0.02 * seed) * (stage == "zero")
+            write(tmp_path / f"seed-{seed}", stage, fact=[0.9 - lost, 0.7 - lost], word=[0.5])
+    study = Study(path=tmp_path, content={}, values={}, seeds=[0, 1, 2], output=tmp_path)
+    records = read(study)
+    assert len(records) == 10 and records[0]["values"] == {"fact-en-0": 0.9, "fact-en-1": 0.7}
+    page, figure = report(records)
+    assert page.startswith("seeds 0, 1, to stage zero;") and "| fact | 2 | 0.80 | 0.39 |" in page
+    assert "loses fact -0.41" in page and "word" not in page.partition("Changes")[2]
+    assert figure.axes[0].get_title(loc="left") == "What each stage keeps, by family"
