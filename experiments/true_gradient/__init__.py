@@ -1,0 +1,1 @@
+"""The true policy gradient, and what estimators make of it."""
