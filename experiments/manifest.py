@@ -100,6 +100,12 @@ def finished_steps(run: Path) -> set[str]:
     return {name for name, entry in _read(run / NAME).items() if entry["state"] == "finished"}
 
 
+def seconds_by_step(run: Path) -> dict[str, float]:
+    """Return what each finished step of a run folder's manifest cost, over all its attempts."""
+    entries = _read(run / NAME).items()
+    return {name: e["cost"]["seconds"] for name, e in entries if e["state"] == "finished"}
+
+
 def _read(path: Path) -> dict[str, Entry]:
     if not path.is_file():
         return {}

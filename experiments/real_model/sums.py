@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Literal
 
 from r1lit.data.sources import ProblemSource
@@ -22,6 +23,7 @@ class PairTask(ProblemSource):
         largest: of the two numbers.
         seed: of the split and the order.
         smallest: of the two numbers.
+        wording: put around the question; it holds {question}.
     """
 
     def __init__(
@@ -31,12 +33,14 @@ class PairTask(ProblemSource):
         largest: int = 30,
         seed: int = 0,
         smallest: int = 0,
+        wording: str = "{question}",
     ) -> None:
         self.split = split
         self.num_problems = num_problems
         self.largest = largest
         self.seed = seed
         self.smallest = smallest
+        self.wording = wording
 
     @abstractmethod
     def problems_about(self, first: int, second: int) -> list[Problem]:
@@ -58,7 +62,10 @@ class PairTask(ProblemSource):
                 f"num_problems: {self.num_problems}, but numbers to {self.largest} give"
                 f" {len(made)} in {self.split}"
             )
-        return made[: self.num_problems]
+        return [
+            replace(p, question=self.wording.replace("{question}", p.question))
+            for p in made[: self.num_problems]
+        ]
 
 
 class Sums(PairTask):
@@ -90,7 +97,7 @@ class Larger(PairTask):
             return []
         return [
             Problem(uid=f"{a}|{b}", question=f"Which number is larger, {a} or {b}?",
-                    answer=str(max(a, b)), source="larger")
+                    answer=str(max(a, b)), source="larger", meta={"kind": "reasoning"})
             for a, b in ((first, second), (second, first))
         ]  # fmt: skip
 
@@ -98,4 +105,10 @@ class Larger(PairTask):
 def problem(source: str, expression: str, value: int) -> Problem:
     """Return the question for the value of an expression."""
     uid = expression.replace(" ", "")
-    return Problem(uid=uid, question=f"What is {expression}?", answer=str(value), source=source)
+    return Problem(
+        uid=uid,
+        question=f"What is {expression}?",
+        answer=str(value),
+        source=source,
+        meta={"kind": "reasoning"},
+    )

@@ -10,7 +10,7 @@ from statistics import fmean
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
-from experiments.manifest import finished_steps
+from experiments.manifest import seconds_by_step
 from experiments.study import Study
 from experiments.tables import as_markdown
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
@@ -22,20 +22,47 @@ STAGES = {
     "cold_start": "cold start",
     "rl": "reasoning RL",
     "sft": "rejection sampling + SFT",
+    "preference_rl": "RL with preferences",
+    "rl_alone": "RL of the base alone",
 }
 FAMILIES = ("sums", "differences")
+MODELS = {"rewarding_model": "the model that rewards", "other_model": "the other model"}
 
 
 def read(study: Study) -> list[Record]:
     """Return what each finished stage of each seed was measured to do."""
     records = []
     for seed, run in zip(study.seeds, study.runs, strict=True):
+        seconds = seconds_by_step(run)
         for stage in STAGES:
-            if f"{stage}_evaluation" in finished_steps(run):
-                losses = read_losses(run / stage / "summary.json")
-                records.append({"stage": stage, "seed": seed, **losses,
-                                **measured(run / f"{stage}_evaluation")})  # fmt: skip
+            if f"{stage}_evaluation" in seconds:
+                records.append({
+                    "stage": stage, "seed": seed, "seconds": seconds.get(stage),
+                    **read_losses(run / stage / "summary.json"),
+                    **measured(run / f"{stage}_evaluation"),
+                    "word_problems": by_problem(run / f"{stage}_word_problems", "value"),
+                    "requests": {
+                        model: by_problem(run / f"{stage}_requests", "eval_metrics", model)
+                        for model in MODELS
+                    },
+                })  # fmt: skip
+        for model in ("reward_model", "judge_model"):
+            if model in seconds:
+                evaluations = json.loads((run / model / "summary.json").read_text())
+                records.append({"stage": model, "seed": seed, "seconds": seconds[model],
+                                **evaluations[-1]["reward_model"]})  # fmt: skip
     return records
+
+
+def by_problem(folder: Path, *keys: str) -> dict[str, float]:
+    """Return the mean of a number in responses.jsonl by problem; empty without the file."""
+    numbers: dict[str, list[float]] = {}
+    for response in read_records(folder / "responses.jsonl"):
+        number = response
+        for key in keys:
+            number = number[key]
+        numbers.setdefault(response["uid"], []).append(number)
+    return {uid: fmean(values) for uid, values in sorted(numbers.items())}
 
 
 def read_losses(summary: Path) -> Record:
@@ -49,15 +76,13 @@ def measured(folder: Path) -> Record:
     """Return an evaluation's numbers, by problem too, and its first response to some problems."""
     report = json.loads((folder / "report.json").read_text())
     responses = read_records(folder / "responses.jsonl")
-    by_problem: dict[str, list[float]] = {}
     shown = {}
     for r in sorted(responses, key=lambda r: r["sample"]):
-        by_problem.setdefault(r["uid"], []).append(r["value"])
         shown.setdefault(r["uid"], r["response"][:200])
     return {
         "pass_at_1": report["pass_at_1"],
         "by_source": {s: report["by"]["source"][s]["value"] for s in FAMILIES},
-        "shares": {uid: fmean(values) for uid, values in by_problem.items()},
+        "shares": by_problem(folder, "value"),
         "tokens": report["response_length"]["mean"],
         "truncated": report["truncated"],
         "read": fmean(r["status"] in ("right", "wrong") for r in responses),
@@ -66,46 +91,100 @@ def measured(folder: Path) -> Record:
     }
 
 
-def as_table(results: Sequence[Record]) -> str:
-    """Return the Markdown table: a row a stage and seed, with the difference to the base."""
-    bases = {r["seed"]: r for r in results if r["stage"] == "base"}
+def as_tables(results: Sequence[Record]) -> str:
+    """Return the Markdown tables: of stages, of the reward models, of requests."""
+    stages = [r for r in results if r["stage"] in STAGES]
+    models = [r for r in results if r["stage"] not in STAGES]
+    tables = [as_table(stages)]
+    if models:
+        tables.append(table_of_models(models))
+    if any(r["requests"]["other_model"] for r in stages):
+        tables.append(table_of_requests(stages))
+    return "\n\n".join(tables)
+
+
+def as_table(stages: Sequence[Record]) -> str:
+    """Return the table of a row a stage and seed, with the difference to the base."""
+    bases = {r["seed"]: r for r in stages if r["stage"] == "base"}
     rows = []
-    for r in results:
-        value, base = r["pass_at_1"], bases[r["seed"]]["shares"]
-        less = paired_difference([r["shares"][uid] for uid in base], list(base.values()))
-        gain = f"{less.mean:+.3f} ({less.low:+.2f} to {less.high:+.2f})"
-        loss = r["held_out_loss"]
+    for r in stages:
+        value, base, loss = r["pass_at_1"], bases[r["seed"]], r["held_out_loss"]
         rows.append([
             STAGES[r["stage"]], str(r["seed"]),
             f"{value['value']:.3f} ({value['low']:.2f} to {value['high']:.2f})",
-            "–" if r["stage"] == "base" else gain,
+            "–" if r is base else gain(r["shares"], base["shares"]),
             *(f"{r['by_source'][s]:.2f}" for s in FAMILIES),
             *(f"{r[key]:.2f}" for key in ("read", "thinks", "truncated")), f"{r['tokens']:.0f}",
             "–" if loss is None else f"{loss[0]:.3f} → {loss[1]:.3f}",
+            mean_and_gain(r["word_problems"], base["word_problems"]),
+            "–" if r["seconds"] is None else f"{r['seconds']:.0f}",
         ])  # fmt: skip
     headings = [
         "stage", "seed", "pass@1", "less the base", *FAMILIES, "answers read",
         "begin with `<think>`", "cut", "tokens", "loss on held-out traces",
+        "word problems, less the base", "seconds of training",
     ]  # fmt: skip
     return as_markdown(headings, rows, num_text=2)
 
 
+def table_of_models(models: Sequence[Record]) -> str:
+    """Return the table of the reward models on held-out pairs."""
+    rows = [
+        [r["stage"].replace("_", " "), str(r["seed"]), str(r["num_examples"]),
+         f"{r['accuracy']:.3f} ± {r['accuracy_stderr']:.3f}",
+         f"{r['length_baseline_accuracy']:.3f}", f"{r['calibration_error']:.3f}",
+         f"{r['seconds']:.0f}"]
+        for r in models
+    ]  # fmt: skip
+    headings = ["model", "seed", "held-out pairs", "accuracy", "length alone", "calibration error",
+                "seconds of training"]  # fmt: skip
+    return as_markdown(headings, rows, num_text=2)
+
+
+def table_of_requests(stages: Sequence[Record]) -> str:
+    """Return the table of what both reward models make of responses to held-out requests."""
+    bases = {r["seed"]: r["requests"] for r in stages if r["stage"] == "base"}
+    rows = [
+        [STAGES[r["stage"]], str(r["seed"]),
+         *(mean_and_gain(r["requests"][m], bases[r["seed"]][m]) for m in MODELS)]
+        for r in stages
+        if r["requests"]["other_model"]
+    ]  # fmt: skip
+    headings = ["responses of", "seed", *(f"score by {name}" for name in MODELS.values())]
+    return as_markdown(headings, rows, num_text=2)
+
+
+def gain(values: dict[str, float], base: dict[str, float]) -> str:
+    """Return the paired difference to the base with its 95 % interval over problems."""
+    less = paired_difference([values[uid] for uid in base], list(base.values()))
+    return f"{less.mean:+.3f} ({less.low:+.2f} to {less.high:+.2f})"
+
+
+def mean_and_gain(values: dict[str, float], base: dict[str, float]) -> str:
+    """Return the mean over problems and what it gains over the base."""
+    if not values:
+        return "–"
+    mean = f"{fmean(values.values()):.3f}"
+    return mean if values is base else f"{mean}, {gain(values, base)}"
+
+
 def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: pass@1 of each stage with its 95 % interval over problems."""
-    figure = Figure(figsize=(7, 3.6), dpi=110, layout="constrained")
+    figure = Figure(figsize=(10, 3.6), dpi=110, layout="constrained")
     axes = figure.subplots()
-    for place, r in enumerate(results):
+    stages = [r for r in results if r["stage"] in STAGES]
+    for place, r in enumerate(stages):
         at = r["pass_at_1"]
         error = [[at["value"] - at["low"]], [at["high"] - at["value"]]]
         color = COLORS[list(STAGES).index(r["stage"])]
         axes.bar(place, at["value"], yerr=error, capsize=4, color=color, zorder=2)
-    axes.set_xticks(range(len(results)), [STAGES[r["stage"]] for r in results], fontsize=9)
+    axes.set_xticks(range(len(stages)), [STAGES[r["stage"]] for r in stages], fontsize=9)
     tidy(axes, "Sums and differences", ylabel="pass@1 on held-out problems")
-    seeds = seeds_of(r["seed"] for r in results)
+    seeds = seeds_of(r["seed"] for r in stages)
     add_caption(figure, f"SmolLM2-135M-Instruct, {seeds}; bars: 95 % intervals over problems")
     return figure
 
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:
-    """Return the table and the figure."""
-    return as_table(results), draw(results)
+    """Return the tables and the figure."""
+    return as_tables(results), draw(results)

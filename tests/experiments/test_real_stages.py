@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from experiments.__main__ import main
-from experiments.real_stages import traces
-from experiments.real_stages.report import as_table
+from experiments.real_stages import preferences, traces
+from experiments.real_stages.report import MODELS, as_table, as_tables
 from r1lit.files import read_records, write_records
 
 
@@ -35,17 +35,54 @@ def stage(name: str, shares: list[float]) -> dict[str, object]:
         "pass_at_1": {"value": sum(shares) / 4, "low": 0.0, "high": 1.0},
         "by_source": {"sums": 0.5, "differences": 0.25}, "tokens": 12.0, "truncated": 0.1,
         "read": 0.9, "thinks": 0.0, "shares": dict(zip("abcd", shares, strict=True)),
+        "seconds": None if name == "base" else 61.2, "word_problems": {},
+        "requests": {m: {"x": shares[n], "y": shares[n]} for n, m in enumerate(MODELS)},
     }  # fmt: skip
 
 
 def test_a_stage_is_compared_with_the_base_problem_by_problem():
     table = as_table([stage("base", [0.0, 0.0, 0.5, 0.5]), stage("cold_start", [0.5] * 4)])
     base, cold_start = table.splitlines()[2:]
-    assert "| base | 0 | 0.250 (0.00 to 1.00) | – |" in base and base.endswith("| – |")
+    assert "| base | 0 | 0.250 (0.00 to 1.00) | – |" in base and base.endswith("| – | – |")
+    assert cold_start.endswith("| 61 |")
     assert "| +0.250 (+0.00 to +0.50) |" in cold_start and "2.000 → 1.500" in cold_start
 
 
 def test_the_steps_of_the_study_are_read(capsys):
-    assert main(["real_stages", "traces=missing.jsonl", "--dry-run"]) == 0
+    tables = ["traces=missing.jsonl", "pairs=pairs.jsonl", "word_problems=svamp.jsonl"]
+    assert main(["real_stages", *tables, "--dry-run"]) == 0
     names = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
-    assert names[:3] == ["base_evaluation", "traces", "cold_start"] and len(names) == 9
+    assert names[:3] == ["base_evaluation", "traces", "cold_start"] and len(names) == 25
+
+
+def test_scores_of_requests_are_compared_with_the_base():
+    tables = as_tables([stage("base", [0.5] * 4), stage("sft", [0.75, 0.25, 0.0, 0.0])])
+    assert "| base | 0 | 0.500 | 0.500 |" in tables
+    assert "| 0.750, +0.250 (+0.25 to +0.25) | 0.250, -0.250 (-0.25 to -0.25) |" in tables
+
+
+def conversation(n: int, chosen: str = "Yes.", rejected: str = "No.") -> dict[str, str]:
+    human, assistant = preferences.HUMAN, preferences.ASSISTANT
+    return {
+        "chosen": f"{human} {n}?{assistant} {chosen}",
+        "rejected": f"{human} {n}?{assistant} {rejected}",
+    }
+
+
+def test_a_request_is_in_one_file_and_only_conversations_of_one_turn_are_taken(tmp_path):
+    num = sum(preferences.SHARES.values())
+    longer = conversation(-1, f"Yes.{preferences.HUMAN} Sure?{preferences.ASSISTANT} Yes.")
+    rows = [longer, *(conversation(n) for n in range(num)), conversation(0, "Yes, yes.")]
+    write_records(tmp_path / "pairs.jsonl", rows)
+    assert preferences.main([str(tmp_path / "pairs.jsonl"), "--to", str(tmp_path)]) == 0
+    files = {name: read_records(tmp_path / f"{name}.jsonl") for name in preferences.SHARES}
+    assert {name: len(rows) for name, rows in files.items()} == preferences.SHARES
+    requests = [row.get("prompt", row.get("question")) for rows in files.values() for row in rows]
+    assert sorted(requests) == sorted(f"{n}?" for n in range(num))
+    assert set(files["judge"][0]) == {"prompt", "chosen", "rejected"}
+
+
+def test_too_few_conversations_are_named(tmp_path, capsys):
+    write_records(tmp_path / "pairs.jsonl", [conversation(0)])
+    assert preferences.main([str(tmp_path / "pairs.jsonl"), "--to", str(tmp_path)]) == 2
+    assert "1 conversations of one turn; 480 are needed" in capsys.readouterr().err
