@@ -178,7 +178,9 @@ def draw(results: Sequence[Record]) -> Figure:
         error = [[at["value"] - at["low"]], [at["high"] - at["value"]]]
         color = COLORS[list(STAGES).index(r["stage"])]
         axes.bar(place, at["value"], yerr=error, capsize=4, color=color, zorder=2)
-    axes.set_xticks(range(len(stages)), [STAGES[r["stage"]] for r in stages], fontsize=9)
+    axes.set_xticks(
+        range(len(stages)), [STAGES[r["stage"]].replace("+ ", "+\n") for r in stages], fontsize=9
+    )
     tidy(axes, "Sums and differences", ylabel="pass@1 on held-out problems")
     seeds = seeds_of(r["seed"] for r in stages)
     add_caption(figure, f"SmolLM2-135M-Instruct, {seeds}; bars: 95 % intervals over problems")
