@@ -17,13 +17,13 @@ from typing import Any
 import yaml
 
 from r1lit.cli.doctor import Run, findings
-from r1lit.files import write_records
+from r1lit.files import read_records, write_records
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/doctor")
 BASE = ["configs/mini/r1_zero.yaml", str(HERE / "base.yaml")]
 HEALTHY: dict[str, dict[str, Any]] = {
-    **{f"seed_{n}": {"seed_everything": n} for n in range(4)},
+    **{f"seed_{n}": {"seed_everything": n} for n in range(5)},
     **{
         name.lower(): {"model.objective": {"class_path": f"r1lit.objectives.{name}"}}
         for name in ("GRPO", "DAPO", "CISPO", "SAPO", "DPPO")
@@ -70,18 +70,24 @@ def train(name: str, change: Mapping[str, Any]) -> None:
 
 
 def judge() -> None:
-    """Write the findings on each finished run to ``findings.jsonl``, and print the counts."""
+    """Write the findings on each finished run to ``findings.jsonl``, and print the counts.
+
+    Rows of runs that are not here stay as they are.
+    """
     faults = yaml.safe_load((HERE / "faults.yaml").read_text())
+    file = HERE / "findings.jsonl"
+    known = {row["run"]: row for row in read_records(file)} if file.exists() else {}
     rows = []
     for name, _ in runs():
         if not (RUNS / name / "done").exists():
+            rows += [known[name]] if name in known else []
             continue
         kind, short = name.split("/")
         fault = faults.get(short, {}) if kind == "faults" else {}
         seen = [rule.name for rule, _ in findings(Run(RUNS / name))]
         named = bool(set(seen) & set(fault["named"])) if fault else not seen
         rows.append({"run": name, "half": fault.get("half", "healthy"), "ok": named, "seen": seen})
-    write_records(HERE / "findings.jsonl", rows)
+    write_records(file, rows)
     for half in ("rules", "apart", "healthy"):
         own = [row["ok"] for row in rows if row["half"] == half]
         print(f"{half}: {sum(own)} of {len(own)} as planted")
