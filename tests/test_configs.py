@@ -72,7 +72,7 @@ COMPOSITIONS = [
     ("data/gsm8k.yaml", "r1_zero.yaml", *NODES, "hardware/vllm_servers.yaml"),
     # runs in tests/rollout/test_vllm_training.py
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/vllm.yaml"),
-    # runs in tests/rollout/test_turns.py
+    # runs in tests/rollout/test_engine_turns.py
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/one_gpu_turns.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
     ("mini/r1_zero.yaml", "hardware/lora.yaml"),
