@@ -34,7 +34,7 @@ class Turns(InProcessEngine):
         EVENTS.append("sleeps")
 
 
-ENGINE = {"class_path": "test_turns.Turns", "init_args": {"compile": False}}
+ENGINE = {"class_path": "test_engine_turns.Turns", "init_args": {"compile": False}}
 
 
 def adam() -> torch.optim.Optimizer:
