@@ -68,6 +68,16 @@ def group_by(key: str, results: Sequence[Record]) -> dict[str, list[Record]]:
     return groups
 
 
+def means_by_problem(
+    responses: Sequence[Record], value: Callable[[Record], float]
+) -> dict[str, float]:
+    """Return the mean of a number over each problem's responses, by uid, in their order."""
+    return {
+        uid: mean([value(response) for response in own])
+        for uid, own in group_by("uid", responses).items()
+    }
+
+
 def mean_cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:
     """Return mean ± standard error as a table shows it; those that are None or NaN do not count."""
     present = [value for value in values if value is not None and not math.isnan(value)]

@@ -76,7 +76,7 @@ def judge() -> None:
     """
     faults = yaml.safe_load((HERE / "faults.yaml").read_text())
     file = HERE / "findings.jsonl"
-    known = {row["run"]: row for row in read_records(file)} if file.exists() else {}
+    known = {row["run"]: row for row in read_records(file)}
     rows = []
     for name, _ in runs():
         if not (RUNS / name / "done").exists():

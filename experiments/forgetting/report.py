@@ -10,12 +10,11 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from experiments.r1.forgetting import Values, as_page, read_values
+from experiments.r1.forgetting import Values, as_page, means_of, read_values
 from experiments.r1.stages import BASE, STAGES
 from experiments.study import Study
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
-from r1lit.metrics import mean
 
 
 def read(study: Study) -> list[Record]:
@@ -28,31 +27,27 @@ def read(study: Study) -> list[Record]:
     ]
 
 
-def by_stage(records: Sequence[Record]) -> dict[str, list[Values]]:
-    """Return the values of each stage, a seed each: of the seeds that came furthest."""
+def by_stage(records: Sequence[Record]) -> tuple[list[int], dict[str, list[Values]]]:
+    """Return the seeds that came furthest, and their values of each stage."""
     runs: dict[int, dict[str, Values]] = {}
     for record in records:
         stages = runs.setdefault(record["seed"], {})
         stages.setdefault(record["stage"], {})[record["family"]] = record["values"]
     furthest = max(map(len, runs.values()))
-    kept = [stages for stages in runs.values() if len(stages) == furthest]
-    return {
-        stage: [stages[stage] for stages in kept] for stage in (BASE, *STAGES) if stage in kept[0]
-    }
+    seeds = [seed for seed, stages in runs.items() if len(stages) == furthest]
+    reached = [stage for stage in (BASE, *STAGES) if stage in runs[seeds[0]]]
+    return seeds, {stage: [runs[seed][stage] for seed in seeds] for stage in reached}
 
 
 def draw(stages: dict[str, list[Values]], seeds: Sequence[int]) -> Figure:
     """Return the figure: families by stages, each cell with its value from 0 to 1."""
-    families = sorted(set.intersection(*(set(v) for own in stages.values() for v in own)))
-    cells = [
-        [mean([mean(list(run[family].values())) for run in own]) for own in stages.values()]
-        for family in families
-    ]
-    figure = Figure(figsize=(6.4, 0.34 * len(families) + 1.6), dpi=110, layout="constrained")
+    means = means_of(stages)
+    cells = list(means.values())
+    figure = Figure(figsize=(6.4, 0.34 * len(means) + 1.6), dpi=110, layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(cells, cmap="viridis", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(stages)), list(stages))
-    axes.set_yticks(range(len(families)), families)
+    axes.set_yticks(range(len(means)), list(means))
     for row, values in enumerate(cells):
         for column, value in enumerate(values):
             color = "white" if value < 0.6 else "black"
@@ -66,11 +61,7 @@ def draw(stages: dict[str, list[Values]], seeds: Sequence[int]) -> Figure:
 
 def report(records: Sequence[Record]) -> tuple[str, Figure]:
     """Return the page's table with its changes, as Markdown, and the figure."""
-    stages = by_stage(records)
-    counts: dict[int, set[str]] = {}
-    for record in records:
-        counts.setdefault(record["seed"], set()).add(record["stage"])
-    seeds = [seed for seed, own in counts.items() if len(own) == max(map(len, counts.values()))]
+    seeds, stages = by_stage(records)
     said = (
         f"{seeds_of(seeds)}, to stage {list(stages)[-1]}; held-out problems, four responses each."
     )

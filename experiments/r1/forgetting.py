@@ -22,7 +22,7 @@ import numpy as np
 
 from experiments.r1.stages import BASE, STAGES
 from experiments.significance import paired_shift
-from experiments.tables import as_markdown
+from experiments.tables import as_markdown, means_by_problem
 from r1lit.files import read_records, replace_file
 from r1lit.metrics import mean
 
@@ -54,13 +54,11 @@ def value_of(record: dict[str, Any]) -> float:
 
 def read_values(folder: Path) -> Values:
     """Return the mean value of each problem of one stage; empty where nothing is evaluated."""
-    by_problem: dict[str, list[float]] = {}
-    for path in sorted(folder.rglob("responses.jsonl")):
-        for record in read_records(path):
-            by_problem.setdefault(str(record["uid"]), []).append(value_of(record))
+    paths = sorted(folder.rglob("responses.jsonl"))
+    responses = [response for path in paths for response in read_records(path)]
     values: Values = {}
-    for uid, own in by_problem.items():
-        values.setdefault(family_of(uid), {})[uid] = mean(own)
+    for uid, value in means_by_problem(responses, value_of).items():
+        values.setdefault(family_of(uid), {})[uid] = value
     return values
 
 
@@ -101,18 +99,23 @@ def read_runs(runs: Sequence[Path]) -> dict[str, list[Values]]:
     return found
 
 
+def means_of(stages: dict[str, list[Values]]) -> dict[str, list[float]]:
+    """Return by family the mean value of each stage, of the families that every stage has."""
+    families = sorted(set.intersection(*(set(v) for own in stages.values() for v in own)))
+    return {
+        family: [mean([mean(list(v[family].values())) for v in own]) for own in stages.values()]
+        for family in families
+    }
+
+
 def as_page(stages: dict[str, list[Values]]) -> str:
     """Return the table of families by stages, and the losses and gains of each stage."""
     names = list(stages)
-    families = sorted(set.intersection(*(set(v) for own in stages.values() for v in own)))
-    rows = []
-    for family in families:
-        sizes = len(stages[names[0]][0][family])
-        cells = [
-            f"{mean([mean(list(values[family].values())) for values in own]):.2f}"
-            for own in stages.values()
-        ]
-        rows.append([family, str(sizes), *cells])
+    means = means_of(stages)
+    rows = [
+        [family, str(len(stages[names[0]][0][family])), *(f"{value:.2f}" for value in own)]
+        for family, own in means.items()
+    ]
     num_runs = len(stages[names[0]])
     over = f"{num_runs} runs" if num_runs > 1 else f"problems of one run, {FEWEST} or more"
     lines = [as_markdown(["family", "problems", *names], rows), ""]
@@ -121,7 +124,7 @@ def as_page(stages: dict[str, list[Values]]) -> str:
     steps = [*pairwise(names), (names[0], names[-1])]
     for old, new in dict.fromkeys(steps):
         told = []
-        for family in families:
+        for family in means:
             own = changes(stages[old], stages[new], family)
             if num_runs == 1 and len(own) < FEWEST:
                 continue

@@ -17,9 +17,9 @@ from statistics import fmean
 
 import numpy as np
 
-from experiments.by_source import evaluated_in
+from experiments.by_source import evaluated_in, is_right
 from experiments.launch import reported
-from experiments.tables import as_markdown, group_by
+from experiments.tables import as_markdown, means_by_problem
 from r1lit.files import Record
 from r1lit.metrics.intervals import bootstrap_intervals
 
@@ -36,8 +36,8 @@ def shares(runs: Sequence[Sequence[Record]], of: str = "") -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for rows in runs:
         asked = [r for r in rows if of in ("", r["source"])]
-        for uid, own in group_by("uid", asked).items():
-            found.setdefault(uid, []).append(fmean(r["value"] for r in own))
+        for uid, share in means_by_problem(asked, is_right).items():
+            found.setdefault(uid, []).append(share)
     return {uid: fmean(values) for uid, values in sorted(found.items())}
 
 

@@ -63,7 +63,11 @@ class PairTask(ProblemSource):
                 f" {len(made)} in {self.split}"
             )
         return [
-            replace(p, question=self.wording.replace("{question}", p.question))
+            replace(
+                p,
+                question=self.wording.replace("{question}", p.question),
+                meta={"kind": "reasoning"},
+            )
             for p in made[: self.num_problems]
         ]
 
@@ -97,7 +101,7 @@ class Larger(PairTask):
             return []
         return [
             Problem(uid=f"{a}|{b}", question=f"Which number is larger, {a} or {b}?",
-                    answer=str(max(a, b)), source="larger", meta={"kind": "reasoning"})
+                    answer=str(max(a, b)), source="larger")
             for a, b in ((first, second), (second, first))
         ]  # fmt: skip
 
@@ -105,10 +109,4 @@ class Larger(PairTask):
 def problem(source: str, expression: str, value: int) -> Problem:
     """Return the question for the value of an expression."""
     uid = expression.replace(" ", "")
-    return Problem(
-        uid=uid,
-        question=f"What is {expression}?",
-        answer=str(value),
-        source=source,
-        meta={"kind": "reasoning"},
-    )
+    return Problem(uid=uid, question=f"What is {expression}?", answer=str(value), source=source)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.launch import reported
-from r1lit.data.tables import Table
+from r1lit.data import TablePairs
 from r1lit.files import Record, write_records
 from r1lit.seeding import permutation
 
@@ -23,18 +23,18 @@ HUMAN, ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 SHARES = {"reward": 180, "judge": 180, "requests": 72, "held_out": 48}
 
 
-def one_turn(rows: Sequence[Record]) -> list[Record]:
+def one_turn(path: str) -> list[Record]:
     """Return conversations of one turn, shortest first, with prompt, chosen and rejected."""
-    pairs: dict[str, Record] = {}
-    for row in sorted(rows, key=lambda row: max(len(row["chosen"]), len(row["rejected"]))):
-        prompt, found, chosen = row["chosen"].partition(ASSISTANT)
-        same, _, rejected = row["rejected"].partition(ASSISTANT)
-        if found and prompt == same and prompt.count(HUMAN) == 1 and ASSISTANT not in chosen:
-            texts = {"chosen": chosen.strip(), "rejected": rejected.strip()}
-            request = prompt.removeprefix(HUMAN).strip()
-            if all(texts.values()):
-                pairs.setdefault(request, {"prompt": request, **texts})
-    return list(pairs.values())
+    found: dict[str, Record] = {}
+    pairs = TablePairs(path, prompt=None, turn=ASSISTANT).examples()
+    for pair in sorted(pairs, key=lambda p: len(str(p.question)) + max(map(len, p.responses))):
+        question, (chosen, rejected) = str(pair.question), map(str.strip, pair.responses)
+        is_one_turn = question.count(HUMAN) == 1 and ASSISTANT not in chosen
+        if is_one_turn and chosen and rejected:
+            request = question.removeprefix(HUMAN).removesuffix(ASSISTANT).strip()
+            row = {"prompt": request, "chosen": chosen, "rejected": rejected}
+            found.setdefault(request, row)
+    return list(found.values())
 
 
 def split(rows: Sequence[Record], seed: int = 0) -> dict[str, list[Record]]:
@@ -62,9 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("path", type=Path, help="the table of chosen and rejected conversations")
     parser.add_argument("--to", type=Path, required=True, help="the folder to write")
     options = parser.parse_args(arguments)
-    columns = {"chosen": "chosen", "rejected": "rejected"}
-    pairs = one_turn([row for _, row in Table(path=str(options.path)).rows(columns)])
-    for name, rows in split(pairs).items():
+    for name, rows in split(one_turn(str(options.path))).items():
         paired = name in ("reward", "judge")
         write_records(options.to / f"{name}.jsonl", rows if paired else map(as_request, rows))
     return 0

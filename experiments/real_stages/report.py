@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
 from experiments.manifest import seconds_by_step
+from experiments.points import shares_of
 from experiments.study import Study
-from experiments.tables import as_markdown
+from experiments.tables import as_markdown, means_by_problem
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
+from r1lit.evaluation.compare import shares_right
 from r1lit.files import Record, read_records
 from r1lit.metrics import paired_difference
 
@@ -40,11 +42,8 @@ def read(study: Study) -> list[Record]:
                     "stage": stage, "seed": seed, "seconds": seconds.get(stage),
                     **read_losses(run / stage / "summary.json"),
                     **measured(run / f"{stage}_evaluation"),
-                    "word_problems": by_problem(run / f"{stage}_word_problems", "value"),
-                    "requests": {
-                        model: by_problem(run / f"{stage}_requests", "eval_metrics", model)
-                        for model in MODELS
-                    },
+                    "word_problems": shares_of(run / f"{stage}_word_problems") or {},
+                    "requests": scores(run / f"{stage}_requests"),
                 })  # fmt: skip
         for model in ("reward_model", "judge_model"):
             if model in seconds:
@@ -54,15 +53,13 @@ def read(study: Study) -> list[Record]:
     return records
 
 
-def by_problem(folder: Path, *keys: str) -> dict[str, float]:
-    """Return the mean of a number in responses.jsonl by problem; empty without the file."""
-    numbers: dict[str, list[float]] = {}
-    for response in read_records(folder / "responses.jsonl"):
-        number = response
-        for key in keys:
-            number = number[key]
-        numbers.setdefault(response["uid"], []).append(number)
-    return {uid: fmean(values) for uid, values in sorted(numbers.items())}
+def scores(folder: Path) -> dict[str, dict[str, float]]:
+    """Return by reward model the mean of its scores of each request's responses."""
+    responses = read_records(folder / "responses.jsonl")
+    return {
+        model: means_by_problem(responses, lambda r, model=model: r["eval_metrics"][model])
+        for model in MODELS
+    }
 
 
 def read_losses(summary: Path) -> Record:
@@ -82,7 +79,7 @@ def measured(folder: Path) -> Record:
     return {
         "pass_at_1": report["pass_at_1"],
         "by_source": {s: report["by"]["source"][s]["value"] for s in FAMILIES},
-        "shares": by_problem(folder, "value"),
+        "shares": shares_right(folder),
         "tokens": report["response_length"]["mean"],
         "truncated": report["truncated"],
         "read": fmean(r["status"] in ("right", "wrong") for r in responses),
@@ -156,7 +153,8 @@ def table_of_requests(stages: Sequence[Record]) -> str:
 
 def gain(values: dict[str, float], base: dict[str, float]) -> str:
     """Return the paired difference to the base with its 95 % interval over problems."""
-    less = paired_difference([values[uid] for uid in base], list(base.values()))
+    uids = sorted(base)
+    less = paired_difference([values[uid] for uid in uids], [base[uid] for uid in uids])
     return f"{less.mean:+.3f} ({less.low:+.2f} to {less.high:+.2f})"
 
 

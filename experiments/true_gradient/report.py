@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from experiments.curves import BLUE, ORANGE, VERMILION
 from experiments.study import Study
 from experiments.tables import as_markdown
 from r1lit.callbacks.figures import add_caption, tidy
@@ -13,12 +14,12 @@ from r1lit.files import Record, read_records
 
 FILES = ("base.jsonl", "early.jsonl", "late.jsonl")
 MEASURES = ("cosine_mean", "noise", "cosine")
+COLORS_BY_AGE = (BLUE, ORANGE, VERMILION)
 
 
 def read(study: Study) -> list[Record]:
     """Return the lines of all checkpoints that are measured."""
-    paths = [run / name for run in study.runs for name in FILES]
-    return [line for path in paths if path.exists() for line in read_records(path)]
+    return [line for run in study.runs for name in FILES for line in read_records(run / name)]
 
 
 def in_order(values: Sequence[Record], key: str) -> list:
@@ -93,13 +94,12 @@ def draw(lines: Sequence[Record]) -> Figure:
     names = in_order(lines, "estimator")
     figure = Figure(figsize=(5.2 * len(checkpoints), 6.5), dpi=110, layout="constrained")
     panels = figure.subplots(1, len(checkpoints), sharey=True, squeeze=False)[0]
-    colors = ("#0072B2", "#E69F00", "#D55E00")
     for axes, checkpoint in zip(panels, checkpoints, strict=True):
         for index, stale in enumerate(stales):
             own = [x for x in lines if (x["checkpoint"], x["stale"]) == (checkpoint, stale)]
             own = [x for x in own if x["cosine"] is not None]
             place = [names.index(x["estimator"]) + 0.24 * (index - 1) for x in own]
-            color = colors[index % len(colors)]
+            color = COLORS_BY_AGE[index % len(COLORS_BY_AGE)]
             axes.errorbar([x["cosine"] for x in own], place, fmt="o", markersize=4, color=color,
                           xerr=[1.96 * x["cosine_se"] for x in own],
                           label=f"a batch, {updates(stale)} old")  # fmt: skip

@@ -388,7 +388,7 @@ def main() -> None:
     repositories = given.out / "repositories"
     repositories.mkdir(parents=True, exist_ok=True)
     table = given.out / "tasks.jsonl"
-    rows = read_records(table) if table.exists() else []
+    rows = read_records(table)
     with LocalSandbox() as sandbox:
         for library in given.libraries:
             most = given.most if given.total is None else min(given.most, given.total - len(rows))

@@ -303,7 +303,8 @@ class VLLMEngine(RolloutEngine):
         if self.version is None:
             self.update_weights(self._policy.named_weights(), 0)
         assert self._fleet is not None
-        run(self._fleet.each(VLLMClient.wake))
+        if self.takes_turns:
+            run(self._fleet.each(VLLMClient.wake))
         known = [server.info for server in self._servers if server.info]
         limits = [info.max_model_len for info in known]
         for request in requests:
