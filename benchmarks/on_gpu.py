@@ -1,10 +1,12 @@
 """Everything that a GPU is asked, in one command that ends within ten minutes.
 
     python -m benchmarks.on_gpu                 # on a GPU
+    python -m benchmarks.on_gpu --quick         # first: all short and at once, two minutes
     python -m benchmarks.on_gpu --tiny          # the same pieces, small, on a CPU
 
 Each piece is a process with a time limit; one that fails or runs out of time leaves the others.
-``OUTPUT/on_gpu.json`` is written after each, logs lie beside it, and a table is printed last.
+Those that time nothing run side by side. ``OUTPUT/on_gpu.json`` is written after each, logs lie
+beside it, and a table is printed last.
 """
 
 from __future__ import annotations
@@ -16,52 +18,107 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.worker import python_path
 from r1lit.files import replace_file
 
 ROOT = Path(__file__).parents[1]
+TESTS = [f"tests/{room}" for room in ("device", "modules", "policy/test_attention.py")]
+REAL = Path("runs/real_model/SmolLM2-135M-Instruct")  # of experiments.real_model.fetch
+ANY_NUMBER = [
+    {"class_path": "r1lit.rewards.Accuracy", "init_args": {"weight": 0.0}},
+    {"class_path": "experiments.real_model.rewards.EndsInNumber"},
+]
 
 
-def pieces(output: Path, tiny: bool) -> dict[str, tuple[int, list[str]]]:
-    """Return, by name, the seconds that each piece may take and its command."""
-    few = ["-k", "llama or fixed_order"] if tiny else []
-    aha = ["-m", "r1lit.cli", "fit", "-c", "configs/mini/aha.yaml"]
-    quiet = ["--trainer.limit_val_batches=0", "--trainer.accelerator=auto"]
-    quiet += ["--trainer.val_check_interval=1"]
-    if tiny:
-        quiet += ["--data.rollout={prompts_per_iteration: 4, group_size: 4}"]
-        quiet += ["--model.sampling.max_tokens=16", "--model.max_tokens_from=null"]
-        quiet += ["--model.train_batch_size=16"]
-    curve = [f"--data.num_iterations={2 if tiny else 90}", "--run", str(output / "aha")]
-    traced = ["--data.num_iterations=3", "--run", str(output / "profile"), "--profile", "2"]
-    sizes = ["--device", "cpu", "--tiny", "--repeats", "1"] if tiny else ["--minutes", "3.5"]
-    benchmark = ["-m", "benchmarks.gpu", *sizes, "--output", str(output / "gpu.json")]
-    return {
-        "tests": (160, ["-m", "pytest", "-q", "-m", "gpu", "tests/device", "tests/modules", *few]),
-        "aha": (120, [*aha, *quiet, *curve]),
-        "benchmark": (230, benchmark),
-        "profile": (80, [*aha, *quiet, *traced]),
+@dataclass(frozen=True)
+class Piece:
+    """One process: the seconds it may take, its command, and whether others may run beside it."""
+
+    limit: float
+    command: list[str]
+    beside: bool = True
+
+
+def pieces(output: Path, size: str) -> dict[str, Piece]:
+    """Return the pieces by name, at ``size`` full, quick or tiny."""
+    full, tiny = size == "full", size == "tiny"
+    fit = ["-m", "r1lit.cli", "fit", "-c"]
+    some = ["-k", "llama or fixed_order"] if tiny else []
+    auto = ["--trainer.accelerator=auto"]
+    small = [
+        "--data.rollout={prompts_per_iteration: 4, group_size: 4}",
+        "--model.sampling.max_tokens=16",
+        "--model.max_tokens_from=null",
+        "--model.train_batch_size=16",
+    ]
+    aha = [*fit, "configs/mini/aha.yaml", *auto, *(small if tiny else [])]
+    no_curve = ["--trainer.limit_val_batches=0", "--trainer.val_check_interval=1"]
+    curve = ["--data.num_iterations=90"] if full else ["--data.num_iterations=2", *no_curve]
+    traced = ["--data.num_iterations=3", *no_curve, "--profile", "2"]
+    timed = {
+        "full": ["--minutes", "3.6"],
+        "quick": ["--repeats", "1", "--minutes", "0.5"],
+        "tiny": ["--device", "cpu", "--tiny", "--repeats", "1"],
+    }[size]
+    found = {
+        "tests": Piece(170, ["-m", "pytest", "-q", "-m", "gpu", *TESTS, *some]),
+        "aha": Piece(270, [*aha, *curve, "--run", str(output / "aha")]),
+        **(real(output, size) if REAL.is_dir() else {}),
+        "benchmark": Piece(
+            270 if full else 110,
+            ["-m", "benchmarks.gpu", *timed, "--output", str(output / "gpu.json")],
+            beside=False,
+        ),
+        "profile": Piece(60, [*aha, *traced, "--run", str(output / "profile")], beside=False),
     }
+    if size == "quick":
+        tiny_on_gpu = ["--tiny", "--repeats", "1", "--output", str(output / "gpu-tiny.json")]
+        found["all of the benchmark"] = Piece(110, ["-m", "benchmarks.gpu", *tiny_on_gpu])
+    return found
 
 
-def run(name: str, limit: float, command: list[str], output: Path) -> dict[str, Any]:
+def real(output: Path, size: str) -> dict[str, Piece]:
+    """Return the real model's runs: three seeds each of two rewards."""
+    whole = ["-m", "r1lit.cli", "fit", "-c", "configs/real.yaml"]
+    whole += ["-c", "experiments/real_model/one_gpu.yaml", "--trainer.accelerator=auto"]
+    if size != "full":
+        whole += ["--data.num_iterations=2", "--trainer.val_check_interval=2"]
+        whole += ["--data.evaluation.num_samples=4"]
+    if size == "tiny":
+        whole += ["--data.rollout={prompts_per_iteration: 2, group_size: 4}"]
+        whole += ["--model.train_batch_size=8"]
+    found = {}
+    for seed in (0, 1, 2) if size == "full" else (0,):
+        for name, rewards in (("right-answer", None), ("any-number", ANY_NUMBER)):
+            run = f"{name}-{seed}"
+            paid = [f"--model.rewards={json.dumps(rewards)}"] if rewards else []
+            own = ["--seed_everything", str(seed), "--run", str(output / run)]
+            found[run] = Piece(270, [*whole, *paid, *own])
+    return found
+
+
+def run(output: Path, name: str, piece: Piece) -> dict[str, Any]:
     """Run a piece to its end or its limit; return how it ended, its seconds and its last line."""
-    log, started = output / f"{name}.log", time.monotonic()
+    log, started = output / f"{name.replace(' ', '-')}.log", time.monotonic()
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, *command],
+            [sys.executable, *piece.command],
             cwd=ROOT,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": python_path()},
             start_new_session=True,
         )
         try:
-            code: int | str = process.wait(limit)
+            code: int | str = process.wait(piece.limit)
         except subprocess.TimeoutExpired:
             code = "out of time"
             os.killpg(process.pid, signal.SIGKILL)
@@ -73,10 +130,33 @@ def run(name: str, limit: float, command: list[str], output: Path) -> dict[str, 
     return {"piece": name, "ended": ended, "seconds": seconds, "last line": last[:100]}
 
 
+def run_all(output: Path, chosen: dict[str, Piece], together: bool) -> list[dict[str, Any]]:
+    """Run the pieces, first those that may run side by side; write each row when it is there."""
+    rows: list[dict[str, Any]] = []
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+
+    def note(row: dict[str, Any]) -> None:
+        rows.append(row)
+        found = {"device": device, "torch": torch.__version__, "pieces": rows}
+        replace_file(output / "on_gpu.json", json.dumps(found, indent=2).encode())
+
+    beside = {name: piece for name, piece in chosen.items() if piece.beside or together}
+    at_once = len(beside) if torch.cuda.is_available() else 1
+    with ThreadPoolExecutor(max(1, at_once)) as pool:
+        for row in pool.map(partial(run, output), beside, beside.values()):
+            note(row)
+    for name, piece in chosen.items():
+        if name not in beside:
+            note(run(output, name, piece))
+    print(f"{device}, torch {torch.__version__}; logs are in {output}")
+    return rows
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the pieces; return how many did not end well."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tiny", action="store_true", help="small sizes, on whatever is there")
+    parser.add_argument("--quick", action="store_true", help="short, all at once, on a GPU")
     parser.add_argument("--only", nargs="+", help="names of pieces")
     parser.add_argument("--output", type=Path, default=Path("runs/on_gpu"))
     options = parser.parse_args(arguments)
@@ -84,19 +164,13 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("no CUDA device is at hand; --tiny tries the pieces without one")
     output = options.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
-    known = pieces(output, options.tiny)
+    known = pieces(output, "tiny" if options.tiny else "quick" if options.quick else "full")
     if unknown := set(options.only or ()) - set(known):
         parser.error(f"--only: {min(unknown)!r} is none of {', '.join(known)}")
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    rows: list[dict[str, Any]] = []
-    for name, (limit, command) in known.items():
-        if options.only is None or name in options.only:
-            rows.append(run(name, limit, command, output))
-            found = {"device": device, "torch": torch.__version__, "pieces": rows}
-            replace_file(output / "on_gpu.json", json.dumps(found, indent=2).encode())
-    print(f"{device}, torch {torch.__version__}; logs are in {output}")
+    chosen = {name: known[name] for name in known if name in (options.only or known)}
+    rows = run_all(output, chosen, together=options.quick)
     for row in rows:
-        print(f"{row['piece']:10} {row['ended']:12} {row['seconds']:7.1f} s  {row['last line']}")
+        print(f"{row['piece']:20} {row['ended']:12} {row['seconds']:7.1f} s  {row['last line']}")
     return sum(row["ended"] != "done" for row in rows)
 
 

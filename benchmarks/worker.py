@@ -128,7 +128,7 @@ class Worker:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             cwd=os.getcwd(),
-            env={**os.environ, **ALLOCATOR, "PYTHONPATH": str(ROOT), **(environment or {})},
+            env={**os.environ, **ALLOCATOR, "PYTHONPATH": python_path(), **(environment or {})},
         )
         # accept() has no time-out, and a child that cannot start would never connect
         listener._listener._socket.settimeout(60)  # type: ignore[attr-defined]
@@ -180,6 +180,11 @@ class Worker:
         self._log.flush()
         text = Path(self._log.name).read_text(errors="replace")
         return WorkerError(f"{self.target} {what}; the end of its output:\n{text[-TAIL:]}")
+
+
+def python_path() -> str:
+    """Return this repository and what PYTHONPATH names already, for a child."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 def end_with_parent() -> None:

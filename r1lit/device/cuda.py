@@ -20,9 +20,9 @@ except ImportError:  # before PyTorch 2.10
     varlen_attn = None  # type: ignore[assignment]
 
 LARGEST_HEAD = 256  # of FlashAttention 2's kernels
-HAS_VARLEN = varlen_attn is not None and {"window_size", "enable_gqa"} <= set(
-    inspect.signature(varlen_attn).parameters
-)
+VARLEN_TAKES = set() if varlen_attn is None else set(inspect.signature(varlen_attn).parameters)
+# PyTorch 2.10 and 2.11 share key-value heads without being told to
+SHARED_HEADS = {"enable_gqa": True} if "enable_gqa" in VARLEN_TAKES else {}
 
 
 class CUDA(Backend):
@@ -55,7 +55,7 @@ class CUDA(Backend):
         """Return whether the kernels take these: 16 bits, heads of one size, no dropout."""
         size = query.shape[-1]
         return (
-            HAS_VARLEN
+            "window_size" in VARLEN_TAKES
             and value.dtype in (torch.bfloat16, torch.float16)
             and size == value.shape[-1]
             and size % 8 == 0
@@ -84,7 +84,7 @@ class CUDA(Backend):
             longest,
             scale=scaling,
             window_size=(-1, 0),
-            enable_gqa=True,
+            **SHARED_HEADS,
         )
         assert isinstance(output, Tensor)
         return output

@@ -15,7 +15,7 @@ from r1lit.policy.support import enable_packed
 
 pytestmark = pytest.mark.gpu
 
-DEVICE = torch.accelerator.current_accelerator() or torch.device("cpu")
+DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 PROMPTS = [[1, 50, 60, 70, 80], [1, 51], [1, 50, 60, 70, 80], [1, 9, 8]]
 RESPONSE_BT = 3 + torch.arange(28, device=DEVICE).view(4, 7) * 41 % 200
 LENGTHS = [7, 1, 4, 6]
@@ -59,13 +59,20 @@ def test_log_probs_and_entropies(name: str, dtype: torch.dtype) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("name", SOFTMAX_ATTENTION)
-def test_gradients(name: str) -> None:
+def test_gradients(name: str, dtype: torch.dtype) -> None:
+    """In bfloat16 the kernels of a GPU attend: their rounding is a few percent of a gradient."""
     gradients = []
-    for policy, forward in zip(policies(name, torch.float32), (packed, plain), strict=True):
+    for policy, forward in zip(policies(name, dtype), (packed, plain), strict=True):
         logp_K = forward(policy)[0]
         (logp_K * torch.linspace(-1, 2, len(logp_K), device=DEVICE)).sum().backward()
         gradients.append({n: p.grad for n, p in policy.named_parameters()})
     for weight, expected in gradients[1].items():
+        if dtype is torch.bfloat16:
+            found, expected = gradients[0][weight].float(), expected.float()
+            scale = expected.norm() + 1e-3 * expected.numel() ** 0.5
+            assert float((found - expected).norm() / scale) < 0.1, weight
+            continue
         size = max(1.0, float(expected.abs().max()))
         torch.testing.assert_close(gradients[0][weight], expected, rtol=1e-3, atol=1e-4 * size)

@@ -22,7 +22,7 @@ SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
 def fit_in_a_process(config: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(config), *args],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True,
         text=True,
         cwd=folder,

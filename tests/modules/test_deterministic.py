@@ -79,7 +79,7 @@ def test_settings_of_a_gpu_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None
 def test_sums_in_a_fixed_order(size: int) -> None:
     values = torch.rand(3, size, dtype=torch.float64)
     torch.testing.assert_close(doubled_sums(values), values.cumsum(-1), rtol=1e-14, atol=0.0)
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     with backend(device).deterministic():
         once, again = (cumulative_sum(values.to(device)) for _ in range(2))
     assert torch.equal(once, again)

@@ -38,10 +38,9 @@ def run_and_kill(
     kill = {"class_path": "test_resume.KillAt", "init_args": {"iteration": iteration}}
     added = json.dumps([*callbacks, kill])
     command = ["fit", "-c", str(config), "--trainer.callbacks+", added]
-    here = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
     ended = subprocess.run(
         [sys.executable, "-c", f"from r1lit.cli import main; main({command!r})"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(here)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True,
         text=True,
         cwd=folder,

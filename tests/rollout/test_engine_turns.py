@@ -56,7 +56,7 @@ def test_an_optimisers_moments_move_and_its_count_stays() -> None:
 
 @pytest.mark.gpu
 def test_an_update_after_a_stay_on_the_host_is_the_same() -> None:
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     results = []
     for moves in (False, True):
         weight = torch.nn.Parameter(torch.ones(3, device=device))
