@@ -51,7 +51,7 @@ def pieces(output: Path, size: str) -> dict[str, Piece]:
     """Return the pieces by name, at ``size`` full, quick or tiny."""
     full, tiny = size == "full", size == "tiny"
     fit = ["-m", "r1lit.cli", "fit", "-c"]
-    some = ["-k", "llama or fixed_order"] if tiny else []
+    some = ["-k", "llama or fixed_order"] if tiny else ["-n", "4"]
     auto = ["--trainer.accelerator=auto"]
     small = [
         "--data.rollout={prompts_per_iteration: 4, group_size: 4}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +21,11 @@ except ImportError:  # before PyTorch 2.10
     varlen_attn = None  # type: ignore[assignment]
 
 LARGEST_HEAD = 256  # of FlashAttention 2's kernels
-VARLEN_TAKES = set() if varlen_attn is None else set(inspect.signature(varlen_attn).parameters)
+VARLEN_TAKES: set[str] = (
+    set() if varlen_attn is None else set(inspect.signature(varlen_attn).parameters)
+)
 # PyTorch 2.10 and 2.11 share key-value heads without being told to
-SHARED_HEADS = {"enable_gqa": True} if "enable_gqa" in VARLEN_TAKES else {}
+SHARED_HEADS: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in VARLEN_TAKES else {}
 
 
 class CUDA(Backend):
