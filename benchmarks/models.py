@@ -105,7 +105,8 @@ def model_config(name: str) -> PretrainedConfig:
 
 
 def _make(name: str, path: Path, dtype: torch.dtype) -> None:
-    with torch.random.fork_rng(devices=[]):
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(model_config(name), dtype=dtype)
     model.save_pretrained(path)

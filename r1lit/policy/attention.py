@@ -229,7 +229,7 @@ class ToRows(torch.autograd.Function):
         if len(rows.shared_M):
             padded_FE = torch.cat([grad_FE, grad_FE.new_zeros(1, grad_FE.shape[1])])
             copies_MCE = padded_FE[rows.copies_MC]
-            grad_NE.index_copy_(0, rows.shared_M, copies_MCE.sum(1))
+            grad_NE.index_copy_(0, rows.shared_M, copies_MCE.sum(1).to(grad_NE.dtype))
         return grad_NE, None
 
 
