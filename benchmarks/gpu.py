@@ -47,13 +47,13 @@ PUBLISHED = {"0.6B": ("prime-rl, published", 26_000), "1.5B": ("verl, published"
 
 
 def grpo(context: Context, model: str, **peer: Any) -> list[Entry]:
-    """GRPO iteration: 8 x 8 responses of up to 512 tokens, one update."""
+    """GRPO iteration: 16 x 8 responses of up to 256 tokens, one update."""
     work = sizes.grpo_work(
         model,
         context.folder,
-        prompts=8,
+        prompts=16,
         group=8,
-        max_tokens=512,
+        max_tokens=256,
         precision=PRECISION,
         tiny=context.tiny,
         device=context.device,
@@ -69,7 +69,7 @@ def grpo(context: Context, model: str, **peer: Any) -> list[Entry]:
     more = parts(comparison, work, settings)
     described = {"settings": more["settings"]}
     whole = compare(
-        comparison, work="GRPO iteration, 8 x 8, up to 512 tokens", unit="s", **labels, **more
+        comparison, work="GRPO iteration, 16 x 8, up to 256 tokens", unit="s", **labels, **more
     )
     rollout, update = (
         compare(comparison, work=name, unit="s", key=key, **labels, **described)

@@ -64,20 +64,20 @@ def pieces(output: Path, size: str) -> dict[str, Piece]:
     curve = ["--data.num_iterations=90"] if full else ["--data.num_iterations=2", *no_curve]
     traced = ["--data.num_iterations=3", *no_curve, "--profile", "2"]
     timed = {
-        "full": ["--minutes", "3.6"],
+        "full": ["--minutes", "2.5"],
         "quick": ["--repeats", "1", "--minutes", "0.5"],
         "tiny": ["--device", "cpu", "--tiny", "--repeats", "1"],
     }[size]
     found = {
         "tests": Piece(170, ["-m", "pytest", "-q", "-m", "gpu", *TESTS, *some]),
-        "aha": Piece(270, [*aha, *curve, "--run", str(output / "aha")]),
+        "aha": Piece(240, [*aha, *curve, "--run", str(output / "aha")]),
         **(real(output, size) if REAL.is_dir() else {}),
+        "profile": Piece(100, [*aha, *traced, "--run", str(output / "profile")]),
         "benchmark": Piece(
             270 if full else 110,
             ["-m", "benchmarks.gpu", *timed, "--output", str(output / "gpu.json")],
             beside=False,
         ),
-        "profile": Piece(60, [*aha, *traced, "--run", str(output / "profile")], beside=False),
     }
     if size == "quick":
         tiny_on_gpu = ["--tiny", "--repeats", "1", "--output", str(output / "gpu-tiny.json")]
@@ -101,7 +101,7 @@ def real(output: Path, size: str) -> dict[str, Piece]:
             run = f"{name}-{seed}"
             paid = [f"--model.rewards={json.dumps(rewards)}"] if rewards else []
             own = ["--seed_everything", str(seed), "--run", str(output / run)]
-            found[run] = Piece(270, [*whole, *paid, *own])
+            found[run] = Piece(240, [*whole, *paid, *own])
     return found
 
 
@@ -114,7 +114,7 @@ def run(output: Path, name: str, piece: Piece) -> dict[str, Any]:
             cwd=ROOT,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": python_path()},
+            env=os.environ | {"PYTHONPATH": python_path(), "TORCHINDUCTOR_COMPILE_THREADS": "2"},
             start_new_session=True,
         )
         try:
