@@ -70,7 +70,7 @@ def pieces(output: Path, size: str) -> dict[str, Piece]:
     }[size]
     found = {
         "tests": Piece(170, ["-m", "pytest", "-q", "-m", "gpu", *TESTS, *some]),
-        "aha": Piece(240, [*aha, *curve, "--run", str(output / "aha")]),
+        "aha": Piece(215, [*aha, *curve, "--run", str(output / "aha")]),
         **(real(output, size) if REAL.is_dir() else {}),
         "profile": Piece(100, [*aha, *traced, "--run", str(output / "profile")]),
         "benchmark": Piece(
@@ -101,7 +101,7 @@ def real(output: Path, size: str) -> dict[str, Piece]:
             run = f"{name}-{seed}"
             paid = [f"--model.rewards={json.dumps(rewards)}"] if rewards else []
             own = ["--seed_everything", str(seed), "--run", str(output / run)]
-            found[run] = Piece(240, [*whole, *paid, *own])
+            found[run] = Piece(215, [*whole, *paid, *own])
     return found
 
 
