@@ -18,10 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from experiments.r1.stages import BASE, STAGES
-from experiments.significance import paired_shift
+from experiments.significance import holm, paired_shift
 from experiments.tables import as_markdown, means_by_problem
 from r1lit.files import read_records, replace_file
 from r1lit.metrics import mean
@@ -62,23 +60,15 @@ def read_values(folder: Path) -> Values:
     return values
 
 
-def changes(before: Sequence[Values], after: Sequence[Values], family: str) -> np.ndarray:
+def changes(before: Sequence[Values], after: Sequence[Values], family: str) -> list[float]:
     """Return the changes of a family: one a run, or one a problem of a single run."""
     differences = [
         [new[family][uid] - old[family][uid] for uid in old[family] if uid in new[family]]
         for old, new in zip(before, after, strict=True)
     ]
     if len(differences) == 1:
-        return np.array(differences[0])
-    return np.array([np.mean(own) for own in differences])
-
-
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of a mean by Student's t; all reals where there is one value."""
-    if len(values) < 2:
-        return -np.inf, np.inf
-    shift = paired_shift(values.tolist())
-    return shift.low, shift.high
+        return differences[0]
+    return [mean(own) for own in differences]
 
 
 def read_runs(runs: Sequence[Path]) -> dict[str, list[Values]]:
@@ -119,19 +109,28 @@ def as_page(stages: dict[str, list[Values]]) -> str:
     num_runs = len(stages[names[0]])
     over = f"{num_runs} runs" if num_runs > 1 else f"problems of one run, {FEWEST} or more"
     lines = [as_markdown(["family", "problems", *names], rows), ""]
-    lines.append(f"Changes whose 95 % interval (over {over}) excludes 0:")
+    steps = list(dict.fromkeys([*pairwise(names), (names[0], names[-1])]))
+    shifts = {}
+    for step in steps:
+        for family in means:
+            own = changes(stages[step[0]], stages[step[1]], family)
+            if len(own) > 1 and (num_runs > 1 or len(own) >= FEWEST):
+                shifts[step, family] = paired_shift(own)
+    corrected = dict(zip(shifts, holm([shift.p_value for shift in shifts.values()]), strict=True))
+    lines.append(
+        f"Changes whose 95 % interval (over {over}) excludes 0, of {len(shifts)} changes; bold:"
+        " clear after Holm's correction for all of them:"
+    )
     lines.append("")
-    steps = [*pairwise(names), (names[0], names[-1])]
-    for old, new in dict.fromkeys(steps):
+    for old, new in steps:
         told = []
         for family in means:
-            own = changes(stages[old], stages[new], family)
-            if num_runs == 1 and len(own) < FEWEST:
+            shift = shifts.get(((old, new), family))
+            if shift is None or shift.low <= 0 <= shift.high:
                 continue
-            low, high = interval(own)
-            if low > 0 or high < 0:
-                verb = "gains" if low > 0 else "loses"
-                told.append(f"{verb} {family} {own.mean():+.2f} ({low:+.2f} to {high:+.2f})")
+            verb = "gains" if shift.mean > 0 else "loses"
+            text = f"{verb} {family} {shift.mean:+.2f} ({shift.low:+.2f} to {shift.high:+.2f})"
+            told.append(f"**{text}**" if corrected[(old, new), family] < 0.05 else text)
         lines.append(f"- {old} → {new}: {'; '.join(told) or 'none'}")
     return "\n".join(lines) + "\n"
 

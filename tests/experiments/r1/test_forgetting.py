@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 
-import numpy as np
 import pytest
 from tiny import ROOT
 
 from experiments.forgetting.report import read, report
-from experiments.r1.forgetting import interval, main, read_runs, value_of
+from experiments.r1.forgetting import main, read_runs, value_of
 from experiments.study import Study
 
 SHIPPED = ROOT / "notebooks" / "data" / "r1"
@@ -56,10 +55,6 @@ def test_several_runs_are_compared_by_their_means(tmp_path, capsys):
     main([str(tmp_path / str(seed)) for seed in range(3)])
     page = capsys.readouterr().out
     assert "loses fact -0.50" in page and "over 3 runs" in page and "word +" not in page
-
-
-def test_one_value_has_no_interval():
-    assert interval(np.array([0.5])) == (float("-inf"), float("inf"))
 
 
 def test_the_shipped_run_has_families_from_r1_zero_on(capsys):
