@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ from typing import Any
 
 import torch
 
+import r1lit.cli.command
+import r1lit.modules  # noqa: F401 - a package that is missing ends this before any piece
 from benchmarks.worker import python_path
 from r1lit.files import replace_file
 
@@ -123,6 +126,8 @@ def run(output: Path, name: str, piece: Piece) -> dict[str, Any]:
             code = "out of time"
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    with suppress(ProcessLookupError):  # what it left running would hold the caller's pipe open
+        os.killpg(process.pid, signal.SIGKILL)
     lines = log.read_text(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     ended = "done" if code == 0 else str(code)

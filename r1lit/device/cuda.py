@@ -1,6 +1,6 @@
 """The backend that ``r1lit.device`` registers for CUDA: attention over rows without padding.
 
-Never run yet: see docs/PERFORMANCE.md.
+What of it has run on a GPU is in docs/PERFORMANCE.md.
 """
 
 from __future__ import annotations
