@@ -62,7 +62,7 @@ def servers(policy: Path) -> Iterator[dict[str, str]]:
     vllm.close()
 
 
-SLOW = {"A sweep": pytest.mark.slow}
+SLOW = {"A sweep": pytest.mark.slow, "Evaluation": pytest.mark.slow}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW.get(n, ())) for n in SECTIONS])

@@ -128,6 +128,7 @@ def test_who_stops_a_run_is_told_how_to_go_on(
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6
 
 
+@pytest.mark.slow
 def test_sigterm_ends_an_evaluation_in_the_middle_of_its_only_batch(
     tmp_path: Path, policy: Path
 ) -> None:

@@ -66,6 +66,7 @@ with kept_memory():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_holes_between_memory_in_use_are_returned():
     done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
@@ -94,6 +95,7 @@ with backend(torch.device("cpu")).running():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_fast_bfloat16(), reason="no products in bfloat16")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_products_of_ever_new_shapes_do_not_grow_the_process():

@@ -103,6 +103,7 @@ def test_a_group_with_a_failed_episode_teaches_nothing(base, tmp_path):
         assert line["train/grad_norm"] == 0 and line["train/reward"] == 0
 
 
+@pytest.mark.slow
 def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers(base, tmp_path):
     correction = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
     ahead = {"max_staleness": 1, "correction": correction}

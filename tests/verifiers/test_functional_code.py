@@ -23,7 +23,7 @@ def problem(*tests: str, setup: str = "") -> Problem:
 
 
 @needs_data
-@pytest.mark.parametrize("load", [humaneval, mbpp])
+@pytest.mark.parametrize("load", [humaneval, pytest.param(mbpp, marks=pytest.mark.slow)])
 def test_every_reference_passes(load):
     verifier = FunctionalCodeVerifier(
         timeout_s=60.0, num_workers=2

@@ -164,6 +164,7 @@ def test_text_without_language_is_in_no_language(strict: IFEvalVerifier, text: s
     assert strict.verify("[" * 100_000, problem("detectable_format:json_format")).status == "wrong"
 
 
+@pytest.mark.slow
 def test_a_slow_text_is_a_timeout_and_no_harm():
     verifier = IFEvalVerifier(timeout_s=1.0, num_workers=1)
     many = problem("length_constraints:number_sentences")
@@ -257,6 +258,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "ifeval_input.jsonl").is_file(), reason="no shared data")
 def test_the_published_problems_as_lm_eval_decides(strict: IFEvalVerifier, loose: IFEvalVerifier):
     """All 540 prompts with texts that follow some instructions, beside lm-eval's own loop."""

@@ -51,6 +51,7 @@ def test_an_answer_that_hangs_costs_only_itself(one_worker: MathVerifier, hang: 
     assert 4.0 <= late.seconds < 10.0
 
 
+@pytest.mark.slow
 def test_order_is_kept_and_other_workers_go_on():
     verifier = MathVerifier(timeout_s=4.0, num_workers=2)
     answers = [HANGS[0], *[f"{n}/7" for n in range(1, 20)], "0.5", HANGS[1], "3/6"]

@@ -122,7 +122,10 @@ class Same(float):
 """
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+SLOW = {"a hang": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in ATTACKS])
 def test_no_attack_is_paid(problem, verifiers, name):
     """Neither where such patches are refused by their names, nor where they run."""
     refused = verifiers[True].verify(attack(ATTACKS[name]), problem)

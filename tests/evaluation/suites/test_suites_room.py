@@ -52,6 +52,7 @@ def test_the_papers_response_length_fits_the_default_policy():
     Sampling(**options["sampling"]).check_fits(8192, CONTEXTS[options["policy"]])
 
 
+@pytest.mark.slow
 def test_all_suites_run_on_local_files_and_resume(policy, tmp_path, capsys):
     one_turn = [name for name in ROWS if name not in MANY_TURNS]
     folder = write_rows(tmp_path / "data", *one_turn)

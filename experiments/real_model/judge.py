@@ -1,0 +1,99 @@
+"""How well the real model judges: graded answers to short questions, and pairs with a human choice.
+
+    python -m experiments.real_model.judge r1_distill_graded.jsonl harmless-base.jsonl.gz
+
+The first table has answers of a 14B model that a larger judge graded, the second conversations of
+Anthropic's HH, those of one turn that ``experiments.real_stages`` keeps for its second reward model.
+Both orders of a pair are judged. Intervals are 95 % over answers or pairs (bootstrap).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.launch import reported
+from experiments.real_stages.preferences import one_turn, split
+from experiments.tables import as_markdown
+from r1lit.endpoint.client import in_parallel
+from r1lit.evaluation.suites.judged import AnswerJudge, agreement
+from r1lit.files import Record, replace_json
+from r1lit.metrics import mean
+from r1lit.metrics.intervals import bootstrap_intervals
+from r1lit.rollout import LocalModel, Sampling
+from r1lit.verifiers import GenerativePreference
+
+MODEL = Path("runs/real_model/SmolLM2-135M-Instruct")
+OUTPUT = Path("experiments/real_model/judge.json")
+THREADS = 16
+
+
+def grades(model: str, graded: Path) -> list[Record]:
+    """Return the agreement with labelled answers, by suite."""
+    found = []
+    for name, max_tokens in (("simpleqa", 16), ("frames", 256)):
+        judge = LocalModel(model, sampling=Sampling(temperature=0.0, max_tokens=max_tokens))
+        started = time.perf_counter()
+        own = agreement(AnswerJudge(judge, name, attempts=1, num_threads=THREADS), graded, name)
+        seconds = (time.perf_counter() - started) / own["num_examples"]
+        found.append({"task": name, "seconds_each": seconds, **own})
+    return found
+
+
+def preferences(model: str, pairs: Sequence[Record]) -> Record:
+    """Return how often the chosen response of a pair is preferred, over both orders of each."""
+    judge = GenerativePreference(
+        LocalModel(model, sampling=Sampling(temperature=0.6, max_tokens=256)), attempts=3
+    )
+    orders = [(pair, first) for pair in pairs for first in ("chosen", "rejected")]
+    started = time.perf_counter()
+
+    def judged(order: tuple[Record, str], _: object) -> float | None:
+        pair, first = order
+        second = "rejected" if first == "chosen" else "chosen"
+        return judge(pair["prompt"], pair[first], pair[second])
+
+    values = in_parallel(judged, orders, THREADS)
+    seconds = (time.perf_counter() - started) / len(orders)
+    decided = [(first, v) for (_, first), v in zip(orders, values, strict=True) if v is not None]
+    right = [(v > 0) == (first == "chosen") if v else 0.5 for first, v in decided]
+    return {
+        "task": "pairs",
+        "num_examples": len(pairs),
+        "agreement": mean(right) if right else None,
+        "interval": bootstrap_intervals(np.array(right)[:, None])[0].tolist() if right else None,
+        "no_verdict": 1 - len(decided) / len(orders),
+        "ties": mean([v == 0 for _, v in decided]) if decided else None,
+        "first_shown": mean([v > 0 for _, v in decided if v])
+        if any(v for _, v in decided)
+        else None,
+        "seconds_each": seconds,
+    }
+
+
+@reported("experiments.real_model.judge")
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("graded", type=Path, help="a table of graded answers")
+    parser.add_argument("pairs", type=Path, help="the table of chosen and rejected conversations")
+    parser.add_argument("--model", default=str(MODEL), help="a chat model")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="the JSON to write")
+    options = parser.parse_args(arguments)
+    rows = grades(options.model, options.graded)
+    replace_json(options.output, rows)
+    rows.append(preferences(options.model, split(one_turn(str(options.pairs)))["judge"]))
+    replace_json(options.output, rows)
+    headings = ["task", "num_examples", "agreement", "kappa", "no_verdict", "seconds_each"]
+    cells = [[str(row.get(key, "–"))[:6] for key in headings] for row in rows]
+    print(as_markdown(headings, cells))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
