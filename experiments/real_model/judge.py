@@ -3,8 +3,8 @@
     python -m experiments.real_model.judge r1_distill_graded.jsonl harmless-base.jsonl.gz
 
 The first table has answers of a 14B model that a larger judge graded, the second conversations of
-Anthropic's HH, those of one turn that ``experiments.real_stages`` keeps for its second reward model.
-Both orders of a pair are judged. Intervals are 95 % over answers or pairs (bootstrap).
+Anthropic's HH: those of one turn that ``experiments.real_stages`` gives its second reward model.
+Both orders of a pair are judged. The interval of a pair's agreement is 95 % over pairs (bootstrap).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,16 +33,14 @@ OUTPUT = Path("experiments/real_model/judge.json")
 THREADS = 16
 
 
-def grades(model: str, graded: Path) -> list[Record]:
-    """Return the agreement with labelled answers, by suite."""
-    found = []
+def grades(model: str, graded: Path) -> Iterator[Record]:
+    """Yield the agreement with labelled answers, by suite."""
     for name, max_tokens in (("simpleqa", 16), ("frames", 256)):
         judge = LocalModel(model, sampling=Sampling(temperature=0.0, max_tokens=max_tokens))
         started = time.perf_counter()
         own = agreement(AnswerJudge(judge, name, attempts=1, num_threads=THREADS), graded, name)
         seconds = (time.perf_counter() - started) / own["num_examples"]
-        found.append({"task": name, "seconds_each": seconds, **own})
-    return found
+        yield {"task": name, "seconds_each": seconds, **own}
 
 
 def preferences(model: str, pairs: Sequence[Record]) -> Record:
@@ -53,27 +51,38 @@ def preferences(model: str, pairs: Sequence[Record]) -> Record:
     orders = [(pair, first) for pair in pairs for first in ("chosen", "rejected")]
     started = time.perf_counter()
 
-    def judged(order: tuple[Record, str], _: object) -> float | None:
+    def preference(order: tuple[Record, str], _: object) -> float | None:
         pair, first = order
         second = "rejected" if first == "chosen" else "chosen"
         return judge(pair["prompt"], pair[first], pair[second])
 
-    values = in_parallel(judged, orders, THREADS)
+    values = in_parallel(preference, orders, THREADS)
     seconds = (time.perf_counter() - started) / len(orders)
-    decided = [(first, v) for (_, first), v in zip(orders, values, strict=True) if v is not None]
-    right = [(v > 0) == (first == "chosen") if v else 0.5 for first, v in decided]
-    return {
-        "task": "pairs",
-        "num_examples": len(pairs),
-        "agreement": mean(right) if right else None,
-        "interval": bootstrap_intervals(np.array(right)[:, None])[0].tolist() if right else None,
-        "no_verdict": 1 - len(decided) / len(orders),
-        "ties": mean([v == 0 for _, v in decided]) if decided else None,
-        "first_shown": mean([v > 0 for _, v in decided if v])
-        if any(v for _, v in decided)
-        else None,
-        "seconds_each": seconds,
-    }
+    right: dict[int, list[float]] = {}
+    shown_first, num_ties = [], 0
+    for index, ((_, first), value) in enumerate(zip(orders, values, strict=True)):
+        if value is None:
+            continue
+        agrees = 0.5 if value == 0 else float((value > 0) == (first == "chosen"))
+        right.setdefault(index // 2, []).append(agrees)
+        num_ties += value == 0
+        shown_first += [value > 0] if value else []
+    num_decided = sum(map(len, right.values()))
+    row = {"task": "pairs", "num_examples": len(pairs), "seconds_each": seconds}
+    row["no_verdict"] = 1 - num_decided / len(orders)
+    if right:
+        means = np.array([mean(own) for own in right.values()])
+        row |= {"agreement": float(means.mean()), "ties": num_ties / num_decided}
+        row["interval"] = [float(x) for x in bootstrap_intervals(means[:, None])[0]]
+    if shown_first:
+        row["first_shown"] = mean(shown_first)
+    return row
+
+
+def judged(model: str, graded: Path, pairs: Path) -> Iterator[Record]:
+    """Yield a row a task, each when it is done."""
+    yield from grades(model, graded)
+    yield preferences(model, split(one_turn(str(pairs)))["judge"])
 
 
 @reported("experiments.real_model.judge")
@@ -85,10 +94,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", default=str(MODEL), help="a chat model")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the JSON to write")
     options = parser.parse_args(arguments)
-    rows = grades(options.model, options.graded)
-    replace_json(options.output, rows)
-    rows.append(preferences(options.model, split(one_turn(str(options.pairs)))["judge"]))
-    replace_json(options.output, rows)
+    rows: list[Record] = []
+    for row in judged(options.model, options.graded, options.pairs):
+        rows.append(row)
+        replace_json(options.output, rows)
     headings = ["task", "num_examples", "agreement", "kappa", "no_verdict", "seconds_each"]
     cells = [[str(row.get(key, "–"))[:6] for key in headings] for row in rows]
     print(as_markdown(headings, cells))
