@@ -18,10 +18,9 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +147,9 @@ def run_all(output: Path, chosen: dict[str, Piece], together: bool) -> list[dict
     beside = {name: piece for name, piece in chosen.items() if piece.beside or together}
     at_once = len(beside) if torch.cuda.is_available() else 1
     with ThreadPoolExecutor(max(1, at_once)) as pool:
-        for row in pool.map(partial(run, output), beside, beside.values()):
-            note(row)
+        running = [pool.submit(run, output, name, piece) for name, piece in beside.items()]
+        for future in as_completed(running):
+            note(future.result())
     for name, piece in chosen.items():
         if name not in beside:
             note(run(output, name, piece))
