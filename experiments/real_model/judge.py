@@ -10,9 +10,11 @@ Both orders of a pair are judged. The interval of a pair's agreement is 95 % ove
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,20 +35,19 @@ OUTPUT = Path("experiments/real_model/judge.json")
 THREADS = 16
 
 
-def grades(model: str, graded: Path) -> Iterator[Record]:
-    """Yield the agreement with labelled answers, by suite."""
-    for name, max_tokens in (("simpleqa", 16), ("frames", 256)):
-        judge = LocalModel(model, sampling=Sampling(temperature=0.0, max_tokens=max_tokens))
-        started = time.perf_counter()
-        own = agreement(AnswerJudge(judge, name, attempts=1, num_threads=THREADS), graded, name)
-        seconds = (time.perf_counter() - started) / own["num_examples"]
-        yield {"task": name, "seconds_each": seconds, **own}
+def grades(model: str, graded: Path, name: str, max_tokens: int) -> Record:
+    """Return the agreement with the labelled answers of a suite."""
+    judge = LocalModel(model, sampling=Sampling(temperature=0.0, max_tokens=max_tokens))
+    started = time.perf_counter()
+    own = agreement(AnswerJudge(judge, name, attempts=1, num_threads=THREADS), graded, name)
+    seconds = (time.perf_counter() - started) / own["num_examples"]
+    return {"task": name, "seconds_each": seconds, **own}
 
 
 def preferences(model: str, pairs: Sequence[Record]) -> Record:
     """Return how often the chosen response of a pair is preferred, over both orders of each."""
     judge = GenerativePreference(
-        LocalModel(model, sampling=Sampling(temperature=0.6, max_tokens=256)), attempts=3
+        LocalModel(model, sampling=Sampling(temperature=0.6, max_tokens=256)), attempts=1
     )
     orders = [(pair, first) for pair in pairs for first in ("chosen", "rejected")]
     started = time.perf_counter()
@@ -79,12 +80,6 @@ def preferences(model: str, pairs: Sequence[Record]) -> Record:
     return row
 
 
-def judged(model: str, graded: Path, pairs: Path) -> Iterator[Record]:
-    """Yield a row a task, each when it is done."""
-    yield from grades(model, graded)
-    yield preferences(model, split(one_turn(str(pairs)))["judge"])
-
-
 @reported("experiments.real_model.judge")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
@@ -92,12 +87,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("graded", type=Path, help="a table of graded answers")
     parser.add_argument("pairs", type=Path, help="the table of chosen and rejected conversations")
     parser.add_argument("--model", default=str(MODEL), help="a chat model")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="the JSON to write")
+    parser.add_argument("--num-pairs", type=int, default=60, help="of them, at most 180")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON; what it has is kept")
     options = parser.parse_args(arguments)
-    rows: list[Record] = []
-    for row in judged(options.model, options.graded, options.pairs):
-        rows.append(row)
-        replace_json(options.output, rows)
+    pairs = split(one_turn(str(options.pairs)))["judge"][: options.num_pairs]
+    tasks = {
+        "simpleqa": partial(grades, options.model, options.graded, "simpleqa", 16),
+        "frames": partial(grades, options.model, options.graded, "frames", 256),
+        "pairs": partial(preferences, options.model, pairs),
+    }
+    rows = json.loads(options.output.read_text()) if options.output.is_file() else []
+    for name, measure in tasks.items():
+        if name not in [row["task"] for row in rows]:
+            rows.append(measure())
+            replace_json(options.output, rows)
     headings = ["task", "num_examples", "agreement", "kappa", "no_verdict", "seconds_each"]
     cells = [[str(row.get(key, "–"))[:6] for key in headings] for row in rows]
     print(as_markdown(headings, cells))
