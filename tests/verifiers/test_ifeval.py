@@ -211,6 +211,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
         IFEvalVerifier().verify("x", problem("punctuation:no_comma"))
 
 
+@pytest.mark.slow
 def test_the_splitter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without nltk's data the untrained splitter works and says so; with the data it is used."""
     from nltk.tokenize.punkt import PunktParameters, save_punkt_params

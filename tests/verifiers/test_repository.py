@@ -146,6 +146,7 @@ def test_what_equals_everything_is_found(problem, verifiers):
     assert verifiers[False].verify(patch, problem).status == "wrong"
 
 
+@pytest.mark.slow
 def test_a_sleep_has_no_verdict(problem):
     verifier = RepositoryVerifier(timeout_s=6, num_workers=1)
     try:
