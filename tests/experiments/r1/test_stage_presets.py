@@ -216,7 +216,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
         write_tally(tmp_path / "data/r1/bugs/repositories/tally")
         data: dict[str, Any] = {
             "validation": [validation],
-            "rollout": {"prompts_per_iteration": 4, "group_size": 2},
+            "rollout": {"prompts_per_iteration": 8 if name == "rl_2" else 4, "group_size": 2},
             "num_iterations": num_iterations,
             "evaluation": {"num_samples": 2},
             "prompts": {"max_tokens": 512},
