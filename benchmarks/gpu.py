@@ -43,7 +43,10 @@ TRL_SFT: dict[str, Any] = {"micro_rows": 1, "packing_strategy": "bfd"}
 BATCHING: dict[str, Any] = {"use_transformers_continuous_batching": True}
 # tokens a second of an update on one H100, as published: prime-rl's SFT at rows of 16,384 tokens
 # (MFU 17 %) and verl's GRPO update (MFU 12.6 %)
-PUBLISHED = {"0.6B": ("prime-rl, published", 26_000), "1.5B": ("verl, published", 10_900)}
+PUBLISHED = {
+    ("SFT", "0.6B"): ("prime-rl, published", 26_000),
+    ("GRPO update", "1.5B"): ("verl, published", 10_900),
+}
 
 
 def grpo(context: Context, model: str, **peer: Any) -> list[Entry]:
@@ -83,9 +86,7 @@ def grpo(context: Context, model: str, **peer: Any) -> list[Entry]:
         update.extra[f"mfu_{side}"] = context.mfu(name, work, prompts, seconds)
     tokens = sum(work.forced) + sum(prompts)
     entries = [whole, rollout, update, *peak(comparison, "GRPO iteration", labels)]
-    if model != "1.5B" or context.tiny:
-        return entries
-    return [*entries, published(model, "GRPO update", 1000 * update.ours / tokens)]
+    return entries + published(context, "GRPO update", model, 1000 * update.ours / tokens)
 
 
 def batching(context: Context, model: str) -> list[Entry]:
@@ -93,15 +94,19 @@ def batching(context: Context, model: str) -> list[Entry]:
     return grpo(context, model, **BATCHING)
 
 
-def published(model: str, work: str, seconds: float) -> Entry:
-    """Return our ``seconds`` per 1,000 tokens of an update beside a published rate."""
-    peer, rate = PUBLISHED[model]
+def published(context: Context, work: str, model: str, seconds: float) -> list[Entry]:
+    """Return our ``seconds`` per 1,000 tokens beside a published rate, where there is one."""
+    if context.tiny or (work, model) not in PUBLISHED:
+        return []
+    peer, rate = PUBLISHED[work, model]
     ratio = 1000 / rate / seconds
-    return Entry(
-        work=f"{work}, beside a published rate", model=model, peer=peer, goal=1.0,
-        ratio_median=ratio, ratio_min=ratio, ratio_max=ratio, ours=seconds,
-        theirs=1000 / rate, unit="s per 1,000 tokens",
-    )  # fmt: skip
+    return [
+        Entry(
+            work=f"{work}, beside a published rate", model=model, peer=peer, goal=1.0,
+            ratio_median=ratio, ratio_min=ratio, ratio_max=ratio, ours=seconds,
+            theirs=1000 / rate, unit="s per 1,000 tokens",
+        )
+    ]  # fmt: skip
 
 
 def sft(context: Context, model: str) -> list[Entry]:
@@ -132,9 +137,7 @@ def sft(context: Context, model: str) -> list[Entry]:
         )
         entry.extra[f"tokens_per_s_{side}"] = round(1000 / seconds, 1)
     entries = [entry, *peak(comparison, "SFT", labels)]
-    if model != "0.6B" or context.tiny:
-        return entries
-    return [*entries, published(model, "SFT", entry.ours)]
+    return entries + published(context, "SFT", model, entry.ours)
 
 
 def peak(comparison: Comparison, of: str, labels: dict[str, Any]) -> list[Entry]:

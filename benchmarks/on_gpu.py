@@ -29,11 +29,11 @@ import torch
 import r1lit.cli.command
 import r1lit.modules  # noqa: F401 - a package that is missing ends this before any piece
 from benchmarks.worker import python_path
+from experiments.real_model.fetch import FOLDER
 from r1lit.files import replace_file
 
 ROOT = Path(__file__).parents[1]
 TESTS = [f"tests/{room}" for room in ("device", "modules", "policy/test_attention.py")]
-REAL = Path("runs/real_model/SmolLM2-135M-Instruct")  # of experiments.real_model.fetch
 ANY_NUMBER = [
     {"class_path": "r1lit.rewards.Accuracy", "init_args": {"weight": 0.0}},
     {"class_path": "experiments.real_model.rewards.EndsInNumber"},
@@ -73,7 +73,7 @@ def pieces(output: Path, size: str) -> dict[str, Piece]:
     found = {
         "tests": Piece(170, ["-m", "pytest", "-q", "-m", "gpu", *TESTS, *some]),
         "aha": Piece(215, [*aha, *curve, "--run", str(output / "aha")]),
-        **(real(output, size) if REAL.is_dir() else {}),
+        **(real(output, size) if FOLDER.is_dir() else {}),
         "profile": Piece(100, [*aha, *traced, "--run", str(output / "profile")]),
         "benchmark": Piece(
             270 if full else 110,

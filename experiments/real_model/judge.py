@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.launch import reported
+from experiments.real_model.fetch import FOLDER
 from experiments.real_stages.preferences import one_turn, split
 from experiments.tables import as_markdown
 from r1lit.endpoint.client import in_parallel
@@ -30,7 +31,6 @@ from r1lit.metrics.intervals import bootstrap_intervals
 from r1lit.rollout import LocalModel, Sampling
 from r1lit.verifiers import GenerativePreference
 
-MODEL = Path("runs/real_model/SmolLM2-135M-Instruct")
 OUTPUT = Path("experiments/real_model/judge.json")
 THREADS = 16
 
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("graded", type=Path, help="a table of graded answers")
     parser.add_argument("pairs", type=Path, help="the table of chosen and rejected conversations")
-    parser.add_argument("--model", default=str(MODEL), help="a chat model")
+    parser.add_argument("--model", default=str(FOLDER), help="a chat model")
     parser.add_argument("--num-pairs", type=int, default=60, help="of them, at most 180")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON; what it has is kept")
     options = parser.parse_args(arguments)

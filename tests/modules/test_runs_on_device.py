@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from test_ddp import fit_in_a_process
+from test_ddp import SGD, fit_in_a_process
 from test_fsdp2 import exported, sharded
 from test_ppo import ppo
 from test_resume import assert_equal, everything, run_and_kill
-from test_sft_module import sft
+from test_sft_module import documents, sft  # noqa: F401
 from tiny import data, grpo_config, merge, metrics, model
 
 from r1lit.cli import main
@@ -23,14 +22,15 @@ HERE = {"trainer": {"accelerator": "auto", "devices": 1, "limit_val_batches": 0}
 CPU = {"trainer": {"accelerator": "cpu", "devices": 1, "limit_val_batches": 0}}
 TWO = merge(data(num_iterations=2), model(sampling={"max_tokens": 24}))
 WITH_KL = {"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.05}}
-# a first step of Adam's is as large where the gradient is nothing but rounding
-SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
 LOSSES = ("train/loss", "train/entropy", "train/grad_norm", "train/reward", "train/num_tokens")
 
 
 @pytest.mark.parametrize("method", ["grpo", "ppo"])
 def test_first_iterations_are_those_of_the_cpu(tmp_path: Path, policy: Path, method: str) -> None:
-    """In float32 both sample the same tokens, so losses differ by rounding alone."""
+    """In float32 both sample the same tokens, so losses differ by rounding alone.
+
+    Not with Adam: its first step is as large where the gradient is nothing but rounding.
+    """
     own = ppo(optimizer=SGD) if method == "ppo" else model(objective=WITH_KL, optimizer=SGD)
     rows = []
     for name, where in (("cpu", CPU), ("here", HERE)):
@@ -43,10 +43,11 @@ def test_first_iterations_are_those_of_the_cpu(tmp_path: Path, policy: Path, met
             assert found[key] == pytest.approx(expected[key], rel=2e-3, abs=1e-5), key
 
 
-def test_supervised_losses_are_those_of_the_cpu(tmp_path: Path, policy: Path) -> None:
-    documents = tmp_path / "documents.jsonl"
-    lines = [{"prompt": f"{n} + {n}", "response": f" = {2 * n}"} for n in range(24)]
-    documents.write_text("".join(json.dumps(line) + "\n" for line in lines))
+def test_supervised_losses_are_those_of_the_cpu(
+    tmp_path: Path,
+    policy: Path,
+    documents: Path,  # noqa: F811
+) -> None:
     losses = []
     for name, where in (("cpu", CPU), ("here", HERE)):
         config = sft(tmp_path / name, policy, documents)
