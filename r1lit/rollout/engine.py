@@ -12,6 +12,7 @@ B rows   T response tokens   V vocabulary   N blocks of the vocabulary, of K tok
 from __future__ import annotations
 
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -285,6 +286,55 @@ class ModelSpec:
         return tuple(sorted({int(i) for i in ids if i is not None}))
 
 
+class Feed:
+    """Requests of one sample each that join a stream under way, added from any thread.
+
+    Args:
+        start: the index of the first one's completion, behind those of the stream's own requests.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._next, self._new = start, list[Request]()
+        self._lock = threading.Lock()
+        self._ended = False
+        self._error: BaseException | None = None
+        self.on_change: Callable[[], object] = lambda: None
+
+    def add(self, request: Request) -> int:
+        """Have a request generated; return the index of its completion."""
+        with self._lock:
+            self._new.append(request)
+            self._next += 1
+            index = self._next - 1
+        self.on_change()
+        return index
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Say that no more will come; with an error, the stream raises it."""
+        with self._lock:
+            self._ended = True
+            self._error = self._error or error
+        self.on_change()
+
+    @property
+    def over(self) -> bool:
+        """Whether all have been taken and no more will come, nor an error."""
+        with self._lock:
+            return self._ended and not self._new and self._error is None
+
+    def take(self) -> list[Request]:
+        """Return those that have come since the last time, in the order of their indices.
+
+        Raises:
+            BaseException: that of ``end``.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            taken, self._new = self._new, []
+        return taken
+
+
 class RolloutEngine(ABC):
     """Generates completions. A subclass defines ``generate``."""
 
@@ -308,6 +358,8 @@ class RolloutEngine(ABC):
     """Whether ``update_weights`` may be called while ``generate`` runs in another thread: the
     responses under way go on with the new weights, and completions name a version a token."""
 
+    joins: bool = False
+    """Whether requests may join others that are being generated, see ``stream_joined``."""
     takes_turns: bool = False
     """Whether it gives its memory up between rollouts, for updates on the same device."""
 
@@ -353,6 +405,12 @@ class RolloutEngine(ABC):
         rest = sorted(left)
         if rest:
             on_finished(rest, [completions[index] for index in rest])
+
+    def stream_joined(
+        self, requests: Sequence[Request], on_finished: OnFinished, feed: Feed
+    ) -> None:
+        """Do as ``stream``, with the requests that come from ``feed``, until it has ended."""
+        raise NotImplementedError(f"{type(self).__name__}: joins is False")
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Generate from these named tensors from now on, and call them ``version``.

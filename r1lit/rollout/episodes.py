@@ -1,17 +1,18 @@
-"""Episodes of several turns, in rounds, through any engine that returns tokens.
+"""Episodes of several turns, through any engine that returns tokens.
 
     turn of the model -> Episode.step -> its messages as tokens -> next turn -> … -> Completion
 
-One call of the engine generates the next turn of all unfinished episodes. Sampled tokens are never
-changed: a turn is appended to the tokens before it, and only the environment's messages are
-tokenised.
+In rounds, one call of the engine generates the next turn of all unfinished episodes. An engine that
+requests may join (vLLM) generates each episode's next turn as soon as its environment has answered.
+Sampled tokens are never changed: a turn is appended to the tokens before it, and only the
+environment's messages are tokenised.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -23,7 +24,7 @@ from r1lit.batches import Rollout
 from r1lit.environments import Environment, Episode, Reply, StepResult, TurnFormat, TurnLimits
 from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
-from r1lit.rollout.engine import Completion, OnFinished, Request, RolloutEngine
+from r1lit.rollout.engine import Completion, Feed, OnFinished, Request, RolloutEngine
 from r1lit.seeding import name_of
 from r1lit.verifiers import Grader
 
@@ -182,15 +183,12 @@ class EpisodeEngine(RolloutEngine):
             else r
             for r in requests
         ]
+        by_itself = all(row.environment.in_background for row in rows.values())
         try:
-            self._round(first, range(sum(len(r.samples) for r in requests)), rows, finished)
-            while active := [row for row in rows.values() if row.ended is None]:
-                self._round(
-                    self._next_turns(active, requests),
-                    [row.index for row in active],
-                    rows,
-                    finished,
-                )
+            if self.engine.joins and rows and by_itself:
+                self._follow(first, rows, finished)
+            else:
+                self._rounds(first, requests, rows, finished)
         finally:
             for row in rows.values():
                 row.play.close()
@@ -219,27 +217,71 @@ class EpisodeEngine(RolloutEngine):
         stop = (*request.sampling.stop, *self.turns.stop)
         return replace(request.sampling, max_tokens=most, stop=stop)
 
-    def _next_turns(self, active: Sequence[Row], requests: Sequence[Request]) -> list[Request]:
-        """Return a request a row.
+    def _next_turn(self, row: Row) -> Request:
+        sampling = self._sampling(row.request, row.left)
+        named = {"prompt": row.prompt(), "samples": (row.name(),), "sampling": sampling}
+        return replace(row.request, **named)
+
+    def _follow(
+        self, requests: Sequence[Request], rows: Mapping[int, Row], finished: OnFinished
+    ) -> None:
+        """Let each episode go on by itself, while others are sampled and others' tools work."""
+        lock, feed = threading.Lock(), Feed(sum(len(r.samples) for r in requests))
+        places: dict[int, int] = {}  # of turns after the first
+        left = set(rows)
+
+        def stepped(row: Row, step: StepResult | BaseException) -> None:
+            with lock:
+                try:
+                    self._answered(row, step)
+                    if row.ended is None:
+                        places[feed.add(self._next_turn(row))] = row.index
+                        return
+                    finished([row.index], [self._completion(row)])
+                    left.remove(row.index)
+                    if not left:
+                        feed.end()
+                except BaseException as error:  # for the thread that waits
+                    feed.end(error)
+            row.play.close()
+
+        with Steps(self.limits.seconds, stepped) as steps:
+
+            def sampled(indices: Sequence[int], completions: Sequence[Completion]) -> None:
+                with lock:
+                    for index, completion in zip(indices, completions, strict=True):
+                        row = rows.get(places.get(index, index))
+                        if row is None:
+                            finished([index], [completion])
+                        else:
+                            steps.begin(row, self._take(row, completion))
+
+            self.engine.stream_joined(requests, sampled, feed)
+
+    def _rounds(
+        self,
+        first: Sequence[Request],
+        requests: Sequence[Request],
+        rows: Mapping[int, Row],
+        finished: OnFinished,
+    ) -> None:
+        """Sample a turn of every unfinished episode at a time.
 
         Limits are rounded up to powers of two, as far as the longest request allows, and what is
         too much is cut again: rows of unlike limits then decode together.
         """
-        longest = max(len(r.prompt) + r.sampling.max_tokens for r in requests)
-        made = []
-        for row in active:
-            prompt, exact = row.prompt(), self._sampling(row.request, row.left)
-            rounded = 1 << (exact.max_tokens - 1).bit_length()
-            most = rounded if len(prompt) + rounded <= longest else exact.max_tokens
-            made.append(
-                replace(
-                    row.request,
-                    prompt=prompt,
-                    samples=(row.name(),),
-                    sampling=replace(exact, max_tokens=most),
-                )
-            )
-        return made
+        longest = max((len(r.prompt) + r.sampling.max_tokens for r in requests), default=0)
+
+        def rounded(request: Request) -> Request:
+            most = 1 << (request.sampling.max_tokens - 1).bit_length()
+            if len(request.prompt) + most > longest:
+                return request
+            return replace(request, sampling=replace(request.sampling, max_tokens=most))
+
+        self._round(first, range(sum(len(r.samples) for r in requests)), rows, finished)
+        while active := [row for row in rows.values() if row.ended is None]:
+            turns = [rounded(self._next_turn(row)) for row in active]
+            self._round(turns, [row.index for row in active], rows, finished)
 
     def _round(
         self,
@@ -427,55 +469,72 @@ class Steps:
 
     A step that takes longer is given up: its thread cannot be stopped, but it holds nobody up, nor
     the process at its end. Use as a context manager.
+
+    Args:
+        seconds: of one step.
+        on_end: called with a row and what its step came to, from the step's or a timer's thread;
+            ``wait`` returns it if left out.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        on_end: Callable[[Row, StepResult | BaseException], None] | None = None,
+    ) -> None:
         self.seconds = seconds
         self._free = threading.Semaphore(THREADS)
-        self._under_way: dict[int, float] = {}
         self._done: dict[int, StepResult | BaseException] = {}
         self._change = threading.Condition()
+        self._on_end = on_end
+        self._closed = False
 
     def begin(self, row: Row, reply: Reply) -> None:
         """Begin the step of a row."""
-        play = row.play
+        play, once = row.play, threading.Lock()
+        late = TimeoutError(f"a step took longer than limits.seconds: {self.seconds}")
+
+        def end(found: StepResult | BaseException) -> None:
+            if once.acquire(blocking=False):  # the step's own end, or its time's
+                self._free.release()
+                self._end(row, found)
 
         def run() -> None:
             self._free.acquire()
-            with self._change:
-                self._under_way[row.index] = time.monotonic()
+            timer = threading.Timer(self.seconds, end, [late])
+            timer.daemon = True
+            timer.start()
             try:
                 found: StepResult | BaseException = play.step(row, reply)
             except BaseException as error:  # the environment's fault: tried again, then counted
                 found = error
-            self._end(row.index, found)
+            timer.cancel()
+            end(found)
 
         threading.Thread(target=run, daemon=True, name="environment").start()
 
-    def _end(self, index: int, found: StepResult | BaseException) -> None:
+    def _end(self, row: Row, found: StepResult | BaseException) -> None:
         with self._change:
-            if self._under_way.pop(index, None) is not None:
-                self._done[index] = found
-                self._free.release()
+            if self._closed:
+                return
+            if self._on_end is None:
+                self._done[row.index] = found
                 self._change.notify_all()
+        if self._on_end is not None:
+            self._on_end(row, found)
 
     def wait(self, row: Row) -> StepResult | BaseException:
         """Return what a row's step came to: a step, or the environment's fault."""
-        late = TimeoutError(f"a step took longer than limits.seconds: {self.seconds}")
         with self._change:
             while row.index not in self._done:
-                self._change.wait(min(self.seconds, 1.0))
-                now = time.monotonic()
-                overdue = [i for i, t in self._under_way.items() if now - t > self.seconds]
-                for index in overdue:
-                    self._end(index, late)
+                self._change.wait(1.0)
             return self._done[row.index]
 
     def __enter__(self) -> Steps:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._done.clear()
+        with self._change:
+            self._closed = True
 
 
 def with_episodes(rollout: Rollout, completions: Sequence[Completion]) -> Rollout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import tiny
@@ -83,8 +84,32 @@ def requests(
     ]
 
 
-def play(model, environment, asked, **limits):
-    engine = InProcessEngine(compile=False)
+class Joining(InProcessEngine):
+    """Takes further requests as soon as it has generated those before, one at a time."""
+
+    joins = True
+
+    def stream_joined(self, requests, on_finished, feed):
+        changed, index = threading.Event(), 0
+        feed.on_change = changed.set
+        waiting = list(requests)
+        while waiting or not feed.over:
+            changed.clear()
+            waiting += feed.take()
+            if not waiting:
+                changed.wait(5)
+                continue
+            request = waiting.pop(0)
+            completions = self.generate([request])
+            on_finished(range(index, index + len(completions)), completions)
+            index += len(completions)
+
+
+ENGINES = (InProcessEngine, Joining)
+
+
+def play(model, environment, asked, kind=InProcessEngine, **limits):
+    engine = kind(compile=False)
     engine.bind(model)
     limits = TurnLimits(**{"max_turn_tokens": 30, **limits})
     return EpisodeEngine(engine, {"echo": environment}, TURNS, limits).generate(asked)
@@ -176,8 +201,8 @@ def test_a_long_observation_is_cut_with_a_mark(model):
 class Broken(Echoes):
     """Fails in the second turn: the first time, always, or by never coming back."""
 
-    def __init__(self, how: str) -> None:
-        super().__init__()
+    def __init__(self, how: str, in_background: bool = False) -> None:
+        super().__init__(in_background=in_background)
         self.how = how
         self.lock = threading.Lock()
         self.num_failures = 0
@@ -200,27 +225,80 @@ class Broken(Echoes):
         return episode
 
 
-def test_a_fault_is_tried_again_with_the_same_tokens(model):
+class Waits(Echoes):
+    """The first step of the first episode waits for the second one of any other."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(in_background=True)
+        self.seconds = seconds
+        self.second = threading.Event()
+        self.heard: bool | None = None
+
+    def begin(self, problem, seed):
+        episode = super().begin(problem, seed)
+        step, is_first = episode.step, len(self.episodes) == 1
+
+        def waiting(reply):
+            if is_first and not episode.replies:
+                self.heard = self.second.wait(self.seconds)
+            if not is_first and episode.replies:
+                self.second.set()
+            return step(reply)
+
+        episode.step = waiting
+        return episode
+
+
+def test_an_episode_goes_on_while_another_waits_for_its_environment(model):
+    asked = requests(model, problem("a"), problem("b", ""), problem("c"))
+    apart, in_rounds = Waits(60.0), Waits(0.5)
+    found = play(model, apart, asked, Joining), play(model, in_rounds, asked)
+    assert apart.heard is True and in_rounds.heard is False
+    assert sum(c.transcript is None for c in found[0]) == 3
+    assert all(same(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_what_goes_wrong_between_two_turns_ends_the_rollout(model):
+    class NoTemplate(InlineTurns):
+        def encode(self, tokenizer, messages):
+            raise LookupError("no template")
+
+    engine = Joining(compile=False)
+    engine.bind(model)
+    turns = NoTemplate(call_open="1", call_close="2")
+    echoes = {"echo": Echoes(in_background=True)}
+    episodes = EpisodeEngine(engine, echoes, turns, TurnLimits())
+    with pytest.raises(LookupError, match="no template"):
+        episodes.generate(requests(model, problem("a"), samples=16))
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_fault_is_tried_again_with_the_same_tokens(model, kind):
     asked = requests(model, problem("a"))
-    environment = Broken("once")
-    found = play(model, environment, asked)
+    environment = Broken("once", in_background=kind is Joining)
+    found = play(model, environment, asked, kind)
     assert environment.num_failures > 1 and len(environment.episodes) == 4
     assert all(same(a, b) for a, b in zip(found, play(model, Echoes(), asked), strict=True))
     assert [episode.closed for episode in environment.episodes] == [1] * 4
 
 
-def test_faults_that_last_are_undecided_and_too_many_end_the_run(model):
+@pytest.mark.parametrize("kind", ENGINES)
+def test_faults_that_last_are_undecided_and_too_many_end_the_run(model, kind):
     asked = requests(model, problem("a"))
+    broken = partial(Broken, "always", in_background=kind is Joining)
     with pytest.raises(ValueError, match=r"of 3 episodes failed.*the server is gone"):
-        play(model, Broken("always"), asked)
-    found = play(model, Broken("always"), asked, max_failed=1.0)
+        play(model, broken(), asked, kind)
+    found = play(model, broken(), asked, kind, max_failed=1.0)
     failed = [c.transcript for c in found if c.transcript.ended == "failed"]
     assert failed and {transcript.verdict.status for transcript in failed} == {"error"}
 
 
-def test_a_step_that_never_ends_is_given_up(model):
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_step_that_never_ends_is_given_up(model, kind):
     start = time.monotonic()
-    found = play(model, Broken("hangs"), requests(model, problem("a")), max_failed=1.0, seconds=0.3)
+    hanging = Broken("hangs", in_background=kind is Joining)
+    asked = requests(model, problem("a"))
+    found = play(model, hanging, asked, kind, max_failed=1.0, seconds=0.3)
     failed = [c.transcript for c in found if c.transcript.ended == "failed"]
     assert failed and {transcript.verdict.status for transcript in failed} == {"timeout"}
     assert time.monotonic() - start < 25

@@ -10,15 +10,19 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from real_vllm import MINI, RealServer, needs_vllm
+from test_episodes import TURNS, Echoes, Waits, problem
 
 from r1lit.endpoint.client import run
+from r1lit.environments import TurnLimits
 from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_policy, load_tokenizer
 from r1lit.rollout import Completion, ModelSpec, Request, Sampling, VLLMEngine
+from r1lit.rollout.episodes import EpisodeEngine
 from r1lit.rollout.vllm import weights as module
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
@@ -323,3 +327,51 @@ def test_a_paused_server_of_a_killed_trainer_is_taken_over(servers, policy, toke
     engine = engine_of(servers[:1], policy, tokenizer)
     asked = requests(tokenizer)  # without a sync: the first request makes one
     assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+def test_episodes_go_on_each_by_itself(servers, policy, tokenizer):
+    """A first step waits for a second turn of another episode; tokens are those of rounds."""
+    asked = [
+        replace(request, problem=problem(str(place), "echo" if place else ""))
+        for place, request in enumerate(requests(tokenizer, tokens=120))
+    ]
+    limits = TurnLimits(max_turn_tokens=40, max_observation_tokens=20)
+
+    def played(environment: Echoes, joins: bool) -> list[Completion]:
+        engine = engine_of(servers, policy, tokenizer)
+        engine.joins = joins
+        sync(engine, policy)
+        return EpisodeEngine(engine, {"echo": environment}, TURNS, limits).generate(asked)
+
+    waits = Waits(60.0)
+    apart, in_rounds = played(waits, True), played(Echoes(), False)
+    assert waits.heard is True, "the others did not go on"
+    assert [c.transcript is None for c in apart] == [True] * 4 + [False] * 8
+    assert max(len(c.transcript.turn_ends) for c in apart[4:]) == 3
+    for one, other in zip(apart, in_rounds, strict=True):
+        assert torch.equal(one.token_ids, other.token_ids)
+        torch.testing.assert_close(one.logps, other.logps, rtol=0, atol=1e-4)
+        assert one.transcript == other.transcript
+
+
+def test_a_server_that_is_killed_loses_no_turn(servers, policy, tokenizer):
+    class Kills(Echoes):
+        def begin(self, problem, seed):
+            if len(self.episodes) == 3:
+                servers[0].kill()
+            return super().begin(problem, seed)
+
+    asked = [
+        replace(request, problem=problem(str(place), "echo"))
+        for place, request in enumerate(requests(tokenizer, tokens=120))
+    ]
+    limits = TurnLimits(max_turn_tokens=40, max_observation_tokens=20)
+    engine = engine_of(servers, policy, tokenizer)
+    sync(engine, policy)
+    with pytest.warns(UserWarning, match="is left out until it is back"):
+        killed = Kills(in_background=True)
+        found = EpisodeEngine(engine, {"echo": killed}, TURNS, limits).generate(asked)
+    servers[0].start()
+    whole = EpisodeEngine(engine, {"echo": Echoes()}, TURNS, limits).generate(asked)
+    for one, other in zip(found, whole, strict=True):
+        assert torch.equal(one.token_ids, other.token_ids) and one.transcript == other.transcript

@@ -6,12 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from http_server import HANG_UP, HTTPServer, Received
 
 from r1lit.endpoint.client import Client, Endpoint, run
+from r1lit.rollout.engine import Feed
 from r1lit.rollout.vllm import engine as module
 from r1lit.rollout.vllm.engine import Fleet
 
@@ -154,6 +156,49 @@ def test_only_some_of_the_servers_are_needed_at_first(peers):
     dead.close()
     fleet = share([dead, alive])
     assert fleet.up == [alive]
+
+
+def test_work_that_joins_is_done_too_and_a_dead_server_loses_none_of_it(peers):
+    dies, other = peers(0.02, lambda n: -1 if n > 4 else 200), peers(0.02)
+    fleet = Fleet([dies, other], Peer.bring_up, 20.0)
+    feed, done = Feed(4), list[int]()
+
+    def on_done(number: int, _: int) -> None:
+        done.append(number)
+        if number < 20:  # some time later, from another thread, as an environment does
+            threading.Timer(0.05, feed.add, [number + 4]).start()
+        elif number == 23:
+            threading.Timer(0.5, feed.end).start()
+
+    async def share() -> None:
+        news = asyncio.Event()
+        feed.on_change = partial(asyncio.get_running_loop().call_soon_threadsafe, news.set)
+        await fleet.renew()
+        more = module.More(feed.take, lambda: feed.over, news)
+        await fleet.share(range(4), Peer.work, on_done, 2, more)
+        await fleet.close()
+
+    with pytest.warns(UserWarning, match="is left out until it is back"):
+        run(share())
+    assert sorted(done) == list(range(24)) and len(dies.asked) > 4
+
+
+def test_an_error_of_whoever_adds_work_ends_it(peers):
+    fleet, feed = Fleet([peers(0.02)], Peer.bring_up, 20.0), Feed(1)
+
+    async def share() -> None:
+        news = asyncio.Event()
+        feed.on_change = partial(asyncio.get_running_loop().call_soon_threadsafe, news.set)
+        await fleet.renew()
+        try:
+            more = module.More(feed.take, lambda: feed.over, news)
+            await fleet.share([0], Peer.work, lambda *_: None, 2, more)
+        finally:
+            await fleet.close()
+
+    threading.Timer(0.3, feed.end, [LookupError("no template")]).start()
+    with pytest.raises(LookupError, match="no template"):
+        run(share())
 
 
 def test_servers_are_renewed_while_they_work(peers):

@@ -81,9 +81,11 @@ class Unit:
     start: int
 
 
-def units(requests: Sequence[Request], num_samples: int) -> Iterator[Unit]:
-    """Yield HTTP requests for neighbouring samples, ``num_samples`` and a reply's size at most."""
-    start = 0
+def units(requests: Sequence[Request], num_samples: int, start: int = 0) -> Iterator[Unit]:
+    """Yield HTTP requests for neighbouring samples, ``num_samples`` and a reply's size at most.
+
+    ``start`` is the index of the first completion.
+    """
     for request in requests:
         sampling, names = request.sampling, request.samples
         most = max(1, min(num_samples, REPLY_TOKENS // sampling.max_tokens))

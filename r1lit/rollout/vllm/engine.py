@@ -16,6 +16,8 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
@@ -30,6 +32,7 @@ from r1lit.errors import check_at_least
 from r1lit.policy.source import base_of
 from r1lit.rollout.engine import (
     Completion,
+    Feed,
     ModelSpec,
     OnFinished,
     Request,
@@ -106,6 +109,7 @@ class VLLMEngine(RolloutEngine):
     """
 
     whole_distribution = False
+    joins = True
 
     def __init__(
         self,
@@ -300,6 +304,14 @@ class VLLMEngine(RolloutEngine):
             ValueError: if a response may become longer than a server takes, or a request is
                 refused, or no server is there for ``patience_s``.
         """
+        feed = Feed(0)
+        feed.end()
+        self.stream_joined(requests, on_finished, feed)
+
+    def stream_joined(
+        self, requests: Sequence[Request], on_finished: OnFinished, feed: Feed
+    ) -> None:
+        """Do as ``stream``; what joins is sent at once. See ``RolloutEngine.stream_joined``."""
         if self.version is None:
             self.update_weights(self._policy.named_weights(), 0)
         assert self._fleet is not None
@@ -307,20 +319,31 @@ class VLLMEngine(RolloutEngine):
             run(self._fleet.each(VLLMClient.wake))
         known = [server.info for server in self._servers if server.info]
         limits = [info.max_model_len for info in known]
-        for request in requests:
-            check_fits(len(request.prompt), request.sampling.max_tokens, *limits)
         samples = min(REPLY_SAMPLES, *(info.max_num_seqs for info in known))
+        num_taken = 0
+
+        def taken(new: Sequence[Request]) -> list[Unit]:
+            nonlocal num_taken
+            for request in new:
+                check_fits(len(request.prompt), request.sampling.max_tokens, *limits)
+            start, num_taken = num_taken, num_taken + sum(len(r.samples) for r in new)
+            return list(units(new, samples, start))
+
+        first = taken(requests)
         finished: SimpleQueue[tuple[Unit, list[Completion]] | None] = SimpleQueue()
 
         async def share() -> None:
             assert self._fleet is not None
+            news = asyncio.Event()
+            feed.on_change = partial(asyncio.get_running_loop().call_soon_threadsafe, news.set)
             try:
                 await self._lent(
                     self._fleet.share(
-                        list(units(requests, samples)),
+                        first,
                         lambda server, unit: server.generate(unit, self.model, self._newest),
                         lambda unit, completions: finished.put((unit, completions)),
                         self.concurrency,
+                        More(lambda: taken(feed.take()), lambda: feed.over, news),
                     )
                 )
             finally:
@@ -415,6 +438,19 @@ def check_turns(transfer: str, in_flight_updates: bool) -> None:
             "sleep: true with transfer: nccl, which sends to other GPUs than the trainer's; one GPU"
             " by turns needs ipc, folder or gloo"
         )
+
+
+@dataclass(frozen=True)
+class More:
+    """Work that joins a ``Fleet.share`` under way.
+
+    ``take`` returns what has come, ``over`` tells whether all has, and ``news`` is set whenever one
+    of them may return something else.
+    """
+
+    take: Callable[[], Sequence[Any]]
+    over: Callable[[], bool]
+    news: asyncio.Event
 
 
 class Fleet:
@@ -521,8 +557,11 @@ class Fleet:
         work: Callable[[VLLMClient, Unit], Coroutine[Any, Any, list[Completion]]],
         on_done: Callable[[Unit, list[Completion]], None],
         at_once: int,
+        more: More | None = None,
     ) -> None:
         """Have every unit done by some server, whatever becomes of single ones.
+
+        ``more`` may add units while others are under way.
 
         Whoever has least to do gets the next unit, ``at_once`` at most. If one fails or its server
         does not answer, all that the server has goes to others, and it is brought up before it
@@ -531,17 +570,24 @@ class Fleet:
         Raises:
             ValueError: if a unit is refused or fails ``MAX_TRIES`` times, or as ``refresh``.
         """
+        units = list(units)
         waiting, tries = deque(range(len(units))), Counter[int]()
         running: dict[asyncio.Task[list[Completion]], int] = {}
         pings = [asyncio.create_task(self._watch(server)) for server in self.servers]
         try:
-            while waiting or running:
+            while waiting or running or not (more is None or more.over()):
+                if more is not None:
+                    more.news.clear()
+                    new = more.take()
+                    waiting.extend(range(len(units), len(units) + len(new)))
+                    units += new
                 self.refresh()
                 while waiting and (server := self._least_busy(at_once)) is not None:
                     index = waiting.popleft()
                     task = asyncio.create_task(work(server, units[index]))
                     running[task], self._working[task] = index, server
-                await _first_of(running or self._coming.values())
+                news = None if more is None else more.news
+                await _first_of(running or self._coming.values(), news)
                 back = []
                 for task in [task for task in running if task.done()]:
                     index, server = running.pop(task), self._working.pop(task)
@@ -591,9 +637,13 @@ class Fleet:
                         self.lose(server, f"no answer ({error})")
 
 
-async def _first_of(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Wait until one of them ends, or for a moment."""
-    if some := list(tasks):
+async def _first_of(tasks: Iterable[asyncio.Task[Any]], news: asyncio.Event | None = None) -> None:
+    """Wait until one of them ends, or there is news, or for a moment."""
+    heard = None if news is None else asyncio.create_task(news.wait())
+    some = [*tasks, *([] if heard is None else [heard])]
+    if some:
         await asyncio.wait(some, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
     else:
         await asyncio.sleep(TICK_S)
+    if heard is not None:
+        heard.cancel()
