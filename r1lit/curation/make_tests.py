@@ -1,0 +1,257 @@
+r"""Tests for programs: inputs that a model's program writes, answers of programs known to be right.
+
+    python -m r1lit.curation.make_tests --problems code.jsonl --output data/tested.jsonl \
+        --writer.model r1lit.endpoint.ServedModel --writer.model.model NAME
+
+A line of ``problems`` has a ``prompt``, ``solutions`` (Python or C++ programs that read standard
+input and are right) and perhaps ``incorrect_solutions``, as CodeContests names them. Of each input
+only those stay to which all solutions answer alike. Then inputs are chosen, the one first that
+exposes most of the wrong programs not yet exposed.
+
+R1's paper makes tests of code problems with a model (arXiv 2501.12948v2, Listing 2). Its prompt was
+not at hand: ``PROMPT`` is r1lit's own, as are the numbers below.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from r1lit.curation.filters import digest
+from r1lit.endpoint.chat import key_of
+from r1lit.endpoint.client import in_parallel
+from r1lit.errors import check_at_least, run_script
+from r1lit.files import Record, append_records, read_existing, read_records
+from r1lit.sandbox import Limits, LocalSandbox, Program, Sandbox
+from r1lit.sandbox.grading import difference
+from r1lit.verifiers.code import find_code
+from r1lit.verifiers.generative import GenerativeJudge
+
+PROMPT = """\
+Below is a programming problem. Solutions read one test from standard input and write the answer \
+to standard output.
+
+Write a Python program that prints test inputs for it, as one JSON list of {count} strings. Each \
+string is the whole standard input of one test and keeps to the formats and limits of the problem.
+
+Among the inputs there should be:
+- the smallest ones and special cases, where careless programs fail;
+- random ones of small and of medium size, from random.Random({seed});
+- some at the limits of the problem, which programs that are too slow do not finish, each shorter \
+than {size} characters.
+
+Do not write solutions or answers. Reply with the program in one ```python block.
+
+# Problem
+{question}
+"""
+MAX_CHARACTERS = 1_000_000
+"""Of one input; longer ones are left out."""
+TOLERANCE = 1e-6
+
+
+class TestWriter(GenerativeJudge):
+    """Prompts ``model`` with ``PROMPT`` for a program that prints test inputs."""
+
+    __test__ = False  # pytest would take it for a test
+
+    def __call__(self, question: str, count: int, seed: int) -> str | None:
+        """Return the program, or None if no reply held one."""
+        slots = {"count": str(count), "seed": str(seed), "size": f"{MAX_CHARACTERS:,}"}
+        text = PROMPT.split("{question}")[0]
+        for name, value in slots.items():
+            text = text.replace(f"{{{name}}}", value)
+        key = key_of(PROMPT, self.name, question, f"{count} {seed}")
+        return self.kept_or_requested(key, lambda fence: f"{text}{question}\n", read_program)
+
+
+def read_program(reply: str, fence: str) -> str | None:
+    """Return the Python program of a reply, None if there is none."""
+    block = find_code(reply)
+    return block.code if block is not None and block.language in ("", "python") else None
+
+
+def written_inputs(sandbox: Sandbox, program: str, limits: Limits) -> list[str] | str:
+    """Return the inputs that a program prints, or what is wrong with it."""
+    outcome = sandbox.run(Program(language="python", files={"main.py": program}), limits=limits)
+    if not outcome.ok:
+        return "the writer's program failed"
+    try:
+        found = json.loads(outcome.stdout)
+    except ValueError:
+        return "the writer's program printed no JSON"
+    if not (isinstance(found, list) and all(isinstance(text, str) for text in found)):
+        return "the writer's program printed no list of texts"
+    return [text for text in dict.fromkeys(found) if text and len(text) <= MAX_CHARACTERS]
+
+
+def answers(sandbox: Sandbox, code: str, inputs: Sequence[str], limits: Limits) -> list[str | None]:
+    """Return what a program writes for each input, None where it fails."""
+    cpp = "#include" in code
+    name, language = ("main.cpp", "c++") if cpp else ("main.py", "python")
+    stdins = [text.encode("utf-8", "replace") for text in inputs]
+    found = [
+        outcome.stdout.decode("utf-8", "replace") if outcome.ok else None
+        for outcome in sandbox.runs(Program(language=language, files={name: code}), stdins, limits)
+    ]
+    return found + [None] * (len(inputs) - len(found))  # of one that does not compile
+
+
+def agreed(by_program: Sequence[Sequence[str | None]]) -> list[str | None]:
+    """Return for each input the answer that all programs give, None where they do not agree."""
+    return [
+        first
+        if first is not None
+        and first.strip()
+        and all(other is not None and not difference(other, first, TOLERANCE) for other in rest)
+        else None
+        for first, *rest in zip(*by_program, strict=True)
+    ]
+
+
+def chosen(exposed: Mapping[int, frozenset[int]], most: int) -> list[int]:
+    """Return which inputs to keep, in their order.
+
+    Args:
+        exposed: by input, the wrong programs that fail it.
+        most: inputs that are kept.
+
+    >>> chosen({0: frozenset(), 1: frozenset({0}), 2: frozenset({0, 1}), 3: frozenset()}, 2)
+    [0, 2]
+    """
+    left, kept, found = list(exposed), list[int](), frozenset[int]()
+    while left and len(kept) < most:
+        best = max(left, key=lambda index: len(exposed[index] - found))  # the first of equals
+        left.remove(best)
+        kept.append(best)
+        found |= exposed[best]
+    return sorted(kept)
+
+
+def tests_of(
+    row: Mapping[str, Any],
+    writer: TestWriter,
+    sandbox: Sandbox,
+    limits: Limits,
+    num_tests: int,
+    num_programs: int,
+) -> tuple[Record | None, str]:
+    """Return a problem with its tests, or None and why there are none; see ``make_tests``."""
+    right = row["solutions"][:num_programs]
+    wrong_programs = row.get("incorrect_solutions", [])[:num_programs]
+    seed = digest("make_tests", row["prompt"]) % 1_000_000
+    program = writer(row["prompt"], 2 * num_tests, seed)
+    if program is None:
+        return None, "no program in the writer's reply"
+    inputs = written_inputs(sandbox, program, limits)
+    if isinstance(inputs, str):
+        return None, inputs
+    solved = agreed([answers(sandbox, code, inputs, limits) for code in right])
+    valid = [index for index, answer in enumerate(solved) if answer is not None]
+    if not valid:
+        return None, "solutions agree on no input"
+    wrong = [
+        answers(sandbox, code, [inputs[index] for index in valid], limits)
+        for code in wrong_programs
+    ]
+
+    def fails(answer: str | None, expected: str | None) -> bool:
+        return answer is None or bool(difference(answer, expected or "", TOLERANCE))
+
+    exposed = {
+        index: frozenset(k for k, given in enumerate(wrong) if fails(given[place], solved[index]))
+        for place, index in enumerate(valid)
+    }
+    kept = chosen(exposed, num_tests)
+    tests = {"inputs": [inputs[i] for i in kept], "outputs": [solved[i] for i in kept]}
+    counts = {
+        "inputs": len(inputs),
+        "agreed": len(valid),
+        "wrong_programs": len(wrong),
+        "exposed": len(frozenset[int]().union(*(exposed[index] for index in kept))),
+    }
+    return {**row, "tests": tests, "tests_made": counts}, "tested"
+
+
+def make_tests(
+    problems: str,
+    output: str,
+    writer: TestWriter,
+    num_tests: int = 20,
+    min_solutions: int = 2,
+    num_programs: int = 10,
+    limits: Limits | None = None,
+    num_threads: int = 4,
+) -> dict[str, Any]:
+    """Add tests to problems; return what became of them.
+
+    Args:
+        problems: JSONL of ``prompt``, ``solutions`` and perhaps ``incorrect_solutions``.
+        output: the file to add to: the problems that got tests, which `r1lit.data.TaskTable` reads
+            with ``verifier: stdin_code`` and ``meta: {tests: tests}``. Those that it has are not
+            made again.
+        writer: its ``cache`` keeps replies.
+        num_tests: the most that a problem keeps; twice as many inputs are requested.
+        min_solutions: problems with fewer solutions are left out; one alone agrees with itself.
+        num_programs: the most solutions, and the most wrong programs, that are run.
+        limits: of one run of a program; `r1lit.sandbox.Limits`' own if left out.
+        num_threads: problems under way at a time.
+
+    Raises:
+        ValueError: if the file is missing or a line lacks a key, or no problem got tests.
+    """
+    numbers = {"num_tests": num_tests, "min_solutions": min_solutions}
+    numbers |= {"num_programs": num_programs, "num_threads": num_threads}
+    for key, value in numbers.items():
+        check_at_least(key, value, 1)
+    rows = list(read_existing(Path(problems), "problems"))
+    for number, row in enumerate(rows, start=1):
+        check_row(number, row)
+    path = Path(output)
+    known = {row["prompt"] for row in read_records(path)} if path.is_file() else set()
+    left = [row for row in rows if row["prompt"] not in known]
+    enough = [row for row in left if len(row["solutions"]) >= min_solutions]
+    counts = Counter({"made before": len(rows) - len(left), "too few solutions": 0})
+    counts["too few solutions"] = len(left) - len(enough)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with LocalSandbox() as sandbox:
+
+        def work(row: Record, _: object) -> tuple[Record | None, str]:
+            return tests_of(row, writer, sandbox, limits or Limits(), num_tests, num_programs)
+
+        size = 4 * num_threads  # what a command that is ended has to do again, at most
+        for start in range(0, len(enough), size):
+            done = in_parallel(work, enough[start : start + size], num_threads)
+            append_records(path, [row for row, _ in done if row is not None])
+            counts.update(why for _, why in done)
+    if not known and not counts["tested"]:
+        raise ValueError(f"problems: none of {len(rows)} got tests: {dict(counts)}")
+    return {"problems": len(rows), **{why: n for why, n in counts.items() if n}}
+
+
+def check_row(number: int, row: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names the line and the key of a row that cannot be read."""
+    if not isinstance(row.get("prompt"), str):
+        raise ValueError(f"problems: line {number} has no text under 'prompt'")
+    for key in ("solutions", "incorrect_solutions"):
+        value = row.get(key, [] if key == "incorrect_solutions" else None)
+        if not (isinstance(value, list) and all(isinstance(code, str) for code in value)):
+            raise ValueError(f"problems: line {number} has no list of programs under {key!r}")
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
+    parser = ArgumentParser(prog="python -m r1lit.curation.make_tests", exit_on_error=False)
+    parser.add_argument("-c", "--config", action="config")
+    parser.add_function_arguments(make_tests)
+    given = parser.instantiate(parser.parse_args(args))
+    print(make_tests(**{key: v for key, v in vars(given).items() if key != "config"}))
+
+
+if __name__ == "__main__":
+    run_script("make_tests", main)

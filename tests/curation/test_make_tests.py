@@ -1,0 +1,123 @@
+"""Tests made for programs: which inputs stay, which are chosen, and what they tell apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from r1lit.curation.make_tests import PROMPT, TestWriter, agreed, main, make_tests
+from r1lit.data import TaskTable
+from r1lit.verifiers import StdinCodeVerifier
+
+QUESTION = "Read n and then n whole numbers. Print the largest."
+RIGHT = [
+    "input()\nprint(max(map(int, input().split())))",
+    "n = int(input())\nbest = None\nfor x in input().split():\n    x = int(x)\n"
+    "    best = x if best is None or x > best else best\nprint(best)",
+]
+FROM_ZERO = "input()\nprint(max(0, *map(int, input().split())))"
+FIRST_OR_LAST = "input()\na = input().split()\nprint(max(int(a[0]), int(a[-1])))"
+INPUTS = [
+    "3\n1 2 3\n",  # exposes nobody
+    "3\n1 5 3\n",  # the one that skips the middle
+    "2\n-4 -2\n",  # the one that begins at zero
+    "1\n1.5\n",  # against the format: solutions fail
+    "3\n1 2 3\n",  # twice
+    "4\n2 1 1 2\n",
+]
+
+
+class Writer:
+    """A model that replies with a program which prints these inputs."""
+
+    name = "writer"
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+
+    def __call__(self, prompt: str) -> str:
+        self.prompts.append(prompt)
+        if "Say hello" in prompt:
+            return "I will not."
+        return f"So:\n```python\nimport json\nprint(json.dumps({INPUTS!r}))\n```"
+
+
+def table(path: Path, *rows: dict) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+ROW = {"prompt": QUESTION, "solutions": RIGHT, "incorrect_solutions": [FROM_ZERO, FIRST_OR_LAST]}
+
+
+def test_the_tests_tell_right_from_wrong_programs(tmp_path):
+    out, model = tmp_path / "tested.jsonl", Writer()
+    hello = {"prompt": "Say hello", "solutions": RIGHT}
+    alone = {"prompt": "Alone", "solutions": RIGHT[:1]}
+    problems = table(tmp_path / "p.jsonl", ROW, hello, alone)
+    found = make_tests(problems, str(out), TestWriter(model, attempts=1), num_tests=2)
+    why = "no program in the writer's reply"
+    assert found == {"problems": 3, "tested": 1, why: 1, "too few solutions": 1}
+    assert "list of 4 strings" in model.prompts[0] and "{" not in model.prompts[0]
+    (made,) = (json.loads(line) for line in out.read_text().splitlines())
+    assert made["tests"]["inputs"] == INPUTS[1:3], "the two that expose somebody"
+    assert [text.split() for text in made["tests"]["outputs"]] == [["5"], ["-2"]]
+    assert made["tests_made"] == {"inputs": 5, "agreed": 4, "wrong_programs": 2, "exposed": 2}
+
+    source = TaskTable(path=str(out), verifier="stdin_code", meta={"tests": "tests"})
+    (problem,) = source.problems()
+    verifier = StdinCodeVerifier(num_workers=1)
+    fenced = [f"```python\n{code}\n```" for code in (*RIGHT, FROM_ZERO, FIRST_OR_LAST)]
+    assert [verifier.verify(text, problem).status for text in fenced] == ["right"] * 2 + [
+        "wrong"
+    ] * 2
+    verifier.close()
+
+    again = make_tests(table(tmp_path / "q.jsonl", ROW), str(out), TestWriter(model))
+    assert again == {"problems": 1, "made before": 1} and len(out.read_text().splitlines()) == 1
+
+
+def test_answers_that_differ_are_not_taken():
+    assert agreed([["1", "2.0", None, "", "4"], ["1", "2.0000001", "3", "", "5"]]) == [
+        "1", "2.0", None, None, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("```python\nraise SystemExit(1)\n```", "the writer's program failed"),
+        ("```python\nprint(1, 2)\n```", "the writer's program printed no JSON"),
+        ("```python\nprint([1, 2])\n```", "the writer's program printed no list of texts"),
+        ("```python\nprint('[\"x\"]')\n```", "solutions agree on no input"),
+    ],
+)
+def test_what_a_writer_does_wrong_is_said(tmp_path, reply, why):
+    problems = table(tmp_path / "p.jsonl", ROW)
+    with pytest.raises(ValueError, match=f"none of 1 got tests: .*{why}"):
+        make_tests(problems, str(tmp_path / "out.jsonl"), TestWriter(lambda prompt: reply))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"solutions": "print(1)"}, "line 1 has no list of programs under 'solutions'"),
+        ({"prompt": None}, "line 1 has no text under 'prompt'"),
+    ],
+)
+def test_a_line_that_lacks_a_key_is_named(tmp_path, change, message):
+    problems = table(tmp_path / "p.jsonl", ROW | change)
+    with pytest.raises(ValueError, match=message):
+        make_tests(problems, str(tmp_path / "out.jsonl"), TestWriter(Writer()))
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    out = tmp_path / "tested.jsonl"
+    problems, cache = table(tmp_path / "p.jsonl", ROW), tmp_path / "replies.sqlite"
+    options = ["--writer.model=test_make_tests.Writer", f"--writer.cache={cache}"]
+    main([f"--problems={problems}", f"--output={out}", *options])
+    assert "'tested': 1" in capsys.readouterr().out and out.is_file()
+    assert PROMPT.count("{") == 4
