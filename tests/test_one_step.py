@@ -86,7 +86,7 @@ def files_of_one_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
 def listed() -> list[str]:
     """The files of the page's list."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
-    block = page.split("## The files of one step")[1].split("```")[1]
+    block = page.split("## The files of one iteration")[1].split("```")[1]
     return [f"r1lit/{line.split()[0]}" for line in block.strip().splitlines()]
 
 
