@@ -1,0 +1,163 @@
+"""Page of wrong verdicts: what a verifier's known error rates do to the true accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from experiments.curves import style_of
+from experiments.significance import Shift, paired_shift
+from experiments.study import Study
+from experiments.tables import (
+    DIFFERENCE,
+    as_markdown,
+    ends,
+    group_by,
+    table_by,
+    tested_cells,
+)
+from r1lit.callbacks.figures import tidy
+from r1lit.files import Record, read_records
+from r1lit.metrics import mean, mean_and_error
+
+CONTROL = "none"
+REWARD = "mistaken_verdict"
+RANDOM = ("none", "fp", "fn", "both")
+"""Kinds of variants, before the first hyphen, whose mistakes are drawn for each response."""
+
+
+def rates(responses: Sequence[Record]) -> dict[str, float | None]:
+    """Return the shares of wrong responses that are paid and of right ones that are not."""
+    paid: dict[bool, list[float]] = {False: [], True: []}
+    for response in responses:
+        paid[response["value"] > 0].append(response["rewards"][REWARD])
+    wrong, right = paid[False], paid[True]
+    return {
+        "false_positives": mean(wrong) if wrong else None,
+        "false_negatives": 1 - mean(right) if right else None,
+    }
+
+
+def read(study: Study) -> list[Record]:
+    """Return each finished point with its error rates in the first and the last evaluation."""
+    found = []
+    for result, folder in study.sweep().runs():
+        held_out = group_by("iteration", read_records(folder / "responses.jsonl"))
+        ends_of_run = [held_out[step] for step in (min(held_out), max(held_out))]
+        kept = {key: result[key] for key in ("variant", "seed", "shares", "seconds")}
+        evaluations = [
+            {key: e[key] for key in ("iteration", "pass_at_1", "format", "response_length_tokens")}
+            for e in result["evaluations"]
+        ]
+        found.append({**kept, "evaluations": evaluations, "rates": [rates(e) for e in ends_of_run]})
+    return found
+
+
+def final(run: Record) -> float:
+    """Return the true pass@1 after training."""
+    return run["evaluations"][-1]["pass_at_1"]
+
+
+def as_table(results: Sequence[Record]) -> str:
+    """Return a row a variant: rates, accuracy and length, before and after."""
+
+    def rate(name: str) -> tuple:
+        return tuple(lambda run, at=at: run["rates"][at][name] for at in (0, -1))
+
+    columns = [
+        ("wrong and paid", rate("false_positives"), ".2f"),
+        ("right and not paid", rate("false_negatives"), ".2f"),
+        ("true pass@1", ends("pass_at_1"), ".3f"),
+        ("tokens per response", ends("response_length_tokens"), ".0f"),
+        ("well-formed", ends("format"), ".3f"),
+    ]
+    return table_by("variant", results, columns, "verifier")
+
+
+def shifts_table(results: Sequence[Record]) -> str:
+    """Return each variant's final pass@1 less the control's and less the base's, paired by seed."""
+    control = {run["seed"]: final(run) for run in results if run["variant"] == CONTROL}
+    names, shifts, gains = [], [], []
+    for name, runs in group_by("variant", results).items():
+        if name == CONTROL:
+            continue
+        both = [run for run in runs if run["seed"] in control]
+        names.append(name)
+        shifts.append(_shift([final(run) - control[run["seed"]] for run in both]))
+        gains.append(_shift([final(r) - r["evaluations"][0]["pass_at_1"] for r in both]))
+    rows = [
+        [name, *cells, *own]
+        for name, cells, own in zip(names, tested_cells(shifts), tested_cells(gains), strict=True)
+    ]
+    headings = ["verifier", *(f"less {CONTROL}: {DIFFERENCE[0]}", *DIFFERENCE[1:])]
+    return as_markdown([*headings, f"less the base: {DIFFERENCE[0]}", *DIFFERENCE[1:]], rows)
+
+
+def _shift(differences: Sequence[float]) -> Shift | None:
+    return paired_shift(differences) if len(differences) > 1 else None
+
+
+def draw(results: Sequence[Record]) -> Figure:
+    """Return the figure: accuracy against what the verdict still says, and along training."""
+    figure = Figure(figsize=(10, 4), dpi=110, layout="constrained")
+    at_end, along = figure.subplots(1, 2)
+    groups = group_by("variant", results)
+    kinds: dict[str, list[tuple[float, float, float]]] = {}
+    for name, runs in groups.items():
+        value, error = mean_and_error([final(run) for run in runs])
+        first = [run["rates"][0] for run in runs]
+        informed = 1 - sum(mean([r[key] or 0.0 for r in first]) for key in first[0])
+        kinds.setdefault(_kind(name), []).append((informed, value, error or 0.0))
+    for index, (kind, points) in enumerate(kinds.items()):
+        color, marker, _ = style_of(index)
+        x, y, error = zip(*sorted(points), strict=True)
+        at_end.errorbar(x, y, error, marker=marker, linestyle="", color=color, label=kind)
+    base = mean([run["evaluations"][0]["pass_at_1"] for run in results])
+    at_end.axhline(base, color="0.6", linestyle=":", label="base")
+    tidy(
+        at_end,
+        "After training",
+        xlabel="1 − false positives − false negatives, of the base's responses",
+        ylabel="true pass@1",
+    )
+    at_end.legend(frameon=False, fontsize=8)
+    chosen = (CONTROL, "fp-50", "fn-50", "both-50", "fp-giving-up", "fn-problems-50")
+    for index, name in enumerate(name for name in chosen if name in groups):
+        color, marker, line = style_of(index)
+        lines = [run["evaluations"] for run in groups[name]]
+        steps = [evaluation["iteration"] for evaluation in lines[0]]
+        heights = [mean([own[i]["pass_at_1"] for own in lines]) for i in range(len(steps))]
+        along.plot(steps, heights, marker + line, color=color, label=name)
+    tidy(along, "Along training", xlabel="iteration", ylabel="true pass@1")
+    along.legend(frameon=False, fontsize=8)
+    for axes in (at_end, along):
+        axes.set_ylim(0, 1)
+    return figure
+
+
+def _kind(name: str) -> str:
+    if "problems" in name:
+        return "by problem"
+    if name in ("fp-empty", "fp-giving-up"):
+        return "by a pattern"
+    start = name.split("-")[0]
+    assert start in RANDOM, name
+    return {
+        "none": "no mistakes",
+        "fp": "random false positives",
+        "fn": "random false negatives",
+        "both": "random, both",
+    }[start]
+
+
+def report(results: Sequence[Record]) -> tuple[str, Figure]:
+    """Return tables and figure."""
+    num_seeds = len({run["seed"] for run in results})
+    text = (
+        "First evaluation → last, on 32 held-out problems with 8 responses each; mean ± standard"
+        f" error over {num_seeds} seeds.\n\n{as_table(results)}\n\nFinal true pass@1, paired by"
+        " seed; Student's t over seeds, Holm's correction within each of the two columns.\n\n"
+        f"{shifts_table(results)}"
+    )
+    return text, draw(results)
