@@ -167,21 +167,26 @@ def mean_and_gain(values: dict[str, float], base: dict[str, float]) -> str:
 
 
 def draw(results: Sequence[Record]) -> Figure:
-    """Return the figure: pass@1 of each stage with its 95 % interval over problems."""
+    """Return the figure: pass@1 of each stage, a bar a seed, with 95 % intervals over problems."""
     figure = Figure(figsize=(10, 3.6), dpi=110, layout="constrained")
     axes = figure.subplots()
     stages = [r for r in results if r["stage"] in STAGES]
-    for place, r in enumerate(stages):
-        at = r["pass_at_1"]
+    seeds = sorted({r["seed"] for r in stages})
+    width = 0.8 / max(1, len(seeds))
+    for r in stages:
+        at, place = r["pass_at_1"], list(STAGES).index(r["stage"])
+        offset = (seeds.index(r["seed"]) - (len(seeds) - 1) / 2) * width
         error = [[at["value"] - at["low"]], [at["high"] - at["value"]]]
-        color = COLORS[list(STAGES).index(r["stage"])]
-        axes.bar(place, at["value"], yerr=error, capsize=4, color=color, zorder=2)
-    axes.set_xticks(
-        range(len(stages)), [STAGES[r["stage"]].replace("+ ", "+\n") for r in stages], fontsize=9
-    )
+        axes.bar(
+            place + offset, at["value"], 0.95 * width, yerr=error, capsize=4,
+            color=COLORS[place], zorder=2,
+        )  # fmt: skip
+    names = [label.replace("+ ", "+\n") for label in STAGES.values()]
+    axes.set_xticks(range(len(names)), names, fontsize=9)
     tidy(axes, "Sums and differences", ylabel="pass@1 on held-out problems")
-    seeds = seeds_of(r["seed"] for r in stages)
-    add_caption(figure, f"SmolLM2-135M-Instruct, {seeds}; bars: 95 % intervals over problems")
+    add_caption(
+        figure, f"SmolLM2-135M-Instruct, {seeds_of(seeds)}; bars: 95 % intervals over problems"
+    )
     return figure
 
 

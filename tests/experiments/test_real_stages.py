@@ -52,7 +52,7 @@ def test_the_steps_of_the_study_are_read(capsys):
     tables = ["traces=missing.jsonl", "pairs=pairs.jsonl", "word_problems=svamp.jsonl"]
     assert main(["real_stages", *tables, "--dry-run"]) == 0
     names = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
-    assert names[:3] == ["base_evaluation", "traces", "cold_start"] and len(names) == 25
+    assert names[:3] == ["base_evaluation", "traces", "cold_start"] and len(names) == 2 * 25
 
 
 def test_scores_of_requests_are_compared_with_the_base():
