@@ -15,20 +15,25 @@ not at hand: ``PROMPT`` is r1lit's own, as are the numbers below.
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentError, ArgumentParser
+from tqdm import tqdm
 
 from r1lit.curation.filters import digest
 from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import in_parallel
-from r1lit.errors import check_at_least, run_script
-from r1lit.files import Record, append_records, read_existing, read_records
-from r1lit.sandbox import Limits, LocalSandbox, Program, Sandbox
-from r1lit.sandbox.grading import difference
+from r1lit.errors import Refused, check_at_least, given_keys, in_one_line, run_script
+from r1lit.files import JSONLFile, Record, read_existing
+from r1lit.sandbox import Limits, LocalSandbox, Program, Sandbox, SandboxError
+from r1lit.sandbox.grading import describe_exit, difference
 from r1lit.verifiers.code import find_code
 from r1lit.verifiers.generative import GenerativeJudge
 
@@ -50,9 +55,14 @@ Do not write solutions or answers. Reply with the program in one ```python block
 # Problem
 {question}
 """
-MAX_CHARACTERS = 1_000_000
+MAX_CHARACTERS = 100_000
 """Of one input; longer ones are left out."""
+OUTPUT_BYTES = 64 << 20
+"""Of all inputs of a problem together."""
 TOLERANCE = 1e-6
+SUM_S = 20.0
+"""Seconds that the slowest solution may take for all tests that are kept: a third of what
+``StdinCodeVerifier`` gives a program."""
 
 
 class TestWriter(GenerativeJudge):
@@ -60,14 +70,22 @@ class TestWriter(GenerativeJudge):
 
     __test__ = False  # pytest would take it for a test
 
-    def __call__(self, question: str, count: int, seed: int) -> str | None:
-        """Return the program, or None if no reply held one."""
+    def __call__(self, question: str, count: int, seed: int) -> tuple[str | None, str]:
+        """Return the program, or None and why there is none."""
         slots = {"count": str(count), "seed": str(seed), "size": f"{MAX_CHARACTERS:,}"}
         text = PROMPT.split("{question}")[0]
         for name, value in slots.items():
             text = text.replace(f"{{{name}}}", value)
         key = key_of(PROMPT, self.name, question, f"{count} {seed}")
-        return self.kept_or_requested(key, lambda fence: f"{text}{question}\n", read_program)
+        if (known := self.judgements.get(key)) is not None:
+            return known, ""
+        reply = self.request(lambda fence: f"{text}{question}\n", read_program, lambda _: "right")
+        if reply.value is None:
+            failed = reply.status != "unparsed"
+            why = f"the writer: {reply.text}" if failed else "no program in the writer's reply"
+            return None, " ".join(why.split())
+        self.judgements.put(key, reply.value)
+        return reply.value, ""
 
 
 def read_program(reply: str, fence: str) -> str | None:
@@ -78,40 +96,71 @@ def read_program(reply: str, fence: str) -> str | None:
 
 def written_inputs(sandbox: Sandbox, program: str, limits: Limits) -> list[str] | str:
     """Return the inputs that a program prints, or what is wrong with it."""
+    limits = replace(limits, output_bytes=OUTPUT_BYTES)
     outcome = sandbox.run(Program(language="python", files={"main.py": program}), limits=limits)
     if not outcome.ok:
-        return "the writer's program failed"
+        return f"the writer's program failed: {describe_exit(outcome)}"
     try:
         found = json.loads(outcome.stdout)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "the writer's program printed no JSON"
     if not (isinstance(found, list) and all(isinstance(text, str) for text in found)):
         return "the writer's program printed no list of texts"
-    return [text for text in dict.fromkeys(found) if text and len(text) <= MAX_CHARACTERS]
+    inputs = [text for text in dict.fromkeys(found) if 0 < len(text) <= MAX_CHARACTERS]
+    inputs = [text for text in inputs if not any("\ud800" <= c <= "\udfff" for c in text)]
+    return inputs or "the writer's program printed no input"
 
 
-def answers(sandbox: Sandbox, code: str, inputs: Sequence[str], limits: Limits) -> list[str | None]:
-    """Return what a program writes for each input, None where it fails."""
-    cpp = "#include" in code
-    name, language = ("main.cpp", "c++") if cpp else ("main.py", "python")
-    stdins = [text.encode("utf-8", "replace") for text in inputs]
-    found = [
-        outcome.stdout.decode("utf-8", "replace") if outcome.ok else None
-        for outcome in sandbox.runs(Program(language=language, files={name: code}), stdins, limits)
-    ]
-    return found + [None] * (len(inputs) - len(found))  # of one that does not compile
+def answers(
+    sandbox: Sandbox,
+    code: str,
+    inputs: Mapping[int, str],
+    limits: Limits,
+    stop: threading.Event,
+) -> dict[int, tuple[str, float]]:
+    """Return what a program writes for each input, and its seconds; nothing where it fails."""
+    program = program_of(code)
+    stdins = [text.encode() for text in inputs.values()]
+    found = {}
+    for index, outcome in zip(inputs, sandbox.runs(program, stdins, limits), strict=False):
+        if stop.is_set():
+            break
+        if outcome.ok:
+            try:
+                found[index] = outcome.stdout.decode(), outcome.seconds
+            except UnicodeDecodeError:
+                continue
+    return found
 
 
-def agreed(by_program: Sequence[Sequence[str | None]]) -> list[str | None]:
-    """Return for each input the answer that all programs give, None where they do not agree."""
-    return [
-        first
-        if first is not None
-        and first.strip()
-        and all(other is not None and not difference(other, first, TOLERANCE) for other in rest)
-        else None
-        for first, *rest in zip(*by_program, strict=True)
-    ]
+def program_of(code: str) -> Program:
+    """Return a program as C++ if it includes a header, else as Python."""
+    if "#include" in code:
+        return Program(language="c++", files={"main.cpp": code})
+    return Program(language="python", files={"main.py": code})
+
+
+def agreed(
+    sandbox: Sandbox,
+    solutions: Sequence[str],
+    inputs: Mapping[int, str],
+    limits: Limits,
+    stop: threading.Event,
+) -> dict[int, tuple[str, float]]:
+    """Return the answer that all solutions give to an input, and the slowest one's seconds."""
+    kept: dict[int, tuple[str, float]] = {}
+    for number, code in enumerate(solutions):
+        found = answers(sandbox, code, inputs, limits, stop)
+        if number == 0:
+            kept = {index: given for index, given in found.items() if given[0].strip()}
+        else:
+            kept = {
+                index: (answer, max(seconds, found[index][1]))
+                for index, (answer, seconds) in kept.items()
+                if index in found and not difference(found[index][0], answer, TOLERANCE)
+            }
+        inputs = {index: inputs[index] for index in kept}
+    return kept
 
 
 def chosen(exposed: Mapping[int, frozenset[int]], most: int) -> list[int]:
@@ -135,6 +184,8 @@ def chosen(exposed: Mapping[int, frozenset[int]], most: int) -> list[int]:
 
 def tests_of(
     row: Mapping[str, Any],
+    stop: threading.Event,
+    *,
     writer: TestWriter,
     sandbox: Sandbox,
     limits: Limits,
@@ -142,36 +193,43 @@ def tests_of(
     num_programs: int,
 ) -> tuple[Record | None, str]:
     """Return a problem with its tests, or None and why there are none; see ``make_tests``."""
-    right = row["solutions"][:num_programs]
-    wrong_programs = row.get("incorrect_solutions", [])[:num_programs]
+    right = list(dict.fromkeys(row["solutions"]))[:num_programs]
+    wrong = list(dict.fromkeys(row.get("incorrect_solutions", [])))[:num_programs]
     seed = digest("make_tests", row["prompt"]) % 1_000_000
-    program = writer(row["prompt"], 2 * num_tests, seed)
+    program, why = writer(row["prompt"], 2 * num_tests, seed)
     if program is None:
-        return None, "no program in the writer's reply"
-    inputs = written_inputs(sandbox, program, limits)
-    if isinstance(inputs, str):
-        return None, inputs
-    solved = agreed([answers(sandbox, code, inputs, limits) for code in right])
-    valid = [index for index, answer in enumerate(solved) if answer is not None]
-    if not valid:
-        return None, "solutions agree on no input"
-    wrong = [
-        answers(sandbox, code, [inputs[index] for index in valid], limits)
-        for code in wrong_programs
-    ]
-
-    def fails(answer: str | None, expected: str | None) -> bool:
-        return answer is None or bool(difference(answer, expected or "", TOLERANCE))
-
+        return None, why
+    try:
+        written = written_inputs(sandbox, program, limits)
+        if isinstance(written, str):
+            return None, written
+        inputs = dict(enumerate(written))
+        solved = agreed(sandbox, right, inputs, limits, stop)
+        if not solved:
+            return None, "solutions agree on no input"
+        asked = {index: inputs[index] for index in solved}
+        given = [answers(sandbox, code, asked, limits, stop) for code in wrong]
+    except (SandboxError, ValueError) as error:
+        return None, f"the sandbox: {in_one_line(error)}"
+    if stop.is_set():
+        return None, "interrupted"
     exposed = {
-        index: frozenset(k for k, given in enumerate(wrong) if fails(given[place], solved[index]))
-        for place, index in enumerate(valid)
+        index: frozenset(
+            number
+            for number, found in enumerate(given)
+            if index not in found or difference(found[index][0], answer, TOLERANCE)
+        )
+        for index, (answer, _) in solved.items()
     }
-    kept = chosen(exposed, num_tests)
-    tests = {"inputs": [inputs[i] for i in kept], "outputs": [solved[i] for i in kept]}
+    kept, seconds = list[int](), 0.0
+    for index in chosen(exposed, num_tests):
+        if seconds + solved[index][1] <= SUM_S:
+            seconds += solved[index][1]
+            kept.append(index)
+    tests = {"inputs": [inputs[i] for i in kept], "outputs": [solved[i][0] for i in kept]}
     counts = {
         "inputs": len(inputs),
-        "agreed": len(valid),
+        "agreed": len(solved),
         "wrong_programs": len(wrong),
         "exposed": len(frozenset[int]().union(*(exposed[index] for index in kept))),
     }
@@ -209,25 +267,27 @@ def make_tests(
     numbers |= {"num_programs": num_programs, "num_threads": num_threads}
     for key, value in numbers.items():
         check_at_least(key, value, 1)
-    rows = list(read_existing(Path(problems), "problems"))
+    rows = read_existing(Path(problems), "problems")
     for number, row in enumerate(rows, start=1):
         check_row(number, row)
     path = Path(output)
-    known = {row["prompt"] for row in read_records(path)} if path.is_file() else set()
-    left = [row for row in rows if row["prompt"] not in known]
-    enough = [row for row in left if len(row["solutions"]) >= min_solutions]
-    counts = Counter({"made before": len(rows) - len(left), "too few solutions": 0})
-    counts["too few solutions"] = len(left) - len(enough)
     path.parent.mkdir(parents=True, exist_ok=True)
+    lines = JSONLFile(path, "output")
+    lines.cut_torn_line()
+    known = {row.get("prompt") for row in lines.read()}
+    left = [row for row in rows if row["prompt"] not in known]
+    enough = [row for row in left if len(set(row["solutions"])) >= min_solutions]
+    counts = Counter({"made before": len(rows) - len(left)})
+    counts["too few solutions"] = len(left) - len(enough)
     with LocalSandbox() as sandbox:
-
-        def work(row: Record, _: object) -> tuple[Record | None, str]:
-            return tests_of(row, writer, sandbox, limits or Limits(), num_tests, num_programs)
-
+        work = partial(
+            tests_of, writer=writer, sandbox=sandbox, limits=limits or Limits(),
+            num_tests=num_tests, num_programs=num_programs,
+        )  # fmt: skip
         size = 4 * num_threads  # what a command that is ended has to do again, at most
-        for start in range(0, len(enough), size):
+        for start in tqdm(range(0, len(enough), size), unit="batch", disable=None):
             done = in_parallel(work, enough[start : start + size], num_threads)
-            append_records(path, [row for row, _ in done if row is not None])
+            lines.append(row for row, _ in done if row is not None)
             counts.update(why for _, why in done)
     if not known and not counts["tested"]:
         raise ValueError(f"problems: none of {len(rows)} got tests: {dict(counts)}")
@@ -249,7 +309,10 @@ def main(args: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(prog="python -m r1lit.curation.make_tests", exit_on_error=False)
     parser.add_argument("-c", "--config", action="config")
     parser.add_function_arguments(make_tests)
-    given = parser.instantiate(parser.parse_args(args))
+    try:
+        given = parser.instantiate(parser.parse_args(args))
+    except ArgumentError as error:
+        raise Refused(parser, dict(given_keys(args or sys.argv[1:]))).explain(error) from error
     print(make_tests(**{key: v for key, v in vars(given).items() if key != "config"}))
 
 

@@ -119,6 +119,7 @@ class TurnLimits:
         max_invalid: replies in a row that the environment cannot use, after which it ends.
         seconds: of one step of the environment; one that takes longer is a fault.
         max_failed: the share of episodes that may fail, each tried twice; more end the run.
+        num_threads: steps that run at once, of environments that work in threads.
     """
 
     max_turns: int = 8
@@ -127,9 +128,11 @@ class TurnLimits:
     max_invalid: int = 3
     seconds: float = 60.0
     max_failed: float = 0.2
+    num_threads: int = 8
 
     def __post_init__(self) -> None:
-        for key in ("max_turns", "max_turn_tokens", "max_observation_tokens", "max_invalid"):
+        counts = "max_turns", "max_turn_tokens", "max_observation_tokens", "max_invalid"
+        for key in (*counts, "num_threads"):
             if (value := getattr(self, key)) is not None:
                 check_at_least(f"data.limits.{key}", value, 1)
         if not self.seconds > 0:

@@ -30,7 +30,6 @@ from r1lit.verifiers import Grader
 
 ATTEMPTS = 2
 MARK = " …[cut]"
-THREADS = 8
 
 
 @dataclass(kw_only=True)
@@ -82,8 +81,7 @@ class Row:
         return name_of(request.seed, request.iteration, self.problem.uid, self.sample)
 
     def restart(self) -> None:
-        """Begin again from the start, with the same names."""
-        self.play.close()
+        """Begin again from the start, with the same names; the caller closes the old episode."""
         fresh = Row(
             index=self.index,
             request=self.request,
@@ -228,35 +226,51 @@ class EpisodeEngine(RolloutEngine):
         """Let each episode go on by itself, while others are sampled and others' tools work."""
         lock, feed = threading.Lock(), Feed(sum(len(r.samples) for r in requests))
         places: dict[int, int] = {}  # of turns after the first
-        left = set(rows)
+        left, is_over = set(rows), False
 
-        def stepped(row: Row, step: StepResult | BaseException) -> None:
+        def go_on(row: Row, step: StepResult | BaseException) -> None:
+            play = row.play
             with lock:
-                try:
-                    self._answered(row, step)
-                    if row.ended is None:
-                        places[feed.add(self._next_turn(row))] = row.index
+                if is_over:
+                    return
+                self._answered(row, step)
+                ended, begins_again = row.ended is not None, row.play is not play
+                if not ended:
+                    places[feed.add(self._next_turn(row))] = row.index
+            if ended or begins_again:
+                play.close()  # without the lock: it may take its time
+            if ended:
+                with lock:
+                    if is_over:
                         return
                     finished([row.index], [self._completion(row)])
                     left.remove(row.index)
                     if not left:
                         feed.end()
-                except BaseException as error:  # for the thread that waits
-                    feed.end(error)
-            row.play.close()
 
-        with Steps(self.limits.seconds, stepped) as steps:
+        def stepped(row: Row, step: StepResult | BaseException) -> None:
+            try:
+                go_on(row, step)
+            except Exception as error:  # for the thread that waits
+                feed.end(error)
+            except BaseException as error:  # it would end the event loop there
+                feed.end(RuntimeError(f"an environment's thread was ended by {error!r}"))
 
-            def sampled(indices: Sequence[int], completions: Sequence[Completion]) -> None:
-                with lock:
-                    for index, completion in zip(indices, completions, strict=True):
-                        row = rows.get(places.get(index, index))
-                        if row is None:
-                            finished([index], [completion])
-                        else:
-                            steps.begin(row, self._take(row, completion))
+        def sampled(indices: Sequence[int], completions: Sequence[Completion]) -> None:
+            with lock:
+                for index, completion in zip(indices, completions, strict=True):
+                    row = rows.get(places.get(index, index))
+                    if row is None:
+                        finished([index], [completion])
+                    else:
+                        steps.begin(row, self._take(row, completion))
 
-            self.engine.stream_joined(requests, sampled, feed)
+        try:
+            with Steps(self.limits, stepped) as steps:
+                self.engine.stream_joined(requests, sampled, feed)
+        finally:
+            with lock:
+                is_over = True
 
     def _rounds(
         self,
@@ -291,7 +305,7 @@ class EpisodeEngine(RolloutEngine):
         finished: OnFinished,
     ) -> None:
         """Sample one turn of each row and let its environment answer, some while others decode."""
-        with Steps(self.limits.seconds) as steps:
+        with Steps(self.limits) as steps:
             waiting: dict[int, Completion] = {}
 
             def sampled(indices: Sequence[int], completions: Sequence[Completion]) -> None:
@@ -310,10 +324,11 @@ class EpisodeEngine(RolloutEngine):
                 steps.begin(rows[place], self._take(rows[place], waiting[place]))
                 steps.wait(rows[place])
             for place in sorted(set(places) & rows.keys()):
-                row = rows[place]
+                row, play = rows[place], rows[place].play
                 self._answered(row, steps.wait(row))
+                if row.ended is not None or row.play is not play:
+                    play.close()
                 if row.ended is not None:
-                    row.play.close()
                     finished([place], [self._completion(row)])
 
     def _take(self, row: Row, completion: Completion) -> Reply:
@@ -465,24 +480,24 @@ def playing(engine: RolloutEngine, data: Any) -> RolloutEngine:
 
 
 class Steps:
-    """Runs steps of environments in threads, each for at most ``seconds`` from its own start.
+    """Runs steps of environments in threads, each for limited seconds from its own start.
 
     A step that takes longer is given up: its thread cannot be stopped, but it holds nobody up, nor
     the process at its end. Use as a context manager.
 
     Args:
-        seconds: of one step.
+        limits: ``seconds`` of one step, and ``num_threads``.
         on_end: called with a row and what its step came to, from the step's or a timer's thread;
             ``wait`` returns it if left out.
     """
 
     def __init__(
         self,
-        seconds: float,
+        limits: TurnLimits,
         on_end: Callable[[Row, StepResult | BaseException], None] | None = None,
     ) -> None:
-        self.seconds = seconds
-        self._free = threading.Semaphore(THREADS)
+        self.seconds = limits.seconds
+        self._free = threading.Semaphore(limits.num_threads)
         self._done: dict[int, StepResult | BaseException] = {}
         self._change = threading.Condition()
         self._on_end = on_end
@@ -500,10 +515,13 @@ class Steps:
 
         def run() -> None:
             self._free.acquire()
-            timer = threading.Timer(self.seconds, end, [late])
+            if self._closed:  # given up while it waited for its turn
+                self._free.release()
+                return
+            timer = threading.Timer(min(self.seconds, threading.TIMEOUT_MAX), end, [late])
             timer.daemon = True
-            timer.start()
             try:
+                timer.start()
                 found: StepResult | BaseException = play.step(row, reply)
             except BaseException as error:  # the environment's fault: tried again, then counted
                 found = error

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from r1lit.curation.make_tests import PROMPT, TestWriter, agreed, main, make_tests
 from r1lit.data import TaskTable
+from r1lit.endpoint.client import RequestError
+from r1lit.sandbox import Limits, LocalSandbox
 from r1lit.verifiers import StdinCodeVerifier
 
 QUESTION = "Read n and then n whole numbers. Print the largest."
@@ -79,10 +82,58 @@ def test_the_tests_tell_right_from_wrong_programs(tmp_path):
     assert again == {"problems": 1, "made before": 1} and len(out.read_text().splitlines()) == 1
 
 
-def test_answers_that_differ_are_not_taken():
-    assert agreed([["1", "2.0", None, "", "4"], ["1", "2.0000001", "3", "", "5"]]) == [
-        "1", "2.0", None, None, None,
-    ]  # fmt: skip
+def printing(*texts: str) -> str:
+    """A program whose answer to input k is texts[k]; an empty one is a failure."""
+    return (
+        f"import sys\ntext = {texts!r}[int(input())]\nif not text:\n    sys.exit(1)\n"
+        "sys.stdout.buffer.write(text.encode('latin-1'))"
+    )
+
+
+def test_an_answer_is_one_that_all_solutions_give():
+    inputs = {index: f"{index}\n" for index in range(5)}
+    solutions = [
+        printing("1", "2.0", "", " ", "\xe9"),
+        printing("1", "2.0000001", "3", " ", "\xe9"),
+    ]
+    with LocalSandbox() as sandbox:
+        found = agreed(sandbox, solutions, inputs, Limits(), threading.Event())
+        assert {index: answer for index, (answer, _) in found.items()} == {0: "1", 1: "2.0"}
+        stop = threading.Event()
+        stop.set()
+        assert agreed(sandbox, solutions, inputs, Limits(), stop) == {}
+
+
+def test_a_solution_does_not_agree_with_itself(tmp_path):
+    twice = table(tmp_path / "p.jsonl", ROW | {"solutions": RIGHT[:1] * 2})
+    with pytest.raises(ValueError, match="'too few solutions': 1"):
+        make_tests(twice, str(tmp_path / "out.jsonl"), TestWriter(Writer()))
+
+
+def test_a_line_that_a_kill_tore_is_made_again(tmp_path):
+    out = tmp_path / "out.jsonl"
+    first = json.dumps({"prompt": "made before"}) + "\n"
+    out.write_text(first + '{"prompt": "Read n and')
+    found = make_tests(table(tmp_path / "p.jsonl", ROW), str(out), TestWriter(Writer()))
+    assert found == {"problems": 1, "tested": 1}
+    assert [json.loads(x)["prompt"] for x in out.read_text().splitlines()][1] == QUESTION
+
+
+def test_a_writer_that_cannot_be_reached_is_said(tmp_path):
+    def gone(prompt: str) -> str:
+        raise RequestError("no answer from http://x")
+
+    problems = table(tmp_path / "p.jsonl", ROW)
+    with pytest.raises(ValueError, match="the writer: no answer from http://x"):
+        make_tests(problems, str(tmp_path / "out.jsonl"), TestWriter(gone))
+
+
+def test_a_language_that_is_missing_leaves_its_problem_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(LocalSandbox, "languages", ("python",))
+    cpp = ROW | {"prompt": "C++", "solutions": ["#include <iostream>\nint main() {}", *RIGHT]}
+    problems = table(tmp_path / "p.jsonl", ROW, cpp)
+    found = make_tests(problems, str(tmp_path / "out.jsonl"), TestWriter(Writer()))
+    assert found["tested"] == 1 and any(why.startswith("the sandbox: ") for why in found)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +141,9 @@ def test_answers_that_differ_are_not_taken():
     [
         ("```python\nraise SystemExit(1)\n```", "the writer's program failed"),
         ("```python\nprint(1, 2)\n```", "the writer's program printed no JSON"),
+        ("```python\nprint('[' * 100_000)\n```", "the writer's program printed no JSON"),
+        ("```python\nprint('[]')\n```", "the writer's program printed no input"),
+        ("```python\nprint(r'[\"\\ud800\"]')\n```", "the writer's program printed no input"),
         ("```python\nprint([1, 2])\n```", "the writer's program printed no list of texts"),
         ("```python\nprint('[\"x\"]')\n```", "solutions agree on no input"),
     ],
@@ -119,5 +173,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     problems, cache = table(tmp_path / "p.jsonl", ROW), tmp_path / "replies.sqlite"
     options = ["--writer.model=test_make_tests.Writer", f"--writer.cache={cache}"]
     main([f"--problems={problems}", f"--output={out}", *options])
+    with pytest.raises(ValueError, match="num_tezts"):
+        main([f"--problems={problems}", f"--output={out}", "--num_tezts=3", *options])
     assert "'tested': 1" in capsys.readouterr().out and out.is_file()
     assert PROMPT.count("{") == 4

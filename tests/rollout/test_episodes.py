@@ -272,6 +272,45 @@ def test_what_goes_wrong_between_two_turns_ends_the_rollout(model):
         episodes.generate(requests(model, problem("a"), samples=16))
 
 
+def test_nothing_is_handed_over_after_an_engine_has_failed(model):
+    class Fails(Joining):
+        def stream_joined(self, requests, on_finished, feed):
+            on_finished(range(len(self.generate(requests))), self.generate(requests))
+            raise OSError("the servers are gone")
+
+    class Slow(Echoes):
+        def begin(self, problem, seed):
+            episode = super().begin(problem, seed)
+            step = episode.step
+            episode.step = lambda reply: time.sleep(0.3) or step(reply)
+            return episode
+
+    engine, told = Fails(compile=False), []
+    engine.bind(model)
+    slow = Slow(last=0, in_background=True)
+    limits = TurnLimits(max_turn_tokens=30, num_threads=1)
+    episodes = EpisodeEngine(engine, {"echo": slow}, TURNS, limits)
+    with pytest.raises(OSError, match="the servers are gone"):
+        episodes.generate(requests(model, problem("a")), lambda *found: told.append(found))
+    time.sleep(1.0)
+    assert told == [] and len(slow.episodes) <= 1, "steps that waited are not begun"
+
+
+def test_whoever_ends_an_environments_thread_ends_the_rollout(model):
+    class Exits(InlineTurns):
+        def encode(self, tokenizer, messages):
+            raise SystemExit(1)
+
+    engine = Joining(compile=False)
+    engine.bind(model)
+    echoes = {"echo": Echoes(in_background=True)}
+    turns = Exits(call_open="1", call_close="2")
+    with pytest.raises(RuntimeError, match=r"thread was ended by SystemExit\(1\)"):
+        EpisodeEngine(engine, echoes, turns, TurnLimits()).generate(
+            requests(model, problem("a"), samples=16)
+        )
+
+
 @pytest.mark.parametrize("kind", ENGINES)
 def test_a_fault_is_tried_again_with_the_same_tokens(model, kind):
     asked = requests(model, problem("a"))

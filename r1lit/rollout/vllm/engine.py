@@ -570,21 +570,22 @@ class Fleet:
         Raises:
             ValueError: if a unit is refused or fails ``MAX_TRIES`` times, or as ``refresh``.
         """
-        units = list(units)
-        waiting, tries = deque(range(len(units))), Counter[int]()
+        undone, number = dict(enumerate(units)), len(units)
+        waiting, tries = deque(undone), Counter[int]()
         running: dict[asyncio.Task[list[Completion]], int] = {}
         pings = [asyncio.create_task(self._watch(server)) for server in self.servers]
         try:
             while waiting or running or not (more is None or more.over()):
                 if more is not None:
                     more.news.clear()
-                    new = more.take()
-                    waiting.extend(range(len(units), len(units) + len(new)))
-                    units += new
+                    for unit in more.take():
+                        undone[number] = unit
+                        waiting.append(number)
+                        number += 1
                 self.refresh()
                 while waiting and (server := self._least_busy(at_once)) is not None:
                     index = waiting.popleft()
-                    task = asyncio.create_task(work(server, units[index]))
+                    task = asyncio.create_task(work(server, undone[index]))
                     running[task], self._working[task] = index, server
                 news = None if more is None else more.news
                 await _first_of(running or self._coming.values(), news)
@@ -592,7 +593,7 @@ class Fleet:
                 for task in [task for task in running if task.done()]:
                     index, server = running.pop(task), self._working.pop(task)
                     if not task.cancelled() and task.exception() is None:
-                        on_done(units[index], task.result())
+                        on_done(undone.pop(index), task.result())
                         continue
                     back.append(index)
                     if not task.cancelled():  # else its server was lost
@@ -641,9 +642,11 @@ async def _first_of(tasks: Iterable[asyncio.Task[Any]], news: asyncio.Event | No
     """Wait until one of them ends, or there is news, or for a moment."""
     heard = None if news is None else asyncio.create_task(news.wait())
     some = [*tasks, *([] if heard is None else [heard])]
-    if some:
-        await asyncio.wait(some, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
-    else:
-        await asyncio.sleep(TICK_S)
-    if heard is not None:
-        heard.cancel()
+    try:
+        if some:
+            await asyncio.wait(some, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(TICK_S)
+    finally:
+        if heard is not None:
+            heard.cancel()
