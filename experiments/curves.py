@@ -59,9 +59,11 @@ def draw(results: Sequence[Record], model: str = "") -> Figure:
     """Return the figure: a panel for each of ``PANELS`` that a run measured.
 
     A line is a variant's mean over seeds, the band its standard error; ``model`` is for the
-    caption, which says so.
+    caption, which says so. More than ten variants are drawn by ``draw_ends``.
     """
     panels = [panel for panel in PANELS if is_measured(results, panel[2])]
+    if len(group_by("variant", results)) > len(COLORS):
+        return draw_ends(results, panels, model)
     figure = Figure(figsize=(14 * max(2, len(panels)) / 3, 4.6), dpi=110, layout="constrained")
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (title, label, value) in zip(all_axes, panels, strict=True):
@@ -75,6 +77,33 @@ def draw(results: Sequence[Record], model: str = "") -> Figure:
         handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False
     )
     add_caption(figure, caption(results, model, lines_of(results)))
+    return figure
+
+
+def draw_ends(
+    results: Sequence[Record], panels: Sequence[tuple[str, str, Measure]], model: str = ""
+) -> Figure:
+    """Return the figure of many variants: a row each, with its numbers after the last iteration."""
+    groups = dict(reversed(group_by("variant", results).items()))  # the first one on top
+    figure = Figure(
+        figsize=(14 * max(2, len(panels)) / 3, 1.6 + 0.24 * len(groups)), dpi=110,
+        layout="constrained",
+    )  # fmt: skip
+    all_axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (title, label, value) in zip(all_axes, panels, strict=True):
+        firsts = [value(result["evaluations"][0]) for result in results]
+        before = [first for first in firsts if first is not None]
+        axes.axvline(sum(before) / len(before), color="0.6", linestyle=":")
+        for place, group in enumerate(groups.values()):
+            ends = [value(result["final"]) for result in group]
+            found, error = mean_and_error([end for end in ends if end is not None])
+            axes.errorbar(found, place, xerr=error, fmt="o", color=COLORS[0], capsize=3)
+        tidy(axes, title, xlabel=label, ylabel="")
+        axes.set_yticks(range(len(groups)), list(groups))
+    seeds = (
+        "dots: means over seeds after the last iteration, bars: ± 1 s.e. of them; dotted: before"
+    )
+    add_caption(figure, caption(results, model, seeds))
     return figure
 
 

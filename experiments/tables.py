@@ -21,6 +21,8 @@ Measure = Callable[[Record], float | None]
 """A number of an evaluation or of a run, None where it was not measured."""
 Column = tuple[str, Measure | Sequence[Measure], str]
 """A heading, what is read of a run (several numbers stand as a → b), and the format."""
+SHOWN_PAIRS = 30
+"""How many rows a table of all pairs has, those of the smallest p first."""
 Shares = dict[str, float] | None
 """Of a run: by problem the share of right responses (`experiments.points.shares_of`)."""
 
@@ -221,8 +223,9 @@ def all_pairs(results: Sequence[Record]) -> str:
     """Return the differences in final score of every two variants as Markdown, clearest first.
 
     Each has its 95 % interval by Welch's t over seeds, and its p-value alone and after Holm's
-    correction for all of them. Variants of one seed are left out, and pairs that were evaluated on
-    different problems or by different scores; nothing if no pair remains.
+    correction for all of them. ``SHOWN_PAIRS`` have a row. Variants of one seed are left out, and
+    pairs that were evaluated on different problems or by different scores; nothing if no pair
+    remains.
     """
     finals: dict[str, list[float]] = {}
     measured: dict[str, set[str]] = {}  # the score's name, and problems
@@ -245,4 +248,7 @@ def all_pairs(results: Sequence[Record]) -> str:
     said = f"All pairs, over seeds: {num_clear} of {len(pairs)} clear after Holm's correction."
     ranked = sorted(zip(pairs, corrected, strict=True), key=lambda found: found[0][2].p_value)
     rows = [[f"{b} − {a}", *difference_cells(shift, p_value)] for (a, b, shift), p_value in ranked]
-    return f"{said}\n\n{as_markdown(['comparison', *DIFFERENCE], rows)}"
+    table = as_markdown(["comparison", *DIFFERENCE], rows[:SHOWN_PAIRS])
+    left_out = len(rows) - SHOWN_PAIRS
+    rest = f"\n\nThe other {left_out} pairs have a larger p." if left_out > 0 else ""
+    return f"{said}\n\n{table}{rest}"

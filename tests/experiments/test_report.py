@@ -112,11 +112,31 @@ def test_all_pairs_are_compared_over_seeds_and_corrected():
     # 0.2 / 0.00816 = 24.5 with 4 degrees of freedom; 2.776 x 0.00816 = 0.0227
     assert first.startswith("| b − a | +0.200 (+0.177 to +0.223) | 1.6e-05 | 4.9e-05 |")
     assert second.startswith("| c − b | -0.190") and third.startswith("| c − a | +0.010 (-0.013 to")
+    many = [
+        result(f"v{v}", seed, [0.1, 0.05 * v + 0.01 * seed], [5, 6])
+        for v in range(9)
+        for seed in (0, 1)
+    ]
+    shown = all_pairs(many).splitlines()
+    assert len(shown) == 4 + 30 + 2 and shown[-1] == "The other 6 pairs have a larger p."
     assert all_pairs(RESULTS) == "", "one of them has a single seed"
     elsewhere = [result("d", seed, [0.1, 0.9], [5, 6]) | {"shares": {"q": 1.0}} for seed in (0, 1)]
     assert all_pairs([*results, *elsewhere]) == all_pairs(results), "d was asked other problems"
     other = [{"variant": "e", "seed": seed, "final": {"loss": 0.5 + seed}} for seed in (0, 1)]
     assert all_pairs([*results, *other]) == all_pairs(results), "a loss is no pass@1"
+
+
+def test_many_variants_are_a_row_each_after_training():
+    results = [
+        result(f"v{v}", seed, [0.1, 0.05 * v + 0.02 * seed], [5, 6])
+        for v in range(11)
+        for seed in (0, 1)
+    ]
+    axes = draw(results).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == [f"v{v}" for v in reversed(range(11))]
+    dots = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"]
+    assert dots == pytest.approx([0.05 * v + 0.01 for v in reversed(range(11))])
 
 
 def test_curves_are_means_over_seeds_with_their_error():

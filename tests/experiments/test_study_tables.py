@@ -6,20 +6,26 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tiny_sweep import ROOT, study_file
 
 from experiments import by_source
 from experiments.aha_long import jump
 from experiments.curves import at_tokens, smooth
+from experiments.forks import report as forks
 from experiments.language_reward.code import report as code
 from experiments.late_onset import report as late_onset
 from experiments.points import read_sweep
 from experiments.process_rewards.process_bench import report as process_bench
+from experiments.prompt_difficulty import report as prompt_difficulty
 from experiments.reward_hacking.report import MEASURES, YLABELS
 from experiments.third_language import by_language
+from experiments.wrong_verdicts import report as wrong_verdicts
+from experiments.wrong_verdicts.rewards import MistakenVerdict
 from r1lit.files import Record
 from r1lit.modules.rollouts import RolloutModule
+from r1lit.problems import Problem, Response, Verdict
 from r1lit.rollout import Sampling
 
 
@@ -241,3 +247,75 @@ def test_first_errors_by_hand():
     results = [{"variant": "MATH", "final": {"reward_model": {**report, "f1": f}}} for f in (0, 1)]
     (row,) = process_bench.as_table(results).splitlines()[2:]
     assert row.startswith("| MATH | 2 | 9 (4) | 0.500 ± 0.000 |") and "| 0.500 ± 0.500 |" in row
+
+
+# wrong_verdicts: a verifier with known error rates
+
+
+def of_text(number: int, value: float, uid: str = "a") -> Response:
+    problem = Problem(uid=uid, question="?", answer="1", source="hand")
+    verdict = Verdict(value=value, status="right" if value else "wrong", canonical="1", reason="")
+    text = f"text {number}{' I give up.' if number % 4 == 0 else ''}"
+    return Response(text=text, problem=problem, verdict=verdict, num_tokens=1, finished=True)
+
+
+def test_mistakes_have_their_rates_and_repeat():
+    right = [of_text(i, 1.0) for i in range(2000)]
+    wrong = [of_text(i, 0.0) for i in range(2000)]
+    verifier = MistakenVerdict(false_positives=0.2, false_negatives=0.6)
+    paid = [sum(verifier(own)) / 2000 for own in (right, wrong)]
+    assert paid == pytest.approx([0.4, 0.2], abs=0.04)
+    assert verifier(wrong[5:6] * 2) == [verifier(wrong)[5]] * 2
+    truthful = MistakenVerdict()
+    assert truthful(right) == [1.0] * 2000 and truthful(wrong) == [0.0] * 2000
+
+
+def test_mistakes_of_a_problem_are_those_of_all_its_responses():
+    verifier = MistakenVerdict(false_negatives=0.5, by="problem")
+    groups = [verifier([of_text(i, 1.0, str(uid)) for i in range(4)]) for uid in range(400)]
+    assert {tuple(group) for group in groups} == {(0.0,) * 4, (1.0,) * 4}
+    assert sum(group[0] for group in groups) / 400 == pytest.approx(0.5, abs=0.1)
+    assert verifier([of_text(0, 0.0, str(uid)) for uid in range(9)]) == [0.0] * 9
+
+
+def test_a_pattern_is_paid_where_the_answer_is_wrong():
+    verifier = MistakenVerdict(pattern="give up|放弃")
+    assert verifier([of_text(i, 0.0) for i in range(5)]) == [1.0, 0.0, 0.0, 0.0, 1.0]
+    assert verifier([of_text(1, 1.0)]) == [1.0]
+    with pytest.raises(ValueError, match=r"false_positives: 0\.1 and pattern: 'x' exclude"):
+        MistakenVerdict(false_positives=0.1, pattern="x")
+    with pytest.raises(ValueError, match=r"false_negatives: 1\.5 is not a share"):
+        MistakenVerdict(false_negatives=1.5)
+
+
+def test_rates_of_a_verifier_are_shares_of_wrong_and_of_right_responses():
+    rows = [(0, 1), (0, 0), (0, 0), (0, 0), (1, 0), (1, 1)]
+    found = wrong_verdicts.rates(
+        [{"value": v, "rewards": {"mistaken_verdict": paid}} for v, paid in rows]
+    )
+    assert found == {"false_positives": 0.25, "false_negatives": 0.5}
+    assert wrong_verdicts.rates([])["false_positives"] is None
+
+
+# prompt_difficulty and forks
+
+
+def test_samples_to_the_aim_lie_between_two_evaluations():
+    made = [{"iteration": i, "pass_at_1": p} for i, p in ((0, 0.25), (2, 0.5), (4, 1.0), (6, 0.6))]
+    assert prompt_difficulty.samples_to(made, 64) == (2 + 2 * 0.5) * 64
+    assert prompt_difficulty.samples_to(made[:2], 64) is None
+
+
+def test_variances_of_differences_between_branches_and_between_runs():
+    scores_BS = np.array([[0.6, 0.7, 0.8], [0.65, 0.75, 0.88]])
+    paired, independent = forks.variances(scores_BS)
+    assert paired == pytest.approx(np.var([0.05, 0.05, 0.08], ddof=1))
+    assert independent == pytest.approx(0.01 + np.var([0.65, 0.75, 0.88], ddof=1))
+    ratio, low, high = forks.ratio_interval(scores_BS)
+    assert low <= ratio <= high and ratio < 0.05
+    results = [
+        {"branch": branch, "seed": seed, "evaluations": [{"pass_at_1": value}]}
+        for branch, row in zip(forks.BRANCHES, scores_BS.tolist(), strict=True)
+        for seed, value in enumerate(row)
+    ]
+    assert np.array_equal(forks.scores([*results, {**results[0], "seed": 9}]), scores_BS)

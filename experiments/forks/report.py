@@ -1,0 +1,129 @@
+"""Page of forks: the variance of a difference between branches and between runs of other seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.curves import style_of
+from experiments.points import shares_of
+from experiments.significance import paired_shift
+from experiments.study import Study
+from experiments.tables import as_markdown, ends, group_by, table_by
+from r1lit.callbacks.figures import tidy
+from r1lit.files import Record
+from r1lit.seeding import generator
+
+BRANCHES = ("same", "less_kl")
+NUM_RESAMPLES = 10_000
+
+
+def read(study: Study) -> list[Record]:
+    """Return each finished branch: its evaluations, and by problem the share right at the end."""
+    found = []
+    for seed, run in zip(study.seeds, study.runs, strict=True):
+        for branch in BRANCHES:
+            summary = run / branch / "summary.json"
+            if summary.is_file() and (shares := shares_of(run / branch)):
+                evaluations = [
+                    {key: evaluation[key] for key in ("iteration", "pass_at_1")}
+                    for evaluation in json.loads(summary.read_text())
+                ]
+                kept = {"branch": branch, "seed": seed, "evaluations": evaluations}
+                found.append({**kept, "shares": shares})
+    return found
+
+
+def scores(results: Sequence[Record]) -> np.ndarray:
+    """Return the final pass@1, branches × seeds, of the seeds that have both branches."""
+    final = {(r["branch"], r["seed"]): r["evaluations"][-1]["pass_at_1"] for r in results}
+    seeds = sorted({seed for _, seed in final})
+    both = [seed for seed in seeds if all((branch, seed) in final for branch in BRANCHES)]
+    return np.array([[final[branch, seed] for seed in both] for branch in BRANCHES])
+
+
+def variances(scores_BS: np.ndarray) -> tuple[float, float]:
+    """Return the variances of a difference: of two branches of a run, of two runs.
+
+    The second is the sum of the branches' own variances, which is that of a difference between runs
+    of two seeds.
+    """
+    paired = float(np.var(scores_BS[1] - scores_BS[0], ddof=1))
+    return paired, float(np.var(scores_BS, axis=1, ddof=1).sum())
+
+
+def ratio_interval(scores_BS: np.ndarray) -> tuple[float, float, float]:
+    """Return paired / independent variance, and its 95 % interval by resampling the seeds."""
+    random = generator(0, "forks")
+    num_seeds = scores_BS.shape[1]
+    ratios = []
+    for _ in range(NUM_RESAMPLES):
+        paired, independent = variances(scores_BS[:, random.integers(num_seeds, size=num_seeds)])
+        if independent > 0:
+            ratios.append(paired / independent)
+    paired, independent = variances(scores_BS)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return paired / independent, float(low), float(high)
+
+
+def as_table(results: Sequence[Record]) -> str:
+    """Return the branches' accuracy, and the two variances with their ratio."""
+    columns = [("pass@1 of the base → at the end", ends("pass_at_1"), ".3f")]
+    branches = table_by("branch", results, columns, "branch")
+    scores_BS = scores(results)
+    if scores_BS.shape[-1] < 3:
+        return branches
+    paired, independent = variances(scores_BS)
+    ratio, low, high = ratio_interval(scores_BS)
+    correlation = float(np.corrcoef(scores_BS)[0, 1])
+    shift = paired_shift(list(scores_BS[1] - scores_BS[0]))
+    rows = [
+        ["two branches of one run", f"{paired**0.5:.4f}", f"{paired:.6f}"],
+        ["runs of two seeds", f"{independent**0.5:.4f}", f"{independent:.6f}"],
+    ]
+    table = as_markdown(["difference between", "standard deviation", "variance"], rows)
+    return (
+        f"{branches}\n\n{table}\n\nVariance of the first over that of the second: {ratio:.2f},"
+        f" 95 % interval {low:.2f} to {high:.2f} (seeds resampled {NUM_RESAMPLES:,} times);"
+        f" correlation of the branches over seeds {correlation:.2f}. {BRANCHES[1]} less"
+        f" {BRANCHES[0]}: {shift.mean:+.3f} ({shift.low:+.3f} to {shift.high:+.3f}), p"
+        f" {shift.p_value:.2g}, over {scores_BS.shape[1]} seeds."
+    )
+
+
+def draw(results: Sequence[Record]) -> Figure:
+    """Return the figure: branches of each run, and differences with and without a shared run."""
+    figure = Figure(figsize=(9, 3.8), dpi=110, layout="constrained")
+    runs, differences = figure.subplots(1, 2)
+    for index, (branch, own) in enumerate(group_by("branch", results).items()):
+        color, marker, line = style_of(index)
+        for k, run in enumerate(own):
+            steps = [evaluation["iteration"] for evaluation in run["evaluations"]]
+            heights = [evaluation["pass_at_1"] for evaluation in run["evaluations"]]
+            label = branch if k == 0 else None
+            runs.plot(steps, heights, marker + line, color=color, alpha=0.6, label=label)
+    tidy(runs, "Branches", xlabel="iteration", ylabel="pass@1 on held-out problems")
+    runs.legend(frameon=False)
+    scores_BS = scores(results)
+    seeds = range(scores_BS.shape[-1])
+    paired = [scores_BS[1, s] - scores_BS[0, s] for s in seeds]
+    others = [scores_BS[1, s] - scores_BS[0, t] for s, t in product(seeds, seeds) if s != t]
+    for place, (name, values) in enumerate(
+        (("two branches\nof one run", paired), ("runs of\ntwo seeds", others))
+    ):
+        jitter = np.linspace(-0.15, 0.15, max(1, len(values)))
+        differences.plot(place + jitter, values, "o", color=style_of(place)[0], alpha=0.5)
+        differences.text(place, differences.get_ylim()[1], name, ha="center", va="bottom")
+    differences.axhline(0, color="0.6", linestyle=":")
+    differences.set_xticks([])
+    tidy(differences, "", xlabel="", ylabel=f"pass@1: {BRANCHES[1]} less {BRANCHES[0]}")
+    return figure
+
+
+def report(results: Sequence[Record]) -> tuple[str, Figure]:
+    """Return tables and figure."""
+    return as_table(results), draw(results)

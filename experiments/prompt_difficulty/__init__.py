@@ -1,0 +1,1 @@
+"""Prompts chosen by difficulty: how many samples that saves."""

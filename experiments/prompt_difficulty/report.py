@@ -1,0 +1,138 @@
+"""Page of prompt difficulty: how many samples each choice of prompts takes to reach an accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from experiments.curves import style_of
+from experiments.significance import paired_shift
+from experiments.study import Study
+from experiments.tables import Column, ends, group_by, table_by
+from r1lit.callbacks.figures import tidy
+from r1lit.files import Record, read_records
+from r1lit.metrics import mean
+
+AIM = 0.75
+"""The held-out pass@1 to be reached."""
+CONTROL = "uniform"
+MEASURED_BEFORE = "filtered"
+"""The variant whose filter has cost samples of the base before the first iteration."""
+
+
+def samples_to(evaluations: Sequence[Record], samples_per_iteration: int) -> float | None:
+    """Return after how many samples pass@1 first reached ``AIM``, between evaluations linearly.
+
+    None if it never did. ``evaluations`` are in order and begin before the first iteration.
+    """
+    for before, after in pairwise(evaluations):
+        low, high = before["pass_at_1"], after["pass_at_1"]
+        if high >= AIM:
+            part = 1.0 if high == low else max(0.0, (AIM - low) / (high - low))
+            steps = after["iteration"] - before["iteration"]
+            return (before["iteration"] + part * steps) * samples_per_iteration
+    return None
+
+
+def read(study: Study) -> list[Record]:
+    """Return each finished point, with its samples and the shares of groups that taught."""
+    before = len(read_records(Path("runs/prompt_rates/responses.jsonl")))
+    found = []
+    for result, folder in study.sweep("prompts").runs():
+        lines = [x for x in read_records(folder / "metrics.jsonl") if "train/groups/mixed" in x]
+        config = study.sweep("prompts").point(result["variant"], result["seed"]).config
+        rollout = config["data"]["init_args"]["rollout"]
+        each = rollout["prompts_per_iteration"] * rollout["group_size"]
+        evaluations = [{k: e[k] for k in ("iteration", "pass_at_1")} for e in result["evaluations"]]
+        found.append(
+            {
+                "variant": result["variant"],
+                "seed": result["seed"],
+                "samples_per_iteration": each,
+                "samples_before": before if result["variant"] == MEASURED_BEFORE else 0,
+                "samples_to_aim": samples_to(evaluations, each),
+                "mixed": mean([line["train/groups/mixed"] for line in lines]),
+                "train_accuracy": mean([line["train/reward/accuracy"] for line in lines]),
+                "evaluations": evaluations,
+            }
+        )
+    return found
+
+
+def samples(run: Record) -> float:
+    """Return the samples to the aim; all of the run's, which is too few, if it was not reached."""
+    own: float | None = run["samples_to_aim"]
+    whole: float = run["evaluations"][-1]["iteration"] * run["samples_per_iteration"]
+    return whole if own is None else own
+
+
+def cost(run: Record) -> float:
+    """Return the samples to the aim, with those of measuring beforehand."""
+    return samples(run) + float(run["samples_before"])
+
+
+def as_table(results: Sequence[Record]) -> str:
+    """Return a row a variant."""
+    columns: list[Column] = [
+        ("right, of training's responses", lambda run: run["train_accuracy"], ".3f"),
+        ("groups with right and wrong responses", lambda run: run["mixed"], ".3f"),
+        ("pass@1 on held-out problems", ends("pass_at_1"), ".3f"),
+        (
+            "runs that reached 0.75",
+            lambda run: float(run["samples_to_aim"] is not None),
+            "mean .2f",
+        ),
+        (f"samples to {AIM}", samples, ".0f"),
+        ("with those of measuring", cost, ".0f"),
+    ]
+    return table_by("variant", results, columns, "prompts")
+
+
+def against_control(results: Sequence[Record]) -> str:
+    """Return a line a variant: its samples less the control's, paired by seed."""
+    control = {run["seed"]: cost(run) for run in results if run["variant"] == CONTROL}
+    lines = []
+    for name, runs in group_by("variant", results).items():
+        both = [cost(run) - control[run["seed"]] for run in runs if run["seed"] in control]
+        if name == CONTROL or len(both) < 2:
+            continue
+        shift = paired_shift(both)
+        lines.append(
+            f"- {name} less {CONTROL}, with the samples of measuring: {shift.mean:+.0f}"
+            f" ({shift.low:+.0f} to {shift.high:+.0f}), p {shift.p_value:.2g},"
+            f" over {len(both)} seeds"
+        )
+    return "\n".join(lines)
+
+
+def draw(results: Sequence[Record]) -> Figure:
+    """Return the figure: accuracy against samples, a thin line a run and a thick one the mean."""
+    figure = Figure(figsize=(7, 4), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    for index, (name, runs) in enumerate(group_by("variant", results).items()):
+        color, marker, line = style_of(index)
+        each = runs[0]["samples_per_iteration"]
+        places = [evaluation["iteration"] * each for evaluation in runs[0]["evaluations"]]
+        heights = [[e["pass_at_1"] for e in run["evaluations"]] for run in runs]
+        for own in heights:
+            axes.plot(places, own, color=color, alpha=0.3, linewidth=0.8)
+        means = [mean(values) for values in zip(*heights, strict=True)]
+        axes.plot(places, means, marker + line, color=color, label=name, markersize=3)
+    axes.axhline(AIM, color="0.6", linestyle=":")
+    tidy(axes, "", xlabel="samples of training", ylabel="pass@1 on held-out problems")
+    axes.set_ylim(0, 1)
+    axes.legend(frameon=False)
+    return figure
+
+
+def report(results: Sequence[Record]) -> tuple[str, Figure]:
+    """Return table and figure."""
+    text = (
+        f"Means ± standard errors over seeds. A run that did not reach {AIM} counts with all of its"
+        f" samples, so a saving over it is at least what the table says.\n\n{as_table(results)}\n\n"
+        f"{against_control(results)}"
+    )
+    return text, draw(results)
