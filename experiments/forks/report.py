@@ -13,12 +13,13 @@ from experiments.curves import style_of
 from experiments.points import shares_of
 from experiments.significance import paired_shift
 from experiments.study import Study
-from experiments.tables import as_markdown, ends, group_by, table_by
+from experiments.tables import Column, as_markdown, ends, group_by, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record
 from r1lit.seeding import generator
 
-BRANCHES = ("same", "less_kl")
+CONTROL = "same"
+CHANGES = ("less_kl", "grpo")
 NUM_RESAMPLES = 10_000
 
 
@@ -26,7 +27,7 @@ def read(study: Study) -> list[Record]:
     """Return each finished branch: its evaluations, and by problem the share right at the end."""
     found = []
     for seed, run in zip(study.seeds, study.runs, strict=True):
-        for branch in BRANCHES:
+        for branch in (CONTROL, *CHANGES):
             summary = run / branch / "summary.json"
             if summary.is_file() and (shares := shares_of(run / branch)):
                 evaluations = [
@@ -38,12 +39,13 @@ def read(study: Study) -> list[Record]:
     return found
 
 
-def scores(results: Sequence[Record]) -> np.ndarray:
-    """Return the final pass@1, branches × seeds, of the seeds that have both branches."""
+def scores(results: Sequence[Record], change: str) -> np.ndarray:
+    """Return the final pass@1 of the control and of a change, 2 × seeds, where a seed has both."""
+    branches = CONTROL, change
     final = {(r["branch"], r["seed"]): r["evaluations"][-1]["pass_at_1"] for r in results}
     seeds = sorted({seed for _, seed in final})
-    both = [seed for seed in seeds if all((branch, seed) in final for branch in BRANCHES)]
-    return np.array([[final[branch, seed] for seed in both] for branch in BRANCHES])
+    both = [seed for seed in seeds if all((branch, seed) in final for branch in branches)]
+    return np.array([[final[branch, seed] for seed in both] for branch in branches])
 
 
 def variances(scores_BS: np.ndarray) -> tuple[float, float]:
@@ -71,33 +73,46 @@ def ratio_interval(scores_BS: np.ndarray) -> tuple[float, float, float]:
 
 
 def as_table(results: Sequence[Record]) -> str:
-    """Return the branches' accuracy, and the two variances with their ratio."""
-    columns = [("pass@1 of the base → at the end", ends("pass_at_1"), ".3f")]
+    """Return the branches' accuracy, and the variances of differences with their ratio."""
+    columns: list[Column] = [("pass@1 of the base → at the end", ends("pass_at_1"), ".3f")]
     branches = table_by("branch", results, columns, "branch")
-    scores_BS = scores(results)
-    if scores_BS.shape[-1] < 3:
+    rows = []
+    for change in CHANGES:
+        scores_BS = scores(results, change)
+        if scores_BS.shape[-1] < 3:
+            continue
+        paired, independent = (variance**0.5 for variance in variances(scores_BS))
+        ratio, low, high = ratio_interval(scores_BS)
+        shift = paired_shift(list(scores_BS[1] - scores_BS[0]))
+        rows.append(
+            [
+                f"{change} less {CONTROL}",
+                str(scores_BS.shape[1]),
+                f"{shift.mean:+.3f} ({shift.low:+.3f} to {shift.high:+.3f})",
+                f"{paired:.4f}",
+                f"{independent:.4f}",
+                f"{ratio:.2g} ({low:.2g} to {high:.2g})",
+                f"{np.corrcoef(scores_BS)[0, 1]:.3f}",
+            ]
+        )
+    if not rows:
         return branches
-    paired, independent = variances(scores_BS)
-    ratio, low, high = ratio_interval(scores_BS)
-    correlation = float(np.corrcoef(scores_BS)[0, 1])
-    shift = paired_shift(list(scores_BS[1] - scores_BS[0]))
-    rows = [
-        ["two branches of one run", f"{paired**0.5:.4f}", f"{paired:.6f}"],
-        ["runs of two seeds", f"{independent**0.5:.4f}", f"{independent:.6f}"],
+    headings = [
+        "difference",
+        "n seeds",
+        "mean, 95 % interval",
+        "standard deviation, branches of one run",
+        "of two runs",
+        "ratio of variances, 95 % interval",
+        "correlation",
     ]
-    table = as_markdown(["difference between", "standard deviation", "variance"], rows)
-    return (
-        f"{branches}\n\n{table}\n\nVariance of the first over that of the second: {ratio:.2f},"
-        f" 95 % interval {low:.2f} to {high:.2f} (seeds resampled {NUM_RESAMPLES:,} times);"
-        f" correlation of the branches over seeds {correlation:.2f}. {BRANCHES[1]} less"
-        f" {BRANCHES[0]}: {shift.mean:+.3f} ({shift.low:+.3f} to {shift.high:+.3f}), p"
-        f" {shift.p_value:.2g}, over {scores_BS.shape[1]} seeds."
-    )
+    said = f"Intervals of the ratio: seeds resampled {NUM_RESAMPLES:,} times."
+    return f"{branches}\n\n{as_markdown(headings, rows)}\n\n{said}"
 
 
 def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: branches of each run, and differences with and without a shared run."""
-    figure = Figure(figsize=(9, 3.8), dpi=110, layout="constrained")
+    figure = Figure(figsize=(10, 3.8), dpi=110, layout="constrained")
     runs, differences = figure.subplots(1, 2)
     for index, (branch, own) in enumerate(group_by("branch", results).items()):
         color, marker, line = style_of(index)
@@ -108,19 +123,22 @@ def draw(results: Sequence[Record]) -> Figure:
             runs.plot(steps, heights, marker + line, color=color, alpha=0.6, label=label)
     tidy(runs, "Branches", xlabel="iteration", ylabel="pass@1 on held-out problems")
     runs.legend(frameon=False)
-    scores_BS = scores(results)
-    seeds = range(scores_BS.shape[-1])
-    paired = [scores_BS[1, s] - scores_BS[0, s] for s in seeds]
-    others = [scores_BS[1, s] - scores_BS[0, t] for s, t in product(seeds, seeds) if s != t]
-    for place, (name, values) in enumerate(
-        (("two branches\nof one run", paired), ("runs of\ntwo seeds", others))
-    ):
-        jitter = np.linspace(-0.15, 0.15, max(1, len(values)))
-        differences.plot(place + jitter, values, "o", color=style_of(place)[0], alpha=0.5)
-        differences.text(place, differences.get_ylim()[1], name, ha="center", va="bottom")
+    names: list[str] = []
+    for change in CHANGES:
+        same_S, changed_S = scores(results, change)
+        seeds = range(len(same_S))
+        values = {
+            "branches of\none run": [changed_S[s] - same_S[s] for s in seeds],
+            "two runs": [changed_S[s] - same_S[t] for s, t in product(seeds, seeds) if s != t],
+        }
+        for name, own in values.items():
+            place = len(names) + np.linspace(-0.15, 0.15, max(1, len(own)))
+            color = style_of(1 + CHANGES.index(change))[0]
+            differences.plot(place, own, "o", color=color, alpha=0.5)
+            names.append(f"{change},\n{name}")
     differences.axhline(0, color="0.6", linestyle=":")
-    differences.set_xticks([])
-    tidy(differences, "", xlabel="", ylabel=f"pass@1: {BRANCHES[1]} less {BRANCHES[0]}")
+    tidy(differences, "Differences", xlabel="", ylabel=f"pass@1 less that of {CONTROL}")
+    differences.set_xticks(range(len(names)), names, fontsize=8)
     return figure
 
 

@@ -315,7 +315,8 @@ def test_variances_of_differences_between_branches_and_between_runs():
     assert low <= ratio <= high and ratio < 0.05
     results = [
         {"branch": branch, "seed": seed, "evaluations": [{"pass_at_1": value}]}
-        for branch, row in zip(forks.BRANCHES, scores_BS.tolist(), strict=True)
+        for branch, row in zip((forks.CONTROL, "grpo"), scores_BS.tolist(), strict=True)
         for seed, value in enumerate(row)
     ]
-    assert np.array_equal(forks.scores([*results, {**results[0], "seed": 9}]), scores_BS)
+    found = forks.scores([*results, {**results[0], "seed": 9}], "grpo")
+    assert np.array_equal(found, scores_BS)
