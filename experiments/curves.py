@@ -27,7 +27,7 @@ from r1lit.callbacks.figures import (
     tidy,
 )
 from r1lit.files import Record, read_records
-from r1lit.metrics import mean_and_error
+from r1lit.metrics import mean, mean_and_error
 from r1lit.policy.source import settings_of
 
 COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, "#8C564B", "#8A8A8A", "#A0A000")
@@ -93,7 +93,7 @@ def draw_ends(
     for axes, (title, label, value) in zip(all_axes, panels, strict=True):
         firsts = [value(result["evaluations"][0]) for result in results]
         before = [first for first in firsts if first is not None]
-        axes.axvline(sum(before) / len(before), color="0.6", linestyle=":")
+        axes.axvline(mean(before), color="0.6", linestyle=":")
         for place, group in enumerate(groups.values()):
             ends = [value(result["final"]) for result in group]
             found, error = mean_and_error([end for end in ends if end is not None])
@@ -138,8 +138,8 @@ def draw_band(
                 values.setdefault(evaluation["iteration"], []).append(found)
     x = sorted(values)
     points = [mean_and_error(values[iteration]) for iteration in x]
-    mean = [m for m, _ in points]
-    axes.plot(x, mean, style, color=color, markersize=4.5, linewidth=1.8, label=label)
+    means = [m for m, _ in points]
+    axes.plot(x, means, style, color=color, markersize=4.5, linewidth=1.8, label=label)
     low = [m - (error or 0.0) for m, error in points]
     high = [m + (error or 0.0) for m, error in points]
     axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)

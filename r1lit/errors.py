@@ -18,6 +18,7 @@ import sys
 import traceback
 import types
 import warnings
+from argparse import ArgumentError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -218,6 +219,18 @@ def own_error(error: BaseException | None) -> ValueError | None:
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+def instantiated(parser: ArgumentParser, args: Sequence[str] | None) -> Any:
+    """Return what a command's arguments stand for; ``args`` is ``sys.argv[1:]`` if left out.
+
+    Raises:
+        ValueError: saying in one line which key is wrong.
+    """
+    try:
+        return parser.instantiate(parser.parse_args(args))
+    except ArgumentError as error:
+        raise Refused(parser, dict(given_keys(args or sys.argv[1:]))).explain(error) from error
 
 
 class Refused:

@@ -40,10 +40,10 @@ def samples_to(evaluations: Sequence[Record], samples_per_iteration: int) -> flo
 def read(study: Study) -> list[Record]:
     """Return each finished point, with its samples and the shares of groups that taught."""
     before = len(read_records(Path("runs/prompt_rates/responses.jsonl")))
-    found = []
-    for result, folder in study.sweep("prompts").runs():
+    sweep, found = study.sweep("prompts"), []
+    for result, folder in sweep.runs():
         lines = [x for x in read_records(folder / "metrics.jsonl") if "train/groups/mixed" in x]
-        config = study.sweep("prompts").point(result["variant"], result["seed"]).config
+        config = sweep.point(result["variant"], result["seed"]).config
         rollout = config["data"]["init_args"]["rollout"]
         each = rollout["prompts_per_iteration"] * rollout["group_size"]
         evaluations = [{k: e[k] for k in ("iteration", "pass_at_1")} for e in result["evaluations"]]
@@ -81,7 +81,7 @@ def as_table(results: Sequence[Record]) -> str:
         ("groups with right and wrong responses", lambda run: run["mixed"], ".3f"),
         ("pass@1 on held-out problems", ends("pass_at_1"), ".3f"),
         (
-            "runs that reached 0.75",
+            f"runs that reached {AIM}",
             lambda run: float(run["samples_to_aim"] is not None),
             "mean .2f",
         ),

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from experiments.curves import style_of
-from experiments.significance import Shift, paired_shift
 from experiments.study import Study
 from experiments.tables import (
     DIFFERENCE,
     as_markdown,
+    by_seed,
     ends,
     group_by,
     table_by,
@@ -23,8 +23,13 @@ from r1lit.metrics import mean, mean_and_error
 
 CONTROL = "none"
 REWARD = "mistaken_verdict"
-RANDOM = ("none", "fp", "fn", "both")
-"""Kinds of variants, before the first hyphen, whose mistakes are drawn for each response."""
+KINDS = {
+    "none": "no mistakes",
+    "fp": "random false positives",
+    "fn": "random false negatives",
+    "both": "random, both",
+}
+"""Of variants whose mistakes are random for each response, by what is before the first hyphen."""
 
 
 def rates(responses: Sequence[Record]) -> dict[str, float | None]:
@@ -84,18 +89,15 @@ def shifts_table(results: Sequence[Record]) -> str:
             continue
         both = [run for run in runs if run["seed"] in control]
         names.append(name)
-        shifts.append(_shift([final(run) - control[run["seed"]] for run in both]))
-        gains.append(_shift([final(r) - r["evaluations"][0]["pass_at_1"] for r in both]))
+        after = [final(run) for run in both]
+        shifts.append(by_seed(after, [control[run["seed"]] for run in both]))
+        gains.append(by_seed(after, [run["evaluations"][0]["pass_at_1"] for run in both]))
     rows = [
         [name, *cells, *own]
         for name, cells, own in zip(names, tested_cells(shifts), tested_cells(gains), strict=True)
     ]
     headings = ["verifier", *(f"less {CONTROL}: {DIFFERENCE[0]}", *DIFFERENCE[1:])]
     return as_markdown([*headings, f"less the base: {DIFFERENCE[0]}", *DIFFERENCE[1:]], rows)
-
-
-def _shift(differences: Sequence[float]) -> Shift | None:
-    return paired_shift(differences) if len(differences) > 1 else None
 
 
 def draw(results: Sequence[Record]) -> Figure:
@@ -141,14 +143,7 @@ def _kind(name: str) -> str:
         return "by problem"
     if name in ("fp-empty", "fp-giving-up"):
         return "by a pattern"
-    start = name.split("-")[0]
-    assert start in RANDOM, name
-    return {
-        "none": "no mistakes",
-        "fp": "random false positives",
-        "fn": "random false negatives",
-        "both": "random, both",
-    }[start]
+    return KINDS[name.split("-")[0]]
 
 
 def report(results: Sequence[Record]) -> tuple[str, Figure]:

@@ -15,7 +15,6 @@ not at hand: ``PROMPT`` is r1lit's own, as are the numbers below.
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,16 +23,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 from tqdm import tqdm
 
 from r1lit.curation.filters import digest
 from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import in_parallel
-from r1lit.errors import Refused, check_at_least, given_keys, in_one_line, run_script
+from r1lit.errors import check_at_least, in_one_line, instantiated, run_script
 from r1lit.files import JSONLFile, Record, read_existing
-from r1lit.sandbox import Limits, LocalSandbox, Program, Sandbox, SandboxError
-from r1lit.sandbox.grading import describe_exit, difference
+from r1lit.sandbox import Limits, LocalSandbox, Sandbox, SandboxError
+from r1lit.sandbox.grading import describe_exit, difference, language_of, program_of
 from r1lit.verifiers.code import find_code
 from r1lit.verifiers.generative import GenerativeJudge
 
@@ -97,7 +96,7 @@ def read_program(reply: str, fence: str) -> str | None:
 def written_inputs(sandbox: Sandbox, program: str, limits: Limits) -> list[str] | str:
     """Return the inputs that a program prints, or what is wrong with it."""
     limits = replace(limits, output_bytes=OUTPUT_BYTES)
-    outcome = sandbox.run(Program(language="python", files={"main.py": program}), limits=limits)
+    outcome = sandbox.run(program_of("python", program), limits=limits)
     if not outcome.ok:
         return f"the writer's program failed: {describe_exit(outcome)}"
     try:
@@ -119,7 +118,7 @@ def answers(
     stop: threading.Event,
 ) -> dict[int, tuple[str, float]]:
     """Return what a program writes for each input, and its seconds; nothing where it fails."""
-    program = program_of(code)
+    program = program_of(language_of(code), code)
     stdins = [text.encode() for text in inputs.values()]
     found = {}
     for index, outcome in zip(inputs, sandbox.runs(program, stdins, limits), strict=False):
@@ -131,13 +130,6 @@ def answers(
             except UnicodeDecodeError:
                 continue
     return found
-
-
-def program_of(code: str) -> Program:
-    """Return a program as C++ if it includes a header, else as Python."""
-    if "#include" in code:
-        return Program(language="c++", files={"main.cpp": code})
-    return Program(language="python", files={"main.py": code})
 
 
 def agreed(
@@ -309,10 +301,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(prog="python -m r1lit.curation.make_tests", exit_on_error=False)
     parser.add_argument("-c", "--config", action="config")
     parser.add_function_arguments(make_tests)
-    try:
-        given = parser.instantiate(parser.parse_args(args))
-    except ArgumentError as error:
-        raise Refused(parser, dict(given_keys(args or sys.argv[1:]))).explain(error) from error
+    given = instantiated(parser, args)
     print(make_tests(**{key: v for key, v in vars(given).items() if key != "config"}))
 
 

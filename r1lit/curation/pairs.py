@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
-from argparse import ArgumentError
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -34,7 +32,7 @@ from jsonargparse import ArgumentParser
 from tqdm.auto import tqdm
 
 from r1lit.endpoint.chat import key_of
-from r1lit.errors import Refused, check_at_least, given_keys, run_script
+from r1lit.errors import check_at_least, instantiated, run_script
 from r1lit.files import JSONLFile, Record, read_existing, replace_file, write_records
 from r1lit.seeding import generator, permutation
 from r1lit.text.scored_text import ScoreOn, scored_part
@@ -417,10 +415,7 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("-c", "--config", action="config")
     parser.add_function_arguments(build_pairs)
-    try:
-        given = parser.instantiate(parser.parse_args(args))
-    except ArgumentError as error:
-        raise Refused(parser, dict(given_keys(args or sys.argv[1:]))).explain(error) from error
+    given = instantiated(parser, args)
     options = {key: value for key, value in vars(given).items() if key != "config"}
     card = build_pairs(**options)
     print(json.dumps(card, indent=1, ensure_ascii=False))

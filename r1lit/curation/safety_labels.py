@@ -24,7 +24,7 @@ from jsonargparse import ArgumentParser
 
 from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import in_parallel
-from r1lit.errors import check_at_least, run_script
+from r1lit.errors import check_at_least, instantiated, run_script
 from r1lit.files import Record, read_existing, write_records
 from r1lit.text.extract import thinking_and_answer
 from r1lit.verifiers.generative import GenerativeJudge
@@ -160,7 +160,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(prog="python -m r1lit.curation.safety_labels", exit_on_error=False)
     parser.add_argument("-c", "--config", action="config")
     parser.add_function_arguments(label_responses)
-    given = parser.instantiate(parser.parse_args(args))
+    given = instantiated(parser, args)
     print(label_responses(**{key: v for key, v in vars(given).items() if key != "config"}))
 
 

@@ -124,7 +124,7 @@ def grade_output(sandbox: Sandbox, request: Mapping[str, Any], limits: Limits) -
     if language not in sandbox.languages:
         reason = f"no compiler for {language} here; there is {', '.join(sandbox.languages)}"
         return {"status": "error", "value": 0.0, "reason": reason}
-    program = Program(language=language, files={_FILES[language]: request["code"]})
+    program = program_of(language, request["code"])
     inputs, outputs = request["inputs"], request["outputs"]
     stdins = [to_bytes(text) for text in inputs]
     deadline = time.monotonic() + request["total_s"]
@@ -203,6 +203,16 @@ _FILES = {
     "python": "main.py", "c++": "main.cpp", "java": "Main.java", "javascript": "main.js",
     "bash": "main.sh", "typescript": "main.ts", "php": "main.php", "c#": "main.cs",
 }  # fmt: skip
+
+
+def program_of(language: str, code: str) -> Program:
+    """Return a program of one file, under the name that its language expects."""
+    return Program(language=language, files={_FILES[language]: code})
+
+
+def language_of(code: str) -> str:
+    """Return c++ for code that includes a header, else python."""
+    return "c++" if "#include" in code else "python"
 
 
 def difference(output: str, expected: str, tolerance: float) -> str:

@@ -29,6 +29,7 @@ from typing import Any
 import r1lit.sandbox
 from r1lit.problems import Problem, Verdict
 from r1lit.sandbox.base import Limits
+from r1lit.sandbox.grading import language_of
 from r1lit.sandbox.piston import PistonSandbox
 from r1lit.sandbox.run_tests import free_names, unknown_names
 from r1lit.text.extract import thinking_and_answer
@@ -476,7 +477,7 @@ class StdinCodeVerifier(CodeVerifier):
         """Return what a worker needs to judge the program."""
         tests = problem.meta["tests"]
         return {
-            "language": block.language or ("c++" if "#include" in block.code else "python"),
+            "language": block.language or language_of(block.code),
             "code": block.code,
             "inputs": list(tests["inputs"]),
             "outputs": list(tests["outputs"]),
