@@ -15,11 +15,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 from r1lit.problems import Problem, Response, Status, Verdict
 
 __all__ = [
+    "Candidates",
     "PackedRows",
     "PreferenceBatch",
     "Problem",
@@ -29,9 +30,11 @@ __all__ = [
     "Status",
     "TokenValues",
     "Verdict",
+    "join_rollouts",
     "of_all_ranks",
     "of_first_rank",
     "own_rank",
+    "take_groups",
 ]
 
 T = TypeVar("T")
@@ -69,6 +72,40 @@ class PromptBatch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """The tokens among which each of K tokens was sampled, where top-k and top-p left others out.
+
+    ``num_K`` says how many they were, and ``ids_N`` (int32) has them, those of the first token
+    first. Both are on the host.
+    """
+
+    ids_N: Tensor
+    num_K: Tensor
+
+    def __post_init__(self) -> None:
+        assert int(self.num_K.sum()) == len(self.ids_N), (self.num_K, self.ids_N.shape)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+        """Return those of several sequences of tokens, one after the other."""
+        return cls(
+            ids_N=torch.cat([part.ids_N for part in parts]),
+            num_K=torch.cat([part.num_K for part in parts]),
+        )
+
+    @classmethod
+    def alone(cls, token_K: Tensor) -> Candidates:
+        """Return tokens that nothing else could have been."""
+        return cls(ids_N=token_K.int().cpu(), num_K=torch.ones(len(token_K), dtype=torch.int32))
+
+    def split(self, sizes: Sequence[int]) -> list[Candidates]:
+        """Return those of the first so many tokens, of the next so many, and so on."""
+        num = self.num_K.split(list(sizes))
+        ids = self.ids_N.split([int(num_k.sum()) for num_k in num])
+        return [Candidates(ids_N=i, num_K=n) for i, n in zip(ids, num, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rollout:
     """P groups of G responses: tokens, log-probs, rewards and advantages.
 
@@ -87,7 +124,8 @@ class Rollout:
     critic's values before each token, and ``return_BT`` what it learns; ``correction_BT`` is what a
     correction weighs the tokens by; ``is_selected_BT`` are the tokens that an objective treats
     apart; ``version_BT`` counts the updates of the weights that sampled each token, -1 where the
-    engine does not report them.
+    engine does not report them. ``candidates``, host data, has those of each row's tokens where
+    top-k or top-p left tokens out: all log-probs are then among them.
     """
 
     iteration: int
@@ -110,11 +148,13 @@ class Rollout:
     is_selected_BT: Tensor | None = None
     version_BT: Tensor | None = None
     environment_BT: Tensor | None = None
+    candidates: tuple[Candidates, ...] | None = None
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
         shape = self.response_BT.shape
         assert len(self.responses) == num_rows == shape[0], (len(self.responses), num_rows, shape)
+        assert self.candidates is None or len(self.candidates) == num_rows
         assert self.length_B.shape == shape[:1] and not self.length_B.is_floating_point()
         assert str(self.loss_mask_BT.dtype) == "torch.bool"
         for field in fields(self):
@@ -170,6 +210,68 @@ class Rollout:
         """The responses as P tuples of G."""
         size = self.group_size
         return [self.responses[p * size : (p + 1) * size] for p in range(self.num_prompts)]
+
+
+PER_ROW = (
+    *("response_BT", "length_B", "loss_mask_BT"),
+    *("logp_sampler_BT", "logp_old_BT", "advantage_BT"),
+)
+OPTIONAL = ("reward_BT", "step_end_BT", "version_BT", "environment_BT")
+
+
+def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
+    """Return the rollout of some of the groups."""
+    assert rollout.value_BT is None and rollout.correction_BT is None
+    size = rollout.group_size
+    rows = [p * size + g for p in groups for g in range(size)]
+    index_P = torch.tensor(list(groups), dtype=torch.long, device=rollout.reward_PG.device)
+    index_B = torch.tensor(rows, dtype=torch.long, device=rollout.response_BT.device)
+    return replace(
+        rollout,
+        prompts=tuple(rollout.prompts[p] for p in groups),
+        responses=tuple(rollout.responses[b] for b in rows),
+        rewards={name: reward[index_P] for name, reward in rollout.rewards.items()},
+        reward_PG=rollout.reward_PG[index_P],
+        candidates=rollout.candidates and tuple(rollout.candidates[b] for b in rows),
+        **{name: getattr(rollout, name)[index_B] for name in _per_row(rollout)},
+    )
+
+
+def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
+    """Put rollouts of one iteration below each other, padded to the longest response."""
+    first = rollouts[0]
+    assert all(r.value_BT is None and r.correction_BT is None for r in rollouts)
+    if len(rollouts) == 1:
+        return first
+    assert all(r.iteration == first.iteration for r in rollouts)
+    assert all(r.group_size == first.group_size for r in rollouts)
+    width = max(r.response_BT.shape[1] for r in rollouts)
+    names = dict.fromkeys(name for r in rollouts for name in _per_row(r))
+
+    def joined(name: str) -> Tensor:
+        given = [getattr(r, name) for r in rollouts]
+        dtype = next(t.dtype for t in given if t is not None)
+        parts = [
+            torch.zeros_like(r.response_BT, dtype=dtype) if t is None else t
+            for r, t in zip(rollouts, given, strict=True)
+        ]
+        if parts[0].ndim == 2:
+            parts = [nn.functional.pad(t, (0, width - t.shape[1])) for t in parts]
+        return torch.cat(parts)
+
+    return replace(
+        first,
+        prompts=tuple(p for r in rollouts for p in r.prompts),
+        responses=tuple(x for r in rollouts for x in r.responses),
+        rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
+        reward_PG=torch.cat([r.reward_PG for r in rollouts]),
+        candidates=first.candidates and tuple(c for r in rollouts for c in r.candidates or ()),
+        **{name: joined(name) for name in names},  # type: ignore[arg-type]
+    )
+
+
+def _per_row(rollout: Rollout) -> list[str]:
+    return [*PER_ROW, *(name for name in OPTIONAL if getattr(rollout, name) is not None)]
 
 
 @dataclass(frozen=True, kw_only=True)

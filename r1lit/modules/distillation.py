@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import PackedRows, Problem, PromptBatch, Rollout
+from r1lit.batches import PackedRows, Problem, PromptBatch, Rollout, join_rollouts
 from r1lit.modules.memory_plan import BatchPlan
-from r1lit.modules.rollouts import RolloutWorker, Timings, join_rollouts, outcome_metrics
+from r1lit.modules.rollouts import RolloutWorker, Timings, outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.updates import LossAccumulator, responses_of
 from r1lit.objectives import Divergence, ForwardKL, SampledReverseKL

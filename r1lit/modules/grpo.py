@@ -84,6 +84,10 @@ class GRPOModule(RolloutModule):
         max_staleness: how many iterations before its own a rollout is generated; 0 generates it
             with the present weights. Above 0, an engine that has its own copy of the weights
             generates while earlier iterations update; set a ``correction`` too.
+        keep_sampling_mask: where ``sampling`` has a ``top_p`` or ``top_k``, compute log-probs, of
+            policy and reference, among the tokens that these left when each token was sampled, so
+            that sampler and policy choose among the same (DeepSeek-V3.2 2512.02556, §3.1, "Keep
+            Sampling Mask"). The engine must return them: ``InProcessEngine`` does.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
@@ -106,6 +110,7 @@ class GRPOModule(RolloutModule):
         grader: Grader | None = None,
         dropout: bool = False,
         max_staleness: int = 0,
+        keep_sampling_mask: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -128,6 +133,7 @@ class GRPOModule(RolloutModule):
         self.whiten_advantages = whiten_advantages
         self.correction = correction
         self.max_staleness = max_staleness
+        self.keep_sampling_mask = keep_sampling_mask
         for key, least in (
             *(("train_batch_size", 1), ("num_inner_epochs", 1)),
             *(("kl_in_reward", 0), ("max_staleness", 0)),
@@ -186,6 +192,7 @@ class GRPOModule(RolloutModule):
             **outcome_metrics(rollout, "train"),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
             "train/num_tokens": float(rollout.sampled_BT.sum()),
+            **num_candidates(rollout),
             **collected,
             "time/update_s": time.perf_counter() - started,
         }
@@ -409,6 +416,16 @@ class GRPOModule(RolloutModule):
         if self.ahead is not None:
             self.ahead.close()
         super().teardown(stage)
+
+
+def num_candidates(rollout: Rollout) -> dict[str, float]:
+    """Return among how many tokens a token was sampled, where top-k or top-p left others out."""
+    if rollout.candidates is None:
+        return {}
+    sampled = rollout.sampled_BT.cpu()
+    pairs = zip(rollout.candidates, sampled, strict=True)
+    total = sum(int(own.num_K[row_T[: len(own.num_K)]].sum()) for own, row_T in pairs)
+    return {"train/num_candidates": total / max(1, int(sampled.sum()))}
 
 
 def kept_in(

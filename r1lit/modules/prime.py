@@ -99,6 +99,8 @@ class PRIMEModule(GRPOModule):
 
     def estimate_advantages(self, rollout: Rollout) -> Rollout:
         """Train the process model, and return the rollout with its rewards and advantages."""
+        candidates = rollout.candidates  # of the policy, not of the process model
+        rollout = replace(rollout, candidates=None)
         logp_ref_BT = self._logp(rollout, self.process_reference)
         score_B = self.implicit_rewards(rollout, logp_ref_BT).sum(-1)
         losses, norms = zip(
@@ -115,7 +117,8 @@ class PRIMEModule(GRPOModule):
             "train/process_accuracy": float(((score_B > 0) == rollout.is_right_B).float().mean()),
             "train/process_reward": float(reward_BT.sum(-1).mean()),
         }
-        return super().estimate_advantages(replace(rollout, reward_BT=reward_BT))
+        rollout = replace(rollout, reward_BT=reward_BT, candidates=candidates)
+        return super().estimate_advantages(rollout)
 
     def implicit_rewards(self, rollout: Rollout, logp_ref_BT: Tensor) -> Tensor:
         """Return beta (log pi_phi - log pi_ref) of each token, 0 in the padding."""

@@ -21,7 +21,18 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import Problem, PromptBatch, Response, Rollout, Status, TokenValues, Verdict
+from r1lit.batches import (
+    Candidates,
+    Problem,
+    PromptBatch,
+    Response,
+    Rollout,
+    Status,
+    TokenValues,
+    Verdict,
+    join_rollouts,
+    take_groups,
+)
 from r1lit.environments import SingleTurn
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import whole_weights
@@ -64,6 +75,8 @@ class RolloutModule(PolicyModule):
     """Responses of the next rollout whose ``TokenValues`` are recorded; set by callbacks."""
     sync_seconds = 0.0
     """What it took to hand the engine the weights that it generates from."""
+    keep_sampling_mask = False
+    """Whether training computes log-probs among the tokens that top-k and top-p leave."""
     max_tokens_from: Mapping[int, int] = MappingProxyType({})
     """What replaces the most tokens of a response in training, from an iteration on."""
 
@@ -90,7 +103,7 @@ class RolloutModule(PolicyModule):
     def setup(self, stage: str) -> None:
         """Check engine, servers, context and gold answers before anything is loaded."""
         if stage == "fit":
-            check_trains(self.engine, self.sampling)
+            check_trains(self.engine, self.sampling, self.keep_sampling_mask)
         super().setup(stage)
         data = self.data
         prompts = data.prompt_ids if data is not None and data.problems else {}
@@ -218,6 +231,7 @@ class RolloutModule(PolicyModule):
             seed=seed,
             device=self.device,
             training=training,
+            keep_sampling_mask=self.keep_sampling_mask,
         )
 
     def update_rows(
@@ -330,6 +344,13 @@ class RolloutWorker:
     seed: int
     device: torch.device
     training: bool = False
+    keep_sampling_mask: bool = False
+
+    @property
+    def with_candidates(self) -> bool:
+        """Whether to train on log-probs among the tokens that top-k and top-p leave."""
+        cuts = self.sampling.top_p < 1 or self.sampling.top_k > 0
+        return self.training and self.keep_sampling_mask and cuts
 
     def collect(
         self,
@@ -377,6 +398,7 @@ class RolloutWorker:
                 seed=self.seed,
                 iteration=iteration,
                 problem=batch.problems[p],
+                with_candidates=self.with_candidates,
             )
             for i, p in enumerate(prompt_indices)
         ]
@@ -420,6 +442,7 @@ class RolloutWorker:
             reward_PG=per_group(total),
             advantage_BT=torch.zeros_like(logp_BT),
             version_BT=_versions(completions, self.device),
+            candidates=_candidates(completions) if self.with_candidates else None,
             **step_rewards(begun, responses, response_BT, self.tokenizer),
         )
         if any(completion.environment_T is not None for completion in completions):
@@ -460,6 +483,12 @@ def _versions(completions: Sequence[Completion], device: torch.device) -> Tensor
     if any(completion.token_ids is None for completion in completions):
         return None
     return pad_sequence([c.versions_T().to(device) for c in completions], True)
+
+
+def _candidates(completions: Sequence[Completion]) -> tuple[Candidates, ...]:
+    candidates = tuple(c.candidates for c in completions if c.candidates is not None)
+    assert len(candidates) == len(completions), "the engine returns candidates"
+    return candidates
 
 
 def collect_mixed(
@@ -626,13 +655,6 @@ def step_rewards(
     return {"reward_BT": reward_BT, "step_end_BT": step_end_BT}
 
 
-PER_ROW = (
-    *("response_BT", "length_B", "loss_mask_BT"),
-    *("logp_sampler_BT", "logp_old_BT", "advantage_BT"),
-)
-OPTIONAL = ("reward_BT", "step_end_BT", "version_BT", "environment_BT")
-
-
 def mixed_groups(rollout: Rollout) -> list[int]:
     """Return the groups whose rewards are not all equal: those that teach something."""
     reward_PG = rollout.reward_PG
@@ -640,56 +662,3 @@ def mixed_groups(rollout: Rollout) -> list[int]:
         reward_PG = reward_PG + rollout.reward_BT.sum(-1).view_as(reward_PG)
     spread_P = reward_PG.amax(-1) - reward_PG.amin(-1)
     return (spread_P > 0).nonzero().squeeze(-1).tolist()
-
-
-def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
-    """Return the rollout of some of the groups."""
-    assert rollout.value_BT is None and rollout.correction_BT is None
-    size = rollout.group_size
-    rows = [p * size + g for p in groups for g in range(size)]
-    index_P = torch.tensor(list(groups), dtype=torch.long, device=rollout.reward_PG.device)
-    index_B = torch.tensor(rows, dtype=torch.long, device=rollout.response_BT.device)
-    return replace(
-        rollout,
-        prompts=tuple(rollout.prompts[p] for p in groups),
-        responses=tuple(rollout.responses[b] for b in rows),
-        rewards={name: reward[index_P] for name, reward in rollout.rewards.items()},
-        reward_PG=rollout.reward_PG[index_P],
-        **{name: getattr(rollout, name)[index_B] for name in _per_row(rollout)},
-    )
-
-
-def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
-    """Put rollouts of one iteration below each other, padded to the longest response."""
-    first = rollouts[0]
-    assert all(r.value_BT is None and r.correction_BT is None for r in rollouts)
-    if len(rollouts) == 1:
-        return first
-    assert all(r.iteration == first.iteration for r in rollouts)
-    assert all(r.group_size == first.group_size for r in rollouts)
-    width = max(r.response_BT.shape[1] for r in rollouts)
-    names = dict.fromkeys(name for r in rollouts for name in _per_row(r))
-
-    def joined(name: str) -> Tensor:
-        given = [getattr(r, name) for r in rollouts]
-        dtype = next(t.dtype for t in given if t is not None)
-        parts = [
-            torch.zeros_like(r.response_BT, dtype=dtype) if t is None else t
-            for r, t in zip(rollouts, given, strict=True)
-        ]
-        if parts[0].ndim == 2:
-            parts = [torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in parts]
-        return torch.cat(parts)
-
-    return replace(
-        first,
-        prompts=tuple(p for r in rollouts for p in r.prompts),
-        responses=tuple(x for r in rollouts for x in r.responses),
-        rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
-        reward_PG=torch.cat([r.reward_PG for r in rollouts]),
-        **{name: joined(name) for name in names},  # type: ignore[arg-type]
-    )
-
-
-def _per_row(rollout: Rollout) -> list[str]:
-    return [*PER_ROW, *(name for name in OPTIONAL if getattr(rollout, name) is not None)]

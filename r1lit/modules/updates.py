@@ -20,7 +20,7 @@ from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from r1lit.batches import Rollout, TokenValues, of_all_ranks
+from r1lit.batches import Candidates, Rollout, TokenValues, of_all_ranks
 from r1lit.modules.sharding import idle_forwards
 from r1lit.objectives import LossInputs, Objective
 from r1lit.objectives.terms import covariance_N, masked_sum, mismatch_sums, num_selected
@@ -119,11 +119,15 @@ def responses_of(rollout: Rollout, rows_b: Tensor) -> Responses:
     rows = rows_b.tolist()
     width = max(rollout.responses[row].num_tokens for row in rows)
     written_BT = rollout.environment_BT
+    candidates = None
+    if rollout.candidates is not None:
+        candidates = Candidates.joined([rollout.candidates[row] for row in rows])
     return Responses(
         prompts=[rollout.prompts[row // rollout.group_size] for row in rows],
         response_BT=rollout.response_BT[rows_b, :width],
         mask_BT=rollout.mask_BT[rows_b, :width],
         environment_BT=None if written_BT is None else written_BT[rows_b, :width],
+        candidates=candidates,
     )
 
 

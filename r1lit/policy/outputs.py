@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
+from r1lit.batches import Candidates
 from r1lit.device import add_gradient, backend, gradient_of
 from r1lit.objectives import Divergence, SampledReverseKL
 from r1lit.objectives.distillation import add_rest_KR, top_and_rest_KR
@@ -382,10 +384,12 @@ class Predictions:
 
     ``states_KD`` are the last hidden states, and ``weight_VD`` makes logits of them; where the
     policy cannot be taken apart so, ``weight_VD`` is None and the states are logits (D = V).
+    ``candidates`` are all that a target could have been, where top-k or top-p left tokens out.
     """
 
     states_KD: Tensor
     weight_VD: Tensor | None
+    candidates: Candidates | None = None
 
     def __len__(self) -> int:
         return len(self.states_KD)
@@ -433,6 +437,9 @@ class LogProbs(Compute):
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:
         """Compute both from the same softmax."""
         states_KD, weight_VD = predictions.states_KD, predictions.weight_VD
+        if predictions.candidates is not None:
+            among = predictions, predictions.candidates, target_K
+            return _among_candidates(*among, self.temperature or 1.0, self.entropy_gradient)
         if weight_VD is not None:
             logp_K, entropy_K = linear_logp(
                 states_KD, weight_VD, target_K, self.temperature, self.entropy_gradient
@@ -442,6 +449,48 @@ class LogProbs(Compute):
         logp_K = logits_KV.log_softmax(-1).gather(-1, target_K[:, None]).squeeze(-1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.entropy_gradient):
             return PolicyOutput(logp_K=logp_K, entropy_K=entropy_BT(logits_KV))
+
+
+def _among_candidates(
+    predictions: Predictions,
+    candidates: Candidates,
+    target_K: Tensor,
+    temperature: float,
+    entropy_gradient: bool,
+) -> PolicyOutput:
+    """Return ``logp_K`` and ``entropy_K`` of a softmax over each target's candidates alone.
+
+    As in ``divergence_K``, logits of a chunk of the tokens exist at a time, and are made again in
+    the backward pass.
+    """
+    device = predictions.states_KD.device
+    num = candidates.num_K.tolist()
+
+    def of_chunk(chunk: slice) -> tuple[Tensor, Tensor]:
+        ids = ids_of_chunk[chunk.start].to(device, torch.long).split(num[chunk])
+        ids_kC = pad_sequence(list(ids), True)
+        exists_kC = pad_sequence([torch.ones_like(x, dtype=torch.bool) for x in ids], True)
+        logits_kV = predictions.logits(chunk) / temperature
+        logits_kC = logits_kV.gather(1, ids_kC).masked_fill(~exists_kC, float("-inf"))
+        normaliser_k1 = logits_kC.logsumexp(-1, keepdim=True)
+        logp_k1 = logits_kV.gather(1, target_K[chunk, None]) - normaliser_k1
+        logp_kC = (logits_kC - normaliser_k1).masked_fill(~exists_kC, 0.0)
+        entropy_k = -(logp_kC.exp() * logp_kC).sum(-1)  # 0 where none exists
+        return logp_k1.squeeze(-1), entropy_k if entropy_gradient else entropy_k.detach()
+
+    chunks = list(token_chunks(len(predictions), predictions.vocabulary, device, COPIES))
+    sizes = [sum(num[chunk]) for chunk in chunks]
+    parts = candidates.ids_N.split(sizes) if chunks else ()
+    ids_of_chunk = {chunk.start: part for chunk, part in zip(chunks, parts, strict=True)}
+    values = [
+        checkpoint(of_chunk, chunk, use_reentrant=False, preserve_rng_state=False)
+        for chunk in chunks
+    ]
+    if not values:
+        none_K = predictions.states_KD.float().sum(-1)
+        return PolicyOutput(logp_K=none_K, entropy_K=none_K.detach())
+    logp, entropy = zip(*values, strict=True)
+    return PolicyOutput(logp_K=torch.cat(logp), entropy_K=torch.cat(entropy))
 
 
 class CrossEntropy(Compute):

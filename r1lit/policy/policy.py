@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from r1lit.batches import PackedRows
+from r1lit.batches import Candidates, PackedRows
 from r1lit.device import backend
 from r1lit.policy.adapter import Adapter
 from r1lit.policy.attention import (
@@ -156,13 +156,15 @@ class Responses:
     """Responses to prompts, one prompt a row; ``mask_BT`` is true at the tokens that exist.
 
     Its K targets are those tokens, row after row. ``environment_BT`` are those that no policy has
-    sampled: they are read like all others, and values there are 0.
+    sampled: they are read like all others, and values there are 0. With ``candidates`` of the
+    targets, log-probs and entropies are those among them.
     """
 
     prompts: Sequence[Sequence[int]]
     response_BT: Tensor
     mask_BT: Tensor
     environment_BT: Tensor | None = None
+    candidates: Candidates | None = None
 
     @property
     def target_K(self) -> Tensor:
@@ -214,6 +216,8 @@ class Policy(ModelWrapper):
             ValueError: if a row is longer than ``rope_limit``.
         """
         predictions, target_K = self._predict(inputs)
+        if isinstance(inputs, Responses) and inputs.candidates is not None:
+            predictions = replace(predictions, candidates=inputs.candidates)
         return (compute or LogProbs())(predictions, target_K)
 
     def check_length(self, length: int) -> None:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
+from r1lit.batches import Candidates
 from r1lit.device import cumulative_sum
 from r1lit.errors import check_at_least
 from r1lit.policy import Policy
@@ -102,6 +103,24 @@ def sample_tokens(
         token_B = _inverse_cdf(_mask_top_k_top_p(logits_BV, sampling), uniform_B)
     logp_B = logits_BV.gather(-1, token_B[:, None]).squeeze(-1) - logits_BV.logsumexp(-1)
     return token_B, logp_B
+
+
+def sample_with_candidates(
+    logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sample as ``sample_tokens``; return also which tokens top-k and top-p left, ``[B, V]``.
+
+    The log-prob is that among these candidates (DeepSeek-V3.2 2512.02556, "Keep Sampling Mask").
+    """
+    logits_BV = logits_BV.float()
+    if sampling.temperature not in (0, 1):
+        logits_BV = logits_BV / sampling.temperature
+    logits_BV = _mask_top_k_top_p(logits_BV, sampling)
+    token_B = logits_BV.argmax(-1)
+    if sampling.temperature:
+        token_B = _inverse_cdf(logits_BV, uniform_B)
+    logp_B = logits_BV.gather(-1, token_B[:, None]).squeeze(-1) - logits_BV.logsumexp(-1)
+    return token_B, logp_B, logits_BV > float("-inf")
 
 
 def _inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
@@ -188,7 +207,8 @@ class Request:
 
     A completion is a function of its prompt and of (seed, iteration, sample), as far as the engine
     can promise; ``samples`` are the names under which an iteration samples, in any order.
-    ``problem`` is what the prompt asks; an engine does not read it.
+    ``problem`` is what the prompt asks; an engine does not read it. ``with_candidates`` asks for
+    ``Completion.candidates``.
     """
 
     prompt: tuple[int, ...]
@@ -197,6 +217,7 @@ class Request:
     seed: int
     iteration: int = 0
     problem: Problem | None = None
+    with_candidates: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +232,8 @@ class Completion:
     ``version`` the first one's. An engine that returns no tokens gives ``text`` and ``num_tokens``
     instead. Of an episode of several turns ``environment_T`` (bool) is true at the tokens that were
     not sampled; their log-probs are 0 and their version is -1. ``verdict`` is one that a checkpoint
-    has kept.
+    has kept. ``candidates`` are those of each token, where the request asked for them; ``logps``
+    are then among them.
     """
 
     token_ids: Tensor | None = None
@@ -223,6 +245,7 @@ class Completion:
     environment_T: Tensor | None = None
     transcript: Transcript | None = None
     verdict: Verdict | None = None
+    candidates: Candidates | None = None
     num_tokens: int = 0
     """Response tokens, the end token included; counted from ``token_ids`` where there are any."""
 
@@ -231,6 +254,7 @@ class Completion:
         if self.token_ids is not None:
             object.__setattr__(self, "num_tokens", len(self.token_ids))
             assert self.logps is None or self.logps.shape == self.token_ids.shape
+            assert self.candidates is None or len(self.candidates.num_K) == self.num_tokens
             for values_T in (self.version_T, self.environment_T):
                 assert values_T is None or values_T.shape == self.token_ids.shape
 
@@ -346,6 +370,8 @@ class RolloutEngine(ABC):
     """Whether ``update_weights`` reaches the sampler, which training needs."""
     whole_distribution: bool = True
     """Whether log-probs are of the whole distribution at the temperature, under top-k and top-p."""
+    returns_candidates: bool = False
+    """Whether completions have the tokens that top-k and top-p left, where a request asks so."""
     constrained: bool = False
     """Whether it leaves tokens out by a grammar, so that log-probs are not the policy's."""
 
@@ -447,7 +473,9 @@ def stream_to_list(
     return [done[index] for index in range(len(done))]
 
 
-def check_trains(engine: RolloutEngine, sampling: Sampling) -> None:
+def check_trains(
+    engine: RolloutEngine, sampling: Sampling, keep_sampling_mask: bool = False
+) -> None:
     """Check that a policy can be trained on what the engine generates.
 
     Raises:
@@ -470,6 +498,12 @@ def check_trains(engine: RolloutEngine, sampling: Sampling) -> None:
             f" it is for r1lit test, validate and predict; in training {instead}"
         )
     for key, cut in (("top_p", sampling.top_p < 1), ("top_k", sampling.top_k > 0)):
+        if cut and keep_sampling_mask and not engine.returns_candidates:
+            raise ValueError(
+                f"sampling.{key}: {getattr(sampling, key)} leaves tokens out, and {name} does not"
+                f" say which ones, as keep_sampling_mask needs; {instead}, or leave it out in"
+                " training"
+            )
         if cut and not engine.whole_distribution:
             raise ValueError(
                 f"sampling.{key}: {getattr(sampling, key)} leaves tokens out, and {name} returns"
@@ -504,7 +538,11 @@ def as_tensors(completions: Sequence[Completion]) -> dict[str, Tensor]:
         else c.environment_T.cpu()
         for c in completions
     ]
+    candidates = [c.candidates for c in completions if c.candidates is not None]
+    assert len(candidates) in (0, len(completions)), "all have candidates, or none"
+    joined = Candidates.joined(candidates) if candidates else None
     return {
+        **({} if joined is None else {"candidates": joined.ids_N, "num_candidates": joined.num_K}),
         "environment": torch.cat(written),
         "transcript": torch.tensor(list(b"".join(records)), dtype=torch.uint8),
         "num_bytes": torch.tensor([len(record) for record in records]),
@@ -528,6 +566,10 @@ def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
         written = [part if bool(part.any()) else None for part in parts]
         texts = packed["transcript"].split(packed["num_bytes"].tolist())
         records = [_from_json(bytes(text.tolist())) if len(text) else None for text in texts]
+    candidates: list[Any] = [None] * len(num_tokens)
+    if "candidates" in packed:
+        joined = Candidates(ids_N=packed["candidates"], num_K=packed["num_candidates"])
+        candidates = list(joined.split(num_tokens))
     verdicts: list[Any] = [None] * len(num_tokens)
     if "verdict" in packed:
         texts = packed["verdict"].split(packed["num_verdict_bytes"].tolist())
@@ -542,8 +584,9 @@ def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
             environment_T=environment_T,
             transcript=transcript,
             verdict=verdict,
+            candidates=own,
         )
-        for token_ids, logps, finished, version_T, environment_T, transcript, verdict in zip(
+        for token_ids, logps, finished, version_T, environment_T, transcript, verdict, own in zip(
             packed["token_ids"].split(num_tokens),
             packed["logps"].split(num_tokens),
             packed["finished"].tolist(),
@@ -551,6 +594,7 @@ def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
             written,
             records,
             verdicts,
+            candidates,
             strict=True,
         )
     ]

@@ -20,7 +20,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from r1lit.batches import Rollout
+from r1lit.batches import Candidates, Rollout
 from r1lit.environments import Environment, Episode, Reply, StepResult, TurnFormat, TurnLimits
 from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
@@ -430,6 +430,10 @@ class EpisodeEngine(RolloutEngine):
                 versions.append(turn.versions_T().cpu())
         first = row.parts[0][0]
         assert first is not None and row.ended is not None
+        candidates = None
+        if first.candidates is not None:  # so of every turn
+            own = [(turn and turn.candidates, ids_T) for turn, ids_T in row.parts]
+            candidates = Candidates.joined([c or Candidates.alone(ids_T) for c, ids_T in own])
         by_itself = row.ended in ("answered", "environment")
         return Completion(
             token_ids=torch.cat(ids),
@@ -438,6 +442,7 @@ class EpisodeEngine(RolloutEngine):
             version=first.version,
             version_T=torch.cat(versions),
             environment_T=torch.cat(written),
+            candidates=candidates,
             transcript=Transcript(
                 messages=tuple(row.messages),
                 text=self.turns.answer(row.texts) if row.answer is None else row.answer,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,12 +15,14 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.fx.experimental._config as shapes
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler
 
+from r1lit.batches import Candidates
 from r1lit.device import backend
 from r1lit.errors import check_at_least
 from r1lit.policy import Policy, evaluating, is_packed
@@ -36,6 +39,7 @@ from r1lit.rollout.engine import (
     Sampling,
     Uniforms,
     sample_tokens,
+    sample_with_candidates,
     stream_to_list,
 )
 from r1lit.rollout.shared_prompts import (
@@ -52,6 +56,7 @@ StoppingCriterion = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 Constraint = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 DecodingMethod = Literal["shared", "cached", "uncached"]
 Row = tuple[int, int]  # place among all completions, sample
+PromptRows = tuple[tuple[int, ...], list[Row]]
 
 
 SHORT_WORK = 512
@@ -72,6 +77,7 @@ class Batch:
     sampling: Sampling
     seed: int
     iteration: int
+    with_candidates: bool = False
 
 
 class InProcessEngine(RolloutEngine):
@@ -94,6 +100,7 @@ class InProcessEngine(RolloutEngine):
     """
 
     shares_weights = True
+    returns_candidates = True
 
     def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
         if max_rows is not None:
@@ -164,8 +171,12 @@ class InProcessEngine(RolloutEngine):
             uniform_R = uniforms.at(token, rows.row_R)
             if constrain is not None:
                 logits_RV = constrain(logits_RV, rows.response_BT, rows.row_R, token)
-            token_R, logp_R = self._sample_tokens(logits_RV, uniform_R, sampling)
-            rows.append(token, token_R, logp_R)
+            left_RV: Tensor | None = None
+            if batch.with_candidates:
+                token_R, logp_R, left_RV = sample_with_candidates(logits_RV, uniform_R, sampling)
+            else:
+                token_R, logp_R = self._sample_tokens(logits_RV, uniform_R, sampling)
+            rows.append(token, token_R, logp_R, left_RV)
             rows.end(token, ended(token_R, rows.response_BT, rows.row_R, token))
             last = token + 1 == limit
             if last or (token + 1) % every == 0:
@@ -246,11 +257,16 @@ class GrowingRows:
         self.num_alive = num_rows
         self.unreported = dict(enumerate(batch.indices))
         """Rows that were not reported yet, with their places among all completions."""
+        self.candidates = GrowingCandidates(num_rows) if batch.with_candidates else None
 
-    def append(self, token: int, token_R: Tensor, logp_R: Tensor) -> None:
-        """Keep a token, at index ``token``, of each row that is alive."""
+    def append(
+        self, token: int, token_R: Tensor, logp_R: Tensor, left_RV: Tensor | None = None
+    ) -> None:
+        """Keep a token, at index ``token``, of each row that is alive, and its candidates."""
         self.response_BT[self.row_R, token] = token_R.where(self.alive_R, self.pad)
         self.logp_BT[self.row_R, token] = logp_R.where(self.alive_R, 0.0)
+        if self.candidates is not None and left_RV is not None:
+            self.candidates.append(self.row_R[self.alive_R], left_RV[self.alive_R])
 
     def end(self, token: int, ended_R: Tensor) -> None:
         """End rows with the token at that index."""
@@ -293,10 +309,32 @@ class GrowingRows:
                 logps=self.logp_BT[row, :length],
                 finish_reason=reason,
                 version=self.version,
+                candidates=None if self.candidates is None else self.candidates.of(row),
             )
             for row, length in zip(rows, self.length_B[rows].tolist(), strict=True)
         ]
         self.on_finished([self.unreported.pop(row) for row in rows], completions)
+
+
+class GrowingCandidates:
+    """The candidates of each row's tokens while it grows, four bytes each on the host."""
+
+    def __init__(self, num_rows: int) -> None:
+        self._ids = [array("i") for _ in range(num_rows)]
+        self._num = [array("i") for _ in range(num_rows)]
+
+    def append(self, row_R: Tensor, left_RV: Tensor) -> None:
+        """Keep those of the rows' next token, true in ``left_RV``."""
+        ids = left_RV.nonzero()[:, 1].int().cpu().numpy()
+        ends = left_RV.sum(-1).cumsum(0).tolist()
+        for row, start, end in zip(row_R.tolist(), [0, *ends], ends, strict=False):
+            self._ids[row].frombytes(ids[start:end].tobytes())
+            self._num[row].append(end - start)
+
+    def of(self, row: int) -> Candidates:
+        """Return those of a row."""
+        ids, num = (np.array(values[row], np.int32) for values in (self._ids, self._num))
+        return Candidates(ids_N=torch.from_numpy(ids), num_K=torch.from_numpy(num))
 
 
 def check_every(device: torch.device) -> int:
@@ -310,17 +348,20 @@ def batches(requests: Sequence[Request], max_rows: int | None) -> Iterator[Batch
     Neighbouring requests of one prompt and one sampling are a group. Groups of one size go
     together, larger ones first; a group above ``max_rows`` is split.
     """
-    by_kind: dict[tuple[int, Sampling, int, int], list[tuple[tuple[int, ...], list[Row]]]] = {}
+    by_kind: dict[tuple[int, Sampling, int, int, bool], list[PromptRows]] = {}
     index = 0
-    for _, group in groupby(requests, lambda r: (r.prompt, r.sampling, r.seed, r.iteration)):
+    for _, group in groupby(
+        requests, lambda r: (r.prompt, r.sampling, r.seed, r.iteration, r.with_candidates)
+    ):
         neighbours = list(group)
         samples = [sample for request in neighbours for sample in request.samples]
         rows = list(enumerate(samples, start=index))
         index += len(rows)
         first = neighbours[0]
-        kind = (len(rows), first.sampling, first.seed, first.iteration)
+        common = first.sampling, first.seed, first.iteration, first.with_candidates
+        kind = (len(rows), *common)
         by_kind.setdefault(kind, []).append((first.prompt, rows))
-    for (size, sampling, seed, iteration), groups in sorted(
+    for (size, sampling, seed, iteration, with_candidates), groups in sorted(
         by_kind.items(), key=lambda item: -item[0][0]
     ):
         limit = max_rows or size * len(groups)
@@ -339,6 +380,7 @@ def batches(requests: Sequence[Request], max_rows: int | None) -> Iterator[Batch
                     sampling=sampling,
                     seed=seed,
                     iteration=iteration,
+                    with_candidates=with_candidates,
                 )
 
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
+from r1lit.batches import (
+    Problem,
+    PromptBatch,
+    Response,
+    Rollout,
+    Verdict,
+    join_rollouts,
+    take_groups,
+)
 from r1lit.modules.memory_plan import BatchPlan
-from r1lit.modules.rollouts import collect_mixed, join_rollouts, mixed_groups, take_groups
+from r1lit.modules.rollouts import collect_mixed, mixed_groups
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")
 WRONG = Verdict(value=0.0, status="wrong", canonical="2", reason="")
