@@ -427,6 +427,16 @@ def refuse_another_policy(
     own = {name: tuple(value.shape) for name, value in own_state.items()}
     saved = {name: tuple(value.shape) for name, value in saved_state.items()}
     differ = [n for n in sorted({*own, *saved}) if own.get(n) != saved.get(n)]
+    if differ and all(name.startswith("reference.") for name in differ):
+        change = (
+            "has a reference, and this run none: objective.beta or kl_in_reward was above 0"
+            if differ[0] in saved
+            else "has no reference, which objective.beta or kl_in_reward above 0 needs: it was 0"
+        )
+        raise ValueError(
+            f"ckpt_path: the checkpoint {change} when it was written; keep it so, or begin again in"
+            " another folder"
+        )
     if differ:
         name = differ[0]
         was, now = saved.get(name, "not there"), own.get(name, "not there")
