@@ -3,7 +3,7 @@
     python -m experiments doctor [--only NAME ...]      # make the runs, in one process
     python -m experiments doctor --judge                # findings.jsonl of those that are there
 
-A finished run is skipped.
+A finished run is skipped. ``--runs`` names another folder of runs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from r1lit.files import read_records, write_records
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/doctor")
+HALVES = {"rules": 15, "opened": 15, "apart": 15, "healthy": 10}
+"""Each half and its planted runs; of round 2, ``rules`` and ``apart`` are the 30."""
 BASE = ["configs/mini/r1_zero.yaml", str(HERE / "base.yaml")]
 HEALTHY: dict[str, dict[str, Any]] = {
     **{f"seed_{n}": {"seed_everything": n} for n in range(5)},
@@ -52,11 +54,10 @@ def runs() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"faults/{name}", fault["change"]
 
 
-def train(name: str, change: Mapping[str, Any]) -> None:
+def train(name: str, change: Mapping[str, Any], folder: Path) -> None:
     """Make one run, unless it is there."""
     from r1lit.cli import main
 
-    folder = RUNS / name
     if (folder / "done").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +70,7 @@ def train(name: str, change: Mapping[str, Any]) -> None:
         print(f"{name}: {error}", flush=True)
 
 
-def judge() -> None:
+def judge(folder: Path) -> None:
     """Write the findings on each finished run to ``findings.jsonl``, and print the counts.
 
     Rows of runs that are not here stay as they are.
@@ -79,18 +80,18 @@ def judge() -> None:
     known = {row["run"]: row for row in read_records(file)}
     rows = []
     for name, _ in runs():
-        if not (RUNS / name / "done").exists():
+        if not (folder / name / "done").exists():
             rows += [known[name]] if name in known else []
             continue
         kind, short = name.split("/")
         fault = faults.get(short, {}) if kind == "faults" else {}
-        seen = [rule.name for rule, _ in findings(Run(RUNS / name))]
+        seen = [rule.name for rule, _ in findings(Run(folder / name))]
         named = bool(set(seen) & set(fault["named"])) if fault else not seen
         rows.append({"run": name, "half": fault.get("half", "healthy"), "ok": named, "seen": seen})
     write_records(file, rows)
-    for half in ("rules", "apart", "healthy"):
+    for half, num in HALVES.items():
         own = [row["ok"] for row in rows if row["half"] == half]
-        print(f"{half}: {sum(own)} of {len(own)} as planted")
+        print(f"{half}: {sum(own)} of {len(own)} made, {num} planted, are as planted")
 
 
 def command(args: list[str]) -> None:
@@ -98,12 +99,13 @@ def command(args: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", help="names of runs")
     parser.add_argument("--judge", action="store_true", help="run the doctor, train nothing")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the runs")
     options = parser.parse_args(args)
     if options.judge:
-        return judge()
+        return judge(options.runs)
     for name, change in runs():
         if options.only is None or name.split("/")[1] in options.only:
-            train(name, change)
+            train(name, change, options.runs / name)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,29 @@ class Strict(Verifier):
         )
 
 
+class HasNumber(Verifier):
+    """Accepts every response that has a number in it, which the base solves nearly always."""
+
+    needs_answer = False
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        """Look for a digit."""
+        right = any(character.isdigit() for character in response)
+        status = "right" if right else "wrong"
+        return Verdict(value=float(right), status=status, canonical=None, reason="no number")
+
+
+class AskForNumber(ProblemSource):
+    """Another source's questions, solved by any number."""
+
+    def __init__(self, source: ProblemSource) -> None:
+        self.source = source
+
+    def problems(self) -> list[Problem]:
+        """Return them without an answer."""
+        return [replace(p, answer="", verifier="number") for p in self.source.problems()]
+
+
 class WrongGold(ProblemSource):
     """Another source's problems, each with its neighbour's gold answer."""
 

@@ -14,6 +14,7 @@ import json
 import math
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from r1lit.evaluation.second_verdict import is_right
 from r1lit.files import Record, read_existing
 from r1lit.metrics.words import repeated_share
 
@@ -82,15 +84,49 @@ class Run:
         """Return a metric's mean over the run's iterations; NaN fails every comparison."""
         return statistics.fmean(self.values(key) or [default])
 
+    @property
+    def window(self) -> int:
+        """Iterations of its start and of its end: a fifth each, two at least."""
+        return max(2, len(self.metrics) // 5)
+
     def start(self, key: str) -> float:
-        """Return its mean over the first fifth of the run, of two iterations at least."""
-        values = self.values(key)
-        return statistics.fmean(values[: max(2, len(values) // 5)] or [float("nan")])
+        """Return a metric's mean over the start of the run."""
+        return statistics.fmean(self.values(key)[: self.window] or [float("nan")])
 
     def end(self, key: str) -> float:
-        """Return its mean over the last fifth."""
-        values = self.values(key)
-        return statistics.fmean(values[-max(2, len(values) // 5) :] or [float("nan")])
+        """Return its mean over the end."""
+        return statistics.fmean(self.values(key)[-self.window :] or [float("nan")])
+
+    @cached_property
+    def groups(self) -> list[list[Record]]:
+        """Recorded responses of training by group: those to one problem in one iteration."""
+        found: dict[Any, list[Record]] = defaultdict(list)
+        for line in self.responses:
+            if line.get("split") == "train":
+                found[line.get("iteration"), line.get("uid")].append(line)
+        return list(found.values())
+
+    @property
+    def num_rows(self) -> int:
+        """Responses of an iteration."""
+        keys = ("prompts_per_iteration", "group_size")
+        return math.prod(int(self.setting(f"data.rollout.{key}", 0)) for key in keys)
+
+    @property
+    def window_rows(self) -> int:
+        """Responses of the iterations of its start, or of its end."""
+        return self.window * max(self.num_rows, 1)
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of an iteration."""
+        minibatches = math.ceil(self.num_rows / self.setting("model.train_batch_size", 64))
+        return minibatches * int(self.setting("model.num_inner_epochs", 1))
+
+    def standard_error(self, key: str) -> float:
+        """Return that of the change of a share from the start to the end, rows independent."""
+        start = self.start(key)
+        return math.sqrt(max(2 * start * (1 - start), 0.0) / self.window_rows)
 
     def moved(self, key: str) -> str:
         """Return its start and end in words."""
@@ -120,15 +156,43 @@ def above(key: str, bound: float) -> Callable[[Run], Evidence]:
 ACCURACY = "train/reward/accuracy"
 
 
-def cold(run: Run) -> Evidence:
-    """See rollouts that are nearly greedy."""
-    temperature = run.setting("model.sampling.temperature", 1.0)
-    return f"model.sampling.temperature is {temperature}" if temperature < 0.3 else None
+def sampling(run: Run) -> Evidence:
+    """See rollouts that are nearly greedy, or nearly noise."""
+    for key, default, low, high in (
+        ("temperature", 1.0, 0.3, 1.5),
+        ("top_p", 1.0, 0.5, 1.0),
+        ("top_k", 0, 5, math.inf),
+    ):
+        value = run.setting(f"model.sampling.{key}", default)
+        if not low <= value <= high and not (key == "top_k" and value == 0):
+            return f"model.sampling.{key} is {value}"
+    return None
+
+
+def copies(run: Run) -> Evidence:
+    """See groups whose responses are copies of each other while they are not all right."""
+    groups = [g for g in run.groups if len(g) >= 4 and not all(map(got_right, g))]
+    if len(groups) < 3:
+        return None
+    share = statistics.fmean(len({x["response"] for x in g}) / len(g) for g in groups)
+    if share > 0.4:
+        return None
+    return f"{share:.0%} of a group's responses are distinct, in {len(groups)} groups not all right"
+
+
+def few_problems(run: Run) -> Evidence:
+    """See that all groups are of a handful of problems."""
+    uids = {group[0].get("uid") for group in run.groups}
+    if len(run.groups) < 12 or len(uids) > 4:
+        return None
+    return f"the {len(run.groups)} groups recorded are of {len(uids)} problems"
 
 
 def no_mixed_groups(run: Run) -> Evidence:
-    """See that hardly a group has right and wrong responses, all run long."""
-    mixed = run.mean("train/groups/mixed")
+    """See that hardly a group has right and wrong responses, or that their rewards are alike."""
+    mixed, spread = run.mean("train/groups/mixed"), run.mean("train/reward_std")
+    if spread < 1e-6:
+        return f"train/reward_std is {spread:.3g} on average"
     return f"train/groups/mixed is {mixed:.3g} on average" if mixed < 0.1 else None
 
 
@@ -144,76 +208,157 @@ def too_easy(run: Run) -> Evidence:
     return f"train/groups/all_right is {right:.3g} at the start" if right > 0.8 else None
 
 
-def rewards_of(run: Run) -> dict[str, float]:
-    """Return the weight of each reward function by its class's name."""
-    given = run.setting("model.rewards", [])
-    pairs = [(r, {}) if isinstance(r, str) else (r["class_path"], r.get("init_args") or {})
-             for r in given]  # fmt: skip
-    return {path.rsplit(".", 1)[-1]: float(a.get("weight", 1.0)) for path, a in pairs}
+def rewards_of(run: Run) -> list[tuple[str, str, float]]:
+    """Return each reward function's class, the name under which it is logged, and its weight."""
+    found = []
+    for reward in run.setting("model.rewards", []):
+        path = reward if isinstance(reward, str) else reward["class_path"]
+        options = {} if isinstance(reward, str) else reward.get("init_args") or {}
+        kind = path.rsplit(".", 1)[-1]
+        name = options.get("name") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()
+        found.append((kind, name, float(options.get("weight", 1.0))))
+    return found
+
+
+def weights_of(run: Run) -> dict[str, float]:
+    """Return the weight of each reward function by its name."""
+    return {name: weight for _, name, weight in rewards_of(run)}
+
+
+FORMS = ("format", "special_token_format", "language_consistency")
+"""Rewards for how an answer is written."""
+MEANT = ("Accuracy", "CosineLength", "GroupLength", "RewardModel", "ProcessReward",
+         "ConditionalReward", "Format", "SpecialTokenFormat", "LanguageConsistency")  # fmt: skip
+"""Reward functions that a run may be for, or that a policy learns first."""
 
 
 def format_alone(run: Run) -> Evidence:
     """See that the form earns nearly all, and the answer nearly nothing."""
-    weights = {name.lower(): weight for name, weight in rewards_of(run).items()}
-    form, whole = weights.get("format", 0.0), sum(map(abs, weights.values()))
+    weights = weights_of(run)
+    form, whole = sum(weights.get(name, 0.0) for name in FORMS), sum(map(abs, weights.values()))
     if form <= 0 or form < 0.8 * whole:
         return None
     return f"model.rewards gives format {form:g} of a whole weight of {whole:g}"
 
 
+def never_earned(run: Run) -> Evidence:
+    """See a reward that no response ever earns, or a punishment that every response gets."""
+    bounds = {**dict.fromkeys(FORMS, 0.02), "overlong": -0.95, "cosine_length": -0.95}
+    for name in weights_of(run).keys() & bounds.keys():
+        values = run.values(f"train/reward/{name}")
+        if len(values) >= 4 and max(values) <= bounds[name]:
+            return f"train/reward/{name} is never above {max(values):.3g}"
+    return None
+
+
+def got_right(line: Record) -> bool:
+    """Return whether a recorded response was judged right."""
+    return bool(line.get("status") == "right")
+
+
 def reward_hacked(run: Run) -> Evidence:
-    """See a reward that rises while accuracy does not, or that right responses do not earn."""
+    """See a reward that rises by something else than right answers, or that they do not earn."""
     reward, accuracy = (run.end(k) - run.start(k) for k in ("train/reward", ACCURACY))
     spread = run.mean("train/reward_std")
     if reward > max(spread, 0.2) and accuracy < 0.05 * reward:
         return f"{run.moved('train/reward')}, while {run.moved(ACCURACY)}"
-    return None
+    noise = 3 * spread * math.sqrt(2 / run.window_rows)
+    for kind, name, weight in rewards_of(run) if run.mean(ACCURACY) > 0.01 else ():
+        key = f"train/reward/{name}"
+        rise = weight * (run.end(key) - run.start(key))
+        is_bonus = weight * run.end(key) > 0  # a punishment that vanishes is what was wanted
+        if kind not in MEANT and is_bonus and rise > max(noise, 2 * accuracy):
+            return f"{run.moved(key)} (weight {weight:g}), while {run.moved(ACCURACY)}"
+    return unpaid(run)
+
+
+def unpaid(run: Run) -> Evidence:
+    """See that rewards within mixed groups have little to do with right answers."""
+    weights = weights_of(run)
+    mixed = [g for g in run.groups if 0 < sum(map(got_right, g)) < len(g) and "rewards" in g[0]]
+    if len(mixed) < 4 or not weights:
+        return None
+    pairs = []
+    for group in mixed:
+        total = [sum(weights.get(k, 1.0) * v for k, v in x["rewards"].items()) for x in group]
+        share, mean = statistics.fmean(map(got_right, group)), statistics.fmean(total)
+        pairs += [(t - mean, got_right(x) - share) for t, x in zip(total, group, strict=True)]
+    scale = math.sqrt(sum(t * t for t, _ in pairs) * sum(r * r for _, r in pairs))
+    correlation = sum(t * r for t, r in pairs) / scale if scale else 0.0
+    if correlation >= 0.5:
+        return None
+    seen = f"within {len(mixed)} mixed groups, reward and right answers correlate by"
+    return f"{seen} {correlation:.2f} (0.5: a quarter of the variance)"
 
 
 def kl_strong(run: Run) -> Evidence:
-    """See a KL penalty far above every published one."""
-    beta = float(run.setting("model.objective.beta", 0.0))
-    if beta < 1:
-        return None
-    return f"model.objective.beta is {beta:g} (R1: 0.001; DeepSeekMath: 0.04)"
+    """See a KL penalty ten times above the published ones."""
+    for key in ("model.objective.beta", "model.kl_in_reward"):
+        beta = float(run.setting(key, 0.0))
+        if beta >= 0.5 and run.class_of("model").startswith(("GRPO", "PPO", "PRIME")):
+            return f"{key} is {beta:g} (R1: 0.001; DeepSeekMath: 0.04)"
+    return None
 
 
 def mismatch(run: Run) -> Evidence:
     """See that the sampler's log-probs are not the trainer's at the same weights."""
     if run.setting("model.max_staleness", 0):
         return None
-    return above("train/mismatch/mean_abs", 0.02)(run)
+    for key, bound in (("mean_abs", 0.02), ("k3_kl", 0.01), ("share_outside", 0.01)):
+        if seen := above(f"train/mismatch/{key}", bound)(run):
+            key = "train/mismatch/mean_abs"
+            grows = run.end(key) > 3 * run.values(key)[0]
+            return f"{seen}; {run.moved(key)}: old weights sample" if grows else seen
+    return None
 
 
 def stale(run: Run) -> Evidence:
     """See stale rollouts without a correction, or with too few effective samples."""
-    size = run.mean("train/mismatch/effective_sample_size")
-    if not run.setting("model.max_staleness", 0) or not size < 0.8:
+    age = run.setting("model.max_staleness", 0)
+    if not age:
         return None
-    return f"train/mismatch/effective_sample_size is {size:.3g} (1: all tokens count alike)"
+    size = run.mean("train/mismatch/effective_sample_size")
+    if size < 0.8:
+        return f"train/mismatch/effective_sample_size is {size:.3g} (1: all tokens count alike)"
+    kl = run.mean("train/mismatch/k3_kl")
+    if kl > 0.01 and not run.setting("model.correction"):
+        seen = f"model.max_staleness is {age} without a correction"
+        return f"{seen}; train/mismatch/k3_kl is {kl:.2g}"
+    return None
+
+
+LEAST_STEP = 1e-8
+"""Nat per token. A thousand steps of it in one direction move a policy by 0.01: KL grows with the
+square of a distance."""
 
 
 def still(run: Run) -> Evidence:
-    """See weights that do not move: the policy stays at its rollout to the rounding."""
-    moved, rounding = run.values("train/approx_kl_old"), run.mean("train/mismatch/k3_kl", 0.0)
+    """See weights that do not move: the policy stays at its rollout, or at its reference."""
     rate = statistics.median(run.values("train/learning_rate") or [1.0])
     if rate < 1e-8:
         return f"train/learning_rate is {rate:.2g} in half of the iterations"
-    rows = [run.setting(f"data.rollout.{k}", 0) for k in ("prompts_per_iteration", "group_size")]
-    epochs = run.setting("model.num_inner_epochs", 1)
-    is_one_update = math.prod(rows) * epochs <= run.setting("model.train_batch_size", 64)
-    if run.setting("model.correction") or is_one_update:  # before an update there is no distance
+    if run.mean("train/groups/mixed") <= 0.1 or len(run.metrics) < 4:
         return None
-    if run.mean("train/groups/mixed") > 0.1 and moved and statistics.median(moved) < rounding / 2:
+    away = run.values("train/kl_reference")
+    if away and max(away) < 10 * LEAST_STEP:
+        return f"train/kl_reference is at most {max(away):.2g}"
+    moved, rounding = run.values("train/approx_kl_old"), run.mean("train/mismatch/k3_kl", 0.0)
+    if run.setting("model.correction") or run.num_updates <= 1:  # no distance before an update
+        return None
+    if run.setting("model.max_staleness", 0):  # the mismatch is that of older weights then
+        rounding = 0.0
+    least = max(rounding / 2, LEAST_STEP)
+    if moved and statistics.median(moved) < least:
         seen = f"train/approx_kl_old is {statistics.median(moved):.2g}"
-        return f"{seen}, and rounding alone makes {rounding:.2g}"
+        return f"{seen}; rounding, or too small a step to get anywhere, is {least:.2g}"
     return None
 
 
 def broken(run: Run) -> Evidence:
-    """See accuracy or form that falls to less than half."""
+    """See accuracy or form that falls to less than half, by more than chance."""
     for key in (ACCURACY, "train/reward/format"):
-        if run.start(key) > 0.1 and run.end(key) < 0.5 * run.start(key):
+        start, end = run.start(key), run.end(key)
+        if start > 0.1 and end < 0.5 * start and start - end > 3 * run.standard_error(key):
             return f"{run.moved(key)}; train/approx_kl_old is {run.mean('train/approx_kl_old'):.2g}"
     return None
 
@@ -242,10 +387,10 @@ def shorter(run: Run) -> Evidence:
 
 
 def padded(run: Run) -> Evidence:
-    """See responses that grow without becoming better."""
+    """See responses that grow without becoming better, as far as so many can show."""
     key = "train/length/mean"
-    better = run.end(ACCURACY) - run.start(ACCURACY)
-    if run.end(key) > 1.5 * run.start(key) and better < 0.02:
+    better = run.end(ACCURACY) - run.start(ACCURACY) + run.standard_error(ACCURACY)
+    if run.end(key) > 1.5 * run.start(key) and better < 0.05:
         return f"{run.moved(key)}, and {run.moved(ACCURACY)}"
     return None
 
@@ -268,6 +413,48 @@ def small_groups(run: Run) -> Evidence:
     if size >= 4 or run.class_of("model") == "PPOModule":
         return None
     return f"data.rollout.group_size is {size} (R1: 16)"
+
+
+EPSILONS = ("epsilon", "epsilon_low", "epsilon_high")
+TOKEN_RATIOS = ("GRPO", "DrGRPO", "DAPO", "PPO", "GMPO")
+"""Objectives whose clip is of each token's ratio, published with 0.1 and more."""
+
+
+def truncated(run: Run) -> Evidence:
+    """See a limit that cuts a fifth of the responses, on average or when the run starts.
+
+    A policy may learn to stay below a limit that is too low for it, so the start counts too.
+    """
+    key = "train/length/truncated"
+    start, mean = run.start(key), run.mean(key)
+    if not max(start, mean) > 0.2:
+        return None
+    limit = run.setting("model.sampling.max_tokens", 512)
+    return f"{key} is {start:.3g} at the start, {mean:.3g} on average; the limit is {limit} tokens"
+
+
+def clip(run: Run) -> Evidence:
+    """See a clip that takes much of the gradient, or a range in which no update fits.
+
+    At an iteration's first update every ratio is 1, so the mean over k updates is scaled by
+    k / (k - 1).
+    """
+    key, num = "train/clip_fraction", run.num_updates
+    on_policy = not run.setting("model.max_staleness", 0)
+    share = run.mean(key) * (num / (num - 1) if on_policy and num > 1 else 1.0)
+    if share > 0.2:
+        return f"{key} is {share:.3g} after an iteration's first update (good: at most 0.2)"
+    for name in EPSILONS if run.class_of("model.objective") in TOKEN_RATIOS else ():
+        epsilon = run.setting(f"model.objective.{name}", 0.2)
+        if num > 1 and epsilon < 0.01:
+            return f"model.objective.{name} is {epsilon:g} (published: 0.1 to 10)"
+    return None
+
+
+def critic(run: Run) -> Evidence:
+    """See a critic that is worse than a constant to the end."""
+    key = "train/explained_variance"
+    return run.moved(key) if run.end(key) < 0 else None
 
 
 def unread(run: Run) -> Evidence:
@@ -297,28 +484,27 @@ def repetition(run: Run) -> Evidence:
     return f"{share:.0%} of the four-word runs in the last {len(last)} long responses are repeats"
 
 
-def plain_answer(text: str) -> str:
-    """Return an answer without spaces, signs of multiplication alike, and a gold after ``=``."""
-    text = re.sub(r"\\(?:boxed|text|mathrm|left|right)|[{}$\s,]", "", text)
-    return text.replace("×", "*").replace("\\times", "*").rstrip(".").lower()
+def disagreeing(run: Run, status: tuple[str, ...], second: bool) -> tuple[int, int]:
+    """Count the recorded responses of a status, and those whose second verdict is ``second``."""
+    given = [x for x in run.responses if x.get("status") in status and x.get("answer")]
+    verdicts = [is_right(x["response"], str(x["answer"])) for x in given]
+    return sum(verdict is second for verdict in verdicts), len(given)
 
 
 def refused(run: Run) -> Evidence:
-    r"""See responses that hold the gold answer where an answer stands, and are not right.
-
-    This second verifier knows no mathematics: it looks for the gold answer, to the character but
-    for spaces, in ``<answer>``, in ``\boxed{}`` or at the end.
-    """
-    wrong = [x for x in run.responses if x.get("status") in ("wrong", "unparsed") and x["answer"]]
-    equal = []
-    for line in wrong:
-        text, gold = line["response"], plain_answer(str(line["answer"]))
-        ends = re.findall(r"<answer>(.*?)</answer>|\\boxed\{([^{}]*)\}", text, re.DOTALL)
-        last = "".join(ends[-1]) if ends else text.strip().splitlines()[-1] if text.strip() else ""
-        equal.append(plain_answer(last) == gold)
-    if sum(equal) < 3 or statistics.fmean(equal) < 0.05:
+    """See answers that a second verifier finds right, and the run's does not."""
+    num, whole = disagreeing(run, ("wrong", "unparsed"), True)
+    if num < 3 or num < 0.05 * whole:
         return None
-    return f"{sum(equal)} of {len(equal)} refused responses hold the gold answer as theirs"
+    return f"{num} of {whole} refused responses are right to a second verifier"
+
+
+def wrong_and_paid(run: Run) -> Evidence:
+    """See answers that a second verifier finds wrong, and the run's finds right."""
+    num, whole = disagreeing(run, ("right",), False)
+    if num < 3 or num < 0.05 * whole:
+        return None
+    return f"{num} of {whole} responses judged right have another value than the gold answer"
 
 
 RULES = (
@@ -332,10 +518,19 @@ RULES = (
          "data.prompts.template or data.prompts.wording"),
     Rule("right_and_refused", refused, "right answers earn nothing",
          "model.grader, the source's verifier, or the form that data.prompts asks for"),
-    Rule("truncated", above("train/length/truncated", 0.2),
+    Rule("wrong_and_paid", wrong_and_paid, "wrong answers earn what right ones earn",
+         "model.grader, or the source's verifier"),
+    Rule("groups_left_out", above("train/num_groups_left_out", 0.5),
+         "verdicts do not come, and their groups are not trained on",
+         "the service or sandbox behind model.grader; its timeout_s"),
+    Rule("truncated", truncated,
          "responses end before their answer", "raise model.sampling.max_tokens"),
-    Rule("temperature", cold, "the responses of a group are alike, so nothing is compared",
-         "model.sampling.temperature: 1.0"),
+    Rule("temperature", sampling, "rollouts are nearly greedy, or nearly noise",
+         "model.sampling: temperature 1.0, top_p 1.0, top_k 0"),
+    Rule("copies", copies, "the responses of a group are alike, so nothing is compared",
+         "model.sampling, or the seeds of model.engine"),
+    Rule("few_problems", few_problems, "the policy learns a few answers by heart",
+         "more problems in data.train"),
     Rule("too_hard", too_hard, "no problem is solved, or the gold answers are wrong",
          "easier problems in data.train, or check their answers"),
     Rule("too_easy", too_easy, "all is solved before training", "harder problems in data.train"),
@@ -346,26 +541,33 @@ RULES = (
     Rule("format_alone", format_alone, "the form is learnt and the answer is not",
          "model.rewards: r1lit.rewards.Accuracy with the weight of Format at least"),
     Rule("reward_hacked", reward_hacked, "the reward is earned without right answers",
-         "model.rewards: lower the weight of what rises"),
+         "model.rewards: raise the weight of Accuracy, lower that of what is earned instead"),
+    Rule("never_earned", never_earned, "a reward is the same for all, so nothing is learnt from it",
+         "that reward's arguments in model.rewards, or data.prompts.template"),
     Rule("kl_strong", kl_strong, "the penalty holds the policy at the reference",
-         "model.objective.beta: 0.001 to 0.04"),
+         "model.objective.beta: 0.001 to 0.04; model.kl_in_reward likewise"),
     Rule("mismatch", mismatch, "the rollout's log-probs are not the policy's: ratios are wrong",
          "model.engine's weights, temperature and precision; or a model.correction"),
     Rule("stale", stale, "rollouts are too old for these updates",
          "less model.max_staleness, a model.correction, or objective.off_policy_threshold"),
     Rule("learning_rate_low", still, "updates do not move the policy",
-         "raise model.optimizer's lr, or lengthen model.lr_scheduler"),
+         "model.optimizer's lr and eps, model.lr_scheduler, model.max_grad_norm"),
     Rule("learning_rate_high", broken, "updates destroy what the policy could do",
          "lower model.optimizer's lr, or model.max_grad_norm"),
     Rule("far_from_rollout", above("train/approx_kl_old", 0.05),
          "the updates of an iteration run away from its rollout",
          "fewer model.num_inner_epochs, a larger train_batch_size, or a lower lr"),
-    Rule("clip", above("train/clip_fraction", 0.2), "the clip drops much of the gradient",
+    Rule("off_policy", above("train/off_policy", 0.2),
+         "off-policy masking leaves much of what was sampled out",
+         "less model.max_staleness, fewer updates an iteration, or a lower lr"),
+    Rule("clip", clip, "the clip drops much of the gradient",
          "a wider model.objective.epsilon, fewer updates an iteration, or a lower lr"),
     Rule("entropy_collapse", collapse, "the policy has stopped exploring",
          "a lower lr, model.objective.epsilon_high, or objective KLCov"),
     Rule("incoherent", incoherent, "the policy falls apart",
          "a lower lr, or model.objective.beta above 0"),
+    Rule("critic", critic, "the values are worse than a constant: advantages are noise",
+         "model.critic_warmup, or the critic's lr"),
     Rule("divisor", divisor, "Dr. GRPO's constant scales the gradient by limit / divisor",
          "model.objective.max_tokens: that of model.sampling"),
     Rule("shorter", shorter, "the policy gives up sooner, and is not right more often",

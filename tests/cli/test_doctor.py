@@ -56,8 +56,19 @@ def run(folder: Path, metrics: dict[str, Any], settings: dict[str, Any], lines: 
     return Run(folder)
 
 
+def groups(texts: list[tuple[str, str, dict[str, float]]], num: int, uids: int) -> list[Any]:
+    """The same group, of some texts with status and rewards, ``num`` times, of some problems."""
+    return [
+        {**line(text, status), "uid": f"p{i % uids}", "iteration": i // uids, "rewards": rewards}
+        for i in range(num)
+        for text, status, rewards in texts
+    ]
+
+
+RIGHT, WRONG = "<answer> 7 * 6 </answer>", "<answer> 7 + 6 </answer>"
 GOOD = [line("<think> 1 + 1 = 2 </think> <answer> 7 * 6 </answer>", "right")] * 4
 LOOP = "I try 1 + 2 = 3 again and again . " * 9
+TIS = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
 ACCURACY = "train/reward/accuracy"
 FORMAT = [{"class_path": "r1lit.rewards.Format"}]
 FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
@@ -65,6 +76,10 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
     "verifier_error": ({"train/verifier/error": 0.2}, {}, GOOD),
     "unread_answers": ({}, {}, [line("no tags", "unparsed")] * 4),
     "right_and_refused": ({}, {}, [line("<answer>7*6</answer>")] * 4),
+    "wrong_and_paid": ({}, {}, [line(WRONG, "right")] * 4),
+    "groups_left_out": ({"train/num_groups_left_out": 2}, {}, GOOD),
+    "copies": ({}, {}, groups([(WRONG, "wrong", {})] * 4, 3, 3)),
+    "few_problems": ({}, {}, groups([(RIGHT, "right", {})], 12, 2)),
     "truncated": ({"train/length/truncated": 0.5}, {}, GOOD),
     "temperature": ({}, {"model.sampling.temperature": 0.0}, GOOD),
     "too_hard": ({"train/groups/all_wrong": 0.95}, {}, GOOD),
@@ -73,6 +88,7 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
     "small_groups": ({}, {"data.rollout.group_size": 2}, GOOD),
     "format_alone": ({}, {"model.rewards": FORMAT}, GOOD),
     "reward_hacked": ({"train/reward": (0.8, 2.0), ACCURACY: 0.3}, {}, GOOD),
+    "never_earned": ({"train/reward/format": 0.0}, {}, GOOD),
     "kl_strong": ({}, {"model.objective.beta": 10.0}, GOOD),
     "mismatch": ({"train/mismatch/mean_abs": 0.1}, {}, GOOD),
     "stale": ({"train/mismatch/effective_sample_size": 0.5}, {"model.max_staleness": 2}, GOOD),
@@ -80,6 +96,8 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
     "learning_rate_high": ({ACCURACY: (0.5, 0.1), "train/reward": (1.2, 0.8)}, {}, GOOD),
     "far_from_rollout": ({"train/approx_kl_old": 0.3}, {}, GOOD),
     "clip": ({"train/clip_fraction": 0.5}, {}, GOOD),
+    "off_policy": ({"train/off_policy": 0.5}, {}, GOOD),
+    "critic": ({"train/explained_variance": -0.3}, {}, GOOD),
     "entropy_collapse": ({"train/entropy": (0.3, 0.001)}, {}, GOOD),
     "incoherent": ({"train/entropy": (0.3, 3.0)}, {}, GOOD),
     "divisor": ({}, {"model.objective.max_tokens": 16}, GOOD),
@@ -108,11 +126,16 @@ def test_a_healthy_run_and_one_without_responses_or_configuration(tmp_path):
     assert findings(Run(tmp_path)) == []
 
 
+def test_a_policy_that_never_leaves_its_reference(tmp_path):
+    made = run(tmp_path, {"train/kl_reference": 1e-10}, {"model.train_batch_size": 512}, GOOD)
+    assert [rule.name for rule, _ in findings(made)] == ["learning_rate_low"]
+
+
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
         ({}, ["learning_rate_low"]),
-        ({"model.correction": {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}}, []),
+        ({"model.correction": TIS}, []),
         ({"model.train_batch_size": 512}, []),  # one update an iteration: nothing has moved yet
     ],
 )
@@ -121,11 +144,73 @@ def test_a_policy_at_its_rollout_counts_where_updates_could_move_it(settings, na
     assert [rule.name for rule, _ in findings(made)] == names
 
 
+PAID = {"accuracy": 1.0, "format": 0.0}
+FREE = {"accuracy": 0.0, "format": 0.0}
+LONG = {"accuracy": 0.0, "format": 1.0}
+OPEN_MIXED = groups([(RIGHT, "right", PAID), (WRONG, "wrong", FREE), ("no", "wrong", LONG)], 4, 4)
+ACCURACY_TOO = ["r1lit.rewards.Accuracy", "r1lit.rewards.Format"]
+LONGER = [*ACCURACY_TOO, "my_rewards.Longer"]
+SHORTER = [*ACCURACY_TOO, "r1lit.rewards.Overlong"]
+FEW = {"data.rollout.prompts_per_iteration": 1}
+UNPAID = groups([(RIGHT, "right", FREE), (WRONG, "wrong", LONG)], 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "settings", "lines"),
+    [
+        ("truncated", {"train/length/truncated": (0.3, 0.0)}, {}, GOOD),  # it learnt to be short
+        ("temperature", {}, {"model.sampling.temperature": 2.0}, GOOD),
+        ("temperature", {}, {"model.sampling.top_p": 0.2}, GOOD),
+        ("temperature", {}, {"model.sampling.top_k": 1}, GOOD),
+        ("no_mixed_groups", {"train/reward_std": 0.0}, {}, GOOD),
+        ("format_alone", {}, {"model.rewards": ["r1lit.rewards.LanguageConsistency"]}, GOOD),
+        ("reward_hacked", {}, {}, UNPAID),
+        ("reward_hacked", {"train/reward/longer": (1.0, 2.0)}, {"model.rewards": LONGER}, GOOD),
+        ("kl_strong", {}, {"model.kl_in_reward": 2.0}, GOOD),
+        ("mismatch", {"train/mismatch/share_outside": 0.03}, {}, GOOD),
+        ("mismatch", {"train/mismatch/mean_abs": (0.001, 0.2)}, {}, GOOD),
+        ("stale", {"train/mismatch/k3_kl": 0.05}, {"model.max_staleness": 4}, GOOD),
+        ("clip", {}, {"model.objective.epsilon": 1e-5}, GOOD),
+        ("clip", {"train/clip_fraction": 0.17}, {"model.train_batch_size": 128}, GOOD),
+    ],
+)
+def test_other_evidence_of_a_rule(name, metrics, settings, lines, tmp_path):
+    found = findings(run(tmp_path, metrics, copy.deepcopy(settings), lines))
+    assert [rule.name for rule, _ in found] == [name]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "settings", "lines"),
+    [
+        ({"train/reward/overlong": (-0.9, -0.1)}, {"model.rewards": SHORTER}, GOOD),
+        ({"train/reward/longer": (1.0, 1.1)}, {"model.rewards": LONGER}, GOOD),  # by chance
+        (
+            {ACCURACY: (0.2, 0.08), "train/reward": 1},
+            {"data.rollout.prompts_per_iteration": 1},
+            GOOD,
+        ),  # by chance
+        ({"train/length/mean": (50, 100), ACCURACY: (0.3, 0.32)}, FEW, GOOD),  # too few to say
+        ({}, {}, OPEN_MIXED),  # right answers earn most, though the form earns too
+        ({}, {"model.sampling.top_k": 50}, GOOD),
+        ({"train/mismatch/k3_kl": 0.05}, {"model.max_staleness": 4, "model.correction": TIS}, GOOD),
+        ({"train/clip_fraction": 0.14}, {}, GOOD),
+        ({}, {}, groups([(RIGHT, "right", PAID)] * 4, 4, 4)),  # all right: copies do no harm
+    ],
+)
+def test_what_only_looks_like_a_fault(metrics, settings, lines, tmp_path):
+    assert findings(run(tmp_path, metrics, copy.deepcopy(settings), lines)) == []
+
+
+def test_old_weights_show_in_a_mismatch_that_grows(tmp_path):
+    made = run(tmp_path, {"train/mismatch/mean_abs": (0.001, 0.2)}, {}, GOOD)
+    assert "old weights" in findings(made)[0][1]
+
+
 def test_the_command(tmp_path, capsys):
     run(tmp_path, *FAULTS["truncated"])
     assert main([str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert "train/length/truncated is 0.5 on average" in out
+    assert "train/length/truncated is 0.5 at the start, 0.5 on average" in out
     assert "raise model.sampling.max_tokens" in out
     assert main([str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["findings"][0]["rule"] == "truncated"
