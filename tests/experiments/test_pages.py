@@ -78,4 +78,4 @@ def test_every_page_with_results_is_among_these() -> None:
     found = {
         path.parent.relative_to(EXPERIMENTS).as_posix() for path in EXPERIMENTS.rglob(page.RAW)
     }
-    assert found == {*REPORTED, *SWEEPS, *OLDER, *LESS, "stages_skipped", "doctor"}
+    assert found == {*REPORTED, *SWEEPS, *OLDER, *LESS, "stages_skipped"}
