@@ -50,6 +50,7 @@ COMPOSITIONS = [
     ("mini/pretrain.yaml",),
     ("mini/pretrain_search.yaml",),
     ("mini/pretrain_tools.yaml",),
+    ("mini/pretrain_repair.yaml",),
     ("mini/pretrain_student.yaml",),
     ("mini/pretrain.yaml", "mini/pretrain_reasoning.yaml"),
     *[

@@ -11,7 +11,7 @@ from r1lit.environments.base import Environment, Episode, Reply, StepResult
 from r1lit.environments.tools import answer_calls, need_jsonschema, schema_of
 from r1lit.problems import Problem
 from r1lit.sandbox import Limits, LocalSandbox
-from r1lit.sandbox.repository import function_of, is_test, name_of, run_suite
+from r1lit.sandbox.repository import SuiteReport, function_of, is_test, name_of, run_suite
 from r1lit.text.patches import Edit, PatchError, apply_edits, write_diff
 from r1lit.text.prompts import Conversation, extended, question_of
 from r1lit.verifiers.repository import files_of, refusal
@@ -92,8 +92,7 @@ class RepositoryEpisode(Episode):
             old: the lines as they are.
             new: the lines as they should be.
         """
-        now = {**self._before, **self._changed}
-        changed = self._changed | apply_edits(now, [Edit(path=path, old=old, new=new)])
+        changed = self._changed | apply_edits(self._now(), [Edit(path=path, old=old, new=new)])
         refused = refusal(self._before, changed, self._owner.guarded)
         if refused:
             raise PatchError(refused)
@@ -105,16 +104,7 @@ class RepositoryEpisode(Episode):
         meta = self._meta
         wanted = [*meta["fail_to_pass"], *meta["pass_to_pass"]]
         shown = [test for test in wanted if name_of(test) not in self._hidden]
-        with self._owner.free:
-            report = run_suite(
-                self._owner.sandbox,
-                {**self._before, **self._changed},
-                sorted({test.partition("::")[0] for test in shown}),
-                self._owner.limits,
-                roots=list(meta.get("roots") or ("src", "")),
-                keep={function_of(test) for test in shown},
-                details=True,
-            )
+        report = self._suite(shown)
         if report.outcomes is None:
             return report.ended
         failed = [test for test in shown if report.outcomes.get(test) != "passed"]
@@ -123,6 +113,24 @@ class RepositoryEpisode(Episode):
             text += f"\n{test}\n{report.details.get(test, 'did not run')[-600:]}"
         outside = [text for at, text in report.details.items() if "::" not in at]
         return text + ("\n" + outside[0][-600:] if outside and failed else "")
+
+    def _now(self) -> dict[str, str]:
+        return {**self._before, **self._changed}
+
+    def _suite(self, shown: Sequence[str]) -> SuiteReport:
+        return self._run(self._now(), shown)
+
+    def _run(self, files: Mapping[str, str], tests: Sequence[str]) -> SuiteReport:
+        with self._owner.free:
+            return run_suite(
+                self._owner.sandbox,
+                files,
+                sorted({test.partition("::")[0] for test in tests}),
+                self._owner.limits,
+                roots=list(self._meta.get("roots") or ("src", "")),
+                keep={function_of(test) for test in tests},
+                details=True,
+            )
 
 
 def without_tests(source: str, names: set[str]) -> str:

@@ -1,9 +1,10 @@
 """Repository tasks: a patch is right if it makes failing tests pass and breaks no passing test.
 
-`problem.meta` holds ``repository`` (a folder), ``bug`` (a diff that is applied to it; may be
-empty), ``roots`` (folders to import from), ``fail_to_pass`` and ``pass_to_pass`` (pytest's test
-ids) and ``hidden`` (those of ``fail_to_pass`` that the model is not shown). `problem.answer` is the
-diff that fixes it. The response is one patch: search/replace blocks or a unified diff.
+`problem.meta` holds ``repository`` (a folder, or texts of files by path), ``bug`` (a diff that is
+applied to it; may be empty), ``roots`` (folders to import from), ``fail_to_pass`` and
+``pass_to_pass`` (pytest's test ids) and ``hidden`` (tests that the model is not shown).
+`problem.answer` is the diff that fixes it. The response is one patch: search/replace blocks or a
+unified diff.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def files_of(problem: Problem) -> dict[str, str]:
     Raises:
         ValueError: if the bug does not fit the repository.
     """
-    files = dict(read_repository(str(problem.meta["repository"])))
+    where = problem.meta["repository"]
+    files = dict(where if isinstance(where, Mapping) else read_repository(str(where)))
     try:
         return files | apply_edits(files, read_diff(str(problem.meta.get("bug") or "")))
     except PatchError as error:
@@ -79,9 +81,10 @@ def check_task(problem: Problem) -> None:
     for key in ("repository", "fail_to_pass", "pass_to_pass"):
         value = problem.meta.get(key)
         is_list = isinstance(value, list | tuple) and all("::" in str(test) for test in value)
-        fits = bool(value) and isinstance(value, str) if key == "repository" else is_list
+        is_place = bool(value) and isinstance(value, str | Mapping)
+        fits = is_place if key == "repository" else is_list
         if not fits or (key == "fail_to_pass" and not value):
-            right = "a folder" if key == "repository" else "a list of pytest's test ids"
+            right = "a folder, or files" if key == "repository" else "a list of pytest's test ids"
             raise ValueError(
                 f"meta.{key}: problem {problem.uid!r} has {str(value)[:60]!r}; a task of a"
                 f" repository needs {right}"
@@ -234,11 +237,17 @@ class RepositoryVerifier(Verifier):
                 verdicts[row] = conclude("wrong", None, refused, start)
                 continue
             requests[row] = self._request(before | changed, problem)
-        replies = self.pool.run(list(requests.values())) if requests else []
-        for row, reply in zip(requests, replies, strict=True):
-            content = {"value": 0.0, "canonical": None, **reply.content}
-            verdicts[row] = Verdict(seconds=reply.seconds, **content)
+        decided = self.decided(list(requests.values())) if requests else []
+        for row, content in zip(requests, decided, strict=True):
+            verdicts[row] = Verdict(**content)
         return [verdicts[row] for row in range(len(responses))]
+
+    def decided(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the fields of a verdict for each request, by running its tests."""
+        return [
+            {"value": 0.0, "canonical": None, **reply.content, "seconds": reply.seconds}
+            for reply in self.pool.run(requests)
+        ]
 
     def _request(self, files: Mapping[str, str], problem: Problem) -> dict[str, Any]:
         meta = problem.meta

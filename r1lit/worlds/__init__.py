@@ -8,6 +8,8 @@ from r1lit.worlds.grading import InstructionFollowing, TrueHelpfulness, TrueSafe
 from r1lit.worlds.judging import WorldOpinions
 from r1lit.worlds.programs import WorldPrograms
 from r1lit.worlds.puzzles import WorldPuzzles
+from r1lit.worlds.repairs import WorldRepairs, WorldRepository, WorldRepositoryVerifier
+from r1lit.worlds.repairs_corpus import RepairsCorpus
 from r1lit.worlds.requests import WorldConversations, WorldRequests
 from r1lit.worlds.search_corpus import SearchCorpus, WorldSearch
 from r1lit.worlds.tools import (
@@ -25,6 +27,7 @@ __all__ = [
     "Guessing",
     "InstructionFollowing",
     "LookUp",
+    "RepairsCorpus",
     "SearchCorpus",
     "ToolsCorpus",
     "TrueHelpfulness",
@@ -40,6 +43,9 @@ __all__ = [
     "WorldOpinions",
     "WorldPrograms",
     "WorldPuzzles",
+    "WorldRepairs",
+    "WorldRepository",
+    "WorldRepositoryVerifier",
     "WorldRequests",
     "WorldSearch",
     "WorldSums",

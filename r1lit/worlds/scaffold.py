@@ -5,8 +5,9 @@ configs/mini/pretrain.yaml`` trains weights for them. The student's are written 
 student`` and trained by ``configs/mini/pretrain_student.yaml``; both have one tokenizer. ``--size
 search`` has its own corpus and tokenizer (``configs/mini/pretrain_search.yaml``;
 ``search_100m`` is the size for one GPU, ``experiments/aha_long``), and so has ``--size
-reasoning`` (``configs/mini/pretrain_reasoning.yaml``) and ``--size tools``
-(``configs/mini/pretrain_tools.yaml``).
+reasoning`` (``configs/mini/pretrain_reasoning.yaml``), ``--size tools``
+(``configs/mini/pretrain_tools.yaml``) and ``--size repair``
+(``configs/mini/pretrain_repair.yaml``).
 """
 
 from __future__ import annotations
@@ -22,22 +23,40 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from r1lit.worlds.corpus import WorldCorpus
 from r1lit.worlds.language import vocabulary
+from r1lit.worlds.repairs_corpus import RepairsCorpus
 from r1lit.worlds.search_corpus import SearchCorpus
 from r1lit.worlds.tools import CITIES, HARD, KNOWN, UNKNOWN
 from r1lit.worlds.tools_corpus import ToolsCorpus
 
 BOS, EOS, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 USER, ASSISTANT = "<|user|>", "<|assistant|>"
+TOOL, TOOLS = "<|tool|>", "<|tools|>"
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}{{ eos_token }}"
     "{% else %}<|user|> {{ message['content'] }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+TOOLS_TEMPLATE = (
+    "{{ bos_token }}{% if tools %}<|tools|>"
+    "{% for tool in tools %} {{ tool['function']['name'] }}{% endfor %}{% endif %}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}{{ eos_token }}"
+    "{% elif message['role'] == 'tool' %}<|tool|>{{ message['content'] }}"
+    "{% else %}<|user|> {{ message['content'] }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Calls stand in the assistant's text; of tools the names are shown."""
 VOCABULARY_SIZE = 4096  # at most; the corpus has no more merges to make than 1,416
 PIECES = r" ?</?(?:think|answer)>|\p{Han}| ?[^\P{L}\p{Han}]+| ?\p{N}+| ?[^\s\p{L}\p{N}]|\s+"
 """A tag, a Chinese character, a word, a whole number, one punctuation mark, or white space."""
 CALL_PIECES = PIECES.replace("think|answer", "call|result|answer")
+REPAIR_PIECES = (
+    r'</?tool_call>|\{"name": "|", "arguments": \{|"path": "|", "old": "|", "new": "|"?\}\}'
+    r"|/program/repository/|tests/test_|::test_|app/|\.py|E +assert|E +\+ +where|\n?    \d +"
+    r"| ==| ?-?\p{N}+| ?\p{L}+(?:_tests)?| ?[^\s\p{L}\p{N}]|\s+"
+)
+"""The same for conversations about repositories, whose frames are one token each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +78,7 @@ SIZES = {
     "search_100m": Size(layers=14, width=768, inner_width=2048, context=2048, heads=12),
     "reasoning": Size(layers=4, width=192, inner_width=512),
     "tools": Size(layers=4, width=128, inner_width=344, context=512),  # 0.9 million
+    "repair": Size(layers=3, width=128, inner_width=344, context=640),  # 0.7 million
     "judge": Size(layers=9, width=192, inner_width=512, context=2048),  # 4.3 million
 }
 
@@ -84,13 +104,22 @@ def train_tools_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTraine
     return _tokenizer_of(ToolsCorpus(num_documents, seed), rare, CALL_PIECES)
 
 
+def train_repair_tokenizer(num_documents: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on pages about repairs."""
+    rare = "".join(f"({n} {n} -{n})" for n in range(100))
+    return _tokenizer_of(RepairsCorpus(num_documents, seed), rare, REPAIR_PIECES, TOOLS_TEMPLATE)
+
+
 def numbers_to(largest: int) -> str:
     """Return the numbers from 0 as a text."""
     return "".join(f" {n}" for n in range(largest + 1))
 
 
 def _tokenizer_of(
-    corpus: WorldCorpus | SearchCorpus | ToolsCorpus, rare: str, pieces: str = PIECES
+    corpus: WorldCorpus | SearchCorpus | ToolsCorpus | RepairsCorpus,
+    rare: str,
+    pieces: str = PIECES,
+    chat_template: str = CHAT_TEMPLATE,
 ) -> PreTrainedTokenizerFast:
     return byte_level_bpe(
         [rare * corpus.num_documents, *(d.prompt + d.response for d in corpus.documents())],
@@ -100,8 +129,10 @@ def _tokenizer_of(
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         ),
-        additional_special_tokens=[USER, ASSISTANT],
-        chat_template=CHAT_TEMPLATE,
+        additional_special_tokens=[
+            mark for mark in (USER, ASSISTANT, TOOL, TOOLS) if mark in chat_template
+        ],
+        chat_template=chat_template,
     )
 
 
@@ -179,6 +210,8 @@ def main(args: Sequence[str] | None = None) -> None:
             tokenizer = train_search_tokenizer()
         case "tools":
             tokenizer = train_tools_tokenizer()
+        case "repair":
+            tokenizer = train_repair_tokenizer()
         case "reasoning":
             tokenizer = train_tokenizer(programs=0.15, puzzles=0.15)
         case _:

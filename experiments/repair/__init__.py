@@ -1,0 +1,1 @@
+"""Repair of small repositories: rejection sampling on trajectories, then RL, with controls."""
