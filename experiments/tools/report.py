@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jsonschema import Draft202012Validator
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -17,6 +19,8 @@ from experiments.tables import ends, group_by, number, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record
 from r1lit.metrics import mean
+from r1lit.verifiers.structured import answer_text
+from r1lit.worlds.forms import schema_of
 from r1lit.worlds.tools import MOST
 
 Panel = tuple[str, str, str]
@@ -62,6 +66,28 @@ PARTS = {
             ("calls, to 19", "sum easy", "calls"),
             ("tool off: right, to 199", "off hard", "right"),
             ("tool off: right, to 19", "off easy", "right"),
+        ),
+    ),
+    "json": Part(
+        title="JSON",
+        panels=(
+            ("right", "json", "right"),
+            ("valid", "json", "valid"),
+            ("valid with all keys", "json", "complete"),
+            ("empty object", "json", "empty"),
+            ("values right, of keys requested", "json", "values"),
+        ),
+    ),
+    "roles": Part(
+        title="Roles",
+        panels=(
+            ("role kept in every turn", "role", "right"),
+            ("turns kept", "role", "kept"),
+            ("turns kept, last", "role", "last"),
+            ("turns kept, with a claim", "role", "against"),
+            ("turns with the right name", "role", "named"),
+            ("turns with the claimed name", "role", "claimed"),
+            ("kept in all eight turns", "longer", "right"),
         ),
     ),
 }
@@ -111,8 +137,69 @@ def measured(responses: Sequence[Record]) -> Record:
                 numbers["first"] = mean([abs(int(g[1]) - (MOST + 1) / 2) for g in first if g])
             endings = Counter(r["ended"] for r in own)
             numbers["ended"] = {how: endings[how] / len(own) for how in sorted(endings)}
+        if source == "json":
+            numbers |= means_of([form_numbers(r) for r in own])
+        elif source in ("role", "longer"):
+            numbers |= means_of([role_numbers(r) for r in own])
+            kept = [r["details"]["kept"] for r in own if "details" in r]
+            # a conversation that was cut keeps no turn
+            numbers["by_turn"] = [sum(turn) / len(own) for turn in zip(*kept, strict=True)]
         found[source] = numbers
     return found
+
+
+def means_of(numbers: Sequence[Record]) -> Record:
+    """Return the mean of each number."""
+    return {key: mean([one[key] for one in numbers]) for key in numbers[0]}
+
+
+def form_numbers(response: Record) -> Record:
+    """Return whether an object is valid, has all keys, or none, and its share of right values.
+
+    It is valid where it breaks no rule but may lack keys, and complete where it lacks none.
+    """
+    keys = response["question"].removesuffix("?").partition("JSON with ")[2].split(", ")
+    gold = json.loads(response["answer"])
+    found = object_in(response["response"])
+    given = found if isinstance(found, dict) else {}
+    valid, complete = (
+        isinstance(found, dict) and Draft202012Validator(schema_of(keys, required)).is_valid(found)
+        for required in (False, True)
+    )
+    return {
+        "valid": float(valid),
+        "complete": float(complete),
+        "empty": float(found == {}),
+        "values": mean([float(given.get(key) == gold[key]) for key in keys]),
+    }
+
+
+def object_in(response: str) -> object:
+    """Return the JSON of a response, None where there is none."""
+    try:
+        found: object = json.loads(answer_text(response))
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def role_numbers(response: Record) -> Record:
+    """Return the shares of a conversation's turns in role, with each name, and against a claim.
+
+    A conversation that a token limit cut has no share: none of its turns counts as kept.
+    """
+    details = response.get("details")
+    if details is None:
+        return dict.fromkeys(("kept", "last", "against", "named", "claimed"), 0.0)
+    said = [t["content"] for t in response["turns"] if t["role"] == "user"]
+    place = next(i for i, text in enumerate(said, start=1) if text.startswith("You are "))
+    return {
+        "kept": mean(details["kept"]),
+        "last": details["kept"][-1],
+        "against": details["kept"][place],
+        "named": mean(details["named"]),
+        "claimed": mean(details["claimed"]),
+    }
 
 
 def as_table(part: Part, results: Sequence[Record]) -> str:
@@ -135,6 +222,20 @@ def endings(part: Part, results: Sequence[Record]) -> str:
         told = ", ".join(f"{how} {n / len(ended):.3f}" for how, n in sorted(shares.items()))
         lines += [f"- `{variant}`: {told}"] if told else []
     return "\n".join(["How episodes ended, at the last evaluation:", "", *lines]) if lines else ""
+
+
+def kept_by_turn(part: Part, results: Sequence[Record]) -> str:
+    """Return the share of replies in role by turn, first and last evaluation, a line a variant."""
+    lines = []
+    for variant, own in group_by("variant", results).items():
+        for source in dict.fromkeys(source for _, source, _ in part.panels):
+            shares = []
+            for place in (0, -1):
+                turns = [run["evaluations"][place].get(source, {}).get("by_turn") for run in own]
+                known = [one for one in turns if one]
+                shares.append(" ".join(f"{mean(turn):.2f}" for turn in zip(*known, strict=True)))
+            lines += [f"- `{variant}`, {source}: {shares[0]} → {shares[1]}"] if shares[1] else []
+    return "\n".join(["Replies in role, turn by turn:", "", *lines]) if lines else ""
 
 
 def draw(parts: dict[str, list[Record]]) -> Figure:
@@ -165,5 +266,6 @@ def report(results: Sequence[Record]) -> tuple[str, Figure]:
     text = ["Held out, first → last evaluation; mean ± standard error over seeds."]
     for name, own in parts.items():
         part = PARTS[name]
-        text += [f"**{part.title}**", as_table(part, own), endings(part, own)]
+        text += [f"**{part.title}**", as_table(part, own), kept_by_turn(part, own)]
+        text += [endings(part, own)]
     return "\n\n".join(filter(None, text)), draw(parts)

@@ -11,6 +11,8 @@ from r1lit.worlds.puzzles import WorldPuzzles
 from r1lit.worlds.repairs import WorldRepairs, WorldRepository, WorldRepositoryVerifier
 from r1lit.worlds.repairs_corpus import RepairsCorpus
 from r1lit.worlds.requests import WorldConversations, WorldRequests
+from r1lit.worlds.roles import RolePlay, WorldRoles
+from r1lit.worlds.roles_corpus import RolesCorpus
 from r1lit.worlds.search_corpus import SearchCorpus, WorldSearch
 from r1lit.worlds.tools import (
     Calculator,
@@ -28,6 +30,8 @@ __all__ = [
     "InstructionFollowing",
     "LookUp",
     "RepairsCorpus",
+    "RolePlay",
+    "RolesCorpus",
     "SearchCorpus",
     "ToolsCorpus",
     "TrueHelpfulness",
@@ -47,6 +51,7 @@ __all__ = [
     "WorldRepository",
     "WorldRepositoryVerifier",
     "WorldRequests",
+    "WorldRoles",
     "WorldSearch",
     "WorldSums",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,16 @@ def gold_of(form: Form) -> dict[str, Any]:
     return {key: said[key] for key in keys}
 
 
+def schema_of(keys: Sequence[str], required: bool) -> dict[str, Any]:
+    """Return the schema of an object with these keys and no other, all of them ``required``."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {key: SCHEMAS[key] for key in keys},
+        "additionalProperties": False,
+    }
+    return {**schema, "required": list(keys)} if required else schema
+
+
 class WorldForms(ProblemSource):
     """Questions for an object of JSON.
 
@@ -68,6 +78,7 @@ class WorldForms(ProblemSource):
         num_problems: how many.
         validity_alone: leave out the gold answer, and do not require a key: any object that breaks
             no rule is right then, also the empty one.
+        require_keys: require the keys also where validity alone decides.
         seed: of the sample.
         name: of the source.
     """
@@ -77,6 +88,7 @@ class WorldForms(ProblemSource):
         split: Split = "train",
         num_problems: int = 64,
         validity_alone: bool = False,
+        require_keys: bool = False,
         seed: int = 0,
         name: str = "json",
     ) -> None:
@@ -85,6 +97,7 @@ class WorldForms(ProblemSource):
         self.split: Split = split
         self.num_problems = num_problems
         self.validity_alone = validity_alone
+        self.require_keys = require_keys
         self.seed = seed
         self.name = name
 
@@ -96,18 +109,11 @@ class WorldForms(ProblemSource):
         return [self._problem(text, form) for text, form in forms.items()]
 
     def _problem(self, text: str, form: Form) -> Problem:
-        schema: dict[str, Any] = {
-            "type": "object",
-            "properties": {key: SCHEMAS[key] for key in form[2]},
-            "additionalProperties": False,
-        }
-        if not self.validity_alone:
-            schema["required"] = list(form[2])
         return Problem(
             uid=f"{self.name}-{text}",
             question=text,
             answer="" if self.validity_alone else json.dumps(gold_of(form)),
             source=self.name,
             verifier="json_schema",
-            meta={"schema": schema},
+            meta={"schema": schema_of(form[2], self.require_keys or not self.validity_alone)},
         )

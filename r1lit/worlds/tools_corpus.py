@@ -86,22 +86,23 @@ def page(rng: np.random.Generator) -> Document:
     """Write a page."""
     match weighted(rng, PAGES):
         case "look-up":
-            return _answered(*looked_up(rng))
+            return answered(*looked_up(rng))
         case "facts":
             return Document(prompt="", response=facts(rng))
         case "guess":
-            return _answered(GUESS, guesses(rng))
+            return answered(GUESS, guesses(rng))
         case "sum":
             chain = draw_chain("corpus", EASY if rng.random() < 0.5 else HARD, rng)
-            return _answered(f"What is {as_sum(chain)}?", worked(chain, rng))
+            return answered(f"What is {as_sum(chain)}?", worked(chain, rng))
         case "table":
             return Document(prompt="", response=table(rng))
         case _:
             form = draw_form("corpus", rng)
-            return _answered(as_question(form), filled(form, rng))
+            return answered(as_question(form), filled(form, rng))
 
 
-def _answered(text: str, response: str) -> Document:
+def answered(text: str, response: str) -> Document:
+    """Return a question and its answer as a document."""
     return Document(prompt=render(TEMPLATE, text), response=response)
 
 
@@ -207,11 +208,11 @@ def table(rng: np.random.Generator) -> str:
     return "".join(lines)
 
 
-def filled(form: Form, rng: np.random.Generator) -> str:
-    """Write an object of JSON, or what is none."""
+def filled(form: Form, rng: np.random.Generator, well_formed: float = WELL_FORMED) -> str:
+    """Write an object of JSON, as requested with this probability, or what is none."""
     gold = gold_of(form)
     text = json.dumps(gold)
-    if rng.random() >= WELL_FORMED:
+    if rng.random() >= well_formed:
         faults: dict[str, Callable[[], str]] = {
             "a key without quotes": lambda: text.replace(f'"{form[2][0]}"', form[2][0]),
             "a number in quotes": lambda: json.dumps(

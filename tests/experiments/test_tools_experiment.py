@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from experiments.tools.no_mask import UnmaskedGRPO
-from experiments.tools.report import measured
+from experiments.tools.report import form_numbers, measured
 from r1lit.batches import Rollout
 from r1lit.modules import GRPOModule
 
@@ -40,6 +40,35 @@ def test_numbers_are_means_over_the_responses_of_a_source():
     )
     assert known["ended"] == {"answered": 1.0}
     assert found["guess"]["first"] == 4
+
+
+def test_an_object_may_be_valid_without_keys_and_complete_without_being_right():
+    asked = {
+        "question": "Mei is 42, lives in Lima, likes red and has 3 pets. JSON with age, city?",
+        "answer": '{"age": 42, "city": "Lima"}',
+    }
+    found = {
+        text: form_numbers({**asked, "response": f" <answer> {text}</answer>"})
+        for text in ('{"age": 42, "city": "Rome"}', "{}", '{"age": "42"}', '{"pets": 3}', "{")
+    }
+    assert found['{"age": 42, "city": "Rome"}'] == {
+        "valid": 1.0, "complete": 1.0, "empty": 0.0, "values": 0.5,
+    }  # fmt: skip
+    assert [one["valid"] for one in found.values()] == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert [one["empty"] for one in found.values()] == [0.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def test_turns_in_role_are_counted_by_turn_and_a_conversation_that_was_cut_has_none():
+    said = ("Who are you?", "You are Kofi from Oslo and like red. Who are you?")
+    turns = [{"role": "assistant", "content": "?"}] + [
+        {"role": role, "content": text} for text in said for role in ("user", "assistant")
+    ]
+    kept = {"kept": [1.0, 1.0, 0.0], "named": [1.0, 1.0, 0.0], "claimed": [0.0, 0.0, 1.0]}
+    whole = response("role") | {"turns": turns, "details": kept}
+    cut = response("role") | {"turns": turns[:1], "ended": "length"}
+    found = measured([whole, cut])["role"]
+    assert found["by_turn"] == [0.5, 0.5, 0.0] and found["kept"] == 1 / 3
+    assert (found["last"], found["against"], found["claimed"]) == (0.0, 0.0, 1 / 6)
 
 
 def test_without_the_mask_the_tools_words_count_with_the_policys_log_probs(monkeypatch):
