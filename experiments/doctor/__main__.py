@@ -21,7 +21,7 @@ from r1lit.files import read_records, write_records
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/doctor")
-HALVES = {"rules": 15, "opened": 15, "apart": 15, "healthy": 10}
+HALVES = {"rules": 15, "opened": 15, "apart": 15, "healthy": 10, "healthy_apart": 5}
 """Each half and its planted runs; of round 2, ``rules`` and ``apart`` are the 30."""
 BASE = ["configs/mini/r1_zero.yaml", str(HERE / "base.yaml")]
 HEALTHY: dict[str, dict[str, Any]] = {
@@ -31,6 +31,29 @@ HEALTHY: dict[str, dict[str, Any]] = {
         for name in ("GRPO", "DAPO", "CISPO", "SAPO", "DPPO")
     },
 }
+HEALTHY_APART: dict[str, dict[str, Any]] = {
+    "seed_10": {"seed_everything": 10},
+    "seed_11": {"seed_everything": 11},
+    "learning_rate_half": {"seed_everything": 12, "model.optimizer.init_args.lr": 1e-4},
+    "group_16": {
+        "seed_everything": 13,
+        "data.rollout.group_size": 16,
+        "data.rollout.prompts_per_iteration": 4,
+    },
+    "longer": {
+        "seed_everything": 14,
+        "model.sampling.max_tokens": 320,
+        "model.objective.init_args.max_tokens": 320,
+    },
+}
+APART = {"data.num_iterations": 8}
+"""What the runs that were kept apart in round 2 have too."""
+
+
+def planted() -> dict[str, dict[str, Any]]:
+    """Return every fault by name: its half, its change, and the rules that name it."""
+    files = ("faults.yaml", "faults_apart.yaml")
+    return {k: v for file in files for k, v in yaml.safe_load((HERE / file).read_text()).items()}
 
 
 def nested(change: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,8 +73,10 @@ def runs() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each run's name and change: healthy ones first, then the faults."""
     for name, change in HEALTHY.items():
         yield f"healthy/{name}", change
-    for name, fault in yaml.safe_load((HERE / "faults.yaml").read_text()).items():
-        yield f"faults/{name}", fault["change"]
+    for name, change in HEALTHY_APART.items():
+        yield f"healthy/{name}", APART | change
+    for name, fault in planted().items():
+        yield f"faults/{name}", (APART if fault["half"] == "apart" else {}) | fault["change"]
 
 
 def train(name: str, change: Mapping[str, Any], folder: Path) -> None:
@@ -75,9 +100,9 @@ def judge(folder: Path) -> None:
 
     Rows of runs that are not here stay as they are.
     """
-    faults = yaml.safe_load((HERE / "faults.yaml").read_text())
+    faults = planted()
     file = HERE / "findings.jsonl"
-    known = {row["run"]: row for row in read_records(file)}
+    known = {row["run"]: row for row in read_records(file)} if file.exists() else {}
     rows = []
     for name, _ in runs():
         if not (folder / name / "done").exists():
@@ -87,7 +112,8 @@ def judge(folder: Path) -> None:
         fault = faults.get(short, {}) if kind == "faults" else {}
         seen = [rule.name for rule, _ in findings(Run(folder / name))]
         named = bool(set(seen) & set(fault["named"])) if fault else not seen
-        rows.append({"run": name, "half": fault.get("half", "healthy"), "ok": named, "seen": seen})
+        half = fault.get("half", "healthy_apart" if short in HEALTHY_APART else "healthy")
+        rows.append({"run": name, "half": half, "ok": named, "seen": seen})
     write_records(file, rows)
     for half, num in HALVES.items():
         own = [row["ok"] for row in rows if row["half"] == half]

@@ -32,7 +32,7 @@ class Strict(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Look for the gold answer in its tags."""
-        right = f"<answer>{problem.answer}</answer>" in response
+        right = f"<answer> {problem.answer} </answer>" in response
         status = "right" if right else "wrong"
         return Verdict(
             value=float(right), status=status, canonical=None, reason="not the same text"
