@@ -2,11 +2,17 @@
 
     python -m r1lit.environments.make_repair toolz parse --out runs/repair --most 100
 
-A library is a name on the package index, an sdist or a folder. Its tests run in the sandbox, before
-and after each change; a change that breaks 1 to 10 of those that pass is a task, whose answer takes
-it back. ``tasks.jsonl`` has SWE-bench's fields and is read by `r1lit.data.RepositoryTasks`. Formats
-and comments stay: only the changed characters differ. A library whose tasks are in the file is
-skipped, so a command that was ended goes on with the library that it was at.
+A library is a name on the package index (``toolz``, ``toolz==1.0.0``), an sdist or a folder. Its
+tests run in the sandbox, before and after each change; a change that breaks 1 to 10 of those that
+pass is a task, whose answer takes it back. In the folder ``--out``:
+
+tasks.jsonl      the tasks, with SWE-bench's fields, for `r1lit.data.RepositoryTasks`
+repositories/    the libraries' files, as their sdists have them
+progress.jsonl   each change that was tried; the same command continues from it
+libraries.md     what came of each library's changes, and which libraries gave none, and why
+
+The same command makes the same tasks of the same versions. `r1lit.evaluation.check_repositories`
+checks them.
 """
 
 from __future__ import annotations
@@ -16,240 +22,126 @@ import ast
 import hashlib
 import random
 import re
-import shutil
-import subprocess
-import sys
-import tarfile
-import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import time
+from collections import Counter, deque
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tqdm.auto import tqdm
+
+from r1lit.environments.code_changes import Change, changes
+from r1lit.environments.libraries import fetch, library_of
 from r1lit.errors import run_script
-from r1lit.files import append_records, read_records
-from r1lit.sandbox import Limits, LocalSandbox
-from r1lit.sandbox.repository import disguised, function_of, grade, is_test, name_of, run_suite
+from r1lit.files import Record, append_records, keep_records, replace_file
+from r1lit.sandbox import Limits, LocalSandbox, SandboxError
+from r1lit.sandbox.pytest_main import FOLDER
+from r1lit.sandbox.repository import (
+    SuiteReport,
+    disguised,
+    files_of_tests,
+    function_of,
+    grade,
+    is_test,
+    name_of,
+    parses,
+    run_suite,
+)
 from r1lit.text.patches import write_diff
 from r1lit.verifiers.repository import read_repository
 
 MOST_BROKEN = 10
 MOST_KEPT = 100
-SWAPS: dict[type, tuple[str, str]] = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"),
-    ast.Add: ("+", "-"),
-    ast.Sub: ("-", "+"),
-    ast.Mult: ("*", "+"),
-    ast.Div: ("/", "//"),
-    ast.FloorDiv: ("//", "%"),
-    ast.Mod: ("%", "//"),
-    ast.And: ("and", "or"),
-    ast.Or: ("or", "and"),
-}
-NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "first": "last", "last": "first"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """A change of a function, whose lines are ``first`` to ``last``.
-
-    The bytes from ``start`` to ``end`` of the file become ``text``.
-    """
-
-    path: str
-    function: str
-    first: int
-    last: int
-    kind: str
-    start: int
-    end: int
-    text: str
-
-    def applied(self, source: str) -> str:
-        """Return the file after the change."""
-        whole = source.encode()
-        return (whole[: self.start] + self.text.encode() + whole[self.end :]).decode()
-
-
-def changes(path: str, source: str) -> Iterator[Change]:
-    r"""Yield every change of every function of a file.
-
-    >>> [c.kind for c in changes("f.py", "def f(a, b):\n    return a < b and g(a, b)\n")]
-    ['and', '<', 'swapped arguments']
-    """
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    whole = b"".join(lines)
-
-    def at(node: ast.AST, end: bool = False) -> int:
-        line, column = ("end_lineno", "end_col_offset") if end else ("lineno", "col_offset")
-        return int(starts[getattr(node, line) - 1] + getattr(node, column))
-
-    for name, function in _functions(ast.parse(source), ""):
-        for node in _inside(function):
-            for kind, start, end, text in _replacements(node, whole, at):
-                yield Change(
-                    path=path,
-                    function=name,
-                    first=function.lineno,
-                    last=function.end_lineno or function.lineno,
-                    kind=kind,
-                    start=start,
-                    end=end,
-                    text=text,
-                )
-
-
-def _functions(owner: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield functions and methods with their qualified names; those inside others are theirs."""
-    for node in ast.iter_child_nodes(owner):
-        if isinstance(node, ast.FunctionDef):
-            yield prefix + node.name, node
-        elif isinstance(node, ast.ClassDef):
-            yield from _functions(node, f"{prefix}{node.name}.")
-        elif isinstance(node, ast.If | ast.Try):
-            yield from _functions(node, prefix)
-
-
-def _inside(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield the nodes of a function's body; what an f-string holds has no reliable place."""
-    waiting: list[ast.AST] = list(reversed(function.body))
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, ast.JoinedStr):
-            yield node
-            waiting += reversed(list(ast.iter_child_nodes(node)))
-
-
-def _replacements(node: ast.AST, whole: bytes, at: Any) -> Iterator[tuple[str, int, int, str]]:
-    """Yield what may stand in a node's place: its kind, the bytes that go, and what comes."""
-
-    def between(left: ast.AST, right: ast.AST, operator: ast.AST) -> Iterator[Any]:
-        old, new = SWAPS.get(type(operator), ("", ""))
-        first, last = at(left, end=True), at(right)
-        text = whole[first:last].decode()
-        if old and text.count(old) == 1 and "#" not in text:
-            yield old, first, last, text.replace(old, new)
-
-    if isinstance(node, ast.Compare):
-        yield from between(node.left, node.comparators[0], node.ops[0])
-    elif isinstance(node, ast.BinOp):
-        yield from between(node.left, node.right, node.op)
-    elif isinstance(node, ast.BoolOp):
-        yield from between(node.values[0], node.values[1], node.op)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
-        value = not node.value if isinstance(node.value, bool) else node.value + 1
-        yield "constant", at(node), at(node, end=True), str(value)
-    elif isinstance(node, ast.If | ast.While | ast.IfExp):
-        text = whole[at(node.test) : at(node.test, end=True)].decode()
-        yield "negated condition", at(node.test), at(node.test, end=True), f"not ({text})"
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield "removed not", at(node), at(node.operand), ""
-    elif isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Name) and node.func.id in NAMES:
-            yield "other function", at(node.func), at(node.func, end=True), NAMES[node.func.id]
-        if len(node.args) == 2 and not any(isinstance(a, ast.Starred) for a in node.args):
-            one, two = (whole[at(a) : at(a, end=True)].decode() for a in node.args)
-            middle = whole[at(node.args[0], end=True) : at(node.args[1])].decode()
-            text = two + middle + one
-            yield "swapped arguments", at(node.args[0]), at(node.args[1], end=True), text
-    elif isinstance(node, ast.Assign | ast.AugAssign):
-        yield "removed assignment", at(node), at(node, end=True), "pass"
-    elif isinstance(node, ast.Break):
-        yield "break", at(node), at(node, end=True), "continue"
-
-
-def fetch(library: str, folder: Path) -> Path:
-    """Put a library's files into a folder of ``folder``; return that.
-
-    Raises:
-        ValueError: if it cannot be had.
-    """
-    given = Path(library).expanduser()
-    if given.is_dir():
-        target = folder / given.name
-        if not target.exists():
-            shutil.copytree(given, target)
-        return target
-    with tempfile.TemporaryDirectory() as temporary:
-        if not given.is_file():
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            name = re.split(r"[^\w.-]", library)[0]  # what builds it may come as wheels
-            command += ["--no-binary", name, "--dest", temporary, library]
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
-            found = list(Path(temporary).iterdir())
-            if run.returncode or not found:
-                last = run.stderr.strip().splitlines()[-1:] or ["no sdist"]
-                raise ValueError(f"library: {library!r} has no sdist that pip can get: {last[0]}")
-            given = found[0]
-        if not tarfile.is_tarfile(given):
-            raise ValueError(f"library: {given.name} is not a tar file, as an sdist is")
-        with tarfile.open(given) as archive:
-            name = archive.getnames()[0].split("/")[0]
-            archive.extractall(folder, filter="data")
-    return folder / name
+RESULTS = TASK, NOT_CALLED, NONE_BROKEN, MANY_BROKEN, NO_REPORT, UNSTEADY, NOT_MENDED = (
+    "tasks",
+    "not called",
+    "break no test",
+    f"break over {MOST_BROKEN}",
+    "hang or crash",
+    "differ between runs",
+    "fix not right",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A library's files, its test files, and those of its tests that pass, also in disguise."""
+    """A library's files, and those of its tests that pass, also in disguise.
 
-    repository: str
-    files: Mapping[str, str]
-    tests: Sequence[str]
-    roots: Sequence[str]
+    ``calls`` are which test functions call which code, ``seconds`` is how long all of them take.
+    """
+
+    folder: Path
     stable: Sequence[str]
-    limits: Limits
+    calls: Mapping[str, Any]
+    seconds: float
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The library's files."""
+        return read_repository(str(self.folder))
+
+    @property
+    def roots(self) -> Sequence[str]:
+        """The folders that modules are imported from."""
+        return ["src", ""] if (self.folder / "src").is_dir() else [""]
+
+    @property
+    def limits(self) -> Limits:
+        """Those of a run: a change that makes tests hang ends soon."""
+        return Limits(wall_s=5 * self.seconds + 10, cpu_s=2 * self.seconds + 5, processes=64)
+
+    def near(self, change: Change) -> list[str]:
+        """Return the tests that call a change's function; all if importing the library does so."""
+        lines = self.calls["files"].get(change.path, {})
+        numbers = {
+            number
+            for line, tests in lines.items()
+            if change.first <= int(line) <= change.last
+            for number in tests
+        }
+        if 0 in numbers:
+            return list(self.stable)
+        called = {self.calls["tests"][number] for number in numbers}
+        return [test for test in self.stable if function_of(test) in called]
 
 
-def suite_of(sandbox: LocalSandbox, folder: Path, limits: Limits) -> Suite:
-    """Run a library's tests, twice as they are and once in disguise.
+def suite_of(sandbox: LocalSandbox, folder: Path, longest: float = 150.0) -> Suite:
+    """Run a library's tests, twice as they are and once in disguise, for at most so many seconds.
+
+    The second run finds out what they call.
 
     Raises:
         ValueError: if none of them passes, or none in disguise.
     """
-    files = read_repository(str(folder))
-    tests = [p for p in files if p.endswith(".py") and _holds_tests(p)]
-    roots = ["src", ""] if (folder / "src").is_dir() else [""]
+    suite = Suite(folder=folder, stable=(), calls={}, seconds=0.0)
+    files, roots = suite.files, suite.roots
+    limits = Limits(wall_s=2 * longest, cpu_s=longest, processes=64, output_bytes=64 << 20)
+    tests = [p for p in files if p.endswith(".py") and _holds_tests(p) and parses(files[p])]
+    if not tests:
+        raise ValueError(f"library: {folder.name} has no test files (test_*.py or *_test.py)")
     reports = [
-        run_suite(sandbox, files, tests, limits, roots=roots, details=True) for _ in range(2)
+        run_suite(sandbox, files, tests, limits, roots=roots, details=True, calls=calls)
+        for calls in (False, True)
     ]
     passed = [{t for t, how in (r.outcomes or {}).items() if how == "passed"} for r in reports]
     stable = passed[0] & passed[1]
     if not stable:
-        why = reports[0].ended or next(iter(reports[0].details.values()), "there are none")
-        last = why.strip().splitlines()[-1]
+        failures = iter(reports[0].details.values())
+        why = reports[0].ended or reports[1].ended or next(failures, "there are none")
+        last = why.strip().splitlines()[-1].removeprefix("E ").strip()
         raise ValueError(f"library: no test of {folder.name} passes before any change: {last}")
-    beside = sorted({*tests, *(p for p in files if is_test(p) and p.endswith(".py"))})
-    suite = disguised(files, beside, {name_of(test) for test in stable})
-    report = run_suite(sandbox, {**files, **suite.files}, tests, limits, roots=roots)
+    masked = disguised(files, files_of_tests(files, tests), {name_of(test) for test in stable})
+    report = run_suite(sandbox, {**files, **masked.files}, tests, limits, roots=roots)
     outcomes = report.outcomes or {}
-    kept = sorted(test for test in stable if outcomes.get(suite.shown(test)) == "passed")
+    kept = sorted(test for test in stable if outcomes.get(masked.shown(test)) == "passed")
     if not kept:
         why = report.ended or "they fail under other names"
         raise ValueError(f"library: no test of {folder.name} passes in disguise: {why}")
-    longest = max(reports[0].seconds, reports[1].seconds)
-    return Suite(
-        repository=folder.name,
-        files=files,
-        tests=sorted({test.partition("::")[0] for test in kept}),
-        roots=roots,
-        stable=kept,
-        limits=Limits(wall_s=5 * longest + 10, cpu_s=2 * longest + 5, processes=64),
-    )
+    return replace(suite, stable=kept, calls=reports[1].calls, seconds=reports[0].seconds)
 
 
 def _holds_tests(path: str) -> bool:
@@ -257,46 +149,75 @@ def _holds_tests(path: str) -> bool:
     return stem.startswith("test_") or stem.endswith("_test") or stem in ("test", "tests")
 
 
-def task(sandbox: LocalSandbox, suite: Suite, change: Change, seed: int) -> dict[str, Any] | None:
-    """Return the task that a change is, or None where it breaks no test, or too many."""
+def attempt(
+    sandbox: LocalSandbox, suite: Suite, change: Change, seed: int
+) -> tuple[str, dict[str, Any] | None]:
+    """Return what came of a change, and the task that it is, if it is one."""
     fixed = {change.path: suite.files[change.path]}
     broken_file = {change.path: change.applied(fixed[change.path])}
-    keep = {function_of(test) for test in suite.stable}
-    report = run_suite(
-        sandbox,
-        {**suite.files, **broken_file},
-        suite.tests,
-        suite.limits,
-        roots=suite.roots,
-        keep=keep,
-        details=True,
-    )
+
+    def run(tests: Sequence[str]) -> SuiteReport:
+        return run_suite(
+            sandbox,
+            {**suite.files, **broken_file},
+            sorted({test.partition("::")[0] for test in tests}),
+            suite.limits,
+            roots=suite.roots,
+            keep={function_of(test) for test in tests},
+            details=True,
+        )
+
+    near = suite.near(change)
+    if not near:
+        return NOT_CALLED, None
+    report = run(near)
     if report.outcomes is None:
-        return None
-    outcomes, details = report.outcomes, report.details
-    broken = [test for test in suite.stable if outcomes.get(test) != "passed"]
-    if not 1 <= len(broken) <= MOST_BROKEN or any(test not in outcomes for test in broken):
-        return None
+        return NO_REPORT, None
+    outcomes = report.outcomes
+    broken = [test for test in near if outcomes.get(test) != "passed"]
+    if not broken:
+        return NONE_BROKEN, None
+    if len(broken) > MOST_BROKEN or any(test not in outcomes for test in broken):
+        return MANY_BROKEN, None
     places = {test.partition("::")[0] for test in broken}
     kept = [t for t in suite.stable if t.partition("::")[0] in places and t not in broken]
     kept = sorted(random.Random(seed).sample(kept, min(len(kept), MOST_KEPT)))
+    again = run([*broken, *kept])
+    if broken != [t for t in (*broken, *kept) if (again.outcomes or {}).get(t) != "passed"]:
+        return UNSTEADY, None
     request = {"files": dict(suite.files), "roots": suite.roots}
     request |= {"fail_to_pass": broken, "pass_to_pass": kept}
     if grade(sandbox, request, suite.limits)["status"] != "right":
-        return None
+        return NOT_MENDED, None
+    failures = [report.details, again.details]
+    return TASK, _row(suite, change, seed, broken, kept, failures)
+
+
+def _row(
+    suite: Suite,
+    change: Change,
+    seed: int,
+    broken: Sequence[str],
+    kept: Sequence[str],
+    failures: Sequence[Mapping[str, str]],
+) -> dict[str, Any]:
+    fixed = {change.path: suite.files[change.path]}
+    broken_file = {change.path: change.applied(fixed[change.path])}
     names = sorted({name_of(test) for test in broken})
     hidden = set(random.Random(seed).sample(names, len(names) // 2))
     shown = next(test for test in broken if name_of(test) not in hidden)
     fix = write_diff(broken_file, fixed)
     code = hashlib.sha256(fix.encode()).hexdigest()[:10]
     return {
-        "instance_id": f"{suite.repository}__{code}",
-        "repo": suite.repository,
-        "problem_statement": statement(suite.files, change, shown, details.get(shown, ""), seed),
+        "instance_id": f"{suite.folder.name}__{code}",
+        "repo": suite.folder.name,
+        "problem_statement": statement(
+            suite.files, change, shown, [seen.get(shown, "") for seen in failures], seed
+        ),
         "patch": fix,
         "bug": write_diff(fixed, broken_file),
-        "FAIL_TO_PASS": broken,
-        "PASS_TO_PASS": kept,
+        "FAIL_TO_PASS": list(broken),
+        "PASS_TO_PASS": list(kept),
         "hidden": [test for test in broken if name_of(test) in hidden],
         "roots": list(suite.roots),
         "context": [[change.path, change.first, change.last]],
@@ -305,19 +226,22 @@ def task(sandbox: LocalSandbox, suite: Suite, change: Change, seed: int) -> dict
     }
 
 
-def statement(files: Mapping[str, str], change: Change, test: str, failure: str, seed: int) -> str:
-    """Return an issue: what was tried and what came of it; two of three name the function."""
+def statement(
+    files: Mapping[str, str], change: Change, test: str, failures: Sequence[str], seed: int
+) -> str:
+    """Return an issue: what was tried and what came of it; two of three name the function.
+
+    ``failures`` are of several runs: what differs between them is not stated.
+    """
     module = change.path.removesuffix(".py").removesuffix("/__init__").removeprefix("src/")
     module = module.replace("/", ".")
     where = (f"`{module}.{change.function}`", f"`{module}`", f"`{change.function}`")[seed % 3]
     path, name = test.partition("::")[0], name_of(test)
-    tree = ast.parse(files[path])
-    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
-    code = ast.get_source_segment(files[path], nodes[0], padded=True) if nodes else None
-    lines = textwrap.dedent(code or "").splitlines()
+    lines = textwrap.dedent(_code_of(files[path], test)).splitlines()
     tried = "\n".join(f"    {line}" for line in lines[:30])
-    errors = [line[1:].strip() for line in failure.splitlines() if line.startswith("E ")]
-    seen = "\n".join(f"    {line}" for line in errors[:6]) or "    (no message)"
+    errors = [_errors(failure) for failure in failures]
+    shared = [line for line in errors[0] if all(line in other for other in errors)]
+    seen = "\n".join(f"    {line}" for line in shared[:6]) or "    (no message)"
     parameters = test[len(function_of(test)) :]
     at = f", with the parameters {parameters}," if parameters else ""
     return (
@@ -326,42 +250,44 @@ def statement(files: Mapping[str, str], change: Change, test: str, failure: str,
     )
 
 
+def _errors(failure: str) -> list[str]:
+    """Return a failure's message, without places in memory and in the sandbox."""
+    lines = [line[1:].strip() for line in failure.splitlines() if line.startswith("E ")]
+    return [re.sub(r"\b0x[0-9a-f]{6,}", "0x…", line.replace(f"{FOLDER}/", "")) for line in lines]
+
+
+def _code_of(source: str, test: str) -> str:
+    """Return the code of a test; one that its class inherits is found by its name."""
+    owner: ast.AST = ast.parse(source)
+    *classes, name = function_of(test).split("::")[1:]
+    for owner_name in classes:
+        inside = [n for n in ast.walk(owner) if isinstance(n, ast.ClassDef)]
+        owner = next((n for n in inside if n.name == owner_name), owner)
+    for place in (owner, ast.parse(source)):
+        for node in ast.walk(place):
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                return ast.get_source_segment(source, node, padded=True) or ""
+    return ""
+
+
 def split_of(row: Mapping[str, Any], held_out: Sequence[str]) -> str:
     """Return a task's split: ``test`` by repository, ``validation`` by function."""
-    if any(row["repo"].startswith(f"{name}-") or row["repo"] == name for name in held_out):
+    if library_of(row["repo"]) in map(library_of, held_out):
         return "test"
     code = hashlib.sha256(f"{row['repo']} {row['function']}".encode()).digest()[0]
     return "validation" if code < 26 else "train"
 
 
-def make(
-    folder: Path, sandbox: LocalSandbox, most: int, per_function: int, seed: int, num_workers: int
-) -> Iterator[dict[str, Any]]:
-    """Yield at most so many tasks of one library, in an order that the seed decides."""
-    suite = suite_of(sandbox, folder, Limits(wall_s=300, cpu_s=150, processes=64))
+def changes_of(suite: Suite, seed: int) -> list[Change]:
+    """Return the changes of a library's functions, in an order that the seed decides."""
     found = [
         change
         for path, source in suite.files.items()
-        if _is_source(path, suite)
+        if _is_source(path, suite) and parses(source)
         for change in changes(path, source)
     ]
     random.Random(seed).shuffle(found)
-    print(f"{folder.name}: {len(suite.stable)} tests pass, {len(found)} changes", flush=True)
-    counts: dict[str, int] = {}
-    with ThreadPoolExecutor(num_workers) as threads:
-        for start in range(0, len(found), num_workers):
-            batch = [
-                (n, change)
-                for n, change in enumerate(found[start : start + num_workers], start=start)
-                if counts.get(f"{change.path}::{change.function}", 0) < per_function
-            ]
-            made = threads.map(lambda pair: task(sandbox, suite, pair[1], seed + pair[0]), batch)
-            for row in made:
-                if row is not None and sum(counts.values()) < most:
-                    counts[row["function"]] = counts.get(row["function"], 0) + 1
-                    yield row
-            if sum(counts.values()) >= most:
-                break
+    return found
 
 
 def _is_source(path: str, suite: Suite) -> bool:
@@ -369,51 +295,246 @@ def _is_source(path: str, suite: Suite) -> bool:
     folder, _, name = path.rpartition("/")
     if not name.endswith(".py") or is_test(path):
         return False
-    named = suite.repository.rpartition("-")[0].replace("_", "").replace("-", "")
+    named = library_of(suite.folder.name).replace("-", "")
     return f"{folder}/__init__.py" in suite.files or name[:-3].replace("_", "") == named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How many tasks are made, and how."""
+
+    most: int
+    total: int | None
+    per_function: int
+    seed: int
+    num_workers: int
+    longest: float
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What was tried so far, in ``progress.jsonl``: a row a library, then a row a change."""
+
+    path: Path
+    rows: list[Record]
+
+    @classmethod
+    def read(cls, path: Path) -> Progress:
+        """Return what earlier commands have tried."""
+        return cls(path=path, rows=keep_records(path, lambda row: True))
+
+    def add(self, row: Record) -> None:
+        """Write a row."""
+        append_records(self.path, [row])
+        self.rows.append(row)
+
+    def fetched(self, library: str) -> str | None:
+        """Return the folder of a library, by what it was named."""
+        found = (row["repo"] for row in self.rows if row.get("library") == library)
+        return next(found, None)
+
+    def prepared(self, repository: str) -> Record | None:
+        """Return the row with a library's tests."""
+        found = (row for row in self.rows if row["repo"] == repository and "tests" in row)
+        return next(found, None)
+
+    def tried(self, repository: str) -> list[Record]:
+        """Return the rows of a library's changes."""
+        return [row for row in self.rows if row["repo"] == repository and "result" in row]
+
+
+def make(
+    suite: Suite,
+    found: Sequence[Change],
+    done: Sequence[Record],
+    made: Sequence[Record],
+    sandbox: LocalSandbox,
+    options: Options,
+) -> Generator[tuple[int, str, dict[str, Any] | None]]:
+    """Yield each change that is tried: its number, what came of it, and its task, if it is one.
+
+    The order and the tasks do not depend on the number of workers. ``done`` and ``made`` are what
+    earlier commands tried and made.
+    """
+    counts = Counter(row["function"] for row in made)
+    waiting: deque[tuple[int, Future[tuple[str, dict[str, Any] | None]]]] = deque()
+    numbers = iter(range(1 + max((row["number"] for row in done), default=-1), len(found)))
+
+    def is_wanted(number: int) -> bool:
+        change = found[number]
+        return counts[f"{change.path}::{change.function}"] < options.per_function
+
+    with ThreadPoolExecutor(options.num_workers) as threads:
+        try:
+            while True:
+                while len(waiting) < options.num_workers:
+                    number = next((n for n in numbers if is_wanted(n)), None)
+                    if number is None:
+                        break
+                    seed = options.seed + number
+                    future = threads.submit(attempt, sandbox, suite, found[number], seed)
+                    waiting.append((number, future))
+                if not waiting:
+                    return
+                number, future = waiting.popleft()
+                result, row = future.result()
+                if is_wanted(number):
+                    counts.update([row["function"]] if row else [])
+                    yield number, result, row
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+class Maker:
+    """Makes the tasks of libraries in a folder, and goes on where a command was ended."""
+
+    def __init__(self, out: Path, held_out: Sequence[str], options: Options) -> None:
+        self.repositories = out / "repositories"
+        self.repositories.mkdir(parents=True, exist_ok=True)
+        self.table = out / "tasks.jsonl"
+        self.rows = keep_records(self.table, lambda row: True)
+        self.progress = Progress.read(out / "progress.jsonl")
+        self.held_out = held_out
+        self.options = options
+
+    def make(self, library: str, sandbox: LocalSandbox) -> str:
+        """Make a library's tasks; return what came of it, in words.
+
+        Raises:
+            ValueError: if its files cannot be had, or its tests do not pass.
+        """
+        fetched = self.progress.fetched(library)
+        folder = self.repositories / (fetched or "none")
+        if fetched is None or not folder.is_dir():
+            folder = fetch(library, self.repositories)
+            self.progress.add({"library": library, "repo": folder.name})
+        made = [row for row in self.rows if row["repo"] == folder.name]
+        record = self.progress.prepared(folder.name)
+        if record is None and made:  # of a version without progress
+            return f"{folder.name}: its {len(made)} tasks are in {self.table}"
+        most = self._most(len(made))
+        if len(made) >= most:
+            return f"{folder.name}: {len(made)} tasks are in {self.table}, as many as wanted"
+        suite, found = self._prepared(folder, record, sandbox)
+        done = self.progress.tried(folder.name)
+        shown = {"total": most, "initial": len(made), "unit": "task", "disable": None}
+        start = time.monotonic()
+        with (
+            tqdm(desc=folder.name, **shown) as bar,
+            closing(make(suite, found, done, made, sandbox, self.options)) as results,
+        ):
+            for number, result, row in results:
+                now = time.monotonic()
+                made += self._keep(row)
+                tried = {"repo": folder.name, "number": number, "result": result}
+                self.progress.add({**tried, "seconds": round(now - start, 2)})
+                start = now
+                bar.set_postfix_str(f"change {number + 1} of {len(found)}", refresh=False)
+                bar.update(len(made) - bar.n)
+                if len(made) >= most:
+                    break
+        return f"{folder.name}: {len(made)} tasks, {len(self.rows)} in {self.table}"
+
+    def _most(self, made: int) -> int:
+        """Return how many tasks a library may have that has ``made`` so far."""
+        options = self.options
+        if options.total is None:
+            return options.most
+        return min(options.most, options.total - len(self.rows) + made)
+
+    def _prepared(
+        self, folder: Path, record: Record | None, sandbox: LocalSandbox
+    ) -> tuple[Suite, list[Change]]:
+        """Return a library's suite and changes; its tests run unless an earlier command did so."""
+        seed = self.options.seed
+        if record is not None:
+            if record["seed"] != seed:
+                raise ValueError(
+                    f"seed: {seed}, but the changes of {folder.name} in {self.progress.path} were"
+                    f" tried in the order of seed {record['seed']}; use it, or another --out"
+                )
+            known = {"stable": record["tests"], "calls": record["calls"]}
+            suite = Suite(folder=folder, seconds=record["tests_s"], **known)
+            return suite, changes_of(suite, seed)
+        start = time.monotonic()
+        suite = suite_of(sandbox, folder, self.options.longest)
+        found = changes_of(suite, seed)
+        print(f"{folder.name}: {len(suite.stable)} tests pass, {len(found)} changes", flush=True)
+        self.progress.add({
+            "repo": folder.name, "seed": seed, "changes": len(found),
+            "tests_s": suite.seconds, "seconds": round(time.monotonic() - start, 2),
+            "tests": list(suite.stable), "calls": suite.calls,
+        })  # fmt: skip
+        return suite, found
+
+    def _keep(self, row: dict[str, Any] | None) -> list[Record]:
+        """Write a task, unless it is there; return it in a list."""
+        if row is None or any(row["instance_id"] == other["instance_id"] for other in self.rows):
+            return []
+        kept = {**row, "split": split_of(row, self.held_out)}
+        append_records(self.table, [kept])
+        self.rows.append(kept)
+        return [kept]
+
+    def summary(self, left_out: Mapping[str, str]) -> str:
+        """Return a table: what came of each library's changes, and which gave none, and why."""
+        lines = [
+            f"| library | tests | changes | tried | {' | '.join(RESULTS)} | seconds |",
+            "|---|" + "---:|" * (len(RESULTS) + 4),
+        ]
+        for record in (row for row in self.progress.rows if "tests" in row):
+            tried = self.progress.tried(record["repo"])
+            counts = Counter(row["result"] for row in tried)
+            seconds = record["seconds"] + sum(row["seconds"] for row in tried)
+            cells = [record["repo"], len(record["tests"]), record["changes"], len(tried)]
+            cells += [counts[result] for result in RESULTS]
+            lines.append("| " + " | ".join(map(str, [*cells, round(seconds)])) + " |")
+        lines += [f"\nLeft out: {library}: {why}" for library, why in left_out.items()]
+        return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Make the tasks of the command line's libraries."""
-    parser = argparse.ArgumentParser(prog="python -m r1lit.environments.make_repair")
-    parser.add_argument("libraries", nargs="+", help="names on the index, sdists or folders")
+    parser = argparse.ArgumentParser(
+        prog="python -m r1lit.environments.make_repair", fromfile_prefix_chars="@"
+    )
+    parser.add_argument(
+        "libraries", nargs="+", help="names on the index, sdists or folders; @FILE has one a line"
+    )
     parser.add_argument("--out", required=True, type=Path, help="folder of the tasks")
     parser.add_argument("--most", type=int, default=100, help="tasks a library")
     parser.add_argument("--total", type=int, help="end when the file has so many tasks")
     parser.add_argument("--per-function", type=int, default=4, help="tasks a function")
     parser.add_argument("--held-out", nargs="*", default=[], help="libraries of the test split")
+    parser.add_argument("--longest", type=float, default=150, help="CPU seconds of all its tests")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num-workers", type=int, default=2, help="sandboxes at once")
     given = parser.parse_args()
-    repositories = given.out / "repositories"
-    repositories.mkdir(parents=True, exist_ok=True)
-    table = given.out / "tasks.jsonl"
-    rows = read_records(table)
+    paths = [Path(library).expanduser() for library in given.libraries]
+    names = {library_of(str(path.resolve() if path.exists() else path)) for path in paths}
+    for name in given.held_out:
+        if library_of(name) not in names:
+            raise ValueError(f"held_out: {name!r} is not one of the libraries")
+    options = Options(**{key: getattr(given, key) for key in Options.__annotations__})
+    maker = Maker(given.out, given.held_out, options)
+    left_out: dict[str, str] = {}
     with LocalSandbox() as sandbox:
         for library in given.libraries:
-            most = given.most if given.total is None else min(given.most, given.total - len(rows))
-            if most <= 0:
-                print(f"{len(rows)} tasks, as many as wanted; not read: {library} and what follows")
+            if given.total is not None and len(maker.rows) >= given.total:
+                print(f"{len(maker.rows)} tasks, as many as wanted; not read: {library} and on")
                 break
             try:
-                folder = fetch(library, repositories)
-                if any(row["repo"] == folder.name for row in rows):
-                    print(f"{folder.name}: its tasks are in {table}", flush=True)
-                    continue
-                counts = {"most": most, "per_function": given.per_function}
-                counts |= {"seed": given.seed, "num_workers": given.num_workers}
-                made = list(make(folder, sandbox, **counts))
+                print(maker.make(library, sandbox), flush=True)
+            except SandboxError as error:
+                raise ValueError(f"sandbox: {error}; the same command continues") from error
             except ValueError as error:
                 if len(given.libraries) == 1:
                     raise
+                left_out[library] = str(error).removeprefix("library: ")
                 print(f"left out: {error}", flush=True)
-                continue
-            made = [{**row, "split": split_of(row, given.held_out)} for row in made]
-            append_records(table, made)
-            rows += made
-            print(f"{folder.name}: {len(made)} tasks, {len(rows)} in {table}", flush=True)
-    if not rows:
+    if not maker.rows:
         raise ValueError(f"libraries: none of {len(given.libraries)} gave a task")
+    replace_file(given.out / "libraries.md", maker.summary(left_out).encode())
 
 
 if __name__ == "__main__":

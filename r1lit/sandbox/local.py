@@ -405,6 +405,8 @@ class Container:
         try:
             header, _ = self._receive_message(START_SECONDS)
         except SandboxError as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise
             raise SandboxError(
                 "this machine cannot isolate programs; allow user"
                 " namespaces (sysctl kernel.unprivileged_userns_clone=1, or AppArmor's"
@@ -438,6 +440,10 @@ class Container:
         self._client.settimeout(wait_s)
         try:
             header, body = receive_frame(self._client)
+        except TimeoutError as error:
+            raise SandboxError(
+                f"the sandbox has not answered for {wait_s:g} s; the machine may be overloaded"
+            ) from error
         except (EOFError, OSError) as error:
             raise SandboxError(f"the sandbox has ended: {error}") from error
         if "failed" in header:

@@ -1,13 +1,15 @@
 """The program that runs a repository's tests, inside a sandbox: ``main.py`` there.
 
 It reads one JSON object: ``roots`` to import from, test ``files``, the functions to ``keep`` as
-``file::Class::name`` or ``name``, ``details``, and a ``key``. It prints one: the key, ``outcomes``
-by test id, and in ``details`` the end of each failure. Tests see neither stream.
+``file::Class::name`` or ``name``, ``details``, ``calls``, and a ``key``. It prints one: the key,
+``outcomes`` by test id, in ``details`` the end of each failure, and in ``calls`` which test
+functions call which code. Tests see neither stream.
 """
 
 import json
 import os
 import sys
+from collections import defaultdict
 from typing import Any
 
 FOLDER = "/program/repository"
@@ -47,6 +49,40 @@ class Outcomes:
             self.details[report.nodeid] = str(report.longrepr)[-1500:]
 
 
+class Calls:
+    """A pytest plugin that keeps which test functions call which code of the repository.
+
+    Test 0 stands for all calls outside of tests, as when a module is imported.
+    """
+
+    def __init__(self) -> None:
+        self.tests = {"": 0}
+        self.now = 0
+        self.calls: dict[tuple[str, int], set[int]] = defaultdict(set)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Count what follows as the test's."""
+        self.now = self.tests.setdefault(nodeid.partition("[")[0], len(self.tests))
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Count what follows as no test's."""
+        self.now = 0
+
+    def profile(self, frame: Any, event: str, _: object) -> None:
+        """Keep a call; for `sys.setprofile`."""
+        if event == "call":
+            code = frame.f_code
+            self.calls[code.co_filename, code.co_firstlineno].add(self.now)
+
+    def report(self) -> dict[str, Any]:
+        """Return the test functions, and by file and first line the numbers of those that call."""
+        files: dict[str, dict[int, list[int]]] = defaultdict(dict)
+        for (path, line), tests in self.calls.items():
+            if path.startswith(f"{FOLDER}/"):
+                files[path.removeprefix(f"{FOLDER}/")][line] = sorted(tests)
+        return {"tests": list(self.tests), "files": files}
+
+
 def main() -> None:
     """Run the tests and print their outcomes."""
     request = json.loads(sys.stdin.read())
@@ -58,17 +94,21 @@ def main() -> None:
     sys.dont_write_bytecode = True
     import pytest
 
-    key, outcomes = request.pop("key"), Outcomes(request["keep"])
+    key, outcomes, calls = request.pop("key"), Outcomes(request["keep"]), Calls()
+    sys.setprofile(calls.profile if request["calls"] else None)
     sys.path[:0] = [f"{FOLDER}/{root}".rstrip("/") for root in request["roots"]]
     pytest.main(
         ["-q", "-c", os.devnull, f"--rootdir={FOLDER}", "-p", "no:cacheprovider", "--tb=short"]
         + ["--continue-on-collection-errors"]
         + [f"{FOLDER}/{file}" for file in request["files"]],
-        plugins=[outcomes],
+        plugins=[outcomes, *([calls] if request["calls"] else [])],
     )
+    sys.setprofile(None)
     report = {"key": key, "outcomes": outcomes.outcomes}
     if request["details"]:
         report["details"] = outcomes.details
+    if request["calls"]:
+        report["calls"] = calls.report()
     os.write(answer, json.dumps(report).encode())
 
 

@@ -20,7 +20,7 @@ import json
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class SuiteReport:
     """What a run of tests came to: outcomes by test id, and the ends of failures.
 
     ``outcomes`` is None where the run gave no report; ``ended`` says why, in words. ``timed_out``
-    is about the clock, not about CPU time.
+    is about the clock, not about CPU time. ``calls`` are those of `r1lit.sandbox.pytest_main.Calls`
+    where they were wanted.
     """
 
     outcomes: Mapping[str, str] | None
@@ -45,6 +46,7 @@ class SuiteReport:
     ended: str = ""
     timed_out: bool = False
     seconds: float = 0.0
+    calls: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run_suite(
@@ -56,6 +58,7 @@ def run_suite(
     roots: Sequence[str] = ("",),
     keep: Collection[str] = (),
     details: bool = False,
+    calls: bool = False,
 ) -> SuiteReport:
     """Run the tests of some files of a repository.
 
@@ -67,10 +70,12 @@ def run_suite(
         roots: the folders that modules are imported from.
         keep: functions as ``file::Class::name`` or ``name``; others are left out. All if empty.
         details: whether the ends of failures are wanted.
+        calls: whether it is wanted which test functions call which code; then tests are slower.
     """
     key = secrets.token_hex(16)
     request = {"roots": list(roots), "files": list(tests), "keep": sorted(keep)}
-    body = json.dumps({**request, "details": details, "key": key}).encode()
+    wanted = {"details": details, "calls": calls, "key": key}
+    body = json.dumps({**request, **wanted}).encode()
     with sandbox.open(limits.scratch_bytes, packages=packages()) as container:
         container.put("main.py", _MAIN.read_text())
         for path, content in files.items():
@@ -95,6 +100,7 @@ def _report(outcome: Outcome, key: str) -> SuiteReport:
         outcomes=content["outcomes"],
         details=content.get("details", {}),
         seconds=outcome.seconds,
+        calls=content.get("calls", {}),
     )
 
 
@@ -112,6 +118,21 @@ def is_test(path: str) -> bool:
         or stem.endswith(("_test", "_tests"))
         or stem in ("test", "tests", "conftest", "sitecustomize", "usercustomize")
     )
+
+
+def parses(source: str) -> bool:
+    """Return whether a file is Python of this version; libraries also keep files that are not."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def files_of_tests(files: Mapping[str, str], tests: Sequence[str]) -> list[str]:
+    """Return the test files that run, and those beside them that they may import."""
+    beside = (p for p in files if is_test(p) and p.endswith(".py") and parses(files[p]))
+    return sorted({*tests, *beside})
 
 
 def name_of(test: str) -> str:
@@ -307,10 +328,9 @@ def grade(sandbox: LocalSandbox, request: Mapping[str, Any], limits: Limits) -> 
     time.sleep(request.get("delay_s", 0.0))
     wanted = [*request["fail_to_pass"], *request["pass_to_pass"]]
     tests = sorted({test.partition("::")[0] for test in wanted})
-    beside = [path for path in request["files"] if is_test(path) and path.endswith(".py")]
     deciding = {name_of(test) for test in request["fail_to_pass"]}
     try:
-        suite = disguised(request["files"], sorted({*tests, *beside}), deciding)
+        suite = disguised(request["files"], files_of_tests(request["files"], tests), deciding)
     except (SyntaxError, ValueError, RecursionError, KeyError) as error:
         return _verdict("error", f"the tests cannot be read: {error!r}")
     report = run_suite(
