@@ -119,7 +119,9 @@ def suite_of(sandbox: LocalSandbox, folder: Path, longest: float = 150.0) -> Sui
     """
     suite = Suite(folder=folder, stable=(), calls={}, seconds=0.0)
     files, roots = suite.files, suite.roots
-    limits = Limits(wall_s=2 * longest, cpu_s=longest, processes=64, output_bytes=64 << 20)
+    limits = Limits(  # a busy machine takes much longer than the CPU time
+        wall_s=10 * longest, cpu_s=longest, processes=64, output_bytes=64 << 20
+    )
     tests = [p for p in files if p.endswith(".py") and _holds_tests(p) and parses(files[p])]
     if not tests:
         raise ValueError(f"library: {folder.name} has no test files (test_*.py or *_test.py)")
