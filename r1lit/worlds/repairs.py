@@ -25,7 +25,7 @@ import numpy as np
 
 from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
-from r1lit.environments.make_repair import changes
+from r1lit.environments.code_changes import changes
 from r1lit.environments.repository import Repository, RepositoryEpisode
 from r1lit.errors import check_at_least
 from r1lit.files import Record, append_records, read_records
@@ -104,7 +104,7 @@ class Function:
 
 @lru_cache(maxsize=10_000)
 def broken(expression: str) -> tuple[str, ...]:
-    """Return what one change of `r1lit.environments.make_repair` makes of an expression.
+    """Return what one change of `r1lit.environments.code_changes` makes of an expression.
 
     >>> broken("x * 3 + 4")
     ('x * 3 - 4', 'x + 3 + 4', 'x * 4 + 4', 'x * 3 + 5')
