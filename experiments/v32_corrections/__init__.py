@@ -1,0 +1,1 @@
+"""DeepSeek-V3.2's corrections on rollouts of several ages."""
