@@ -76,7 +76,7 @@ def test_reinforcement_learning(
 ) -> None:
     two = merge(data(num_iterations=2), model(sampling={"max_tokens": 24}))
     config = grpo_config(tmp_path / "run", policy, merge(merge(change, two), MIXED))
-    main(["fit", "-c", str(config)])
+    main(["fit", "-c", str(config), "--slow_bf16", "true"])
     assert len(metrics(tmp_path / "run")) == 2
     assert casts["sum"]
 
