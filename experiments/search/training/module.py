@@ -18,7 +18,7 @@ from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules import PPOModule
 from r1lit.modules.rollouts import Timings
 from r1lit.objectives import GAE
-from r1lit.policy import ScalarModel, evaluating
+from r1lit.policy import ModelSource, ScalarModel, evaluating
 from r1lit.policy.scalar_head import score_rows
 from r1lit.search import Query, Scorer, Search
 from r1lit.search.generation import PartialResponse
@@ -76,7 +76,7 @@ class SearchTraining(PPOModule):
         **options: of ``PPOModule``.
     """
 
-    def __init__(self, policy: str, search: Search, **options: Any) -> None:
+    def __init__(self, policy: str | ModelSource, search: Search, **options: Any) -> None:
         super().__init__(policy, **options)
         if self.max_staleness or self.dynamic_sampling:
             raise ValueError("search: a response is searched for in its own iteration; leave out"
