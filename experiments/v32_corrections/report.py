@@ -30,6 +30,7 @@ PAIRS = (
     ("top-p-mask", "top-p"),
 )
 """Corrections that are compared, at each age."""
+CORRECTIONS = ("none", *dict.fromkeys(ours for ours, _ in PAIRS))
 LOGGED = {
     "left_out": "train/off_policy",
     "num_candidates": "train/num_candidates",
@@ -67,9 +68,10 @@ def final(run: Record) -> float:
 
 def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:
     """Return the runs of each age and correction, by age, in the order of ``PAIRS``."""
-    order = ["none", *dict.fromkeys(ours for ours, _ in PAIRS)]
     named = [{**run, "variant": f"{run['staleness']}, {run['correction']}"} for run in results]
-    named.sort(key=lambda run: (run["staleness"], order.index(run["correction"]), run["seed"]))
+    named.sort(
+        key=lambda run: (run["staleness"], CORRECTIONS.index(run["correction"]), run["seed"])
+    )
     return group_by("variant", named)
 
 
@@ -109,8 +111,7 @@ def draw(groups: dict[str, list[Record]]) -> Figure:
     """Return the figure: final pass@1 by age, a line a correction; each seed a dot."""
     figure = Figure(figsize=(7, 4.5), dpi=110, layout="constrained")
     axes = figure.subplots()
-    corrections = ["none", *dict.fromkeys(ours for ours, _ in PAIRS)]
-    for index, correction in enumerate(corrections):
+    for index, correction in enumerate(CORRECTIONS):
         own = {
             int(name.partition(", ")[0][1:]): [final(run) for run in runs]
             for name, runs in groups.items()
@@ -119,7 +120,7 @@ def draw(groups: dict[str, list[Record]]) -> Figure:
         if not own:
             continue
         color, marker, line = style_of(index)
-        moved = {age: age + 0.08 * (index - len(corrections) / 2) for age in own}
+        moved = {age: age + 0.08 * (index - len(CORRECTIONS) / 2) for age in own}
         means = [mean_and_error(values) for values in own.values()]
         heights, errors = zip(*((value, error or 0.0) for value, error in means), strict=True)
         axes.errorbar(

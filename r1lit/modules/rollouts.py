@@ -349,8 +349,7 @@ class RolloutWorker:
     @property
     def with_candidates(self) -> bool:
         """Whether to train on log-probs among the tokens that top-k and top-p leave."""
-        cuts = self.sampling.top_p < 1 or self.sampling.top_k > 0
-        return self.training and self.keep_sampling_mask and cuts
+        return self.training and self.keep_sampling_mask and bool(self.sampling.cuts)
 
     def collect(
         self,

@@ -70,6 +70,12 @@ class Sampling:
             raise ValueError(f"stop: {self.stop!r} is not a list of non-empty strings")
         object.__setattr__(self, "stop", stop)  # hashable
 
+    @property
+    def cuts(self) -> dict[str, float]:
+        """The keys that leave tokens out, with their values."""
+        keys = {"top_p": self.top_p < 1, "top_k": self.top_k > 0}
+        return {key: getattr(self, key) for key, cut in keys.items() if cut}
+
     def check_fits(self, prompt_tokens: int, context: int | None) -> None:
         """Check that the longest response fits into the context behind the longest prompt.
 
@@ -497,16 +503,15 @@ def check_trains(
             f"engine: {name} leaves tokens out by a schema, so its log-probs are not the policy's:"
             f" it is for r1lit test, validate and predict; in training {instead}"
         )
-    for key, cut in (("top_p", sampling.top_p < 1), ("top_k", sampling.top_k > 0)):
-        if cut and keep_sampling_mask and not engine.returns_candidates:
+    for key, value in sampling.cuts.items():
+        if keep_sampling_mask and not engine.returns_candidates:
             raise ValueError(
-                f"sampling.{key}: {getattr(sampling, key)} leaves tokens out, and {name} does not"
-                f" say which ones, as keep_sampling_mask needs; {instead}, or leave it out in"
-                " training"
+                f"sampling.{key}: {value} leaves tokens out, and {name} does not say which ones, as"
+                f" keep_sampling_mask needs; {instead}, or leave it out in training"
             )
-        if cut and not engine.whole_distribution:
+        if not engine.whole_distribution:
             raise ValueError(
-                f"sampling.{key}: {getattr(sampling, key)} leaves tokens out, and {name} returns"
+                f"sampling.{key}: {value} leaves tokens out, and {name} returns"
                 " log-probs among the others alone, not the policy's; leave it out in training"
             )
 

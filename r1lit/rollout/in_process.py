@@ -265,7 +265,8 @@ class GrowingRows:
         """Keep a token, at index ``token``, of each row that is alive, and its candidates."""
         self.response_BT[self.row_R, token] = token_R.where(self.alive_R, self.pad)
         self.logp_BT[self.row_R, token] = logp_R.where(self.alive_R, 0.0)
-        if self.candidates is not None and left_RV is not None:
+        if self.candidates is not None:
+            assert left_RV is not None
             self.candidates.append(self.row_R[self.alive_R], left_RV[self.alive_R])
 
     def end(self, token: int, ended_R: Tensor) -> None:
