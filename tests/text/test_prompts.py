@@ -37,7 +37,7 @@ def test_presets_ask_the_shipped_base_as_it_was_pretrained_and_real_models_as_th
         "small_world",
         "chat",
     }
-    assert used("experiments/tools/*.yaml") == {"question_answer"}
+    assert used("experiments/tools/*.yaml") == {"question_answer", "chat"}  # chat: the roles
     full = ("configs/r1/full/**/*.yaml", "configs/r1/small_real/*", "experiments/r1/[fs]*l.yaml")
     real = used("configs/*.yaml", "configs/data/*", "configs/eval/*", *full)
     assert "r1_zero" in real and "small_world" not in real
