@@ -97,8 +97,9 @@ def main() -> None:
     key, outcomes, calls = request.pop("key"), Outcomes(request["keep"]), Calls()
     sys.setprofile(calls.profile if request["calls"] else None)
     sys.path[:0] = [f"{FOLDER}/{root}".rstrip("/") for root in request["roots"]]
+    shown = "short" if request["details"] else "no"  # tracebacks take most of a failure's time
     pytest.main(
-        ["-q", "-c", os.devnull, f"--rootdir={FOLDER}", "-p", "no:cacheprovider", "--tb=short"]
+        ["-q", "-c", os.devnull, f"--rootdir={FOLDER}", "-p", "no:cacheprovider", f"--tb={shown}"]
         + ["--continue-on-collection-errors"]
         + [f"{FOLDER}/{file}" for file in request["files"]],
         plugins=[outcomes, *([calls] if request["calls"] else [])],
