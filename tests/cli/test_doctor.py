@@ -23,7 +23,7 @@ def line(text: str, status: str = "wrong", answer: str = "7 * 6") -> dict[str, A
 def run(folder: Path, metrics: dict[str, Any], settings: dict[str, Any], lines: list[Any]) -> Run:
     """A healthy run's folder with some metrics, settings and responses replaced.
 
-    A metric is one number, or its start and its end.
+    A metric is one number, its start and its end, or a list of all its numbers.
     """
     series = {
         "train/reward": (0.8, 1.2), "train/reward/accuracy": (0.3, 0.6), "train/reward_std": 0.3,
@@ -33,12 +33,14 @@ def run(folder: Path, metrics: dict[str, Any], settings: dict[str, Any], lines: 
         "train/length/truncated": 0.02, "train/entropy": (0.15, 0.06),
         "train/approx_kl_old": 1e-3, "train/mismatch/k3_kl": 1e-5, "train/mismatch/mean_abs": 1e-3,
         "train/mismatch/effective_sample_size": 0.99, "train/clip_fraction": 0.01,
-        "train/learning_rate": 1e-6,
+        "train/learning_rate": 1e-4,
     } | metrics  # fmt: skip
     rows = []
     for i in range(NUM):
-        pairs = {k: v if isinstance(v, tuple) else (v, v) for k, v in series.items()}
-        values = {k: a + (b - a) * i / (NUM - 1) for k, (a, b) in pairs.items()}
+        listed = {k: v[i] for k, v in series.items() if isinstance(v, list)}
+        rest = {k: v for k, v in series.items() if k not in listed}
+        pairs = {k: v if isinstance(v, tuple) else (v, v) for k, v in rest.items()}
+        values = {k: a + (b - a) * i / (NUM - 1) for k, (a, b) in pairs.items()} | listed
         rows.append({"iteration": i, "seconds": float(i), **values})
     config = yaml.safe_load((HEALTHY / "config.yaml").read_text())
     for key, value in settings.items():
@@ -63,6 +65,14 @@ def groups(texts: list[tuple[str, str, dict[str, float]]], num: int, uids: int) 
         for i in range(num)
         for text, status, rewards in texts
     ]
+
+
+def form_paid(right: float) -> list[dict[str, Any]]:
+    """Responses that earn one with a wrong answer, nothing without one, and some if right."""
+    earned = {"right": right, "wrong": 1.0}
+    lines = [line(RIGHT if s == "right" else WRONG, s) | {"rewards": {"longer": v}}
+             for s, v in earned.items()]  # fmt: skip
+    return lines * 8 + [line("no", "unparsed") | {"rewards": {"longer": 0.0}}] * 3
 
 
 RIGHT, WRONG = "<answer> 7 * 6 </answer>", "<answer> 7 + 6 </answer>"
@@ -152,7 +162,35 @@ ACCURACY_TOO = ["r1lit.rewards.Accuracy", "r1lit.rewards.Format"]
 LONGER = [*ACCURACY_TOO, "my_rewards.Longer"]
 SHORTER = [*ACCURACY_TOO, "r1lit.rewards.Overlong"]
 FEW = {"data.rollout.prompts_per_iteration": 1}
-UNPAID = groups([(RIGHT, "right", FREE), (WRONG, "wrong", LONG)], 4, 4)
+FLAT = {ACCURACY: 0.3, "train/reward": 0.8}
+MANY = [line("<answer> 7 * 6 </answer>", "right")] * 50
+SLOW = {**line(WRONG), "reason": "SymPy timed out"}
+CRASH = {**line(WRONG), "reason": "Traceback (most recent call last)"}
+NO_TAGS = {**GOOD[0], "split": "train", "prompt": "User: six times seven? Assistant:"}
+UNREAD = [line("42", "unparsed")] * 6
+WAITS = [line("<think> wait wait, wait wait wait", "unparsed")] * 3
+ONLY_FORM = [{**GOOD[0], "rewards": {"cosine_length": 0.0, "format": 1.0}}] * 4
+NOT_PAID = [{**GOOD[0], "rewards": {"accuracy": 0.0, "format": 0.0}}] * 4
+COSINE = [{"class_path": "r1lit.rewards.CosineLength", "init_args": {"max_tokens": 576}}, *FORMAT]
+INVERTED = [{"class_path": "r1lit.rewards.Accuracy", "init_args": {"weight": -1.0}}]
+ASKED = {**NO_TAGS, "prompt": "Use <answer>."}
+OPEN, PREFILLED = (
+    ["r1lit.rewards.Accuracy", {**FORMAT[0], "init_args": {"think_prefilled": is_open}}]
+    for is_open in (False, True)
+)
+CYCLE = {"class_path": "torch.optim.lr_scheduler.OneCycleLR"}
+OWN = {"class_path": "my.Own", "init_args": {"max_tokens": 1}}
+SERVER = {"class_path": "r1lit.rollout.VLLMEngine"}
+MASKED = {"model.objective.off_policy_threshold": 0.02}
+CONDITIONAL = [
+    {
+        "class_path": "r1lit.rewards.ConditionalReward",
+        "init_args": {"reward": {"class_path": "r1lit.rewards.Accuracy"}, "kinds": ["reasoning"]},
+    },
+    *FORMAT,
+]
+EXACT = {"trainer.precision": "32-true"}
+UNPAID = groups([(RIGHT, "right", PAID), (WRONG, "wrong", LONG)], 4, 4)
 
 
 @pytest.mark.parametrize(
@@ -162,14 +200,61 @@ UNPAID = groups([(RIGHT, "right", FREE), (WRONG, "wrong", LONG)], 4, 4)
         ("temperature", {}, {"model.sampling.temperature": 2.0}, GOOD),
         ("temperature", {}, {"model.sampling.top_p": 0.2}, GOOD),
         ("temperature", {}, {"model.sampling.top_k": 1}, GOOD),
+        ("temperature", {}, {"model.sampling.temperature": 0.4}, GOOD),
+        ("verifier_timeout", {}, {}, [SLOW] * 4),
+        ("verifier_error", {}, {}, [CRASH] * 4),
+        ("unread_answers", {}, {}, UNREAD + GOOD * 4),  # a quarter, and none of them cut off
+        ("unread_answers", {"train/reward/format": (0.2, 0.9)}, {}, [NO_TAGS] * 4),
+        ("right_and_refused", {}, {}, [line(RIGHT)] * 2 + MANY + [line(WRONG)] * 98),
+        ("right_and_refused", {}, {}, NOT_PAID),
+        ("wrong_and_paid", {}, {}, [line(WRONG, "right")] * 2 + MANY),
+        ("truncated", {"train/length/truncated": [0.0] * 8 + [0.7, 0.7]}, {}, GOOD),
+        ("few_problems", {}, {}, groups([(RIGHT, "right", {})], 16, 8)),
+        ("too_easy", {"train/groups/all_right": 0.7}, {}, GOOD),
+        ("no_mixed_groups", {"train/groups/mixed": 0.15}, {}, GOOD),
         ("no_mixed_groups", {"train/reward_std": 0.0}, {}, GOOD),
         ("format_alone", {}, {"model.rewards": ["r1lit.rewards.LanguageConsistency"]}, GOOD),
+        ("format_alone", {}, {"model.rewards": COSINE}, ONLY_FORM),
+        ("format_alone", {}, {"model.rewards": LONGER}, form_paid(1.0)),
+        ("unread_answers", {}, {"model.rewards": PREFILLED}, [ASKED] * 4),
+        ("unread_answers", {}, {"model.rewards": OPEN}, [{**ASKED, "prompt": "<answer> <think>"}]),
+        ("never_earned", {"train/reward/overlong": -0.8}, {"model.rewards": SHORTER}, GOOD),
+        ("reward_hacked", {}, {"model.rewards": INVERTED}, GOOD),
         ("reward_hacked", {}, {}, UNPAID),
         ("reward_hacked", {"train/reward/longer": (1.0, 2.0)}, {"model.rewards": LONGER}, GOOD),
         ("kl_strong", {}, {"model.kl_in_reward": 2.0}, GOOD),
         ("mismatch", {"train/mismatch/share_outside": 0.03}, {}, GOOD),
         ("mismatch", {"train/mismatch/mean_abs": (0.001, 0.2)}, {}, GOOD),
-        ("stale", {"train/mismatch/k3_kl": 0.05}, {"model.max_staleness": 4}, GOOD),
+        ("kl_strong", {}, {"model.objective.beta": 0.3}, GOOD),
+        ("mismatch", {"train/mismatch/mean_abs": 2e-3}, EXACT, GOOD),
+        ("mismatch", {"train/mismatch/mean_abs": [1e-4, 4e-3] * 5}, {}, GOOD),
+        (
+            "mismatch",
+            {"train/mismatch/mean_abs": [0.1] + [0.0] * 9},
+            {"model.max_staleness": 1},
+            GOOD,
+        ),
+        ("mismatch", {"train/mismatch/mean_abs": 0.03}, {"model.max_staleness": 1}, GOOD),
+        ("stale", {"train/mismatch/k3_kl": 0.05}, {"model.max_staleness": 1}, GOOD),
+        ("stale", {}, {"model.max_staleness": 2}, GOOD),
+        ("learning_rate_low", {"train/learning_rate": [1e-4] * 4 + [1e-7] * 6}, {}, GOOD),
+        ("learning_rate_high", {}, {"model.optimizer.maximize": True}, GOOD),
+        ("learning_rate_high", {"train/learning_rate": 0.02}, {"model.optimizer.lr": 0.02}, GOOD),
+        ("learning_rate_high", {"train/loss": [0.1] * 7 + [None] * 3}, {}, GOOD),
+        ("learning_rate_high", {"train/reward/format": (0.95, 0.5)}, {}, GOOD),
+        ("far_from_rollout", {}, {"model.num_inner_epochs": 12}, GOOD),
+        ("far_from_rollout", {"train/approx_kl_old": 0.018}, {}, GOOD),
+        ("entropy_collapse", {"train/entropy": (0.3, 0.08), **FLAT}, {}, GOOD),
+        ("incoherent", {"train/entropy": (0.3, 0.9)}, {}, GOOD),
+        ("divisor", {}, {"model.objective.max_tokens": 2048}, GOOD),
+        (
+            "divisor",
+            {},
+            {"model.objective": OWN},
+            GOOD,
+        ),
+        ("shorter", {"train/length/mean": (100, 50), **FLAT}, {}, GOOD),
+        ("repetition", {}, {}, WAITS + GOOD * 5),
         ("clip", {}, {"model.objective.epsilon": 1e-5}, GOOD),
         ("clip", {"train/clip_fraction": 0.17}, {"model.train_batch_size": 128}, GOOD),
     ],
@@ -194,6 +279,32 @@ def test_other_evidence_of_a_rule(name, metrics, settings, lines, tmp_path):
         ({}, {"model.sampling.top_k": 50}, GOOD),
         ({"train/mismatch/k3_kl": 0.05}, {"model.max_staleness": 4, "model.correction": TIS}, GOOD),
         ({"train/clip_fraction": 0.14}, {}, GOOD),
+        ({"train/groups/mixed": 0.1, "train/groups/all_right": (0.1, 0.95)}, {}, GOOD),  # solved
+        ({"train/mismatch/mean_abs": 0.03}, {}, GOOD),  # bfloat16
+        ({"train/mismatch/mean_abs": 4e-3}, {**EXACT, "model.engine": SERVER}, GOOD),
+        (
+            {"train/mismatch/mean_abs": [1e-3] + [0.05] * 9},
+            {"model.max_staleness": 4, **MASKED},
+            GOOD,
+        ),
+        ({"train/mismatch/k3_kl": 0.03}, {"model.correction": TIS}, GOOD),
+        ({"train/entropy": (0.3, 0.08), ACCURACY: (0.3, 0.7)}, {}, GOOD),
+        (
+            {"train/learning_rate": 1e-4},
+            {"model.optimizer.lr": 0.02, "model.lr_scheduler": CYCLE},
+            GOOD,
+        ),
+        ({}, {}, [line("<think> wait wait wait wait . " + RIGHT, "right")] * 4),
+        ({}, {}, [line("42", "unparsed")] * 3 + GOOD * 4),  # a few are unread at first
+        (
+            {},
+            {},
+            [line("The answer is 42.", "unparsed", "42")] * 2 + GOOD * 5,
+        ),  # right, but untagged
+        ({}, {"model.rewards": LONGER}, form_paid(1.5)),
+        ({}, {"model.rewards": PREFILLED}, [{**ASKED, "prompt": "<answer> <think>"}] * 4),
+        ({}, {"model.rewards": CONDITIONAL}, [{**GOOD[0], "rewards": PAID}] * 4),
+        ({"train/reward/format": (0.2, 0.9)}, {}, [ASKED] * 4),
         ({}, {}, groups([(RIGHT, "right", PAID)] * 4, 4, 4)),  # all right: copies do no harm
     ],
 )

@@ -1,0 +1,128 @@
+"""A finished or running training's folder, as ``r1lit doctor`` reads it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from r1lit.files import Record, read_existing
+
+
+class Run:
+    """A run folder as the rules read it: settings by dotted key, and each metric's numbers.
+
+    Raises:
+        ValueError: if the folder has no metrics.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.metrics = read_existing(folder / "metrics.jsonl", "run")
+        if not self.metrics:
+            raise ValueError(f"run: {folder / 'metrics.jsonl'} has no iteration yet")
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The run's configuration; empty where there is none."""
+        path = self.folder / "config.yaml"
+        return (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
+
+    @cached_property
+    def responses(self) -> list[Record]:
+        """Recorded responses of training, in order; evaluation's where there are none."""
+        path = self.folder / "responses.jsonl"
+        lines = read_existing(path, "run") if path.exists() else []
+        return [line for line in lines if line.get("split") == "train"] or lines
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """Return a setting; ``model.`` and ``data.`` stand for their ``init_args``, and so on."""
+        value = self._at(key)
+        return default if value is None else value
+
+    def class_of(self, key: str) -> str:
+        """Return the name of the class at a key, without its module."""
+        value = self._at(key)
+        path = value.get("class_path", "") if isinstance(value, dict) else value or ""
+        return str(path).rsplit(".", 1)[-1]
+
+    def _at(self, key: str) -> Any:
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get("init_args", value) if isinstance(value, dict) else None
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    def values(self, key: str) -> list[float]:
+        """Return a metric's finite numbers, in the order of iterations."""
+        found = (line.get(key) for line in self.metrics)
+        return [float(v) for v in found if isinstance(v, int | float) and math.isfinite(v)]
+
+    def mean(self, key: str, default: float = float("nan")) -> float:
+        """Return a metric's mean over iterations. Without any it is NaN, which is above nothing."""
+        return statistics.fmean(self.values(key) or [default])
+
+    @property
+    def window(self) -> int:
+        """Iterations of its start and of its end: a fifth each, two at least."""
+        return max(2, len(self.metrics) // 5)
+
+    def start(self, key: str) -> float:
+        """Return a metric's mean over the start of the run."""
+        return statistics.fmean(self.values(key)[: self.window] or [float("nan")])
+
+    def end(self, key: str) -> float:
+        """Return its mean over the end."""
+        return statistics.fmean(self.values(key)[-self.window :] or [float("nan")])
+
+    @property
+    def trained_on(self) -> list[Record]:
+        """Recorded responses of training; none where evaluation alone was recorded."""
+        return [line for line in self.responses if line.get("split") == "train"]
+
+    @cached_property
+    def by_iteration(self) -> list[list[Record]]:
+        """Recorded responses of each iteration, the first one's first."""
+        found: dict[Any, list[Record]] = defaultdict(list)
+        for line in self.responses:
+            found[line.get("iteration")].append(line)
+        return list(found.values())
+
+    @cached_property
+    def groups(self) -> list[list[Record]]:
+        """Recorded responses of training by group: those to one problem in one iteration."""
+        found: dict[Any, list[Record]] = defaultdict(list)
+        for line in self.trained_on:
+            found[line.get("iteration"), line.get("uid")].append(line)
+        return list(found.values())
+
+    @property
+    def num_rows(self) -> int:
+        """Responses of an iteration."""
+        keys = ("prompts_per_iteration", "group_size")
+        return math.prod(int(self.setting(f"data.rollout.{key}", 0)) for key in keys)
+
+    @property
+    def window_rows(self) -> int:
+        """Responses of the iterations of its start, or of its end."""
+        return self.window * max(self.num_rows, 1)
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of an iteration."""
+        minibatches = math.ceil(self.num_rows / self.setting("model.train_batch_size", 64))
+        return minibatches * int(self.setting("model.num_inner_epochs", 1))
+
+    def standard_error(self, key: str) -> float:
+        """Return that of the change of a share from the start to the end, rows independent."""
+        start = self.start(key)
+        return math.sqrt(max(2 * start * (1 - start), 0.0) / self.window_rows)
+
+    def moved(self, key: str) -> str:
+        """Return its start and end in words."""
+        return f"{key} went from {self.start(key):.3g} to {self.end(key):.3g}"
