@@ -21,7 +21,10 @@ from r1lit.files import read_records, write_records
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/doctor")
-HALVES = {"rules": 15, "opened": 15, "apart": 15, "healthy": 10, "healthy_apart": 5}
+HALVES = {
+    **{"rules": 15, "opened": 15, "apart": 15, "round3": 15},
+    **{"healthy": 10, "healthy_apart": 5, "healthy_round3": 5},
+}
 """Each half and its planted runs; of round 2, ``rules`` and ``apart`` are the 30."""
 BASE = ["configs/mini/r1_zero.yaml", str(HERE / "base.yaml")]
 HEALTHY: dict[str, dict[str, Any]] = {
@@ -46,13 +49,16 @@ HEALTHY_APART: dict[str, dict[str, Any]] = {
         "model.objective.init_args.max_tokens": 320,
     },
 }
+HEALTHY_ROUND3: dict[str, dict[str, Any]] = yaml.safe_load(
+    (HERE / "healthy_round3.yaml").read_text()
+)
 APART = {"data.num_iterations": 8}
-"""What the runs that were kept apart in round 2 have too."""
+"""What the runs that were kept apart in round 2, and those of round 3, have too."""
 
 
 def planted() -> dict[str, dict[str, Any]]:
     """Return every fault by name: its half, its change, and the rules that name it."""
-    files = ("faults.yaml", "faults_apart.yaml")
+    files = ("faults.yaml", "faults_apart.yaml", "faults_round3.yaml")
     return {k: v for file in files for k, v in yaml.safe_load((HERE / file).read_text()).items()}
 
 
@@ -73,10 +79,11 @@ def runs() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each run's name and change: healthy ones first, then the faults."""
     for name, change in HEALTHY.items():
         yield f"healthy/{name}", change
-    for name, change in HEALTHY_APART.items():
+    for name, change in (HEALTHY_APART | HEALTHY_ROUND3).items():
         yield f"healthy/{name}", APART | change
     for name, fault in planted().items():
-        yield f"faults/{name}", (APART if fault["half"] == "apart" else {}) | fault["change"]
+        longer = APART if fault["half"] in ("apart", "round3") else {}
+        yield f"faults/{name}", longer | fault["change"]
 
 
 def train(name: str, change: Mapping[str, Any], folder: Path) -> None:
@@ -93,6 +100,13 @@ def train(name: str, change: Mapping[str, Any], folder: Path) -> None:
         (folder / "done").touch()
     except ValueError as error:
         print(f"{name}: {error}", flush=True)
+
+
+def healthy_half(name: str) -> str:
+    """Return the half of a healthy run."""
+    if name in HEALTHY_ROUND3:
+        return "healthy_round3"
+    return "healthy_apart" if name in HEALTHY_APART else "healthy"
 
 
 def judge(folder: Path) -> None:
@@ -112,7 +126,7 @@ def judge(folder: Path) -> None:
         fault = faults.get(short, {}) if kind == "faults" else {}
         seen = [rule.name for rule, _ in findings(Run(folder / name))]
         named = bool(set(seen) & set(fault["named"])) if fault else not seen
-        half = fault.get("half", "healthy_apart" if short in HEALTHY_APART else "healthy")
+        half = fault.get("half") or healthy_half(short)
         rows.append({"run": name, "half": half, "ok": named, "seen": seen})
     write_records(file, rows)
     for half, num in HALVES.items():
