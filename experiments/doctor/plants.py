@@ -28,11 +28,11 @@ class Unreliable(Verifier):
 
 
 class Strict(Verifier):
-    """Refuses an answer unless it is written as the gold answer is, to the character."""
+    """Compares whole texts: accepts the gold answer in its tags, and not what is thought before."""
 
     def verify(self, response: str, problem: Problem) -> Verdict:
-        """Look for the gold answer in its tags."""
-        right = f"<answer> {problem.answer} </answer>" in response
+        """Compare a response with the gold answer."""
+        right = response.strip() == f"<answer> {problem.answer} </answer>"
         status = "right" if right else "wrong"
         return Verdict(
             value=float(right), status=status, canonical=None, reason="not the same text"
