@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import fcntl
 import hashlib
 import random
 import re
 import textwrap
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -495,6 +496,24 @@ class Maker:
         return "\n".join(lines) + "\n"
 
 
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Hold a folder of tasks: two commands would both write what the other has written.
+
+    Raises:
+        ValueError: naming ``out``, if another command holds it.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(
+                f"out: {out} is in use by another make_repair; wait for it, or name another folder"
+            ) from error
+        yield
+
+
 def main() -> None:
     """Make the tasks of the command line's libraries."""
     parser = argparse.ArgumentParser(
@@ -517,6 +536,12 @@ def main() -> None:
     for name in given.held_out:
         if library_of(name) not in names:
             raise ValueError(f"held_out: {name!r} is not one of the libraries")
+    with alone_in(given.out):
+        make_all(given)
+
+
+def make_all(given: argparse.Namespace) -> None:
+    """Make the tasks, and the table of what came of each library."""
     options = Options(**{key: getattr(given, key) for key in Options.__annotations__})
     maker = Maker(given.out, given.held_out, options)
     left_out: dict[str, str] = {}

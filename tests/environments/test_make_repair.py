@@ -79,6 +79,16 @@ def test_a_command_goes_on_where_it_ended_and_stops_at_its_total(tmp_path, monke
     assert table.splitlines()[2].startswith("| tally-1.0 | 6 |")
 
 
+def test_a_second_command_in_the_same_folder_is_refused(tmp_path, monkeypatch):
+    with (
+        make_repair.alone_in(tmp_path),
+        pytest.raises(ValueError, match="in use by another make_repair"),
+    ):
+        run(monkeypatch, "toolz", "--out", tmp_path)
+    with make_repair.alone_in(tmp_path):
+        pass
+
+
 def test_libraries_without_tests_that_pass_are_left_out_and_named(tmp_path, monkeypatch, capsys):
     for name in ("none-1.0", "tally-1.0"):
         write_tally(tmp_path / name)
