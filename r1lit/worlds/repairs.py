@@ -304,13 +304,13 @@ class WorldRepository(Repository):
     """The environment of repositories, for the small world's.
 
     Args:
-        kept: a file that keeps the outcomes of tests for other runs.
+        cache: a file that keeps the outcomes of tests for other runs.
         **options: of `r1lit.environments.Repository`.
     """
 
-    def __init__(self, kept: str | None = None, **options: Any) -> None:
+    def __init__(self, cache: str | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self.outcomes = Outcomes(kept)
+        self.outcomes = Outcomes(cache)
 
     def begin(self, problem: Problem, seed: int) -> WorldRepositoryEpisode:
         """Return an episode with the files as the problem has them."""
@@ -325,7 +325,7 @@ class WorldRepositoryVerifier(RepositoryVerifier):
     """The verifier of repositories, for the small world's: all tests of all modules must pass.
 
     Args:
-        kept: a file that keeps verdicts for other runs.
+        cache: a file that keeps verdicts for other runs.
         delay_s: seconds that each call takes more: for studies of slow evaluation.
         num_calls: calls at once.
         timeout_s: of the tests of a module.
@@ -334,14 +334,14 @@ class WorldRepositoryVerifier(RepositoryVerifier):
 
     def __init__(
         self,
-        kept: str | None = None,
+        cache: str | None = None,
         delay_s: float = 0.0,
         num_calls: int = 1,
         timeout_s: float = 60.0,
         limits: Limits | None = None,
     ) -> None:
         super().__init__(timeout_s, num_workers=1, limits=limits)
-        self.outcomes = Outcomes(kept)
+        self.outcomes = Outcomes(cache)
         self.wait_s = delay_s
         self.num_workers = num_calls
 

@@ -43,7 +43,7 @@ def pages() -> list[str]:
 
 @pytest.fixture
 def environment(tmp_path):
-    made = WorldRepository(kept=str(tmp_path / "tests.jsonl"), timeout_s=600)
+    made = WorldRepository(cache=str(tmp_path / "tests.jsonl"), timeout_s=600)
     yield made
     made.close()
 
@@ -108,7 +108,7 @@ def test_verdicts_are_those_of_the_verifier_of_repositories_and_kept(problem, tm
     statuses = ["right", "wrong", "unparsed", "unparsed", "right"]
     verifiers = [
         RepositoryVerifier(timeout_s=600, num_workers=1),
-        WorldRepositoryVerifier(kept=str(path), timeout_s=600),
+        WorldRepositoryVerifier(cache=str(path), timeout_s=600),
     ]
     plain = verifiers[0].verify_batch(responses[:3], [problem] * 3)
     assert [v.status for v in plain] == statuses[:3], plain
@@ -116,7 +116,7 @@ def test_verdicts_are_those_of_the_verifier_of_repositories_and_kept(problem, tm
     assert [v.status for v in quick] == statuses, quick
     lines = path.read_text().splitlines()
     assert len(lines) == MODULES + 1 and len({json.loads(line)["key"] for line in lines}) == 5
-    again = WorldRepositoryVerifier(kept=str(path))
+    again = WorldRepositoryVerifier(cache=str(path))
     again.pool.run = None  # nothing is run
     assert [v.status for v in again.verify_batch(responses, [problem] * 5)] == statuses
     for verifier in verifiers:
