@@ -55,10 +55,10 @@ def draw(results: Sequence[Record]) -> Figure:
     for axes, value, label in zip(
         figure.subplots(1, 2),
         (
-            lambda run: run["iteration_s"],
+            lambda run: run["waited_s"],
             lambda run: run["evaluations"][-1]["pass_at_1"],
         ),
-        ("seconds from one iteration to the next", ACCURACY),
+        ("seconds an iteration waits for verdicts", ACCURACY),
         strict=True,
     ):
         for index, (delay, own) in enumerate(group_by("delay_s", results).items()):
