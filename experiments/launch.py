@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import IO, ParamSpec
 
-from r1lit.files import replace_file
+from r1lit.files import held, replace_file
 from r1lit.sandbox import confine
 
 P = ParamSpec("P")
@@ -53,27 +51,6 @@ def reported(name: str) -> Callable[[Callable[P, int]], Callable[P, int]]:
         return run
 
     return decorate
-
-
-@contextmanager
-def held(lock: Path, *, wait_s: float = 0.0) -> Iterator[IO[str] | None]:
-    """Hold the lock on a file; yields None if another process still holds it after ``wait_s``.
-
-    A killed process lets go. One that inherits the yielded file holds the lock too while it lives.
-    """
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + wait_s
-    with lock.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    yield None
-                    return
-                time.sleep(0.1)
-        yield file
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.curves import draw, models_of, relabel
-from experiments.launch import held, reported
+from experiments.launch import reported
 from experiments.page import END, RAW, START, write_into
 from experiments.points import Point, Sweep, best_of, read_sweep, score_of
 from experiments.tables import (
@@ -37,7 +37,7 @@ from experiments.tables import (
     number,
     paired_table,
 )
-from r1lit.files import Record, read_records
+from r1lit.files import Record, held, read_records
 
 COLUMNS: tuple[tuple[str, Measure, str], ...] = (
     ("pass@1", number("pass_at_1"), ".3f"),

@@ -17,7 +17,7 @@ import yaml
 
 from experiments.display import Display, as_score
 from experiments.fingerprint import fingerprint
-from experiments.launch import held, last_lines, progress_of, start
+from experiments.launch import last_lines, progress_of, start
 from experiments.manifest import (
     Decision,
     Entry,
@@ -28,7 +28,7 @@ from experiments.manifest import (
     tokens_of,
 )
 from experiments.pipeline import Pipeline, Step, overlap
-from r1lit.files import remove, replace_file
+from r1lit.files import held, remove, replace_file
 
 POLL_S = 0.2
 HEARTBEAT_S = 5.0

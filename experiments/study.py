@@ -42,7 +42,7 @@ from typing import Any
 
 from experiments.compose import Config, as_mapping
 from experiments.curves import caption, models_of, relabel
-from experiments.launch import Launch, held, in_subprocess
+from experiments.launch import Launch, in_subprocess
 from experiments.page import with_others, write_into
 from experiments.pipeline import Pipeline, read_pipeline
 from experiments.points import Sweep, checked_seeds, read_sweep
@@ -51,7 +51,7 @@ from experiments.runner import run_pipeline, verdicts_of
 from experiments.sweep import check_variants, list_points, run_sweep
 from r1lit.callbacks.figures import add_caption
 from r1lit.cli import composition
-from r1lit.files import Record
+from r1lit.files import Record, held
 
 HERE = Path(__file__).parent
 

@@ -6,14 +6,16 @@ records to one file. A kill may leave its last line incomplete ("torn"); reading
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 Record = dict[str, Any]
 
@@ -246,3 +248,24 @@ def defined(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [defined(v) for v in value]
     return value
+
+
+@contextmanager
+def held(lock: Path, *, wait_s: float = 0.0) -> Iterator[IO[str] | None]:
+    """Hold the lock on a file; yields None if another process still holds it after ``wait_s``.
+
+    A killed process lets go. One that inherits the yielded file holds the lock too while it lives.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + wait_s
+    with lock.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    yield None
+                    return
+                time.sleep(0.1)
+        yield file

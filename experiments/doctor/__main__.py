@@ -21,10 +21,9 @@ from r1lit.files import read_records, write_records
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/doctor")
-HALVES = {
-    **{"rules": 15, "opened": 15, "apart": 15, "round3": 15},
-    **{"healthy": 10, "healthy_apart": 5, "healthy_round3": 5},
-}
+HALVES = dict.fromkeys(("rules", "opened", "apart", "round3"), 15) | {
+    "healthy": 10, "healthy_apart": 5, "healthy_round3": 5,
+}  # fmt: skip
 """Each half and its planted runs; of round 2, ``rules`` and ``apart`` are the 30."""
 BASE = ["configs/mini/r1_zero.yaml", str(HERE / "base.yaml")]
 HEALTHY: dict[str, dict[str, Any]] = {

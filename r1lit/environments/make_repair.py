@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import argparse
 import ast
-import fcntl
 import hashlib
 import random
 import re
 import textwrap
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from tqdm.auto import tqdm
 from r1lit.environments.code_changes import Change, changes
 from r1lit.environments.libraries import fetch, library_of
 from r1lit.errors import run_script
-from r1lit.files import Record, append_records, keep_records, replace_file
+from r1lit.files import Record, append_records, held, keep_records, replace_file
 from r1lit.sandbox import Limits, LocalSandbox, SandboxError
 from r1lit.sandbox.pytest_main import FOLDER
 from r1lit.sandbox.repository import (
@@ -496,24 +495,6 @@ class Maker:
         return "\n".join(lines) + "\n"
 
 
-@contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Hold a folder of tasks: two commands would both write what the other has written.
-
-    Raises:
-        ValueError: naming ``out``, if another command holds it.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ValueError(
-                f"out: {out} is in use by another make_repair; wait for it, or name another folder"
-            ) from error
-        yield
-
-
 def main() -> None:
     """Make the tasks of the command line's libraries."""
     parser = argparse.ArgumentParser(
@@ -536,7 +517,12 @@ def main() -> None:
     for name in given.held_out:
         if library_of(name) not in names:
             raise ValueError(f"held_out: {name!r} is not one of the libraries")
-    with alone_in(given.out):
+    with held(given.out / ".lock") as lock:  # two would both write what the other has written
+        if lock is None:
+            raise ValueError(
+                f"out: {given.out} is in use by another make_repair; wait for it, or name another"
+                " folder"
+            )
         make_all(given)
 
 

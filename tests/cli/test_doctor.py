@@ -173,7 +173,7 @@ ONLY_FORM = [{**GOOD[0], "rewards": {"cosine_length": 0.0, "format": 1.0}}] * 4
 NOT_PAID = [{**GOOD[0], "rewards": {"accuracy": 0.0, "format": 0.0}}] * 4
 COSINE = [{"class_path": "r1lit.rewards.CosineLength", "init_args": {"max_tokens": 576}}, *FORMAT]
 INVERTED = [{"class_path": "r1lit.rewards.Accuracy", "init_args": {"weight": -1.0}}]
-ASKED = {**NO_TAGS, "prompt": "Use <answer>."}
+TAGGED = {**NO_TAGS, "prompt": "Use <answer>."}
 OPEN, PREFILLED = (
     ["r1lit.rewards.Accuracy", {**FORMAT[0], "init_args": {"think_prefilled": is_open}}]
     for is_open in (False, True)
@@ -216,8 +216,13 @@ UNPAID = groups([(RIGHT, "right", PAID), (WRONG, "wrong", LONG)], 4, 4)
         ("format_alone", {}, {"model.rewards": ["r1lit.rewards.LanguageConsistency"]}, GOOD),
         ("format_alone", {}, {"model.rewards": COSINE}, ONLY_FORM),
         ("format_alone", {}, {"model.rewards": LONGER}, form_paid(1.0)),
-        ("unread_answers", {}, {"model.rewards": PREFILLED}, [ASKED] * 4),
-        ("unread_answers", {}, {"model.rewards": OPEN}, [{**ASKED, "prompt": "<answer> <think>"}]),
+        ("unread_answers", {}, {"model.rewards": PREFILLED}, [TAGGED] * 4),
+        (
+            "unread_answers",
+            {},
+            {"model.rewards": OPEN},
+            [{**TAGGED, "prompt": "<answer> <think>"}],
+        ),
         ("never_earned", {"train/reward/overlong": -0.8}, {"model.rewards": SHORTER}, GOOD),
         ("reward_hacked", {}, {"model.rewards": INVERTED}, GOOD),
         ("reward_hacked", {}, {}, UNPAID),
@@ -247,12 +252,7 @@ UNPAID = groups([(RIGHT, "right", PAID), (WRONG, "wrong", LONG)], 4, 4)
         ("entropy_collapse", {"train/entropy": (0.3, 0.08), **FLAT}, {}, GOOD),
         ("incoherent", {"train/entropy": (0.3, 0.9)}, {}, GOOD),
         ("divisor", {}, {"model.objective.max_tokens": 2048}, GOOD),
-        (
-            "divisor",
-            {},
-            {"model.objective": OWN},
-            GOOD,
-        ),
+        ("divisor", {}, {"model.objective": OWN}, GOOD),
         ("shorter", {"train/length/mean": (100, 50), **FLAT}, {}, GOOD),
         ("repetition", {}, {}, WAITS + GOOD * 5),
         ("clip", {}, {"model.objective.epsilon": 1e-5}, GOOD),
@@ -302,9 +302,9 @@ def test_other_evidence_of_a_rule(name, metrics, settings, lines, tmp_path):
             [line("The answer is 42.", "unparsed", "42")] * 2 + GOOD * 5,
         ),  # right, but untagged
         ({}, {"model.rewards": LONGER}, form_paid(1.5)),
-        ({}, {"model.rewards": PREFILLED}, [{**ASKED, "prompt": "<answer> <think>"}] * 4),
+        ({}, {"model.rewards": PREFILLED}, [{**TAGGED, "prompt": "<answer> <think>"}] * 4),
         ({}, {"model.rewards": CONDITIONAL}, [{**GOOD[0], "rewards": PAID}] * 4),
-        ({"train/reward/format": (0.2, 0.9)}, {}, [ASKED] * 4),
+        ({"train/reward/format": (0.2, 0.9)}, {}, [TAGGED] * 4),
         ({}, {}, groups([(RIGHT, "right", PAID)] * 4, 4, 4)),  # all right: copies do no harm
     ],
 )

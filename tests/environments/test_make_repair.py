@@ -13,7 +13,7 @@ from tally import CORE, FILES, write_tally
 
 from r1lit.data import RepositoryTasks
 from r1lit.environments import code_changes, libraries, make_repair
-from r1lit.files import append_records, read_records
+from r1lit.files import append_records, held, read_records
 from r1lit.sandbox import LocalSandbox
 from r1lit.sandbox.repository import name_of
 from r1lit.verifiers import RepositoryVerifier
@@ -81,12 +81,12 @@ def test_a_command_goes_on_where_it_ended_and_stops_at_its_total(tmp_path, monke
 
 def test_a_second_command_in_the_same_folder_is_refused(tmp_path, monkeypatch):
     with (
-        make_repair.alone_in(tmp_path),
+        held(tmp_path / ".lock"),
         pytest.raises(ValueError, match="in use by another make_repair"),
     ):
         run(monkeypatch, "toolz", "--out", tmp_path)
-    with make_repair.alone_in(tmp_path):
-        pass
+    with held(tmp_path / ".lock") as lock:
+        assert lock is not None
 
 
 def test_libraries_without_tests_that_pass_are_left_out_and_named(tmp_path, monkeypatch, capsys):

@@ -11,10 +11,10 @@ from tiny_sweep import ROOT, in_process, study_file
 
 from experiments.compose import merge
 from experiments.fingerprint import begin
-from experiments.launch import held
 from experiments.points import CONFIG, RESULT, read_sweep
 from experiments.prompts.report import as_table, compare, read, report
 from experiments.sweep import run_sweep
+from r1lit.files import held
 
 
 def test_results_are_of_this_very_study_and_of_every_seed(tmp_path, monkeypatch):
