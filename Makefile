@@ -16,7 +16,7 @@ R1 ?=
 PRETRAIN := runs/pretrain
 
 .DEFAULT_GOAL := help
-.PHONY: help install vllm aha aha-again clean-aha real real-model r1 pretrain test test-slow bench speedrun lint clean
+.PHONY: help install vllm aha aha-again clean-aha real real-model r1 pretrain test test-long test-slow bench speedrun lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -69,10 +69,13 @@ SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 ALONE = $(shell grep -rl --include='test_*.py' pytest.mark.alone tests)
 
 test: $(STAMP)  ## the tests, in under ten minutes
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not slow and not alone"
-	$(BIN)/python -m pytest -m "alone and not slow" $(ALONE)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not (slow or long or alone)"
+	$(BIN)/python -m pytest -m "alone and not (slow or long)" $(ALONE)
 
-test-slow: $(STAMP)  ## the tests that take minutes each
+test-long: $(STAMP)  ## the tests that take several seconds each
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not (slow or alone)"
+
+test-slow: $(STAMP) test-long  ## those, and the tests that take minutes each
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not alone"
 	$(BIN)/python -m pytest -m "slow and alone" $(ALONE)
 

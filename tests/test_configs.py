@@ -265,6 +265,7 @@ def run_small(
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names",
     [

@@ -34,6 +34,7 @@ def test_the_page_has_the_examples_it_promises() -> None:
     assert all(set(blocks) == {"python", "yaml"} for blocks in SECTIONS.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("title", SECTIONS)
 def test_an_example_trains(
     title: str, tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch

@@ -90,6 +90,7 @@ def listed() -> list[str]:
     return [f"r1lit/{line.split()[0]}" for line in block.strip().splitlines()]
 
 
+@pytest.mark.long
 def test_one_step_runs_code_of_few_files(tmp_path, monkeypatch):
     files = files_of_one_step(tmp_path, monkeypatch)
     outside = [file for file in files if not file.startswith(DEVICE)]

@@ -62,10 +62,10 @@ def servers(policy: Path) -> Iterator[dict[str, str]]:
     vllm.close()
 
 
-SLOW = {"A sweep": pytest.mark.slow, "Evaluation": pytest.mark.slow}
+LONG = {"A sweep": pytest.mark.long, "Evaluation": pytest.mark.long}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW.get(n, ())) for n in SECTIONS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=LONG.get(n, ())) for n in SECTIONS])
 def test_the_commands_of_a_task_run(
     name: str, tmp_path: Path, policy: Path, servers: dict[str, str], monkeypatch
 ) -> None:

@@ -52,6 +52,7 @@ def full_run(folder: Path, num_train: int = 5, **named) -> pl.Trainer:
     return trainer
 
 
+@pytest.mark.long
 def test_curve_writer_keeps_what_was_logged(tmp_path):
     trainer = full_run(tmp_path)
     logged = trainer.logger.by_step()

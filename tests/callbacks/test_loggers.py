@@ -40,6 +40,7 @@ def columns(run: Path) -> set[str]:
         return set(csv.DictReader(file).fieldnames or ()) - {"step"}
 
 
+@pytest.mark.long
 def test_csv_has_the_numbers_to_watch_and_the_configuration(fit, tmp_path: Path) -> None:
     fit(CSV)
     some = columns(tmp_path / "run")

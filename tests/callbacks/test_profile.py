@@ -14,6 +14,7 @@ from r1lit.cli import main
 NOVAL = {"trainer": {"limit_val_batches": 0, "val_check_interval": 1}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_iterations", [1, 3])
 def test_iterations_are_profiled(tmp_path: Path, policy: Path, num_iterations: int) -> None:
     run = tmp_path / "run"

@@ -83,6 +83,7 @@ def go_on(tmp_path: Path, policy: Path):
     return run
 
 
+@pytest.mark.long
 def test_each_change_is_refused_in_one_line_and_leaves_the_run(
     fit, go_on, policy: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +115,7 @@ def linear(start: float, updates: int) -> dict:
     return model(optimizer=optimizer, lr_scheduler=schedule)
 
 
+@pytest.mark.long
 def test_with_the_flag_it_goes_on_and_keeps_the_configurations_of_both_halves(resume) -> None:
     changes, messages = zip(
         *(CHANGES[name] for name in ("learning rate", "temperature")), strict=True
@@ -172,6 +174,7 @@ def test_what_changes_no_number_may_change(resume) -> None:
     assert [line["iteration"] for line in metrics(run)] == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_changed_questions_are_refused_though_their_ids_are_the_same(fit, go_on, tmp_path: Path):
     table = tmp_path / "sums.jsonl"
     fit("run", SHORT, NOVAL, problems(table))
@@ -193,6 +196,7 @@ def test_a_key_that_an_earlier_r1lit_did_not_have_is_no_change_at_its_default(va
     assert bool(list(differences(old, new))) is changed
 
 
+@pytest.mark.long
 def test_another_spelling_of_the_same_weights_is_no_change(resume, policy, tmp_path, monkeypatch):
     """Nor is an engine that is named with its defaults."""
     (tmp_path / "elsewhere").symlink_to(policy)

@@ -91,6 +91,7 @@ def test_validate_prints_the_numbers_that_matter(
     assert lines[-1] == f"{len(found) - 7} more with --verbose true"
 
 
+@pytest.mark.long
 def test_the_bar_of_a_yaml_goes_where_none_is_wanted(tmp_path: Path, policy: Path) -> None:
     bar = {"class_path": "r1lit.callbacks.R1ProgressBar"}
     one = {"limit_val_batches": 0, "val_check_interval": 1, "logger": False, "callbacks": [bar]}

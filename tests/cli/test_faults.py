@@ -105,6 +105,7 @@ def test_a_file_where_the_folder_is_to_be(tmp_path, fit, capsys):
     assert str(tmp_path / "run") in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_an_empty_and_a_cut_checkpoint(tmp_path, fit, capsys, share):
     arguments = fit()
@@ -133,6 +134,7 @@ def test_a_checkpoint_of_another_policy(tmp_path, fit, capsys, change, message):
     assert "begin again in another folder" in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("betas", "message"),
     [((0.04, 0.0), "has a reference, and this run none"), ((0.0, 0.04), "has no reference")],
@@ -145,6 +147,7 @@ def test_a_reference_that_comes_or_goes(tmp_path, fit, capsys, betas, message):
     assert message in line and "objective.beta or kl_in_reward" in line
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_optimizer(tmp_path, fit, capsys):
     main(["fit", *fit()])
     sgd = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.01}}

@@ -114,6 +114,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.long
 def test_the_first_line_of_a_run_waits_for_nothing_that_comes_later(tmp_path):
     """Nor does ``--print_config``, which has imported what a run has before its first line."""
     command = [sys.executable, "-c", FIRST_LINE, "fit", "-c", "r1lit:mini/r1_zero.yaml"]
@@ -141,6 +142,7 @@ except ImportError:
     assert done.returncode == 3
 
 
+@pytest.mark.long
 def test_the_stand_in_of_a_library_gives_what_is_asked_of_it():
     code = """
 import sys

@@ -67,6 +67,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.long
 def test_a_finished_run_is_not_begun_again(finished: Path, tmp_path: Path, monkeypatch) -> None:
     before = files(tmp_path / "run")
     with pytest.raises(ValueError, match=r"^run: .*/run holds a run.*--ckpt_path last.*--run$"):
@@ -77,13 +78,14 @@ def test_a_finished_run_is_not_begun_again(finished: Path, tmp_path: Path, monke
     assert files(tmp_path / "run") == before
 
 
+@pytest.mark.long
 def test_nor_is_one_without_a_checkpoint(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoints" / "last.ckpt").unlink()
     with pytest.raises(ValueError, match=r"^run: .*/run holds a run without a checkpoint"):
         main(["fit", "-c", str(finished)])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_end_says_where_results_lie(capsys, tmp_path: Path, policy: Path) -> None:
     change = merge(data(num_iterations=2), NOVAL)
     finished = grpo_config(tmp_path / "run", policy, change)
@@ -97,7 +99,7 @@ def test_the_end_says_where_results_lie(capsys, tmp_path: Path, policy: Path) ->
     assert "Finished after 3 iterations" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "status", "how"),
     [
@@ -128,7 +130,7 @@ def test_who_stops_a_run_is_told_how_to_go_on(
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sigterm_ends_an_evaluation_in_the_middle_of_its_only_batch(
     tmp_path: Path, policy: Path
 ) -> None:
@@ -145,7 +147,7 @@ def test_sigterm_ends_an_evaluation_in_the_middle_of_its_only_batch(
     assert not (tmp_path / "went_on").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("interval", [3, 4])
 def test_the_last_iteration_is_evaluated_and_resumed_behind(
     tmp_path: Path, policy: Path, interval: int

@@ -61,6 +61,7 @@ def assert_whole(run: Path) -> None:
     assert not (run.parent / "unused").exists()
 
 
+@pytest.mark.long
 def test_run_in_the_file(config, tmp_path):
     run = tmp_path / "runs" / "mine"
     main(["fit", "-c", config({"run": str(run)}, draw=10)])
@@ -70,6 +71,7 @@ def test_run_in_the_file(config, tmp_path):
     assert saved["run"] == str(run) == saved["trainer"]["default_root_dir"]
 
 
+@pytest.mark.long
 def test_a_trial_leaves_a_run_alone(config, tmp_path):
     run = tmp_path / "mine"
     file = config({"run": str(run)})

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 
 
+@pytest.mark.long
 def test_every_shipped_config_is_read_by_name_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(CONFIGS) > 40

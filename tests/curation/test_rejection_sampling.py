@@ -100,6 +100,7 @@ def test_the_card_adds_up(whole):
     assert (whole / "lengths.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_the_same_responses_in_any_order_give_the_same_bytes(whole, policy, tmp_path):
     predict(tmp_path, policy)
     run = tmp_path / "run"
@@ -115,6 +116,7 @@ def test_the_same_responses_in_any_order_give_the_same_bytes(whole, policy, tmp_
     assert contents(run) == wanted
 
 
+@pytest.mark.long
 def test_an_interrupted_prediction_is_continued_to_the_same_files(whole, policy, tmp_path):
     predict(tmp_path, policy)
     run = tmp_path / "run"

@@ -314,6 +314,7 @@ def test_leaks_are_refused_unless_allowed(tokenizer, split):
         setup(R1DataModule(**leak, allow_overlap=True), tokenizer)
 
 
+@pytest.mark.long
 def test_gsm8k_does_not_leak_and_is_described(real, tokenizer):
     def gsm8k(split, limit=None):
         return TableProblems(

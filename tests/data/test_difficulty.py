@@ -99,6 +99,7 @@ def test_a_state_goes_on_as_the_run_would_have() -> None:
         again.indices(17)
 
 
+@pytest.mark.long
 def test_a_run_is_resumed_to_the_bit(tmp_path: Path, policy: Path) -> None:
     change = merge(
         merge(NOVAL, data(difficulty={"retire_after": 1, "retry_after": 2}, num_iterations=5)),

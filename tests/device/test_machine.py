@@ -36,6 +36,7 @@ print(kept, first, inside, held - at_first, resident() - at_first)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_freed_memory_is_used_again_within_and_returned_afterwards():
     done = subprocess.run(
@@ -66,7 +67,7 @@ with kept_memory():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_holes_between_memory_in_use_are_returned():
     done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
@@ -95,7 +96,7 @@ with backend(torch.device("cpu")).running():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not has_fast_bfloat16(), reason="no products in bfloat16")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_products_of_ever_new_shapes_do_not_grow_the_process():

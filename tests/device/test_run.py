@@ -86,6 +86,7 @@ def watched(fails: bool) -> tuple[str, str]:
     return "--trainer.callbacks+", json.dumps([watch])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_undoes_what_it_did(fit, mallopt, fails):
     before = settings()
@@ -112,6 +113,7 @@ def test_so_does_a_run_that_is_refused(fit, mallopt):
     assert mallopt and restored(mallopt) and settings() == before
 
 
+@pytest.mark.long
 def test_and_one_from_python_without_the_command_line(fit, mallopt):
     cli = fit("run", data(num_iterations=2))
     mallopt.clear()
@@ -123,6 +125,7 @@ def test_and_one_from_python_without_the_command_line(fit, mallopt):
     assert settings() == before
 
 
+@pytest.mark.long
 def test_gradients_are_added_in_place_in_a_run_on_one_cpu_and_nowhere_else(fit, monkeypatch):
     added = []
     monkeypatch.setattr(in_place, "may_add_in_place", lambda weight: added.append(weight) or False)

@@ -24,6 +24,7 @@ def run(monkeypatch, *words: object) -> None:
     make_repair.main()
 
 
+@pytest.mark.long
 def test_tasks_are_wrong_as_they_are_and_right_once_mended(tmp_path, monkeypatch):
     write_tally(tmp_path / "tally-1.0")
     out = tmp_path / "out"
@@ -51,6 +52,7 @@ def test_tasks_are_wrong_as_they_are_and_right_once_mended(tmp_path, monkeypatch
         verifier.close()
 
 
+@pytest.mark.long
 def test_a_command_goes_on_where_it_ended_and_stops_at_its_total(tmp_path, monkeypatch, capsys):
     folder, out = tmp_path / "tally-1.0", tmp_path / "out"
     write_tally(folder)
@@ -89,6 +91,7 @@ def test_a_second_command_in_the_same_folder_is_refused(tmp_path, monkeypatch):
         assert lock is not None
 
 
+@pytest.mark.long
 def test_libraries_without_tests_that_pass_are_left_out_and_named(tmp_path, monkeypatch, capsys):
     for name in ("none-1.0", "tally-1.0"):
         write_tally(tmp_path / name)
@@ -105,6 +108,7 @@ def test_libraries_without_tests_that_pass_are_left_out_and_named(tmp_path, monk
         run(monkeypatch, tmp_path / "tally-1.0", "--out", out, "--held-out", "toolz")
 
 
+@pytest.mark.long
 def test_files_that_are_not_python_are_left_as_they_are(tmp_path, monkeypatch):
     folder, out = tmp_path / "tally-1.0", tmp_path / "out"
     write_tally(folder)
@@ -119,6 +123,7 @@ def test_files_that_are_not_python_are_left_as_they_are(tmp_path, monkeypatch):
         verifier.close()
 
 
+@pytest.mark.long
 def test_a_folder_may_hold_the_tasks_and_is_copied_without_them(tmp_path, monkeypatch):
     write_tally(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -152,6 +157,7 @@ def test_an_issue_shows_the_code_of_its_test_and_what_all_runs_have_in_common():
     assert "(no message)" in text
 
 
+@pytest.mark.long
 def test_tasks_with_long_questions_are_left_out(tmp_path, monkeypatch):
     folder, out = tmp_path / "tally-1.0", tmp_path / "out"
     write_tally(folder)

@@ -164,6 +164,7 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verifier", sorted({*NEEDS} - {"ifeval_loose"}))  # read as the strict
 def test_no_odd_value_of_any_key_ends_the_command(tmp_path, verifier):
     good = {

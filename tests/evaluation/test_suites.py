@@ -88,6 +88,7 @@ def test_every_suite_is_there():
     assert [path.stem for path in SUITES] == list(NAMES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
 def test_a_suite_runs_on_a_local_file_through_one_key(path, policy, tmp_path, capsys):
     table = tmp_path / "local.jsonl"
@@ -128,6 +129,7 @@ def test_a_suite_holds_the_papers_settings(path):
     assert "suite" not in config["model"]["init_args"]  # reports are titled by what was read
 
 
+@pytest.mark.long
 def test_level_and_rating_are_reported(policy, tmp_path):
     rows = [
         MATH | {"unique_id": str(i), "level": 1 + i % 2, "subject": "Algebra"} for i in range(4)

@@ -90,6 +90,7 @@ def grader():
     grader.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_suite_on_its_real_problems(suite, policy, grader, tmp_path):
     name, right_response = SUITES[suite]

@@ -162,6 +162,7 @@ def write_seed(folder: Path, kappa: float) -> None:
         (folder / name).write_text(json.dumps(content))
 
 
+@pytest.mark.long
 def test_the_page_says_first_how_good_the_judge_is(tmp_path, capsys):
     (tmp_path / "README.md").write_text("<!-- results -->\n<!-- /results -->\n")
     runs = [tmp_path / f"seed-{n}" for n in range(3)]

@@ -51,6 +51,7 @@ def test_the_page_of_stages_left_out() -> None:
     assert f"{table}\n" in readme("stages_skipped")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SWEEPS)
 def test_the_page_of_a_sweep(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)

@@ -139,6 +139,7 @@ def test_several_runs_have_their_error_over_runs():
     assert "| R1 | 0.500 ± 0.250 | 12.0 |" in text and "| Dev3 | – | – |" in text
 
 
+@pytest.mark.long
 def test_the_command_fills_the_page_and_a_file_stands_for_its_run(run, tmp_path, capsys):
     folder = tmp_path / "page"
     folder.mkdir()

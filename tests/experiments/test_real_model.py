@@ -109,6 +109,7 @@ def run_real(folder, policy, *changes):
     )
 
 
+@pytest.mark.long
 def test_the_recipe_of_make_real_runs_and_goes_on(tmp_path):
     policy = save_policy(tmp_path / "policy")
     run_real(tmp_path / "run", policy, "--data.num_iterations", "1")
@@ -120,6 +121,7 @@ def test_the_recipe_of_make_real_runs_and_goes_on(tmp_path):
     assert len(lines) == 2 and 0 < lines[-1]["memory/resident_gb"] < 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preset", ["math qwen3_0.6b_math", "gsm8k qwen2.5_0.5b_gsm8k"])
 def test_the_presets_for_one_gpu_run_small(tmp_path, preset):
     data, name = preset.split()

@@ -181,6 +181,7 @@ def test_filling_in_touches_only_what_is_between_the_markers():
         fill_in("no markers", "new")
 
 
+@pytest.mark.long
 def test_the_command_writes_table_and_figure(sweep_file, tmp_path, capsys):
     path = sweep_file()
     readme = tmp_path / "README.md"

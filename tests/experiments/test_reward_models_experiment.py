@@ -111,6 +111,7 @@ def test_bodies_are_made_of_training_texts_alone(tables, tmp_path):
     )
 
 
+@pytest.mark.long
 def test_a_table_that_is_not_there_is_an_error_in_one_line(tables, tmp_path, capsys):
     launched: list[list[str]] = []
     assert run("reward_models", tmp_path, launched, {**tables, "labels": "no.csv"}) == 2

@@ -25,6 +25,7 @@ def pipelines(tmp_path, monkeypatch) -> dict[str, Pipeline]:
     return {name: pipeline_of(suite, tmp_path, name, 1) for name in suite["variants"]}
 
 
+@pytest.mark.long
 def test_variants_make_what_they_change_and_read_the_rest(pipelines, tmp_path):
     whole = {step.name: step for step in read_pipeline(Path("experiments/r1/pipeline.yaml")).steps}
     finished = str(ROOT / "runs" / "r1-seed-1")

@@ -44,6 +44,7 @@ def options(sweep: Sweep, variant: str) -> dict[str, Any]:
     return sweep.point(variant, 0).config["model"]["init_args"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "step"), grids())
 def test_every_point_of_every_shipped_grid_is_a_valid_config(name, step):
     arguments = yaml.safe_load(study_file(name).read_text()).get("arguments", {})
@@ -89,6 +90,7 @@ def test_a_study_that_cannot_be_made_is_a_line(name, words, says, capsys, monkey
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_dry_run_of_steps_says_what_would_be_made(tmp_path, capsys):
     assert main(["what_rl_adds", "--seeds=1", "--dry-run", f"--output={tmp_path}"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -486,6 +488,7 @@ def test_policy_and_critic_learn_from_what_searches_find(tmp_path, policy):
 # The order of a study's steps
 
 
+@pytest.mark.long
 def test_steps_are_made_in_order_each_for_its_seeds_and_once(tmp_path, sweep_file, capsys):
     """Steps that copy a file, and between them a grid whose runs only write their summary."""
     (tmp_path / "in.json").write_text("{}")

@@ -360,6 +360,7 @@ def test_merging_changes_neither_side():
     assert (base, fragment) == ({"a": {"x": [1]}, "b": {"class_path": "A"}}, {"a": {"x+": [2]}})
 
 
+@pytest.mark.long
 def test_a_dry_run_reads_every_config_and_makes_nothing(sweep_file, tmp_path, capsys):
     path = sweep_file()
     assert sweep_module.main([str(path), "--dry-run"]) == 0
@@ -372,6 +373,7 @@ def test_a_dry_run_reads_every_config_and_makes_nothing(sweep_file, tmp_path, ca
     assert "dr: model.objective.epsilom: DrGRPO has no such key; did you mean epsilon?" in said
 
 
+@pytest.mark.long
 def test_every_variant_is_read_before_the_first_is_trained(sweep_file, tmp_path, capsys):
     mistyped = {"objective": {"grpo": {}, "dr": variant("DrGRPO", epsilom=0.3)}}
     path, launch = sweep_file(grid=mistyped), InProcess()

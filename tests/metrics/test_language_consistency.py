@@ -177,6 +177,7 @@ def consistency(row: dict[str, Any]) -> float:
     return language_consistency(text, language_of(row["prompt"]))
 
 
+@pytest.mark.long
 @real
 def test_mixed_responses_rank_below_clean_ones():
     clean = [consistency(row) for row in responses("r1_traces.jsonl")]

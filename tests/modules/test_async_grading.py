@@ -223,6 +223,7 @@ def word_problems(path: Path, numbers: range) -> dict[str, object]:
     return {"class_path": "r1lit.data.TableProblems", "init_args": init_args}
 
 
+@pytest.mark.long
 def test_a_run_on_mathematics_alone_in_which_every_response_ends(fit, tmp_path: Path):
     """Every verdict is begun while others decode, and none is left for the end of the rollout."""
     fit(

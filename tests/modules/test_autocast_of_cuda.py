@@ -63,6 +63,7 @@ def casts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [

@@ -34,6 +34,7 @@ class Unordered(Callback):
         zeros.put_(torch.tensor([0, 0], device=zeros.device), torch.ones_like(zeros))
 
 
+@pytest.mark.long
 def test_two_runs_are_equal_to_the_bit(tmp_path: Path, policy: Path) -> None:
     runs = [tmp_path / name for name in ("one", "two")]
     for run in runs:

@@ -88,6 +88,7 @@ def test_best_and_worst_of_a_group_are_its_pair() -> None:
     assert pairs_N2.tolist() == [[2, 2]] and not has_pairs
 
 
+@pytest.mark.long
 def test_pairs_that_the_policy_drew(tmp_path: Path, policy: Path) -> None:
     """The split into micro-batches changes nothing; the better responses become likelier."""
     for name, tokens in (("one", 1024), ("many", 1)):

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from metrics_page import assert_documented
 from test_resume import assert_equal, everything
 from tiny import data, grpo_config, model
@@ -10,6 +11,7 @@ from tiny import data, grpo_config, model
 from r1lit.cli import main
 
 
+@pytest.mark.long
 def test_an_adaptive_bonus_and_top_entropy_tokens_resume_bit_equal(
     tmp_path: Path, policy: Path
 ) -> None:

@@ -133,6 +133,7 @@ def weights(run: Path, policy: Path, case: dict[str, Any], logp: float) -> dict[
     return load_file(run / "policy" / "model.safetensors")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_log_probs_of_environment_tokens_change_no_weight(case, tmp_path, monkeypatch):
     policy = tiny.save_policy(tmp_path / "base")

@@ -80,6 +80,7 @@ def base(tmp_path_factory) -> Path:
     return tiny.save_policy(tmp_path_factory.mktemp("policy"))
 
 
+@pytest.mark.long
 def test_a_run_logs_its_episodes_and_trains_on_what_was_sampled(base, tmp_path):
     metrics, responses = run(tmp_path / "run", base)
     assert [line["iteration"] for line in metrics] == [0, 1, 2]
@@ -96,6 +97,7 @@ def test_a_run_logs_its_episodes_and_trains_on_what_was_sampled(base, tmp_path):
     assert any(line["train/environment/reward"] > 0 for line in metrics)
 
 
+@pytest.mark.long
 def test_a_group_with_a_failed_episode_teaches_nothing(base, tmp_path):
     metrics, _ = run(tmp_path / "run", base, game={"fails_of": 1})
     for line in metrics:
@@ -103,7 +105,7 @@ def test_a_group_with_a_failed_episode_teaches_nothing(base, tmp_path):
         assert line["train/grad_norm"] == 0 and line["train/reward"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers(base, tmp_path):
     correction = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
     ahead = {"max_staleness": 1, "correction": correction}
@@ -123,6 +125,7 @@ def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers
     assert len(again) == 2 and [numbers(n) for n in again] == [numbers(n) for n in whole[1:]]
 
 
+@pytest.mark.long
 def test_rewards_of_steps_are_refused_for_episodes(base, tmp_path):
     rewards = [{"class_path": "test_step_rewards.HalfAndEnd"}]
     with pytest.raises(ValueError, match=r"^rewards: .*reward its turns by StepResult\.reward"):

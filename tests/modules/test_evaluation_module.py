@@ -44,6 +44,7 @@ def whole(tmp_path_factory, policy) -> Path:
     return evaluate(tmp_path_factory.mktemp("whole"), policy)
 
 
+@pytest.mark.long
 def test_chat_responses_without_tags_have_no_format_to_report(tmp_path, policy):
     chat = evaluate(tmp_path / "chat", policy, data(prompts={"template": "chat"}))
     assert report(chat)["eval_metrics"] == {}
@@ -93,6 +94,7 @@ def test_verdicts_that_are_none_are_counted(policy, tmp_path):
         assert float(logged) == pytest.approx(count / 16)
 
 
+@pytest.mark.long
 def test_a_response_depends_on_seed_problem_and_sample_alone(whole, policy, tmp_path):
     """Not on how many are drawn together, nor on k, nor on the other problems."""
     alone = {"class_path": "r1lit.rollout.InProcessEngine", "init_args": {"max_rows": 1}}
@@ -108,6 +110,7 @@ def test_a_response_depends_on_seed_problem_and_sample_alone(whole, policy, tmp_
     assert texts(other) == expected
 
 
+@pytest.mark.long
 def test_raising_k_draws_only_what_is_missing(whole, policy, tmp_path):
     run = evaluate(tmp_path, policy, data(evaluation={"num_samples": 2}))
     before = (run / "responses.jsonl").read_bytes()
@@ -170,6 +173,7 @@ def test_a_killed_process_left_its_responses_and_is_continued(whole, policy, tmp
     assert texts(tmp_path / "run") == texts(whole)
 
 
+@pytest.mark.long
 def test_what_was_judged_before_a_failure_is_kept(whole, policy, tmp_path):
     failing = {"class_path": "stand_ins.DigitJudge", "init_args": {"limit": 9, "pause_s": 0.2}}
     few = {"class_path": "r1lit.rollout.InProcessEngine", "init_args": {"max_rows": 1}}

@@ -19,6 +19,7 @@ from r1lit.cli.composition import move_paths
 from r1lit.evaluation.compare import paired_samples
 
 
+@pytest.mark.long
 def test_a_branch_goes_on_from_the_run_bit_equal_or_changed(tmp_path: Path, policy: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     main(["fit", "-c", str(grpo_config(whole, policy, data(num_iterations=4)))])

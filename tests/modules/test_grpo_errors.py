@@ -18,6 +18,7 @@ QUICK = ["--data.init_args.num_iterations", "1", "--trainer.limit_val_batches", 
 EMPTY = [{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_problems": 0}}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -54,6 +55,7 @@ def test_bad_values(tmp_path: Path, policy: Path, change: dict[str, Any], words:
     assert "\n" not in str(error.value).strip()
 
 
+@pytest.mark.long
 def test_a_wrongly_mapped_answer_column_is_named(tmp_path: Path, policy: Path) -> None:
     table = tmp_path / "sums.jsonl"
     solution = "Two and two are found by counting on from two, twice, and so we arrive at 4."
@@ -82,6 +84,7 @@ def test_non_finite_reward_stops_with_the_checkpoint_intact(fit, tmp_path: Path)
     assert int(state["state_dict"]["iteration"]) == 3
 
 
+@pytest.mark.long
 def test_non_finite_loss_changes_no_weight(fit, tmp_path: Path, policy: Path) -> None:
     cli = fit("run", {"trainer": {"limit_val_batches": 0, "callbacks": []}}, data(num_iterations=1))
     module = cli.model

@@ -57,6 +57,7 @@ def test_predict_returns_rollouts(policy: Path, tmp_path: Path) -> None:
     main(["predict", "-c", str(config), "--trainer.logger", "false"])
 
 
+@pytest.mark.long
 def test_a_run_leaves_everything_it_promises(fit, tmp_path: Path) -> None:
     run = tmp_path / "run"
     cli = fit("run", {"trainer": {"callbacks": callbacks(run, draw=10)}})
@@ -113,6 +114,7 @@ def test_micro_batches_do_not_change_the_update(fit, tmp_path, monkeypatch, atte
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("GRPOSequence", "DrGRPO", "DAPO")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", ["GRPO", *SLOW, "GSPO", "CISPO"])
 def test_rows_without_advantage_are_left_out_and_the_update_is_the_same(
     fit, tmp_path, monkeypatch, objective

@@ -52,6 +52,7 @@ def iterations(run: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "train/loss" in line]
 
 
+@pytest.mark.long
 def test_the_adapter_alone_is_trained_saved_and_exported(fit, tmp_path: Path, policy: Path) -> None:
     cli = fit("run", model(policy={"adapter": LORA}, objective=WITH_KL), data(num_iterations=3))
     module = cli.model
@@ -77,6 +78,7 @@ def test_the_adapter_alone_is_trained_saved_and_exported(fit, tmp_path: Path, po
     assert rest[-1]["train/kl_reference"] > 2 * first["train/kl_reference"] >= 0
 
 
+@pytest.mark.long
 def test_without_an_effect_the_reference_is_the_first_policy(fit, tmp_path: Path) -> None:
     """One update a rollout: the first is made where policy and reference are one."""
     fit(

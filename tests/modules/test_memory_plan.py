@@ -230,6 +230,7 @@ def settings_of(weight: int, product: int, checkpointing: bool, tokens: int) -> 
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("kind", ["float32", "mixed", "bfloat16"])
 def test_activations_are_what_a_backward_pass_really_holds(kind, checkpointing):

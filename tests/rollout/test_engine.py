@@ -92,6 +92,7 @@ def test_engine_decodes_what_a_plain_loop_decodes(policy, tokenizer):
     assert tokens(generation) == expected
 
 
+@pytest.mark.long
 def test_tokens_do_not_depend_on_neighbours(policy, tokenizer):
     together = tokens(draw(policy, tokenizer, PROMPTS, 2))
     assert len({tuple(row) for row in together}) == len(together)

@@ -72,6 +72,7 @@ def test_an_update_after_a_stay_on_the_host_is_the_same() -> None:
     assert torch.equal(*results)
 
 
+@pytest.mark.long
 def test_the_engine_sleeps_before_the_updates(fit, monkeypatch) -> None:
     EVENTS.clear()
     from r1lit.modules import updates

@@ -151,6 +151,7 @@ def test_an_episode_depends_on_its_names_alone(model):
     assert len({c.token_ids.tolist().__repr__() for c in together}) == 6
 
 
+@pytest.mark.long
 def test_single_turns_pass_through_unchanged(model):
     asked = requests(model, problem("a", ""), problem("b"), problem("c", ""))
     engine = InProcessEngine(compile=False)

@@ -75,6 +75,7 @@ def engine(name: str, **init_args: Any) -> dict[str, Any]:
     return {"class_path": name, "init_args": init_args}
 
 
+@pytest.mark.long
 def test_a_policy_is_trained_and_evaluated_on_what_it_generates(fit, tmp_path: Path):
     cli = fit("run", model(engine=engine("test_own_engine.AnyToken")), data(num_iterations=2))
     metrics = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -83,6 +84,7 @@ def test_a_policy_is_trained_and_evaluated_on_what_it_generates(fit, tmp_path: P
     assert cli.trainer.global_step == cli.model.engine.version > 0
 
 
+@pytest.mark.long
 def test_every_update_reaches_the_engine_before_it_generates(fit):
     change = {"class_path": "test_own_engine.Recording"}
     cli = fit("run", model(engine=change), data(num_iterations=3))

@@ -190,6 +190,7 @@ def test_ends_are_the_tokenizers_and_the_generation_configs(tokenizer, listed, e
     assert ModelSpec(name="", tokenizer=tokenizer, turn_end=39).end_ids() == (EOS, 39)
 
 
+@pytest.mark.long
 def test_another_end_finishes_the_responses_of_a_run(three_ends: Path, fit, tmp_path: Path):
     fit(
         "run",

@@ -29,6 +29,7 @@ EAGER = ("gemma2", "gpt_oss", "bloom", "xglm", "mamba", "rwkv", "openai-gpt", "t
 PRODUCTS_BESIDE_LINEAR = ("gpt2", "mixtral", "qwen3_moe", "granitemoe", "olmoe", "deepseek_v3")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:policy:UserWarning")
 @pytest.mark.parametrize("name", WAYS)
 @torch.no_grad()

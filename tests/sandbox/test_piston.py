@@ -117,6 +117,7 @@ def test_a_refusal_is_told(piston):
         piston.run(Program(language="cobol", files={"a": ""}))
 
 
+@pytest.mark.long
 def test_nobody_there():
     with pytest.raises(SandboxError, match=r"127\.0\.0\.1:9"):
         PistonSandbox("http://127.0.0.1:9", retries=0).run(python(""))

@@ -68,6 +68,7 @@ def test_a_search_makes_the_responses_of_an_evaluation(policy, tmp_path, name):
     assert settings["class"] == name and settings["scorer"]["class"]
 
 
+@pytest.mark.long
 def test_an_interrupted_evaluation_makes_the_missing_ones_again_and_no_other(policy, tmp_path):
     change = with_search("DVTS", **SEARCHES["DVTS"])
     run = evaluate(tmp_path, policy, change)

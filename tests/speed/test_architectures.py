@@ -27,6 +27,7 @@ def columns(text: str) -> dict[str, tuple[str, str]]:
     return {row[0]: (row[1], row[7]) for row in rows if len(row) == 11}
 
 
+@pytest.mark.long
 def test_llama_is_right_and_its_line_says_so():
     case = next(case for case in cases() if case.name == "llama")
     line = measure(case)

@@ -84,6 +84,7 @@ def test_responses_are_cut_at_their_length_and_hold_one_end():
     assert warmup_lengths([3, 500]) == [3, 16]
 
 
+@pytest.mark.long
 def test_a_worker_says_why_it_died():
     with (
         Worker("benchmarks.limits:nothing", timeout=60) as worker,

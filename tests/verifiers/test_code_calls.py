@@ -626,10 +626,10 @@ def test_the_loops_pass_an_honest_program(verifier):
     assert {verdict.status for verdict in verdicts} == {"right"}, verdicts
 
 
-SLOW = {"endless iterator": pytest.mark.slow}  # it takes all its time
+LONG = {"endless iterator": pytest.mark.long}  # it takes all its time
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW.get(n, ())) for n in HOSTILE])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=LONG.get(n, ())) for n in HOSTILE])
 def test_nothing_else_pays(verifier, name):
     code, test = HOSTILE[name]
     if "numpy" in code + test and not importlib.util.find_spec("numpy"):

@@ -23,7 +23,7 @@ def problem(*tests: str, setup: str = "") -> Problem:
 
 
 @needs_data
-@pytest.mark.parametrize("load", [humaneval, pytest.param(mbpp, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("load", [humaneval, pytest.param(mbpp, marks=pytest.mark.long)])
 def test_every_reference_passes(load):
     verifier = FunctionalCodeVerifier(
         timeout_s=60.0, num_workers=2
@@ -70,13 +70,14 @@ def check_mutants(rows, num_each, least):
     assert truth.count(False) >= least, (truth.count(False), len(truth))
 
 
+@pytest.mark.long
 @needs_data
 def test_mutants_of_a_sample_fail():
     check_mutants(humaneval()[::16] + mbpp()[::50], num_each=1, least=15)
 
 
 @needs_data
-@pytest.mark.slow
+@pytest.mark.long
 def test_mutants_of_every_reference_fail():
     check_mutants(humaneval() + mbpp(), num_each=2, least=1000)
 
@@ -171,7 +172,7 @@ def test_tests_that_fail_by_themselves_are_an_error(verifier):
     assert verdict.status == "error" and "SyntaxError" in verdict.reason
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tests_that_use_up_their_cpu_time_are_a_timeout(verifier):
     spin = "def g():\n    while True: hashlib.sha256(bytes(1 << 24))\n"
     threads = "for _ in range(4): threading.Thread(target=g).start()\n"

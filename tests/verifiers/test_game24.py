@@ -88,7 +88,7 @@ def solve(terms: list[tuple[Fraction, str]]) -> str | None:
     return None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not (DATA / "game24.csv").is_file(), reason="the shared data is not here")
 def test_every_solvable_puzzle():
     with (DATA / "game24.csv").open(newline="") as file:

@@ -164,7 +164,7 @@ def test_text_without_language_is_in_no_language(strict: IFEvalVerifier, text: s
     assert strict.verify("[" * 100_000, problem("detectable_format:json_format")).status == "wrong"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_slow_text_is_a_timeout_and_no_harm():
     verifier = IFEvalVerifier(timeout_s=1.0, num_workers=1)
     many = problem("length_constraints:number_sentences")
@@ -211,7 +211,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
         IFEvalVerifier().verify("x", problem("punctuation:no_comma"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_splitter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without nltk's data the untrained splitter works and says so; with the data it is used."""
     from nltk.tokenize.punkt import PunktParameters, save_punkt_params
@@ -259,7 +259,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not (DATA / "ifeval_input.jsonl").is_file(), reason="no shared data")
 def test_the_published_problems_as_lm_eval_decides(strict: IFEvalVerifier, loose: IFEvalVerifier):
     """All 540 prompts with texts that follow some instructions, beside lm-eval's own loop."""
@@ -298,6 +298,7 @@ def test_the_published_problems_as_lm_eval_decides(strict: IFEvalVerifier, loose
     assert 50 < right[0] < right[1] < 400, right
 
 
+@pytest.mark.long
 def test_a_letter_that_is_none_is_counted(strict: IFEvalVerifier):
     given = {"letter": "#", "let_frequency": 2, "let_relation": "at least"}
     hashes = problem("keywords:letter_frequency", kwargs=[given])

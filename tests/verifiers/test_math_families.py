@@ -138,6 +138,7 @@ IDENTICAL = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_identical_text_is_right_whatever_it_says():
     verifier = MathVerifier(timeout_s=1.0)
     pairs = [(gold, gold) for gold in IDENTICAL]

@@ -41,7 +41,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("hang", HANGS)
 def test_an_answer_that_hangs_costs_only_itself(one_worker: MathVerifier, hang: str):
     verdicts = decide(one_worker, ["0.5", hang, "1/3", "1/2"])
@@ -51,7 +51,7 @@ def test_an_answer_that_hangs_costs_only_itself(one_worker: MathVerifier, hang: 
     assert 4.0 <= late.seconds < 10.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_order_is_kept_and_other_workers_go_on():
     verifier = MathVerifier(timeout_s=4.0, num_workers=2)
     answers = [HANGS[0], *[f"{n}/7" for n in range(1, 20)], "0.5", HANGS[1], "3/6"]
@@ -111,6 +111,7 @@ def test_an_item_whose_worker_is_killed_is_tried_once_more(tmp_path: Path):
     pool.close()
 
 
+@pytest.mark.long
 def test_an_item_whose_workers_are_killed_twice_is_an_error_and_costs_only_itself(tmp_path: Path):
     verifier = MathVerifier(timeout_s=60.0, num_workers=1)
     verdicts: list[Verdict] = []
@@ -141,6 +142,7 @@ def test_a_worker_killed_while_starting_is_replaced(one_worker: MathVerifier, ti
     assert set(one_worker.pool.pids).isdisjoint(killed) and one_worker.pool._failed_starts == 0
 
 
+@pytest.mark.long
 def test_a_worker_killed_at_rest_costs_nothing(one_worker: MathVerifier):
     assert decide(one_worker, ["0.5"])[0].status == "right"
     (victim,) = one_worker.pool.pids
@@ -173,6 +175,7 @@ def test_threads_get_the_same_verdicts(one_worker: MathVerifier):
     assert found == dict.fromkeys(range(4), expected)
 
 
+@pytest.mark.long
 def test_a_copy_has_processes_of_its_own(one_worker: MathVerifier):
     decide(one_worker, ["0.5"])
     for twin in (copy.deepcopy(one_worker), pickle.loads(pickle.dumps(one_worker))):
@@ -188,6 +191,7 @@ def _in_fork(verifier: MathVerifier, queue) -> None:
     verifier.close()
 
 
+@pytest.mark.long
 def test_a_fork_leaves_its_parents_processes_alone(one_worker: MathVerifier):
     decide(one_worker, ["0.5"])
     before = one_worker.pool.pids
@@ -201,6 +205,7 @@ def test_a_fork_leaves_its_parents_processes_alone(one_worker: MathVerifier):
     assert decide(one_worker, ["0.5"])[0].status == "right"
 
 
+@pytest.mark.long
 def test_processes_start_late_and_end_at_close(one_worker: MathVerifier):
     assert decide(one_worker, ["7"])[0].status == "wrong"
     (first,) = one_worker.pool.pids
@@ -240,13 +245,14 @@ print(verifier.pool.pids[0], flush=True)
 """
 
 
+@pytest.mark.long
 def test_no_process_outlives_its_parent():
     command = [sys.executable, "-c", SCRIPT + AT_REST]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert wait_until(lambda: not alive(int(done.stdout)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_process_outlives_a_killed_parent_even_at_work():
     command = [sys.executable, "-c", SCRIPT + AT_WORK]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:

@@ -98,7 +98,7 @@ def run_in_thread(
     return thread
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_callers_hung_item_does_not_hold_up_another_caller(pool: WorkerPool):
     done: dict[str, list[str]] = {}
     hung = run_in_thread(pool, ["hang"], done)

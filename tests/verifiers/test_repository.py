@@ -122,10 +122,10 @@ class Same(float):
 """
 
 
-SLOW = {"a hang": pytest.mark.slow}
+LONG = {"a hang": pytest.mark.long}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in ATTACKS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG.get(name, ())) for name in ATTACKS])
 def test_no_attack_is_paid(problem, verifiers, name):
     """Neither where such patches are refused by their names, nor where they run."""
     refused = verifiers[True].verify(attack(ATTACKS[name]), problem)
@@ -146,7 +146,7 @@ def test_what_equals_everything_is_found(problem, verifiers):
     assert verifiers[False].verify(patch, problem).status == "wrong"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sleep_has_no_verdict(problem):
     verifier = RepositoryVerifier(timeout_s=6, num_workers=1)
     try:

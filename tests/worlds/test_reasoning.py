@@ -216,6 +216,7 @@ def test_problems_are_distinct_the_same_again_and_of_disjoint_splits(source):
         source("train", 0)
 
 
+@pytest.mark.long
 def test_puzzles_of_a_size_are_refused_when_there_are_too_few():
     assert {len(p.meta["names"]) for p in WorldPuzzles("train", 20, num_people=4).problems()} == {4}
     with pytest.raises(ValueError, match="num_people: 5"):

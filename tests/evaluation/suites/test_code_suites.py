@@ -23,7 +23,7 @@ def fenced(code: str, language: str = "python") -> str:
     return f"```{language}\n{code}\n```"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_livecodebench_has_its_words_and_verdicts(tmp_path):
     suite = load_suite("livecodebench")
     folder = write_rows(tmp_path, "livecodebench")

@@ -81,7 +81,7 @@ def test_known_verdicts(exercise, response, status):
     assert suite.verifier.verify(response, problem).status == status
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not DATA.is_file(), reason="the shared data is not here")
 def test_references_of_real_exercises_are_right_and_their_stubs_are_not():
     suite = load_suite("aider_polyglot")

@@ -52,7 +52,7 @@ def test_the_papers_response_length_fits_the_default_policy():
     Sampling(**options["sampling"]).check_fits(8192, CONTEXTS[options["policy"]])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_suites_run_on_local_files_and_resume(policy, tmp_path, capsys):
     one_turn = [name for name in ROWS if name not in MANY_TURNS]
     folder = write_rows(tmp_path / "data", *one_turn)
@@ -88,6 +88,7 @@ CHAT = (
 )
 
 
+@pytest.mark.long
 def test_suites_of_several_turns_need_a_chat_template(policy, tmp_path):
     folder = write_rows(tmp_path / "data", "math500", *MANY_TURNS)
     arguments = [f"--data.suites=[math500, {', '.join(MANY_TURNS)}]", f"--data.folder={folder}"]
@@ -169,6 +170,7 @@ def test_every_suite_declares_all_of_it(name):
     assert hasattr(suite.source(path="local.jsonl"), "problems")
 
 
+@pytest.mark.long
 def test_a_suite_of_ones_own_is_a_file(policy, tmp_path):
     declared = yaml.safe_load((ROOT / "r1lit/evaluation/suites/math500.yaml").read_text())
     declared["problems"]["init_args"]["path"] = str(

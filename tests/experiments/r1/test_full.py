@@ -56,6 +56,7 @@ def test_the_table_of_presets_is_what_the_formula_says(row):
     assert made.fits(Gpu()) == (fits == "yes")
 
 
+@pytest.mark.long
 def test_a_dry_run_prints_every_steps_command_and_plan(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(ROOT)
     run = tmp_path / "run"
@@ -83,6 +84,7 @@ def test_a_dry_run_prints_every_steps_command_and_plan(monkeypatch, capsys, tmp_
     assert "(of one iteration)" not in out and "Does not fit" not in out
 
 
+@pytest.mark.long
 def test_documents_are_counted_from_their_sources_to_the_papers_table(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert main(["--scale", "full", "--dry-run"]) == 0

@@ -282,6 +282,7 @@ def test_a_folder_without_evaluations_is_an_error(tmp_path, capsys):
     assert "no stage is evaluated" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_summary_stands_for_its_run(run_folder, tmp_path, capsys):
     assert table.main([str(run_folder)]) == 0
     printed = capsys.readouterr().out
