@@ -11,7 +11,8 @@ repositories/    the libraries' files, as their sdists have them
 progress.jsonl   each change that was tried; the same command continues from it
 libraries.md     what came of each library's changes, and which libraries gave none, and why
 
-The same command makes the same tasks of the same versions. `r1lit.evaluation.check_repositories`
+The same command makes the same tasks of the same versions; what a test prints of a set may stand in
+another order. `r1lit.evaluation.check_repositories`
 checks them.
 """
 
@@ -112,7 +113,8 @@ class Suite:
 def suite_of(sandbox: LocalSandbox, folder: Path, longest: float = 150.0) -> Suite:
     """Run a library's tests, twice as they are and once in disguise, for at most so many seconds.
 
-    The second run finds out what they call.
+    The second run finds out what they call. The third leaves out tests that cannot run twice in one
+    process: beside a twin, chance would decide about them.
 
     Raises:
         ValueError: if none of them passes, or none in disguise.
@@ -136,7 +138,8 @@ def suite_of(sandbox: LocalSandbox, folder: Path, longest: float = 150.0) -> Sui
         why = reports[0].ended or reports[1].ended or next(failures, "there are none")
         last = why.strip().splitlines()[-1].removeprefix("E ").strip()
         raise ValueError(f"library: no test of {folder.name} passes before any change: {last}")
-    masked = disguised(files, files_of_tests(files, tests), {name_of(test) for test in stable})
+    names = {name_of(test) for test in stable}
+    masked = disguised(files, files_of_tests(files, tests), names, twins_first=True)
     report = run_suite(sandbox, {**files, **masked.files}, tests, limits, roots=roots)
     outcomes = report.outcomes or {}
     kept = sorted(test for test in stable if outcomes.get(masked.shown(test)) == "passed")

@@ -156,10 +156,13 @@ def function_of(test: str) -> str:
 class _Disguise(ast.NodeTransformer):
     """Renames the test functions of a file, adds twins, and guards equalities."""
 
-    def __init__(self, names: Mapping[str, str], twins: Collection[str], guard: str) -> None:
+    def __init__(
+        self, names: Mapping[str, str], twins: Collection[str], guard: str, twins_first: bool
+    ) -> None:
         self.names = names
         self.twins = twins
         self.guard = guard
+        self.twins_first = twins_first
         self.made: set[str] = set()
 
     def disguise(self, owner: ast.Module | ast.ClassDef) -> None:
@@ -182,11 +185,11 @@ class _Disguise(ast.NodeTransformer):
         if old not in self.twins:
             return [node]
         twin = copy.copy(node)
-        twin.name = f"{node.name[:10]}_{secrets.token_hex(8)}"
+        twin.name = f"{node.name[:10]}_{'0' * 16 if self.twins_first else secrets.token_hex(8)}"
         fails = ast.parse("raise AssertionError").body
         twin.body = [ast.Try(body=node.body, handlers=[], orelse=[], finalbody=fails)]
         self.made.add(twin.name)
-        return [node, twin] if secrets.randbelow(2) else [twin, node]
+        return [twin, node] if self.twins_first or secrets.randbelow(2) else [node, twin]
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         node.id = self.names.get(node.id, node.id)
@@ -285,11 +288,17 @@ class Disguised:
 
 
 def disguised(
-    files: Mapping[str, str], paths: Sequence[str], deciding: Collection[str]
+    files: Mapping[str, str],
+    paths: Sequence[str],
+    deciding: Collection[str],
+    *,
+    twins_first: bool = False,
 ) -> Disguised:
     """Return test files whose functions have random names; ``deciding`` names get twins.
 
-    A name has one disguise in all files: test classes inherit from those of other files.
+    A name has one disguise in all files: test classes inherit from those of other files. Whether a
+    test or its twin runs first is random, or ``twins_first``: the test passes only if it can run
+    twice.
 
     Raises:
         KeyError: if a file is missing.
@@ -304,7 +313,7 @@ def disguised(
     names = {name: f"test_{i:05d}_{secrets.token_hex(8)}" for i, name in enumerate(tests)}
     if not any(name in deciding for name in tests):
         raise ValueError(f"no test file defines {', '.join(sorted(deciding))}")
-    disguise = _Disguise(names, deciding, f"_{secrets.token_hex(8)}")
+    disguise = _Disguise(names, deciding, f"_{secrets.token_hex(8)}", twins_first)
     guard = _GUARD.format(name=disguise.guard, secret=secrets.token_hex(8))
     for tree in trees.values():
         disguise.disguise(tree)

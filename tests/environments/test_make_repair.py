@@ -259,6 +259,24 @@ def test_a_change_is_judged_by_the_tests_that_call_its_function(tmp_path):
         assert make_repair.attempt(sandbox, suite, unused[0], 0) == ("not called", None)
 
 
+def test_a_test_that_cannot_run_twice_in_one_process_decides_nothing(tmp_path):
+    folder = tmp_path / "tally-1.0"
+    write_tally(folder)
+    (folder / "tests" / "test_state.py").write_text(
+        "import unittest\nseen = []\n"
+        "def test_once():\n    seen.append(1)\n    assert len(seen) == 1\n"
+        "def test_always():\n    assert True\n"
+        "class TestOnce(unittest.TestCase):\n"
+        "    own = []\n"
+        "    def test_once_too(self):\n        self.own.append(1)\n"
+        "        self.assertEqual(len(self.own), 1)\n"
+    )
+    with LocalSandbox() as sandbox:
+        stable = make_repair.suite_of(sandbox, folder).stable
+    assert {name_of(t) for t in stable if "test_state" in t} == {"test_always"}
+    assert any("test_state" not in test for test in stable)
+
+
 def test_an_sdist_that_is_torn_or_holds_no_folder_is_refused(tmp_path):
     write_tally(tmp_path / "tally-1.0")
     whole = tmp_path / "tally-1.0.tar.gz"
