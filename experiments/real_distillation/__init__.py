@@ -1,0 +1,1 @@
+"""Distillation from real solutions against RL, on a real small model."""
