@@ -146,8 +146,12 @@ def test_a_labelled_prompt_is_as_long_as_its_row_and_a_response_as_itself(tokeni
 def test_pairs_and_labels_do_not_mix():
     with pytest.raises(ValueError, match="a model learns from one"):
         PreferenceDataModule(train=[TablePairs("a.jsonl")], validation=[TableLabels("b.jsonl")])
-    with pytest.raises(ValueError, match=r"data.validation_share: 1.0 is not in \[0, 1\)"):
-        PreferenceDataModule(train=[TablePairs("a.jsonl")], validation_share=1.0)
+
+
+@pytest.mark.parametrize("share", [1.0, -0.1])
+def test_a_share_that_leaves_nothing_or_is_negative_is_refused(share):
+    with pytest.raises(ValueError, match=rf"data.validation_share: {share} is not in \[0, 1\)"):
+        PreferenceDataModule(train=[TablePairs("a.jsonl")], validation_share=share)
 
 
 @pytest.mark.skipif(

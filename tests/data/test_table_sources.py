@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from r1lit.data import CountdownTable, TableDocuments, TableProblems
+from r1lit.data import CountdownTable, TableDocuments, TableProblems, TaskTable
 from r1lit.data.sources import Document
 
 ROWS = [
@@ -136,6 +136,22 @@ def test_default_uids_are_stable_distinct_and_differ_between_files_of_one_name(t
     again = TableProblems(str(tmp_path / "x" / "a.jsonl"), skip=1).problems()
     assert len({p.uid for p in x + y}) == 5
     assert again[0].uid == x[1].uid
+
+
+def test_columns_of_json_as_text_are_read_and_others_are_not(tmp_path):
+    rows = [{"prompt": "a", "checks": '{"n": 3, "of": null}', "plain": "[1]"}]
+    options = {
+        "path": str(write(tmp_path / "a.jsonl", rows)),
+        "verifier": "ifeval",
+        "meta": {"checks": "checks"},
+        "keep": ["plain"],
+    }
+    (problem,) = TaskTable(json_columns=["checks"], **options).problems()
+    assert problem.meta == {"checks": {"n": 3}, "plain": "[1]"}
+    (problem,) = TaskTable(**options).problems()
+    assert problem.meta["checks"] == rows[0]["checks"]
+    with pytest.raises(ValueError, match=r"^json_columns: row 1 of .* no JSON in column 'prompt'"):
+        TaskTable(json_columns=["prompt"], **options).problems()
 
 
 @pytest.mark.parametrize(

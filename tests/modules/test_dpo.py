@@ -86,6 +86,9 @@ def test_best_and_worst_of_a_group_are_its_pair() -> None:
     assert pairs_N2.tolist() == [[4, 5], [1, 0]] and has_pairs
     pairs_N2, has_pairs = best_and_worst(made, torch.tensor([2, 3]))
     assert pairs_N2.tolist() == [[2, 2]] and not has_pairs
+    equal = rollout(reward_PG=torch.ones(3, 2))
+    pairs_N2, has_pairs = best_and_worst(equal, torch.tensor([2, 3, 0, 1]))
+    assert pairs_N2.tolist() == [[2, 2]] and not has_pairs  # one pair, of however many groups
 
 
 @pytest.mark.long

@@ -12,7 +12,9 @@ import yaml
 from safetensors.torch import load_file
 from tiny import merge
 
+from r1lit.batches import PackedRows
 from r1lit.cli import main
+from r1lit.modules import SFTModule
 
 
 @pytest.fixture
@@ -97,6 +99,23 @@ def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, docum
     one, four = (load_file(tmp_path / n / "policy" / "model.safetensors") for n in ("one", "four"))
     for name, value in one.items():
         torch.testing.assert_close(value, four[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "num_rows"),
+    [(10, [1] * 4), (64, [1] * 4), (127, [1] * 4), (128, [2, 2]), (200, [3, 1]), (256, [4])],
+)
+def test_a_micro_batch_has_the_rows_that_fit_and_one_at_least(
+    policy: Path, tokens: int, num_rows: list[int]
+) -> None:
+    batch = PackedRows(
+        iteration=0,
+        input_ids_RL=torch.zeros(4, 64, dtype=torch.long),
+        position_ids_RL=torch.arange(64).expand(4, 64),
+        loss_mask_RL=torch.ones(4, 64, dtype=torch.bool),
+    )
+    micro_batches = SFTModule(str(policy), micro_batch_tokens=tokens)._micro_batches(batch)
+    assert [len(rows.input_ids_RL) for rows in micro_batches] == num_rows
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from r1lit.policy import (
     load_policy,
     load_tokenizer,
 )
+from r1lit.policy.adapter import find_quantization
 from r1lit.policy.merge import main
 from r1lit.policy.support import nudged
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
@@ -184,3 +185,12 @@ def test_a_folder_without_tokenizer_or_base(policy: Path, tmp_path: Path) -> Non
 def test_kinds_that_are_more_than_layers_are_refused(policy: Path, settings) -> None:
     with pytest.raises(ValueError, match=r"adapter: .* is more than weights in layers"):
         load_policy(ModelSource(str(policy), adapter=settings))
+
+
+def test_weights_in_4_bits_are_not_sharded() -> None:
+    assert find_quantization(None, None, shards_adapter=True) is None
+    stored = peft.LoraConfig()
+    stored.quantization_config = {"load_in_4bit": True}
+    for given, folder_config in (({"load_in_4bit": True}, None), (None, stored)):
+        with pytest.raises(ValueError, match="quantization: FSDP2 does not shard weights in 4"):
+            find_quantization(given, folder_config, shards_adapter=True)

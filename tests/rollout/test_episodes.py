@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 import tiny
 import torch
+from test_batches import rollout
 from transformers import AutoTokenizer
 
 from r1lit.environments import Environment, Episode, InlineTurns, Reply, StepResult, TurnLimits
@@ -17,7 +18,7 @@ from r1lit.policy import LogProbs, ModelSource, Responses, load_policy
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.engine import as_tensors, completions_of, texts_of
-from r1lit.rollout.episodes import EpisodeEngine, playing
+from r1lit.rollout.episodes import MARK, EpisodeEngine, leave_out, playing
 
 TURNS = InlineTurns(call_open="1", call_close="2")
 RIGHT = Verdict(value=1.0, status="right", canonical="x", reason="")
@@ -197,6 +198,25 @@ def test_a_long_observation_is_cut_with_a_mark(model):
             if message["role"] == "tool":
                 assert message["content"].startswith("7") and message["content"].endswith("[cut]")
                 assert len(message["content"]) < 60
+
+
+def test_messages_of_one_step_share_the_limit_of_an_observation(model):
+    class Several(Echoes):
+        def begin(self, problem, seed):
+            episode = super().begin(problem, seed)
+            message = {"role": "tool", "content": "7" * 500}
+            episode.step = lambda reply: StepResult(messages=(message,) * 4)
+            return episode
+
+    asked = requests(model, problem("a"), max_tokens=400)
+    completions = play(model, Several(), asked, max_observation_tokens=40, max_turns=2)
+    contents = [
+        m["content"] for c in completions for m in c.transcript.messages if m["role"] == "tool"
+    ]
+    assert contents and len(contents) % 4 == 0
+    for content in contents:
+        ids = model.tokenizer(content.removesuffix(MARK), add_special_tokens=False)["input_ids"]
+        assert 1 <= len(ids) <= 40 // 4
 
 
 class Broken(Echoes):
@@ -379,3 +399,12 @@ def test_verifiers_read_an_episodes_answer_in_place_of_the_reply(model):
     completions = play(model, Patches(), requests(model, problem("a"), problem("b")))
     assert texts_of(completions, model.tokenizer) == ["patch of a"] * 3 + ["patch of b"] * 3
     assert {c.transcript.verdict for c in completions} == {None}
+
+
+def test_groups_left_out_are_out_of_the_loss_and_earn_nothing():
+    loss_mask_BT = torch.arange(4).expand(6, 4) > 0
+    made = leave_out(rollout(loss_mask_BT=loss_mask_BT), torch.tensor([[False], [True], [False]]))
+    kept = [[False, True, True, True]] * 2
+    assert made.loss_mask_BT.tolist() == [*kept, *[[False] * 4] * 2, *kept]
+    assert made.reward_PG.tolist() == [[1, 1], [0, 0], [1, 1]]
+    assert made.rewards["accuracy"].tolist() == [[1, 1], [0, 0], [1, 1]]
