@@ -97,7 +97,19 @@ def test_the_critic_learns_the_returns(fit, tmp_path: Path) -> None:
     assert abs(lines[0]["train/explained_variance"]) < 1e-6
 
 
-def test_warm_up_trains_the_critic_alone(fit, policy: Path, tmp_path: Path) -> None:
+def test_warm_up_trains_the_critic_alone_on_every_row(
+    fit, policy: Path, tmp_path: Path, monkeypatch
+) -> None:
+    rows: dict[int, list[int]] = {}
+    num_rows: dict[int, int] = {}
+    value_loss = PPOModule._value_loss
+
+    def noted(self, rollout: Rollout, num_tokens: float, clipped: list, rows_b: torch.Tensor):
+        rows.setdefault(rollout.iteration, []).extend(rows_b.tolist())
+        num_rows[rollout.iteration] = len(rollout.response_BT)
+        return value_loss(self, rollout, num_tokens, clipped, rows_b)
+
+    monkeypatch.setattr(PPOModule, "_value_loss", noted)
     bonus = {"class_path": "r1lit.objectives.EntropyBonus", "init_args": {"target": 100.0}}
     objective = {"class_path": "r1lit.objectives.PPO", "init_args": {"entropy": bonus}}
     fit("run", ppo(critic_warmup=2, objective=objective), data(num_iterations=2))
@@ -106,6 +118,10 @@ def test_warm_up_trains_the_critic_alone(fit, policy: Path, tmp_path: Path) -> N
         assert torch.equal(value, ended[f"policy.{name}"]), name
     head = next(v for n, v in ended.items() if n.startswith("critic.") and "score" in n)
     assert bool(head.any())
+    # advantages are all 0 here, and rows of advantage 0 are left out for the policy only
+    assert {n: sorted(own) for n, own in rows.items()} == {
+        n: list(range(num_rows[n])) for n in range(2)
+    }
     lines = metrics(tmp_path / "run")
     assert all("train/loss" not in line and "train/value_loss" in line for line in lines)
     assert all(math.isfinite(v) for line in lines for v in line.values())
