@@ -197,6 +197,7 @@ def test_r1_zero_holds_the_papers_numbers(capsys):
     assert model["micro_batch_tokens"] >= longest_row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "key"),
     [
@@ -322,6 +323,7 @@ def test_pretraining_runs(tmp_path):
     run_small(("mini/pretrain.yaml",), change, tmp_path)
 
 
+@pytest.mark.long
 def test_supervised_fine_tuning_runs(tmp_path):
     table = tmp_path / "documents.jsonl"
     documents = [{"prompt": f"{i} + 1?", "response": f" {i + 1}"} for i in range(8)]

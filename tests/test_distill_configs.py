@@ -60,6 +60,7 @@ def test_a_student_runs_with_a_tiny_model(tmp_path, tiny, student):
     assert rates[len(rates) // 2 - 1] == pytest.approx(0.55 * rate), "half-way behind one pass"
 
 
+@pytest.mark.long
 def test_on_policy_runs_with_tiny_models(tmp_path, tiny):
     teacher = save_policy(tmp_path / "teacher", layers=3, seed=5)
     options: dict[str, Any] = {

@@ -187,6 +187,7 @@ def test_the_loaded_tokenizer_is_the_trained_one(policy, trained):
     assert loaded.batch_decode(loaded(texts)["input_ids"]) == texts
 
 
+@pytest.mark.long
 def test_fit_on_gsm8k(policy, trained, tmp_path):
     cli = main(["fit", *small(tmp_path, policy)])
 
@@ -224,6 +225,7 @@ def test_fit_on_gsm8k(policy, trained, tmp_path):
     assert exported("12 clips").input_ids == trained("12 clips").input_ids
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["validate", "test"])
 def test_evaluation_by_k_samples(policy, tmp_path, command):
     cli = main([command, *small(tmp_path, policy)])

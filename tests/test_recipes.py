@@ -65,6 +65,7 @@ def servers(policy: Path) -> Iterator[dict[str, str]]:
 LONG = {"A sweep": pytest.mark.long, "Evaluation": pytest.mark.long}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param(n, marks=LONG.get(n, ())) for n in SECTIONS])
 def test_the_commands_of_a_task_run(
     name: str, tmp_path: Path, policy: Path, servers: dict[str, str], monkeypatch

@@ -372,6 +372,7 @@ def test_a_run_that_rolls_nothing_out_has_a_figure_of_its_losses() -> None:
     assert all(len(axes.lines) == 1 for axes in (norm, rate))
 
 
+@pytest.mark.long
 def test_a_run_without_validation_is_drawn_to_its_end(tmp_path) -> None:
     callbacks = [CurveWriter(str(tmp_path)), ResponseLength(), GroupHealth()]
     trainer_of(tmp_path, callbacks, limit_val_batches=0).fit(TinyModule(num_train=3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import lightning.pytorch as pl
+import pytest
 from metrics_page import STAGES, assert_documented, documented, normalise, owned_by
 from tiny_run import SOURCES, TinyModule, trainer_of
 
@@ -34,6 +35,7 @@ def logged_in_a_tiny_run(folder: Path) -> set[str]:
     return keys - {"step", "epoch"}
 
 
+@pytest.mark.long
 def test_every_logged_key_is_documented_and_every_documented_key_is_logged(tmp_path):
     logged = logged_in_a_tiny_run(tmp_path)
     assert_documented(logged)

@@ -230,6 +230,7 @@ def test_nothing_is_logged_without_a_rollout(tmp_path):
     assert not (tmp_path / "responses.jsonl").exists()
 
 
+@pytest.mark.long
 def test_two_ranks_log_the_numbers_of_all_responses(tmp_path):
     class Uneven(TinyModule):
         """Rank 0 answers two problems with short right responses, rank 1 one with long wrong."""

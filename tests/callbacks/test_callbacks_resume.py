@@ -160,6 +160,7 @@ def test_killed_while_writing_a_checkpoint(tmp_path, whole):
     assert_resumes_exactly(tmp_path, 1, whole)
 
 
+@pytest.mark.long
 def test_killed_between_writing_a_checkpoint_and_renaming_it(tmp_path, whole):
     def before_renaming() -> None:
         def replace_path(new, path):

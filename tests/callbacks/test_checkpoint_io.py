@@ -85,6 +85,7 @@ def test_a_disk_without_room_is_one_line_and_leaves_the_old_one(tmp_path: Path) 
     assert torch.equal(read(path)["a"], state["a"])
 
 
+@pytest.mark.long
 def test_a_folder_is_one_run_s(tmp_path: Path, fit) -> None:
     folder = tmp_path / "run" / "checkpoints"
     folder.mkdir(parents=True)

@@ -52,6 +52,7 @@ def test_csv_has_the_numbers_to_watch_and_the_configuration(fit, tmp_path: Path)
     assert list((tmp_path / "run").glob("events.out.tfevents.*"))
 
 
+@pytest.mark.long
 def test_steps_are_finished_iterations(fit, tmp_path: Path) -> None:
     fit(CSV)
     with (tmp_path / "run" / "metrics.csv").open() as file:
@@ -63,6 +64,7 @@ def test_steps_are_finished_iterations(fit, tmp_path: Path) -> None:
     assert steps["val/pass_at_1"][-1] == 2
 
 
+@pytest.mark.long
 def test_all_of_them_are_a_switch(fit, tmp_path: Path) -> None:
     fit(CSV, "--log_all", "true")
     every = columns(tmp_path / "run")

@@ -78,6 +78,7 @@ def test_a_group_of_keys_without_effect_is_warned_of(recwarn: pytest.WarningsRec
         warn_of_no_effect(named, data(train=[1]))
 
 
+@pytest.mark.long
 def test_validate_prints_the_numbers_that_matter(
     tmp_path: Path, policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ def slow(monkeypatch):
     make(monkeypatch, fast=False)
 
 
+@pytest.mark.long
 def test_a_slow_cpu_computes_in_float32_and_its_config_says_so(fit, slow, tmp_path):
     with pytest.warns(UserWarning, match="precision: 32-true instead of bf16-mixed.*slow_bf16"):
         cli = fit("run", BF16)

@@ -120,6 +120,7 @@ def test_the_same_class_keeps_what_is_not_named(composed, change):
     assert objective["init_args"]["beta"] == 0.001
 
 
+@pytest.mark.long
 def test_naming_the_same_class_again_changes_nothing(composed):
     assert composed(ZERO, model(objective="GRPO")) == composed(ZERO)
 
@@ -150,6 +151,7 @@ def test_a_plain_path_stays_one(composed):
         assert composed(ZERO, given)["model"]["init_args"]["policy"] == "models/mini"
 
 
+@pytest.mark.long
 def test_an_adapter_s_settings_are_reached_on_the_command_line(composed):
     lora = {"class_path": "peft.LoraConfig", "init_args": {"r": 4}}
     given = [model(policy={"adapter": lora}), "--model.policy.adapter.init_args.r=2"]
@@ -157,6 +159,7 @@ def test_an_adapter_s_settings_are_reached_on_the_command_line(composed):
     assert policy["adapter"]["init_args"]["r"] == 2 and policy["path"].startswith("Qwen/")
 
 
+@pytest.mark.long
 def test_a_list_replaces_the_list(composed):
     """An own table has not the pattern of the preset's."""
     own = [{"class_path": "r1lit.data.TableProblems", "init_args": {"path": "own.jsonl"}}]
@@ -173,6 +176,7 @@ def test_one_key_of_a_list_s_item_keeps_the_others(composed):
     assert table["init_args"]["answer_remove"] == ","
 
 
+@pytest.mark.long
 def test_plus_appends_in_files_and_on_the_command_line(composed):
     callbacks = len(composed(ZERO)["trainer"]["callbacks"])
     ours = {"trainer": {"callbacks+": [{"class_path": "r1lit.callbacks.GroupHealth"}]}}
@@ -189,6 +193,7 @@ def test_a_preset_over_another_preset_keeps_no_arguments_of_its_metrics(composed
     assert metrics[0]["init_args"]["answer_tags"] is True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("group", "key", "value"),
     [
@@ -209,6 +214,7 @@ def test_one_key_of_a_group_keeps_the_others(composed, group, key, value):
         assert after == before | {group: before[group] | {key: value}}
 
 
+@pytest.mark.long
 def test_keys_on_the_command_line_win_wherever_they_stand(composed):
     given = "--data.init_args.rollout.group_size=8"
     assert composed(given, GSM8K, ZERO) == composed(GSM8K, ZERO, given)

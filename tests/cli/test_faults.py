@@ -57,6 +57,7 @@ def fit(tmp_path: Path, policy: Path):
     return arguments
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("num_bytes", "what"), [(0, ""), (2_000, ""), (60_000, "checkpoint"), (400_000, "checkpoint")]
 )
@@ -71,6 +72,7 @@ def test_a_full_disk(tmp_path, fit, capsys, num_bytes, what):
     assert not (tmp_path / "run/checkpoints/last.ckpt").exists()
 
 
+@pytest.mark.long
 def test_the_export_of_a_policy_that_does_not_fit(tmp_path, policy, fit, capsys):
     """Weights of their own are smaller than a checkpoint, so only they are written here."""
     callbacks = [

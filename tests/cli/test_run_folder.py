@@ -83,6 +83,7 @@ def test_a_trial_leaves_a_run_alone(config, tmp_path):
     assert {name: (run / name).read_bytes() for name in everything(run)} == before
 
 
+@pytest.mark.long
 def test_run_on_the_command_line_moves_everything(config, tmp_path):
     file, run = config({"run": str(tmp_path / "other")}), tmp_path / "mine"
     main(["fit", "-c", file, "--run", str(run)])
@@ -90,6 +91,7 @@ def test_run_on_the_command_line_moves_everything(config, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["file", "command line"])
 def test_lightnings_name_of_it_is_as_good(config, tmp_path, where):
     run = tmp_path / "mine"
@@ -127,6 +129,7 @@ def test_a_killed_run_is_found_by_its_folder_and_goes_on(config, tmp_path):
         assert (part / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.long
 def test_loggers_that_name_no_folder_write_to_the_run_folder(config, tmp_path):
     run = tmp_path / "mine"
     loggers = [
@@ -138,6 +141,7 @@ def test_loggers_that_name_no_folder_write_to_the_run_folder(config, tmp_path):
     assert_whole(run)
 
 
+@pytest.mark.long
 def test_what_names_its_own_folder_keeps_it(config, tmp_path):
     run, own = tmp_path / "mine", tmp_path / "own"
     table = {"class_path": "r1lit.callbacks.ResponseTable", "init_args": {"dirpath": str(own)}}
@@ -167,6 +171,7 @@ def test_a_run_without_a_folder_is_refused(config, tmp_path, monkeypatch, name):
     assert set(os.listdir()) - before <= {"lightning_logs"}  # Lightning's own, made before
 
 
+@pytest.mark.long
 def test_a_reference_that_is_not_kept_is_not_refreshed(config, tmp_path):
     """A sweep over beta may hold 0."""
     file = config({"run": str(tmp_path / "mine")})
@@ -187,6 +192,7 @@ def evaluation(tmp_path: Path, policy: Path):
     return str(given), str(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("named", ["--run", "--trainer.default_root_dir", "file", "later file"])
 def test_run_names_the_folder_of_an_evaluation(evaluation, tmp_path, monkeypatch, named):
     monkeypatch.chdir(tmp_path)
@@ -203,6 +209,7 @@ def test_run_names_the_folder_of_an_evaluation(evaluation, tmp_path, monkeypatch
     assert not (tmp_path / "own").exists()
 
 
+@pytest.mark.long
 def test_a_named_dirpath_of_an_evaluation_is_kept(evaluation, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     main(["test", "-c", evaluation[1], "--run", "mine", "--model.dirpath", "own"])

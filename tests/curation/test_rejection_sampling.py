@@ -45,6 +45,7 @@ def whole(tmp_path_factory, policy) -> Path:
     return predict(tmp_path_factory.mktemp("whole"), policy)
 
 
+@pytest.mark.long
 def test_every_response_drawn_is_kept_or_dropped_once(whole):
     drawn = {(r["uid"], r["sample"]): r for r in rows(whole / "responses.jsonl")}
     kept, dropped = rows(whole / "sft.jsonl"), rows(whole / "dropped.jsonl")
@@ -131,6 +132,7 @@ def test_an_interrupted_prediction_is_continued_to_the_same_files(whole, policy,
     assert not list(run.glob(".*.tmp"))
 
 
+@pytest.mark.long
 def test_what_a_refiner_spoils_is_dropped(policy, tmp_path):
     """It loses its digits, on which the verdict hangs; or the rule gives up."""
     options = {"lose_digits": True, "give_up": True}
@@ -151,6 +153,7 @@ def test_what_a_refiner_spoils_is_dropped(policy, tmp_path):
     assert sum(map(len, by_stage.values())) == len(drawn) == 16
 
 
+@pytest.mark.long
 def test_only_other_kinds_pass_by(policy, tmp_path):
     rejection = {
         "filters": [filter_("Correct", kinds=["reasoning"])],
@@ -225,6 +228,7 @@ def test_the_shipped_base_is_curated(tmp_path):
     assert len(rows(tmp_path / "run" / "responses.jsonl")) == 16
 
 
+@pytest.mark.long
 def test_nothing_kept_is_an_error_that_names_the_filter(tmp_path, policy):
     rejection = {"filters": [filter_("Length", min_tokens=10_000)]}
     with pytest.raises(ValueError, match=r"kept 0 of \d+ responses; length dropped \d+ of them"):

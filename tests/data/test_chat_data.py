@@ -164,6 +164,7 @@ def test_equal_conversations_are_one_key():
     assert len({Conversation.of([ASK]), Conversation.of([ASK]), Conversation.of([MORE])}) == 2
 
 
+@pytest.mark.long
 def test_the_first_prompt_is_shown_and_responses_keep_theirs(tmp_path, policy, capsys):
     rows = [{"prompt": [ASK, YES, MORE], "solution": "2"}, {"prompt": [ASK], "solution": "2"}]
     arguments = {"path": table(tmp_path, *rows)}

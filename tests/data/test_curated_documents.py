@@ -156,6 +156,7 @@ def test_a_wording_stands_around_the_question_and_not_in_the_problem(chat_tokeni
         render_prompt(chat_tokenizer, "plain", "Q", "1?")
 
 
+@pytest.mark.long
 def test_a_mixture_in_yaml_is_trained_on(tmp_path, capsys):
     policy = save_policy(tmp_path / "policy")
     tokenizer = AutoTokenizer.from_pretrained(policy)

@@ -57,6 +57,7 @@ def fit(tokenizer, data, ckpt_path=None, callbacks=(), **options):
     return [key(batch) for batch in module.seen]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [problem_data, document_data, late_data])
 def test_every_checkpoint_resumes_at_the_next_iteration(tokenizer, tmp_path, make):
     save = SaveEverywhere(tmp_path)

@@ -106,6 +106,7 @@ def test_what_the_caller_froze_stays_as_it_is():
     assert made and frozen >= gc.get_freeze_count() > frozen - 100
 
 
+@pytest.mark.long
 def test_so_does_a_run_that_is_refused(fit, mallopt):
     before = settings()
     with pytest.raises(ValueError, match="group_size"):

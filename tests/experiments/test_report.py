@@ -211,6 +211,7 @@ DOCUMENTS = {"pass_at_1": None, "loss": 2.5, "response_length_tokens": None, "re
 SPARSE = {"pass_at_1": 0.5}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("evaluation", "says"),
     [

@@ -66,6 +66,7 @@ def known_results() -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.long
 def test_table_and_figure_of_known_recipes() -> None:
     results = known_results()
     table = as_table(results)

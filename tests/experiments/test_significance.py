@@ -34,6 +34,7 @@ def test_shifts_are_scipys_tests():
         assert paired_shift(a).p_value == pytest.approx(stats.ttest_1samp(a, 0).pvalue)
 
 
+@pytest.mark.long
 def test_three_runs_that_are_alike_are_called_different_once_in_twenty():
     random = np.random.default_rng(1)
     shifts = [paired_shift(row) for row in random.normal(size=(4000, 3)).tolist()]
@@ -43,6 +44,7 @@ def test_three_runs_that_are_alike_are_called_different_once_in_twenty():
     assert all((s.low <= 0 <= s.high) == (s.p_value >= 0.05) for s in shifts[:100])
 
 
+@pytest.mark.long
 def test_what_lies_on_the_margin_is_called_smaller_once_in_twenty():
     random = np.random.default_rng(2)
     shifts = [paired_shift(row) for row in random.normal(1.0, 0.1, size=(2000, 3)).tolist()]

@@ -103,6 +103,7 @@ def test_a_dry_run_of_steps_says_what_would_be_made(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_page_is_made_of_other_machines_runs_where_none_is_here(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("configs", "experiments", "models"):

@@ -14,6 +14,7 @@ from experiments import sweep as sweep_module
 from r1lit.files import read_records
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -34,6 +35,7 @@ def test_bad_input_is_one_line_before_anything_is_submitted(
     assert not list((tmp_path / "out").glob("[!.]*"))
 
 
+@pytest.mark.long
 def test_without_submitit_the_extra_is_named(sweep_file, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "submitit", None)
     assert sweep_module.main([str(sweep_file()), "--launcher", "submitit"]) == 2

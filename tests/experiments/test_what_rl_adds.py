@@ -103,6 +103,7 @@ def test_what_each_token_decides():
         assert decided(part, whole) == kind, whole
 
 
+@pytest.mark.long
 @torch.inference_mode()
 def test_decisions_of_a_policy_that_hardly_gives_up(tmp_path: Path):
     base = str(ROOT / "models" / "search")

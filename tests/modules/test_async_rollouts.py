@@ -331,6 +331,7 @@ def test_another_configuration_draws_anew(tmp_path: Path, policy: Path) -> None:
     assert drawn == [(i, UPDATES * max(2, i - 1)) for i in range(2, 6)]
 
 
+@pytest.mark.long
 def test_older_weights_without_a_correction_are_warned_of_before_anything_is_loaded(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +347,7 @@ def test_older_weights_without_a_correction_are_warned_of_before_anything_is_loa
         main(["fit", "-c", str(config)])
 
 
+@pytest.mark.long
 def test_bad_values_are_one_line(tmp_path: Path, policy: Path) -> None:
     config = grpo_config(tmp_path / "run", policy, ahead(-1))
     with pytest.raises(ValueError, match=r"^max_staleness: -1 is not at least 0$"):

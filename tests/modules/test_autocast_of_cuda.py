@@ -87,6 +87,7 @@ def test_supervised(tmp_path: Path, policy: Path, documents: Path) -> None:  # n
     main(["fit", "-c", str(sft(tmp_path / "run", policy, documents)), *few])
 
 
+@pytest.mark.long
 def test_distillation(tmp_path: Path, policy: Path) -> None:
     few = ["--data.num_iterations", "3", "--trainer.precision", "bf16-mixed"]
     teacher = save_policy(tmp_path / "teacher", seed=5)
@@ -94,6 +95,7 @@ def test_distillation(tmp_path: Path, policy: Path) -> None:
     main(["fit", "-c", str(config), *few])
 
 
+@pytest.mark.long
 def test_reward_model(tmp_path: Path, policy: Path) -> None:
     table = write_pairs(tmp_path / "pairs.jsonl")
     main(["fit", "-c", str(reward_config(tmp_path / "run", policy, table, MIXED))])

@@ -205,6 +205,7 @@ def test_a_correction_weighs_loss_and_gradient(
         assert metrics[f"train/mismatch/{key}"] == pytest.approx(float(value), rel=1e-4), key
 
 
+@pytest.mark.long
 def test_where_no_token_counts_there_is_no_mean_over_tokens(update, ending):
     """Every response is cut, and left out: no gradient, and no metric that would say 0."""
     rollout, metrics, weights = update(

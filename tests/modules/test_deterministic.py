@@ -52,6 +52,7 @@ def test_two_runs_are_equal_to_the_bit(tmp_path: Path, policy: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_what_has_no_fixed_order_ends_the_run(tmp_path: Path, policy: Path) -> None:
     own = {"trainer": {"callbacks+": [{"class_path": "test_deterministic.Unordered"}]}}
     config = str(grpo_config(tmp_path / "run", policy, merge(CHANGE, own)))

@@ -82,6 +82,7 @@ def test_the_student_becomes_like_its_teacher(
     assert seen[0] > 0.1 and seen[-1] < 0.6 * seen[0], seen
 
 
+@pytest.mark.long
 def test_loss_is_the_weighted_sum_at_the_temperature(
     tmp_path: Path, policy: Path, teacher: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, teach
         assert a == pytest.approx(b, rel=1e-4)
 
 
+@pytest.mark.long
 def test_the_teacher_is_a_constant_outside_of_the_checkpoint(
     tmp_path: Path, policy: Path, teacher: Path
 ) -> None:
@@ -132,6 +134,7 @@ def test_the_teacher_is_a_constant_outside_of_the_checkpoint(
     assert cli.model.teacher.policy.model is model
 
 
+@pytest.mark.long
 def test_held_out_documents_are_measured(tmp_path: Path, policy: Path, teacher: Path) -> None:
     path = off_policy(tmp_path / "run", policy=policy, teacher=of(teacher), logit_weight=1.0)
     config = yaml.safe_load(path.read_text())

@@ -57,6 +57,7 @@ def test_settings(
         main(["fit", "-c", str(off_policy(tmp_path / "run", policy, **options))])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [

@@ -63,6 +63,7 @@ def test_log_ratios_are_those_of_hugging_faces_logits(tmp_path: Path, policy: Pa
         assert logp_BT[b, : len(end)].tolist() == pytest.approx(a, abs=1e-4)
 
 
+@pytest.mark.long
 def test_given_pairs_are_learnt_and_a_policy_is_exported(tmp_path: Path, policy: Path) -> None:
     cli = main(["fit", "-c", str(dpo_config(tmp_path / "run", policy))])
     lines = metrics(tmp_path / "run")
@@ -110,6 +111,7 @@ def test_pairs_that_the_policy_drew(tmp_path: Path, policy: Path) -> None:
     assert max(line["train/mismatch/mean_abs"] for line in lines) < 1e-4
 
 
+@pytest.mark.long
 def test_a_minibatch_of_half_a_group_is_refused(tmp_path: Path, policy: Path) -> None:
     config = online_config(tmp_path / "run", policy, train_batch_size=2)
     with pytest.raises(ValueError, match="train_batch_size: 2 is not a multiple of 4"):

@@ -54,6 +54,7 @@ def test_chat_responses_without_tags_have_no_format_to_report(tmp_path, policy):
     assert report(chat)["eval_metrics"] == {"format": 0.0}
 
 
+@pytest.mark.long
 def test_the_report_is_what_the_responses_add_up_to(whole):
     found, numbers = lines(whole), report(whole)
     by_uid: dict[str, list[bool]] = {}
@@ -81,6 +82,7 @@ def test_the_report_is_what_the_responses_add_up_to(whole):
     assert settings["commit"] and "torch" in settings["versions"]
 
 
+@pytest.mark.long
 def test_verdicts_that_are_none_are_counted(policy, tmp_path):
     tired = change(grader={"class_path": "tiny.TiredJudge"})
     cli = main(["test", "-c", str(evaluation_config(tmp_path, policy, tired))])
@@ -186,6 +188,7 @@ def test_what_was_judged_before_a_failure_is_kept(whole, policy, tmp_path):
     assert texts(tmp_path / "run") == texts(whole) and kept.items() <= texts(whole).items()
 
 
+@pytest.mark.long
 def test_a_full_disk_is_said_and_what_was_written_is_kept(whole, policy, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
@@ -213,6 +216,7 @@ def test_another_evaluation_does_not_mix(whole, policy, tmp_path, changed, messa
     assert (tmp_path / "run" / "responses.jsonl").read_bytes() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("fast", "dtype"), [(True, "bfloat16"), (False, "float32")])
 def test_weights_are_of_the_dtype_that_the_machine_is_fast_in(
     policy, tmp_path, monkeypatch, fast, dtype
@@ -222,6 +226,7 @@ def test_weights_are_of_the_dtype_that_the_machine_is_fast_in(
     assert report(tmp_path / "run")["settings"]["dtype"] == dtype
 
 
+@pytest.mark.long
 def test_a_retrained_policy_at_the_same_place_is_noticed(tmp_path):
     directory = save_policy(tmp_path / "policy", seed=1)
     evaluate(tmp_path, directory, data(evaluation={"num_samples": 1}))
@@ -230,6 +235,7 @@ def test_a_retrained_policy_at_the_same_place_is_noticed(tmp_path):
         evaluate(tmp_path, directory, data(evaluation={"num_samples": 1}))
 
 
+@pytest.mark.long
 def test_two_processes_do_not_write_to_one_folder(policy, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -262,6 +268,7 @@ def test_bad_input_is_named_before_anything_is_drawn(policy, tmp_path, changed, 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_an_absent_suite_file_and_a_bad_line_in_it(policy, tmp_path):
     with pytest.raises(ValueError, match=r"absent\.yaml"):
         main(["test", "-c", str(tmp_path / "absent.yaml")])
@@ -289,6 +296,7 @@ def test_a_corrupt_line_in_the_run_is_named(whole, policy, tmp_path):
         evaluate(tmp_path, policy)
 
 
+@pytest.mark.long
 def test_predict_draws_for_rejection_sampling(whole, policy, tmp_path):
     config = evaluation_config(tmp_path, policy)
     text = config.read_text().replace("    test:\n", "    predict:\n")
@@ -309,11 +317,13 @@ def test_two_ranks_draw_what_one_draws(whole, policy, tmp_path):
     assert report(tmp_path / "run")["pass_at_k"] == report(whole)["pass_at_k"]
 
 
+@pytest.mark.long
 def test_it_says_where_the_results_lie(policy: Path, tmp_path: Path, capsys):
     run = evaluate(tmp_path, policy, num_problems=1)
     assert f"{run}: report.json, report.md, responses.jsonl" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_report_is_titled_by_the_data_that_was_read(policy, tmp_path):
     table = {"path": str(write_problems(tmp_path / "own.jsonl", 1))}
     own = [{"class_path": "r1lit.data.TableProblems", "init_args": table}]

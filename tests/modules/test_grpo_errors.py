@@ -75,6 +75,7 @@ def test_unknown_key_is_named(tmp_path: Path, policy: Path) -> None:
         main(["fit", "-c", str(config)])
 
 
+@pytest.mark.long
 def test_non_finite_reward_stops_with_the_checkpoint_intact(fit, tmp_path: Path) -> None:
     exploding = model(rewards=[{"class_path": "tiny.Exploding", "init_args": {"after": 3}}])
     quiet = {"trainer": {"limit_val_batches": 0, "callbacks": [_checkpoint(tmp_path)]}}

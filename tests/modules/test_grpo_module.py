@@ -52,6 +52,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "policy" / "model.safetensors")
 
 
+@pytest.mark.long
 def test_predict_returns_rollouts(policy: Path, tmp_path: Path) -> None:
     config = grpo_config(tmp_path / "run", policy, {"trainer": {"callbacks": []}})
     main(["predict", "-c", str(config), "--trainer.logger", "false"])
@@ -142,6 +143,7 @@ def test_rows_without_advantage_are_left_out_and_the_update_is_the_same(
         torch.testing.assert_close(weights(tmp_path / "some")[key], value, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.long
 def test_an_iteration_that_teaches_nothing_makes_its_updates_all_the_same(
     fit, tmp_path, policy, monkeypatch
 ):

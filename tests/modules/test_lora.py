@@ -244,6 +244,7 @@ def test_a_peft_folder_is_evaluated(fit, tmp_path: Path) -> None:
     assert texts(tmp_path / "evaluation" / "run") == texts(tmp_path / "of_whole" / "run")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("adapter", "message"),
     [
@@ -286,6 +287,7 @@ def test_without_peft_one_line_says_what_to_install(tmp_path: Path, policy: Path
     assert last == f"r1lit: error: model.policy.adapter: {what}; pip install 'r1lit[lora]'"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -283,6 +283,7 @@ def test_the_yaml_may_ask_for_it(own: Path, tmp_path: Path):
     assert (tmp_path / "run" / "report.json").is_file()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["fit", "validate", "test"])
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/last.ckpt", "s3://bucket/last.ckpt"])
 def test_a_checkpoint_by_url_is_refused(command: str, url: str, policy: Path, tmp_path: Path):

@@ -38,6 +38,7 @@ def engine(**init_args: Any) -> dict[str, Any]:
     return {"class_path": "r1lit.rollout.VLLMEngine", "init_args": init_args}
 
 
+@pytest.mark.long
 def test_no_server_at_the_url(tmp_path: Path, policy: Path) -> None:
     path = grpo_config(tmp_path / "run", policy, model(engine=engine(urls=[NOBODY])))
     with pytest.raises(ValueError, match=rf"^urls: no vLLM server answers at {NOBODY} [^\n]*$"):
@@ -47,6 +48,7 @@ def test_no_server_at_the_url(tmp_path: Path, policy: Path) -> None:
         main(["test", "-c", *args])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("later", [False, True])
 def test_a_context_too_short_for_the_longest_response(
     tmp_path: Path, policy: Path, later: bool, monkeypatch: pytest.MonkeyPatch

@@ -143,6 +143,7 @@ def test_bfloat16_agrees_to_its_own_rounding(name, tokenizer):
     assert difference.max() < 0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen3_next"])
 def test_rows_leave_and_the_others_do_not_notice(name, tokenizer):
     # EOS made likely, so that rows end at very different times and the batch is compacted often

@@ -105,6 +105,7 @@ def test_what_a_sleeping_server_cannot_do(options: dict[str, Any], told: str) ->
         VLLMEngine(urls=["http://127.0.0.1:9"], sleep=True, **options)
 
 
+@pytest.mark.long
 def test_nothing_is_generated_ahead_by_turns(fit) -> None:
     model = {"init_args": {"engine": ENGINE, "max_staleness": 1}}
     with pytest.raises(ValueError, match="max_staleness: 1 generates during updates"):

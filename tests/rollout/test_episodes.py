@@ -142,6 +142,7 @@ def test_log_probs_of_sampled_tokens_are_the_trainers_and_others_are_the_environ
     assert any(len(c.transcript.turn_ends) == 3 for c in completions)
 
 
+@pytest.mark.long
 def test_an_episode_depends_on_its_names_alone(model):
     asked = requests(model, problem("a"), problem("b"))
     together = play(model, Echoes(), asked)
@@ -270,6 +271,7 @@ class Waits(Echoes):
         return episode
 
 
+@pytest.mark.long
 def test_an_episode_goes_on_while_another_waits_for_its_environment(model):
     asked = requests(model, problem("a"), problem("b", ""), problem("c"))
     apart, in_rounds = Waits(60.0), Waits(0.5)

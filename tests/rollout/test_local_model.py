@@ -155,6 +155,7 @@ def in_this_process(path: str, prompts: Sequence[str], **settings) -> list[str]:
     return [r.text for r in in_parallel(lambda p, _: model(p), prompts, 4)]
 
 
+@pytest.mark.long
 def test_in_process_replies_do_not_depend_on_the_batch(path):
     prompts = [f"Is it {n}?" for n in range(3)]
     together = in_this_process(path, prompts)

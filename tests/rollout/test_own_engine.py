@@ -98,6 +98,7 @@ def test_every_update_reaches_the_engine_before_it_generates(fit):
         assert not torch.equal(before, after), "a new version is of new weights"
 
 
+@pytest.mark.long
 def test_text_is_enough_for_an_evaluation(policy: Path, tmp_path: Path):
     config = evaluation_config(tmp_path, policy)
     config.write_text(
@@ -110,12 +111,14 @@ def test_text_is_enough_for_an_evaluation(policy: Path, tmp_path: Path):
     assert len(lines(tmp_path / "run")) == 16 and report(tmp_path / "run")["truncated"] == 0
 
 
+@pytest.mark.long
 def test_text_is_enough_to_validate_a_training_module(policy: Path, tmp_path: Path):
     config = grpo_config(tmp_path / "run", policy, model(engine=engine("test_own_engine.TextOnly")))
     cli = main(["validate", "-c", str(config)])
     assert "val/reward" in cli.trainer.callback_metrics
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
@@ -145,6 +148,7 @@ def test_text_is_refused_for_training_in_one_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.long
 def test_a_server_with_tokens_but_old_weights_is_refused_too(policy: Path, tmp_path: Path):
     server = CompletionServer(is_vllm=True)
     wanted = engine("r1lit.rollout.ServerEngine", endpoint={"url": server.base_url}, log_probs=True)

@@ -269,6 +269,7 @@ def test_in_process_what_is_asked_together_changes_nothing(tokenizer, tmp_path: 
     assert said(part) == [everything[i] for i in (0, 1, 3, 6, 9)]
 
 
+@pytest.mark.long
 def test_an_evaluation_goes_on_when_its_server_is_back(serve, tmp_path):
     config = evaluation_config(tmp_path, save_policy(tmp_path / "policy", seed=3))
 

@@ -158,6 +158,7 @@ def three_ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("packed", [True, False])
 def test_every_end_of_the_generation_config_ends_a_response(three_ends: Path, packed: bool):
     policy, tokenizer = load_policy(str(three_ends)), load_tokenizer(str(three_ends))

@@ -29,6 +29,7 @@ def python(source: str) -> Program:
     return Program(language="python", files={"main.py": source, "other.py": "x = 5"})
 
 
+@pytest.mark.long
 def test_languages_go_by_our_names(piston):
     assert {"python", "c++"} <= set(piston.languages)
 

@@ -51,6 +51,7 @@ def evaluate(folder: Path, policy: Path, change: dict[str, Any], *args: str) -> 
     return folder / "run"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_makes_the_responses_of_an_evaluation(policy, tmp_path, name):
     run = evaluate(tmp_path, policy, with_search(name, **SEARCHES[name]))
@@ -82,6 +83,7 @@ def test_an_interrupted_evaluation_makes_the_missing_ones_again_and_no_other(pol
         evaluate(tmp_path, policy, other)
 
 
+@pytest.mark.long
 def test_it_finds_better_responses_than_sampling_does(policy, tmp_path):
     """Of 8 responses the one with most digits has one where any has."""
     plain = {"data": {"init_args": {"evaluation": {"num_samples": 2}}}}
@@ -92,6 +94,7 @@ def test_it_finds_better_responses_than_sampling_does(policy, tmp_path):
     assert "search" not in report(sampled) and "search" not in lines(sampled)[0]
 
 
+@pytest.mark.long
 def test_the_page_has_a_search_that_runs(policy, tmp_path):
     """docs/SEARCH.md, with a policy, a critic and a budget of this size; as a prediction too."""
     block = re.search(r"```yaml search.yaml\n(.*?)```", (ROOT / "docs/SEARCH.md").read_text(), re.S)

@@ -34,6 +34,7 @@ class Recording(ours.ForcedLengths):
         return super().generate(requests, on_finished)
 
 
+@pytest.mark.long
 def test_the_peers_get_the_prompts_that_the_data_module_trains_on(steps, tiny_work):
     engine = Recording(tiny_work.lengths, compile=False)
     steps(ours.run_iterations, 3, work=tiny_work, engine=engine)
@@ -41,6 +42,7 @@ def test_the_peers_get_the_prompts_that_the_data_module_trains_on(steps, tiny_wo
     assert engine.seen == [loader.batch(i).prompts for i in range(3)]
 
 
+@pytest.mark.long
 def test_our_iterations_train_on_the_forced_lengths(steps, tiny_work):
     reports = steps(ours.run_iterations, 2, work=tiny_work, compile=False)
     assert all(set(report) >= PARTS for report in reports)

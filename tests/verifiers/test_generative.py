@@ -255,6 +255,7 @@ def _judge_some(url: str, cache: str, log: str, first: int) -> None:
     assert all(v.status == "right" for v in judge.verify_batch(texts, [PROBLEM] * 40))
 
 
+@pytest.mark.long
 def test_several_processes_share_cache_and_log(serve, tmp_path):
     server = serve(honest)
     cache = str(tmp_path / "judge.sqlite")

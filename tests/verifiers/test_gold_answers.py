@@ -92,6 +92,7 @@ def test_gold_answers_in_a_sentence(math_verifier: MathVerifier):
     verifier.close()
 
 
+@pytest.mark.long
 def test_mmlu():
     """Every right letter passes, in many forms and as the option's text; no other letter does."""
     verifier = ChoiceVerifier()

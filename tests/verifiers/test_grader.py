@@ -75,6 +75,7 @@ def test_mistakes_in_length_are_told():
         Grader({"countdown": Short()}).verdicts([""], [problem("a", "countdown")])
 
 
+@pytest.mark.long
 def test_golds_that_are_no_answers_are_told():
     grader = Grader()
     good = [problem(str(i), "math", str(i)) for i in range(20)]

@@ -75,6 +75,7 @@ def test_what_is_no_number_votes_for_itself(verdict_of: Decide):
     assert verdict_of("4:00", "5:00").canonical != verdict_of("5:00", "5:00").canonical
 
 
+@pytest.mark.long
 def test_the_weakest_form_is_an_option(math_verifier: MathVerifier):
     problem = Problem(uid="m", question="", answer="72", source="test")
     weak = MathVerifier(last_expression=True)

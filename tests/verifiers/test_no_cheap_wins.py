@@ -195,6 +195,7 @@ def test_a_verdict_is_the_same_every_time(grader: Grader):
     assert [(v.status, v.canonical, v.reason) for v in grader.verdicts(texts, problems)] == first
 
 
+@pytest.mark.long
 def test_nothing_is_started_until_it_is_used():
     fresh = default_verifiers()
     others = ["functional_code", "ifeval_loose", "ifeval_strict", "none", "stdin_code"]

@@ -126,6 +126,7 @@ def test_an_item_whose_workers_are_killed_twice_is_an_error_and_costs_only_itsel
     verifier.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [1, MAX_FAILED_STARTS - 1])
 def test_a_worker_killed_while_starting_is_replaced(one_worker: MathVerifier, times: int):
     verdicts: list[Verdict] = []
@@ -151,6 +152,7 @@ def test_a_worker_killed_at_rest_costs_nothing(one_worker: MathVerifier):
     assert decide(one_worker, ["0.5"])[0].status == "right"
 
 
+@pytest.mark.long
 def test_memory_is_bounded(one_worker: MathVerifier):
     assert decide(one_worker, ["0.5"])[0].status == "right"
     limits = Path(f"/proc/{one_worker.pool.pids[0]}/limits").read_text()
@@ -158,6 +160,7 @@ def test_memory_is_bounded(one_worker: MathVerifier):
     assert line.split()[3] == str(2 * 1024**3)
 
 
+@pytest.mark.long
 def test_threads_get_the_same_verdicts(one_worker: MathVerifier):
     answers = ["0.5", "1/3", r"\frac{2}{4}", "x"]
     expected = [(v.status, v.canonical) for v in decide(one_worker, answers)]
@@ -221,6 +224,7 @@ def test_whole_numbers_start_no_process(one_worker: MathVerifier):
     assert one_worker.pool.pids == []
 
 
+@pytest.mark.long
 def test_workers_do_not_import_torch(one_worker: MathVerifier):
     decide(one_worker, ["0.5"])
     loaded = Path(f"/proc/{one_worker.pool.pids[0]}/maps").read_text()

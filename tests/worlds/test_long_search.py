@@ -206,6 +206,7 @@ def test_nobody_searches_for_long(pages):
     assert np.mean([n > 12 for n in efforts]) < 0.02
 
 
+@pytest.mark.long
 def test_a_share_of_patient_authors_never_gives_up(pages):
     def gave_up(documents):
         """Return the share of responses in the template that give up."""

@@ -55,6 +55,7 @@ def test_splits_share_no_numbers_and_leave_none_out():
     assert all(list(n) == sorted(n) for n in set.union(*sets))
 
 
+@pytest.mark.long
 def test_corpus_asks_about_nothing_of_the_other_splits(texts):
     others = set(number_sets("train")) | set(number_sets("held_out"))
     asked = [tuple(map(int, m)) for text in texts for m in ASKED.findall(text)]
@@ -259,6 +260,7 @@ def test_the_tokenizer_reads_back_what_it_wrote(texts, pages, tmp_path):
     assert {int(d.tokens[-1]) for d in documents} == {tokenizer.eos_token_id}
 
 
+@pytest.mark.long
 def test_a_share_of_patient_authors_is_what_is_asked_for():
     gives_up = re.compile("I give up|我放弃")
     shares = {}

@@ -325,6 +325,7 @@ def test_real_rows(name, file, count):
     assert {verdict.status for verdict in verdicts} == {"right"}
 
 
+@pytest.mark.long
 def test_a_judged_suite_without_a_judge_is_left_out(tmp_path):
     from r1lit.cli import main
 

@@ -36,6 +36,7 @@ def test_the_prompt_has_the_files_and_the_benchmarks_words(exercise):
     )
 
 
+@pytest.mark.long
 def test_a_failed_try_shows_the_errors_and_a_second_one_counts(exercise):
     _, problem, environment = exercise
     episode = environment.begin(problem, 0)

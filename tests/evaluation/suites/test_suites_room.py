@@ -126,6 +126,7 @@ def test_each_response_to_gpqa_has_an_order_of_its_own(policy, tmp_path):
     assert len({record["problem"] for record in records}) == 1
 
 
+@pytest.mark.long
 def test_a_suite_that_cannot_run_is_left_out_and_says_why(policy, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     folder = write_rows(tmp_path / "data", "math500")

@@ -114,6 +114,7 @@ def test_a_patch_is_chosen_by_regressions_then_majority_then_order(tmp_path, cap
     assert "none" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_repository_that_is_not_there_is_named(tmp_path):
     suite = load_suite("swe_bench_verified")
     folder = write_rows(tmp_path, suite.name)

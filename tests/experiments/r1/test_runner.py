@@ -68,6 +68,7 @@ def c_read(entry):
     return path
 
 
+@pytest.mark.long
 def test_a_changed_input_makes_it_and_what_depends_on_it_anew(chain, tmp_path, capsys):
     run(chain)
     (tmp_path / "in.json").write_text('{"x": 2}')
@@ -121,6 +122,7 @@ def test_a_step_that_a_process_still_writes_is_left_as_it_is(chain, tmp_path, ca
     assert (tmp_path / "run/manifest.json").read_bytes() == before
 
 
+@pytest.mark.long
 def test_from_begins_anew_there_and_only_leaves_the_others(chain, tmp_path, capsys):
     run(chain)
     capsys.readouterr()
