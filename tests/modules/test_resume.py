@@ -15,9 +15,14 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from metrics_page import MEASURED
+from test_batches import batch
 from tiny import ROOT, data, grpo_config, model
 
 from r1lit.cli import main
+from r1lit.modules import GRPOModule, SFTModule
+from r1lit.objectives import GRPO
+from r1lit.rewards import Accuracy
+from r1lit.rollout import Sampling
 
 
 class KillAt(Callback):
@@ -106,6 +111,15 @@ def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: 
     main(["fit", "-c", str(broken), *extra, "--ckpt_path", "last"])
     assert_equal(everything(tmp_path / "whole"), everything(tmp_path / "broken"))
     assert everything(tmp_path / "whole")["global_step"] == 12
+
+
+@pytest.mark.parametrize("kind", [GRPOModule, SFTModule])
+def test_data_at_another_iteration_than_the_module_is_refused(policy: Path, kind: type) -> None:
+    options = {} if kind is SFTModule else {
+        "objective": GRPO(), "rewards": [Accuracy()], "sampling": Sampling(max_tokens=4),
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="data is at iteration 3, the module at 0"):
+        kind(str(policy), **options).training_step(batch(iteration=3), 0)
 
 
 def test_a_checkpoint_of_another_run_is_refused(fit, tmp_path: Path) -> None:
