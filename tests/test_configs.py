@@ -151,6 +151,7 @@ def test_every_shipped_file_is_in_a_composition():
     assert {name for names in COMPOSITIONS for name in names} == SHIPPED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", COMPOSITIONS, ids="+".join)
 def test_a_composition_is_read_and_merged_with_the_later_file_winning(capsys, names):
     config = leaves(printed(capsys, *[CONFIGS / name for name in names]))

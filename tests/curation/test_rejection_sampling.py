@@ -180,6 +180,7 @@ def test_only_other_kinds_pass_by(policy, tmp_path):
     assert summed_up
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rejection", "message"),
     [

@@ -27,6 +27,7 @@ def ask(episode, name: str, **arguments) -> str:
     return message["content"]
 
 
+@pytest.mark.long
 def test_an_episode_ends_with_the_patch_that_the_verifier_judges(episode, environment, tmp_path):
     problem = write_tally(tmp_path)
     assert [tool["function"]["name"] for tool in environment.tools] == [

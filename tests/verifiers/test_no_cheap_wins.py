@@ -142,6 +142,7 @@ def test_no_cheap_win(grader: Grader, name: str, form: str):
     assert verdict.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "answer",

@@ -50,6 +50,7 @@ def assert_harmless(verifier, code: str, meta: dict[str, object]) -> str:
 HONEST = "def f(x):\n    return x\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ODD)
 def test_functions(functional, name):
     odd = ODD[name]
@@ -77,6 +78,7 @@ def test_functions(functional, name):
     assert functional.pool.pids == workers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ODD)
 def test_programs(stdin, name):
     odd = ODD[name]

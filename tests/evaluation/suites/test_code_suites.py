@@ -84,6 +84,7 @@ EMPTY = {
 }
 
 
+@pytest.mark.long
 @needs_data
 @pytest.mark.parametrize(("short", "step"), [("python", 8), ("cpp", 16), ("js", 12), ("java", 41)])
 def test_reference_programs_of_humaneval_are_right_in_each_language(short, step):
@@ -152,6 +153,7 @@ MULTIPL_E = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("language", MULTIPL_E)
 def test_rows_of_multipl_e_have_known_verdicts(language, tmp_path):
     file, prompt, tests, *bodies = MULTIPL_E[language]
@@ -238,6 +240,7 @@ def test_programs_of_quixbugs_are_right_when_mended_and_not_before():
     assert verdicts_of([*fast, sample[0]], before) == ["wrong"] * 3 + ["unparsed"]
 
 
+@pytest.mark.long
 @needs_data
 def test_programs_of_humanevalfix_are_right_when_mended_and_not_before():
     problems = load_suite("humanevalfix").read(str(DATA / "humanevalfix_python.jsonl"))

@@ -52,6 +52,7 @@ def test_a_pass_goes_from_files_to_places_to_edits(instance):
     assert by_lines == code
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reply", "status", "regressions"),
     [
