@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ def tracing(files: set[str]) -> Iterator[None]:
     def called(frame: FrameType, event: str, arg: Any) -> None:
         files.add(frame.f_code.co_filename)
 
+    gc.collect()  # what earlier tests left is not finalised meanwhile
     before = sys.gettrace()
     threading.settrace(called)
     sys.settrace(called)
@@ -90,7 +92,6 @@ def listed() -> list[str]:
     return [f"r1lit/{line.split()[0]}" for line in block.strip().splitlines()]
 
 
-@pytest.mark.long
 def test_one_step_runs_code_of_few_files(tmp_path, monkeypatch):
     files = files_of_one_step(tmp_path, monkeypatch)
     outside = [file for file in files if not file.startswith(DEVICE)]
