@@ -145,6 +145,20 @@ def draw_band(
     axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
 
 
+def draw_bars(axes: Axes, results: Sequence[Record], key: str, names: Sequence[str]) -> None:
+    """Draw pass@1 with its interval over problems: a place a name under ``key``, a bar a seed."""
+    seeds = sorted({result["seed"] for result in results})
+    width = 0.8 / max(1, len(seeds))
+    for result in results:
+        at, place = result["pass_at_1"], names.index(result[key])
+        offset = (seeds.index(result["seed"]) - (len(seeds) - 1) / 2) * width
+        error = [[at["value"] - at["low"]], [at["high"] - at["value"]]]
+        axes.bar(
+            place + offset, at["value"], 0.95 * width, yerr=error, capsize=4,
+            color=COLORS[place], zorder=2,
+        )  # fmt: skip
+
+
 def relabel(figure: Figure, labels: Mapping[str, str]) -> None:
     """Put labels for variants' names in legends and titles, also for each part of ``one+other``."""
     for text in figure.findobj(Text):

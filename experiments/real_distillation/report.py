@@ -8,7 +8,7 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from experiments.curves import COLORS
+from experiments.curves import draw_bars
 from experiments.manifest import seconds_by_step
 from experiments.real_stages.report import gain
 from experiments.study import Study
@@ -85,21 +85,11 @@ def draw(results: Sequence[Record]) -> Figure:
     """Return the figure: pass@1 of each arm, a bar a seed, with 95 % intervals over problems."""
     figure = Figure(figsize=(6, 3.4), dpi=110, layout="constrained")
     axes = figure.subplots()
-    seeds = sorted({r["seed"] for r in results})
-    width = 0.8 / max(1, len(seeds))
-    for r in results:
-        at, place = r["pass_at_1"], list(ARMS).index(r["arm"])
-        offset = (seeds.index(r["seed"]) - (len(seeds) - 1) / 2) * width
-        error = [[at["value"] - at["low"]], [at["high"] - at["value"]]]
-        axes.bar(
-            place + offset, at["value"], 0.95 * width, yerr=error, capsize=4,
-            color=COLORS[place], zorder=2,
-        )  # fmt: skip
+    draw_bars(axes, results, "arm", list(ARMS))
     axes.set_xticks(range(len(ARMS)), list(ARMS.values()))
     tidy(axes, "Short problems of GSM8K", ylabel="pass@1 on held-out problems")
-    add_caption(
-        figure, f"SmolLM2-135M-Instruct, {seeds_of(seeds)}; bars: 95 % intervals over problems"
-    )
+    seeds = seeds_of({r["seed"] for r in results})
+    add_caption(figure, f"SmolLM2-135M-Instruct, {seeds}; bars: 95 % intervals over problems")
     return figure
 
 

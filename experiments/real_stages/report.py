@@ -9,7 +9,7 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from experiments.curves import COLORS
+from experiments.curves import draw_bars
 from experiments.manifest import seconds_by_step
 from experiments.points import shares_of
 from experiments.study import Study
@@ -171,22 +171,12 @@ def draw(results: Sequence[Record]) -> Figure:
     figure = Figure(figsize=(10, 3.6), dpi=110, layout="constrained")
     axes = figure.subplots()
     stages = [r for r in results if r["stage"] in STAGES]
-    seeds = sorted({r["seed"] for r in stages})
-    width = 0.8 / max(1, len(seeds))
-    for r in stages:
-        at, place = r["pass_at_1"], list(STAGES).index(r["stage"])
-        offset = (seeds.index(r["seed"]) - (len(seeds) - 1) / 2) * width
-        error = [[at["value"] - at["low"]], [at["high"] - at["value"]]]
-        axes.bar(
-            place + offset, at["value"], 0.95 * width, yerr=error, capsize=4,
-            color=COLORS[place], zorder=2,
-        )  # fmt: skip
+    draw_bars(axes, stages, "stage", list(STAGES))
     names = [label.replace("+ ", "+\n") for label in STAGES.values()]
     axes.set_xticks(range(len(names)), names, fontsize=9)
     tidy(axes, "Sums and differences", ylabel="pass@1 on held-out problems")
-    add_caption(
-        figure, f"SmolLM2-135M-Instruct, {seeds_of(seeds)}; bars: 95 % intervals over problems"
-    )
+    seeds = seeds_of({r["seed"] for r in stages})
+    add_caption(figure, f"SmolLM2-135M-Instruct, {seeds}; bars: 95 % intervals over problems")
     return figure
 
 
