@@ -45,10 +45,7 @@ def test_what_follows_the_prompt_is_enough(verifier):
 
 
 def check_mutants(rows, num_each, least):
-    """Grader mutants beside the ground truth: the two must agree about every one that fails.
-
-    Both give a program 5 s; about one that takes more than 2 the load of the machine decides.
-    """
+    """Grader mutants beside the ground truth: the two must agree about every one that fails."""
     items = [
         (p, code)
         for n, (p, program) in enumerate(rows)
@@ -58,15 +55,19 @@ def check_mutants(rows, num_each, least):
     verifier = FunctionalCodeVerifier(timeout_s=5.0, num_workers=2)
     verdicts = verifier.verify_batch([fenced(code) for _, code in items], [p for p, _ in items])
     verifier.close()
+    truth = [  # on a busy machine the ground truth of a right program may have run out of time
+        passed or (verdict.status == "right" and passes(code, p, seconds=60.0))
+        for (p, code), passed, verdict in zip(items, truth, verdicts, strict=True)
+    ]
     fooled = [
         (p.uid, code, verdict)
         for (p, code), passed, verdict in zip(items, truth, verdicts, strict=True)
-        if not passed and verdict.status not in ("wrong", "timeout") and verdict.seconds < 2.0
+        if not passed and verdict.status not in ("wrong", "timeout")
     ]
     refused = [
         (p.uid, code, verdict)
         for (p, code), passed, verdict in zip(items, truth, verdicts, strict=True)
-        if passed and verdict.status != "right" and verdict.seconds < 2.0
+        if passed and verdict.status != "right"
     ]
     assert not fooled
     assert not refused
