@@ -72,7 +72,7 @@ test: $(STAMP)  ## the tests, in under ten minutes
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not (slow or long or alone)"
 	$(BIN)/python -m pytest -m "alone and not (slow or long)" $(ALONE)
 
-test-long: $(STAMP)  ## the tests that take several seconds each
+test-long: $(STAMP)  ## the tests that take a second or more each
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not (slow or alone)"
 
 test-slow: $(STAMP) test-long  ## those, and the tests that take minutes each

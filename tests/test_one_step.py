@@ -31,7 +31,7 @@ def tracing(files: set[str]) -> Iterator[None]:
     def called(frame: FrameType, event: str, arg: Any) -> None:
         files.add(frame.f_code.co_filename)
 
-    gc.collect()  # what earlier tests left is not finalised meanwhile
+    gc.collect()  # or pools that earlier tests left are finalised meanwhile, and counted
     before = sys.gettrace()
     threading.settrace(called)
     sys.settrace(called)

@@ -12,8 +12,7 @@ progress.jsonl   each change that was tried; the same command continues from it
 libraries.md     what came of each library's changes, and which libraries gave none, and why
 
 The same command makes the same tasks of the same versions; what a test prints of a set may stand in
-another order. `r1lit.evaluation.check_repositories`
-checks them.
+another order. `r1lit.evaluation.check_repositories` checks them.
 """
 
 from __future__ import annotations

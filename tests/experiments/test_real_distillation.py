@@ -33,10 +33,10 @@ def test_the_shortest_right_solutions_are_taken_and_their_problems_are_not_held_
         name: read_records(tmp_path / f"{name}.jsonl")
         for name in ("documents", "problems", "held_out")
     }
-    asked = [row["prompt"] for row in made["documents"]]
-    assert asked == [f"Problem {n}?" for n in range(1, num - 1)]
+    questions = [row["prompt"] for row in made["documents"]]
+    assert questions == [f"Problem {n}?" for n in range(1, num - 1)]
     assert made["documents"][0]["response"] == "First.x\n\nSo \\boxed{1}."
-    assert [row["question"] for row in made["problems"]] == asked
+    assert [row["question"] for row in made["problems"]] == questions
     assert made["problems"][0]["answer"] == "1001"
     held_out = {row["question"] for row in made["held_out"]}
     assert held_out == {f"Problem {n}?" for n in range(num, num + solutions.NUM_HELD_OUT)}
@@ -78,8 +78,8 @@ def test_an_arm_is_compared_with_the_base_of_its_seed():
 
 
 def test_the_arms_are_compared_problem_by_problem():
-    said = between_arms(ARMS)
-    assert said.startswith("Distilled less RL, means of the seeds, over 4 problems: +0.250 (")
+    line = between_arms(ARMS)
+    assert line.startswith("Distilled less RL, means of the seeds, over 4 problems: +0.250 (")
 
 
 def test_the_steps_of_the_study_are_read(capsys):
