@@ -3,23 +3,26 @@
     python -m experiments late_onset [--seeds 0,1] [--report] [--dry-run]
     python -m experiments reward_models pairs=hh.jsonl.gz labels=xstest.csv
     python -m experiments runs/mine/study.yaml
+    python -m experiments objectives --launcher submitit --job timeout_min=600 gpus_per_node=1
     python -m experiments --list
 
 Finished runs are skipped and interrupted ones go on. Started once more while it runs, the two share
-the work. ``r1`` and ``paper`` have options of their own: ``python -m experiments r1 --help``.
+the work. On a cluster every run of a grid is a task of one job array; see `experiments.submit`.
+``r1`` and ``paper`` have options of their own: ``python -m experiments r1 --help``.
 """
 
 from __future__ import annotations
 
-import argparse
 import runpy
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from experiments.launch import Launch, in_subprocess, reported
+from experiments.launch import Launch, command_line, in_subprocess, reported
 from experiments.points import parse_seeds
 from experiments.study import HERE, list_steps, make, read_study, report
+from experiments.submit import submit_sweep
 
 
 def studies() -> dict[str, Path]:
@@ -57,23 +60,33 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     if args and args[0] in studies() and studies()[args[0]].suffix == ".py":
         sys.argv = [args[0], *args[1:]]
         runpy.run_module(f"experiments.{args[0].replace('/', '.')}", run_name="__main__")
-    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments", __doc__)
     parser.add_argument("study", nargs="?", help="its name, or the path of its file")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE", help="arguments of the study")
     parser.add_argument("--list", action="store_true", help="name the studies")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     parser.add_argument("--output", type=Path, help="the folder of the runs; else the file's")
-    parser.add_argument("--readme", type=Path, help="the folder of README.md; else the file's")
+    parser.add_argument("--readme", type=Path, help="the folder of README.md; else the file's, if"
+                        " that README has a place for results, or else the output's")  # fmt: skip
     parser.add_argument("--report", action="store_true", help="run nothing, report what is there")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be made")
     parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="FILE",
                         help="results.jsonl of runs that were made elsewhere")  # fmt: skip
+    parser.add_argument("--against", help="the variant to compare the others with; else the first")
+    parser.add_argument("--launcher", choices=("local", "submitit"), default="local")
+    parser.add_argument("--cluster", help="of submitit: slurm, or local; found out if left out")
+    parser.add_argument("--job", nargs="+", default=[], metavar="KEY=VALUE",
+                        help="submitit's parameters of a task")  # fmt: skip
     options = parser.parse_intermixed_args(args)
     if options.list or options.study is None:
         for name, file in studies().items():
             print(f"{name:<34} {about(file)}")
         return 0
+    submit = None
+    if options.launcher == "submitit":
+        submit = partial(submit_sweep, cluster=options.cluster, settings=options.job)
+    elif options.cluster or options.job:
+        raise ValueError("--cluster and --job are for --launcher submitit, and it is local")
     values = dict(value.partition("=")[::2] for value in options.values)
     study = read_study(
         file_of(options.study),
@@ -84,10 +97,11 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     if options.dry_run:
         list_steps(study)
         return 0
-    status = 0 if options.report else make(study, launch)
-    if status and not ("grid" in study.content and study.sweep().results()):
+    status = 0 if options.report else make(study, launch, submit)
+    is_sweep = "grid" in study.content
+    if status and not (is_sweep and ("report" not in study.content or study.sweep().results())):
         return status
-    print(report(study, options.also, options.readme))  # of what has not failed
+    print(report(study, options.also, options.readme, options.against))
     return status
 
 

@@ -26,7 +26,8 @@ import yaml
 from jsonargparse import ArgumentParser
 from tqdm import tqdm
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
+from experiments.tables import as_markdown
 from r1lit.data.sources import ProblemSource
 from r1lit.device import inference_dtype
 from r1lit.files import Record, append_records, read_records
@@ -208,19 +209,15 @@ class Ranking:
 
 def table(records: Sequence[Record]) -> str:
     """Return the tasks as a Markdown table, by pass@k; those in the range are bold."""
-    lines = [
-        "| task | pass@1 | pass@k | 95 % interval | answers read | finished | tokens |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    rows = []
     for r in sorted(records, key=lambda r: (-r["pass_at_k"]["value"], r["task"])):
         many = r["pass_at_k"]
         name = f"**{r['task']}**" if HARDEST <= many["value"] <= EASIEST else r["task"]
-        lines.append(
-            f"| {name} | {r['pass_at_1']['value']:.3f} | {many['value']:.3f}"
-            f" | {many['low']:.2f} to {many['high']:.2f} | {r['readable']:.2f}"
-            f" | {r['finished']:.2f} | {r['tokens']:.0f} |"
-        )
-    return "\n".join(lines)
+        cells = [name, f"{r['pass_at_1']['value']:.3f}", f"{many['value']:.3f}"]
+        cells += [f"{many['low']:.2f} to {many['high']:.2f}", f"{r['readable']:.2f}"]
+        rows.append([*cells, f"{r['finished']:.2f}", f"{r['tokens']:.0f}"])
+    headings = ["task", "pass@1", "pass@k", "95 % interval", "answers read", "finished", "tokens"]
+    return as_markdown(headings, rows)
 
 
 @reported("experiments.difficulty")
@@ -286,9 +283,7 @@ def gym_names(tasks: list[str]) -> list[str]:
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="experiments.difficulty", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = command_line("experiments.difficulty", __doc__)
     parser.add_argument("model", help="a Hugging Face folder or a name on the hub")
     parser.add_argument(
         "--tasks", nargs="*", default=["all"], help="of reasoning-gym; none, or all"

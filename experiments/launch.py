@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -51,6 +52,15 @@ def reported(name: str) -> Callable[[Callable[P, int]], Callable[P, int]]:
         return run
 
     return decorate
+
+
+def command_line(module: str, about: str | None) -> argparse.ArgumentParser:
+    """Return the parser of ``python -m module``; its help shows ``about`` with its line breaks."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 @contextmanager

@@ -1,41 +1,36 @@
-"""Reports a sweep: ``README.md`` with tables, and ``curves.png``, in its output folder.
+"""The report of a sweep: ``README.md`` with tables, and ``curves.png``.
 
-    python -m experiments.report experiments/objectives/study.yaml [--against dapo] [--readme]
-
-A sweep calls this at its end; by hand it shows what is there while a sweep still runs. A README
-that is not there is made. Only points finished under the present sweep file count, and failed ones
-are listed with their error. With ``--readme`` they go into the README beside the sweep file.
+A README that is not there is made. Only points finished under the present sweep file count, and
+failed ones are listed with their error.
 
 Numbers are mean ± standard error over seeds: the sample standard deviation over the root of their
 number. All seeds are evaluated on the same problems, so this error is that of training anew, not
 that of drawing other problems. Variants are compared in pairs (`experiments.tables`).
 
-The results themselves are written beside the README, ``results.jsonl``; with ``--readme``
-they are to be committed, and where no point is finished the report is made of them.
+The results themselves are written beside the README, ``results.jsonl``. Those beside a committed
+README are committed too, and where no point is finished the report is made of them.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.curves import draw, models_of, relabel
-from experiments.launch import reported
 from experiments.page import END, RAW, START, write_into
-from experiments.points import Point, Sweep, best_of, read_sweep, score_of
+from experiments.points import Point, Sweep, best_of, score_of
 from experiments.tables import (
+    Column,
     Measure,
     all_pairs,
     as_markdown,
+    at_ends,
     cons_at_most,
-    group_by,
     is_measured,
-    mean_cell,
     number,
     paired_table,
+    table_by,
 )
 from r1lit.files import Record, held, read_records
 
@@ -52,7 +47,6 @@ COLUMNS: tuple[tuple[str, Measure, str], ...] = (
     ("language consistency", number("rewards", "language_consistency"), ".3f"),
 )
 """What the table says of the first and of the last evaluation: heading, value, format."""
-README_HELP = "fill in the README beside the sweep file, to be committed, not the output folder's"
 
 
 def as_table(results: Sequence[Record]) -> str:
@@ -61,40 +55,32 @@ def as_table(results: Sequence[Record]) -> str:
     ``0.20 → 0.50 ± 0.03`` is the mean before the first iteration, then that after the last. A
     column stands where a run measured it.
     """
-    columns = [column for column in COLUMNS if is_measured(results, column[1])]
     score, _ = score_of(results[0]["final"]) or ("score", 0.0)
-    names = ["variant", "n seeds", *(name for name, _, _ in columns), f"best {score}"]
-    names += ["training seconds"]
-    with_memory = any("peak_memory_gb" in result for result in results)
-    names += ["peak memory, GB"] if with_memory else []
-    rows = []
-    for variant, group in group_by("variant", results).items():
-        cells = [variant, str(len(group))]
-        for _, value, form in columns:
-            before = mean_cell([value(r["evaluations"][0]) for r in group], form, error=False)
-            after = mean_cell([value(r["final"]) for r in group], form)
-            cells.append(f"{before} → {after}")
-        best = [score_of(best_of(r["evaluations"])) for r in group]
-        cells.append(mean_cell([None if b is None else b[1] for b in best], ".3f"))
-        cells.append(mean_cell([r["seconds"] for r in group], ".0f"))
-        if with_memory:
-            cells.append(mean_cell([r.get("peak_memory_gb") for r in group], ".2f"))
-        rows.append(cells)
-    return as_markdown(names, rows)
+
+    def best(run: Record) -> float | None:
+        found = score_of(best_of(run["evaluations"]))
+        return None if found is None else found[1]
+
+    columns: list[Column] = [
+        (name, at_ends(value), f"mean {form} → {form}")
+        for name, value, form in COLUMNS
+        if is_measured(results, value)
+    ]
+    columns += [(f"best {score}", best, ".3f"), ("training seconds", number("seconds"), ".0f")]
+    if any("peak_memory_gb" in result for result in results):
+        columns.append(("peak memory, GB", number("peak_memory_gb"), ".2f"))
+    return table_by("variant", results, columns)
 
 
 def failed_table(points: Sequence[Point]) -> str:
     """Return the points that failed, with their error and their log, as Markdown; or nothing."""
     found = [(point, point.error()) for point in points if point.result() is None]
-    lines = [
-        f"| {point.variant} | {point.seed} | {as_cell(error)} | `{point.folder / 'log.txt'}` |"
+    rows = [
+        [point.variant, str(point.seed), as_cell(error), f"`{point.folder / 'log.txt'}`"]
         for point, error in found
         if error is not None
     ]
-    if not lines:
-        return ""
-    head = ["| failed | seed | error | log |", "|---|---:|---|---|"]
-    return "\n".join([*head, *lines])
+    return as_markdown(["failed", "seed", "error", "log"], rows, num_text=4) if rows else ""
 
 
 def as_cell(text: str, limit: int = 300) -> str:
@@ -103,25 +89,22 @@ def as_cell(text: str, limit: int = 300) -> str:
     return f"`{text.replace('`', chr(39)).replace('|', '/')}`"
 
 
-def write_report(
-    path: Path, sweep: Sweep, against: str | None = None, folder: Path | None = None
-) -> str:
+def write_report(path: Path, sweep: Sweep, folder: Path, against: str | None = None) -> str:
     """Write a sweep's tables and figure; return the tables.
 
     Args:
         path: the sweep file.
         sweep: what it says.
+        folder: of ``README.md``, ``curves.png`` and ``results.jsonl``.
         against: the variant that the others are compared with; the first that has finished runs
             if left out.
-        folder: of ``README.md``, ``curves.png`` and ``results.jsonl``; the output folder if left
-            out.
 
     Raises:
-        ValueError: if there is no such variant, or a README without a place for the tables.
+        ValueError: if there is no such variant, no point that ended, or a README without a place
+            for the tables.
     """
     if against is not None and against not in sweep.variants:
         raise ValueError(f"against: {against!r} is none of {', '.join(sweep.variants)}")
-    folder = sweep.output if folder is None else folder
     # two processes may share a sweep
     with held(sweep.output / ".report.lock", wait_s=60.0) as lock:
         if lock is None:
@@ -131,6 +114,9 @@ def write_report(
         results = sweep.results()
         if not results and folder != sweep.output:
             results = read_records(folder / RAW)
+        failed = failed_table(sweep.made())
+        if not results and not failed:
+            raise ValueError(f"{sweep.output}: no point is finished yet")
         wanted = {point.folder for point in (*sweep.points(), *sweep.made())}
         blocks = [f"{len(results)} of {len(wanted)} runs finished."]
         if results:
@@ -139,8 +125,7 @@ def write_report(
             blocks = [f"After {last} iterations; {errors}; {blocks[0]}", as_table(results)]
             blocks.append(paired_table(results, against))
             blocks.append(all_pairs(results))
-        blocks.append(failed_table(sweep.made()))
-        block = "\n\n".join(block for block in blocks if block)
+        block = "\n\n".join(block for block in (*blocks, failed) if block)
         readme = folder / "README.md"
         text = readme.read_text() if readme.exists() else new_readme(path)
         figure = draw(results, models_of(sweep)) if results else None
@@ -154,28 +139,6 @@ def new_readme(path: Path) -> str:
     """Return a README for a sweep file: its name, what its comments say first, and the command."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
     said = "\n".join(line.removeprefix("#").strip() for line in lines)
-    command = f"```bash\npython -m experiments.sweep {path}\n```"
+    command = f"```bash\npython -m experiments {path}\n```"
     parts = [f"# {path.resolve().parent.name}", said, command, f"## Results\n\n{START}\n{END}\n"]
     return "\n\n".join(part for part in parts if part)
-
-
-@reported("report")
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.report", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("sweep", type=Path, help="the sweep file")
-    parser.add_argument("--readme", action="store_true", help=README_HELP)
-    parser.add_argument("--against", help="the variant to compare the others with; else the first")
-    options = parser.parse_args(args)
-    sweep = read_sweep(options.sweep)
-    folder = options.sweep.parent if options.readme else sweep.output
-    kept = options.readme and (folder / RAW).exists()
-    if not kept and not any(point.result() or point.error() for point in sweep.made()):
-        raise ValueError(f"no point is finished: python -m experiments.sweep {options.sweep}")
-    print(write_report(options.sweep, sweep, options.against, folder))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

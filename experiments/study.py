@@ -1,11 +1,14 @@
 """A study: a YAML of steps, a report of what they measured, and the README that shows it.
 
-``experiments/<name>/study.yaml`` is data. With one grid (see `experiments.sweep`)::
+``experiments/<name>/study.yaml`` is data. With one grid::
 
-    base: [configs/mini/aha.yaml]
-    grid: {limit: {grows: {}, stays: {...}}}
+    base: [configs/mini/aha.yaml]             # merged in order, as by repeated -c
+    grid:
+      limit:                                  # an axis; several axes are multiplied
+        grows: {}                             # a variant: a fragment merged over the base
+        stays: {model: {init_args: {max_tokens_from: null}}}
     seeds: [0, 1, 2]
-    output: runs/aha_long
+    output: runs/aha_long                     # a run lives in <output>/<variant>/seed-<seed>
 
 or with steps. One with a ``grid`` has the same keys and a name, and ``seeds`` of its own where they
 are not the study's; the others are those of a pipeline (`experiments.pipeline`), made seed by seed
@@ -27,13 +30,14 @@ What the page is made of::
     labels: {grows: "limit grows late"}     # what the figure calls variants
     known_by: [variant, seed]               # which keys of a record name its run, for --also
     table: experiments.aha_long.jump        # a second table: MARKS, RAW, count(sweep), as_table
-    readme: runs/prompts/gsm8k.md           # where, if not in the README beside the file
+    readme: runs/prompts/gsm8k.md           # where, if not in the README beside the file or, if
+                                            # that has no place for it, in that of the output
     arguments: {pairs: a table of pairs}    # NAME=VALUE of the command, {pairs} in the file
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import groupby
@@ -43,9 +47,9 @@ from typing import Any
 from experiments.compose import Config, as_mapping
 from experiments.curves import caption, models_of, relabel
 from experiments.launch import Launch, in_subprocess
-from experiments.page import with_others, write_into
+from experiments.page import START, with_others, write_into
 from experiments.pipeline import Pipeline, read_pipeline
-from experiments.points import Sweep, checked_seeds, read_sweep
+from experiments.points import Point, Sweep, checked_seeds, read_sweep
 from experiments.report import write_report
 from experiments.runner import run_pipeline, verdicts_of
 from experiments.sweep import check_variants, list_points, run_sweep
@@ -126,10 +130,19 @@ def read_study(
     )
 
 
-def make(study: Study, launch: Launch = in_subprocess) -> int:
+Submit = Callable[[Sweep, Sequence[int]], list[Point]]
+"""Makes a grid for some seeds; returns the points that failed."""
+
+
+def make(study: Study, launch: Launch = in_subprocess, submit: Submit | None = None) -> int:
     """Make what is missing; return the exit status, 1 if something failed.
 
     What another process makes is left to it; where a later step needs it, it is waited for.
+
+    Args:
+        study: the study.
+        launch: makes a point of a grid.
+        submit: makes a whole grid, in place of ``launch``.
 
     Raises:
         ValueError: if the config of a grid's variant is refused, before anything is made.
@@ -140,8 +153,12 @@ def make(study: Study, launch: Launch = in_subprocess) -> int:
         check_variants([point for point in points if point.state != "finished"])
     for place, (is_grid, steps) in enumerate(blocks, start=1):
         if is_grid:
-            sweep = study.sweep(steps[0].get("name"))
-            if run_sweep(sweep, study.seeds_of(steps[0]), launch, wait=place < len(blocks)):
+            sweep, seeds = study.sweep(steps[0].get("name")), study.seeds_of(steps[0])
+            if submit is not None:
+                failed = submit(sweep, seeds)
+            else:
+                failed = run_sweep(sweep, seeds, launch, wait=place < len(blocks))
+            if failed:
                 return 1
             continue
         for pipeline, names in _pipelines(study, steps):
@@ -180,13 +197,20 @@ def list_steps(study: Study) -> None:
                     print(f"{verdict:<12} {pipeline.run} {step.name}", flush=True)
 
 
-def report(study: Study, also: Sequence[Path] = (), folder: Path | None = None) -> str:
+def report(
+    study: Study,
+    also: Sequence[Path] = (),
+    folder: Path | None = None,
+    against: str | None = None,
+) -> str:
     """Fill in the study's page from what is finished; return its tables.
 
     Args:
         study: the study.
         also: results.jsonl of runs that are not here.
-        folder: of README.md; that of the study's file if left out.
+        folder: of README.md; if left out that of the study's file, where that README has a place
+            for the results, else the output folder.
+        against: the variant that a sweep's others are compared with, if not the first.
 
     Raises:
         ValueError: if nothing is finished.
@@ -194,10 +218,14 @@ def report(study: Study, also: Sequence[Path] = (), folder: Path | None = None) 
     content, known_by = study.content, study.content.get("known_by", ())
     if also and not known_by:
         raise ValueError("--also: this study's records do not say of which run they are")
-    folder = folder or study.path.parent
+    if against is not None and "report" in content:
+        raise ValueError("--against: this study has a report of its own, which compares its arms")
+    beside = study.path.with_name("README.md")
+    has_place = beside.exists() and START in beside.read_text()
+    folder = folder or (beside.parent if has_place else study.output)
     readme = Path(content["readme"]) if "readme" in content else folder / "README.md"
     if "report" not in content:
-        text = write_report(study.path, study.sweep(), folder=folder)
+        text = write_report(study.path, study.sweep(), folder, against)
     else:
         module = import_module(content["report"])
         records = with_others(module.read(study), also, known_by) if also else module.read(study)

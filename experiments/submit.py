@@ -1,6 +1,6 @@
 """A sweep on a cluster: every point is a task of one job array, submitted by submitit.
 
-    python -m experiments.sweep experiments/objectives/study.yaml --launcher submitit \
+    python -m experiments objectives --launcher submitit \
         --job timeout_min=600 gpus_per_node=1 cpus_per_task=8 slurm_partition=gpu
 
 The command waits for the tasks and reports them as a sweep on one machine does. Stopped, it leaves

@@ -1,39 +1,17 @@
-"""Runs a sweep: a grid of config fragments x seeds, each point one ``r1lit.cli.main([...])``.
-
-    python -m experiments.sweep experiments/objectives/study.yaml [--seeds 0,1] [--dry-run]
-
-A sweep file is data::
-
-    base: [configs/mini/r1_zero.yaml]           # merged in order, as by repeated -c
-    grid:
-      objective:                                # an axis; several axes are multiplied
-        grpo: {}                                # a variant: a fragment merged over the base
-        dapo: {model: {init_args: {objective: {class_path: r1lit.objectives.DAPO}}}}
-    seeds: [0, 1, 2]
-    output: runs/objectives                     # a point lives in <output>/<variant>/seed-<seed>
+"""Makes the points of a sweep, config fragments x seeds: each one ``r1lit.cli.main([...])``.
 
 A finished point leaves ``result.json`` in its folder: it is skipped as long as its config
 (``point.yaml``) and what the files it names hold (``inputs.json``) stay the same, and made afresh
 when they change. An interrupted point goes on from its last checkpoint.
 ``<output>/results.jsonl`` gathers the results of all points that are finished under the present
-sweep file. At the end the sweep writes its table and its figure, ``<output>/README.md`` and
-``curves.png``, as ``python -m experiments.report`` does at any time: what differs between variants,
-and which points failed with which error. Before the first point, the config of every variant is
-read: one that is refused ends the command. ``--readme`` fills in the README beside the sweep file
-instead, for results that are to be committed.
+sweep file.
 
-Start the command once more while it runs, and the two share the points: whoever makes a point holds
-a lock on it. With one thread each (``OMP_NUM_THREADS=1``) two get more done on two cores.
-
-On a cluster (``pip install 'r1lit[sweep]'``) every point is a task of one job array; see
-`experiments.submit`::
-
-    python -m experiments.sweep … --launcher submitit --job timeout_min=600 gpus_per_node=1
+Two processes share the points: whoever makes a point holds a lock on it. With one thread each
+(``OMP_NUM_THREADS=1``) two get more done on two cores.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shutil
@@ -57,7 +35,6 @@ from experiments.launch import (
     claimed,
     error_in,
     in_subprocess,
-    reported,
     shown,
 )
 from experiments.points import (
@@ -67,12 +44,9 @@ from experiments.points import (
     Point,
     Sweep,
     best_of,
-    parse_seeds,
-    read_sweep,
     score_of,
     shares_of,
 )
-from experiments.report import README_HELP, write_report
 from r1lit.callbacks.progress import as_clock
 from r1lit.files import Record, replace_file, write_records
 
@@ -178,14 +152,10 @@ def run_sweep(
 
 
 def _shown(launch: Launch, bar: tqdm, point: Point) -> Launch:
-    """Return ``launch`` with the status of its run shown: behind a bar, else as lines."""
-    if bar.disable:
-        return printed(launch, f"{point.variant} seed {point.seed}")
-    return shown(launch, bar.set_postfix_str, BAR_S)
-
-
-def printed(launch: Launch, name: str) -> Launch:
-    """Return ``launch`` with the status of its run printed once a minute, behind its name."""
+    """Return ``launch`` with the status of its run shown: behind a bar, else a line a minute."""
+    if not bar.disable:
+        return shown(launch, bar.set_postfix_str, BAR_S)
+    name = f"{point.variant} seed {point.seed}"
     return shown(launch, lambda status: print(f"{name}  {status}", flush=True), LINE_S)
 
 
@@ -244,50 +214,3 @@ def read_config(point: Point) -> Config:
                 raise ValueError(f"{point.variant}: {errors.getvalue().strip()}") from end
     config: Config = yaml.safe_load(printed.getvalue())
     return config
-
-
-@reported("sweep")
-def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
-    """Run the command; return its exit status: 1 if a point failed, 2 for a bad sweep file."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.sweep", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("sweep", type=Path, help="the file: a study's")
-    parser.add_argument("--step", help="which one, of a study with several grids")
-    parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="list the points and read their configs, run nothing"
-    )
-    parser.add_argument("--readme", action="store_true", help=README_HELP)
-    parser.add_argument(
-        "--wait", action="store_true", help="wait for points that another process makes"
-    )
-    parser.add_argument("--launcher", choices=("local", "submitit"), default="local")
-    parser.add_argument("--cluster", help="of submitit: slurm, or local; found out if left out")
-    parser.add_argument(
-        "--job", nargs="+", default=[], metavar="KEY=VALUE", help="submitit's parameters of a task"
-    )
-    options = parser.parse_args(args)
-    if options.launcher == "local" and (options.cluster or options.job):
-        raise ValueError("--cluster and --job are for --launcher submitit, and it is local")
-    sweep = read_sweep(options.sweep, options.step)
-    seeds = None if options.seeds is None else parse_seeds(options.seeds)
-    if options.dry_run:
-        list_points(sweep, seeds)
-        return 0
-    check_variants([point for point in sweep.points(seeds) if point.state != "finished"])
-    try:
-        if options.launcher == "submitit":
-            from experiments.submit import submit_sweep
-
-            failed = submit_sweep(sweep, seeds, options.cluster, options.job)
-        else:
-            failed = run_sweep(sweep, seeds, launch, options.wait)
-    finally:  # what is there is drawn after Ctrl-C too
-        if any(sweep.made()):
-            folder = options.sweep.parent if options.readme else sweep.output
-            print(write_report(options.sweep, sweep, folder=folder))
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

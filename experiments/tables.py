@@ -46,20 +46,25 @@ def table_by(
     ``first`` is the heading of the first column, if not ``key``.
     """
     rows = [
-        [str(name), str(len(own)), *(arrow(own, value, form) for _, value, form in columns)]
+        [str(name), str(len(own)), *cells_of(own, columns)]
         for name, own in group_by(key, records).items()
     ]
     headings = [key if first is None else first, "n seeds", *(column[0] for column in columns)]
     return as_markdown(headings, rows, num_text)
 
 
-def arrow(runs: Sequence[Record], values: Measure | Sequence[Measure], form: str) -> str:
-    """Return the cell of a number of the runs; of several a → b; ``mean .2f`` has no error."""
-    several = (values,) if callable(values) else values
-    error, form = not form.startswith("mean "), form.removeprefix("mean ")
-    return " → ".join(
-        mean_cell([value(run) for run in runs], form, error=error) for value in several
-    )
+def cells_of(runs: Sequence[Record], columns: Sequence[Column]) -> list[str]:
+    """Return the cells of the runs: of a column with several numbers a → b.
+
+    So may its format be, ``mean .2f → .2f``, if it is not the same for all.
+    """
+    cells = []
+    for _, values, form in columns:
+        several = (values,) if callable(values) else values
+        forms = form.split(" → ") * (1 if "→" in form else len(several))
+        numbers = ([value(run) for run in runs] for value in several)
+        cells.append(" → ".join(map(mean_cell, numbers, forms)))
+    return cells
 
 
 def group_by(key: str, results: Sequence[Record]) -> dict[str, list[Record]]:
@@ -80,15 +85,17 @@ def means_by_problem(
     }
 
 
-def mean_cell(values: Sequence[float | None], form: str, *, error: bool = True) -> str:
-    """Return mean ± standard error as a table shows it; those that are None or NaN do not count."""
+def mean_cell(values: Sequence[float | None], form: str) -> str:
+    """Return mean ± standard error as a table shows it; those that are None or NaN do not count.
+
+    With ``mean`` before the format there is no error.
+    """
     present = [value for value in values if value is not None and not math.isnan(value)]
     if not present:
         return "–"
-    mean, deviation = mean_and_error(present)
-    if deviation is None or not error:
-        return f"{mean:{form}}"
-    return f"{mean:{form}} ± {deviation:{form}}"
+    average, error = mean_and_error(present)
+    alone, form = form.startswith("mean "), form.removeprefix("mean ")
+    return f"{average:{form}}" if error is None or alone else f"{average:{form}} ± {error:{form}}"
 
 
 def number(*keys: str) -> Measure:
@@ -109,9 +116,12 @@ def number(*keys: str) -> Measure:
 
 def ends(*keys: str) -> tuple[Measure, Measure]:
     """Return what reads a number of a run's first and of its last evaluation."""
-    first, last = (
-        lambda run, place=place: number(*keys)(run["evaluations"][place]) for place in (0, -1)
-    )
+    return at_ends(number(*keys))
+
+
+def at_ends(value: Measure) -> tuple[Measure, Measure]:
+    """Return what reads a value of a run's first and of its last evaluation."""
+    first, last = (lambda run, at=at: value(run["evaluations"][at]) for at in (0, -1))
     return first, last
 
 
@@ -128,8 +138,12 @@ def is_measured(results: Sequence[Record], value: Measure) -> bool:
 
 def difference_cells(found: Difference | Shift, corrected: float) -> list[str]:
     """Return the cells of a difference: with its 95 % interval, its p, and p after correction."""
-    interval = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-    return [interval, f"{found.p_value:.2g}", f"{corrected:.2g}"]
+    return [with_interval(found), f"{found.p_value:.2g}", f"{corrected:.2g}"]
+
+
+def with_interval(found: Difference | Shift, form: str = "+.3f") -> str:
+    """Return a difference with its 95 % interval."""
+    return f"{found.mean:{form}} ({found.low:{form}} to {found.high:{form}})"
 
 
 DIFFERENCE = ("difference, 95 % interval", "p", "p, Holm")
@@ -157,7 +171,7 @@ def over_problems(own: Sequence[Shares], others: Sequence[Shares]) -> Difference
 
     None where a run's shares are not known, or of other problems than the rest.
     """
-    uids = sorted(own[0] or ())
+    uids = sorted(own[0] or ()) if own and others else []
     if not uids or any(sorted(one or ()) != uids for one in (*own, *others)):
         return None
     a, b = ([mean([one[uid] for one in side if one]) for uid in uids] for side in (own, others))

@@ -12,7 +12,7 @@ from experiments.curves import COLORS
 from experiments.manifest import finished_steps
 from experiments.points import shares_of
 from experiments.study import Study
-from experiments.tables import as_markdown, group_by, number, table_by
+from experiments.tables import as_markdown, group_by, number, table_by, with_interval
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
 from r1lit.metrics import mean_and_error, paired_difference
@@ -69,8 +69,7 @@ def differences(results: Sequence[Record]) -> str:
         cells = []
         for family in ("", *families(results)):
             own = [(a, b) for uid, a, b in pairs if uid.startswith(family)]
-            found = paired_difference(*map(list, zip(*own, strict=True)))
-            cells.append(f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})")
+            cells.append(with_interval(paired_difference(*map(list, zip(*own, strict=True)))))
         rows.append([str(seed), *cells])
     return as_markdown(["distilled less RL, seed", "pass@1", *families(results)], rows)
 

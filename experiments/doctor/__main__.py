@@ -8,7 +8,6 @@ A finished run is skipped. ``--runs`` names another folder of runs.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from experiments.launch import command_line
 from r1lit.cli.doctor import Run, findings
 from r1lit.files import read_records, write_records
 
@@ -135,7 +135,7 @@ def judge(folder: Path) -> None:
 
 def command(args: list[str]) -> None:
     """Make the runs."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line("experiments.doctor", __doc__)
     parser.add_argument("--only", nargs="+", help="names of runs")
     parser.add_argument("--judge", action="store_true", help="run the doctor, train nothing")
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the runs")

@@ -10,7 +10,6 @@ seem right and are checked, and the share of equations and glances that are wron
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.by_source import evaluated_in
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.evaluation.records import by_problem
 from r1lit.files import Record
 from r1lit.metrics import mean
@@ -131,7 +130,7 @@ def _asked(response: Record) -> tuple[int, int]:
 @reported("levels")
 def main(args: Sequence[str] | None = None) -> int:
     """Print one JSON line for each evaluation of a run; return the exit status."""
-    parser = argparse.ArgumentParser(description="Accuracy, tokens and habits by level.")
+    parser = command_line("experiments.earned_length.levels", __doc__)
     parser.add_argument("run", type=Path, help="a run folder")
     options = parser.parse_args(args)
     for iteration, responses in evaluated_in(options.run).items():

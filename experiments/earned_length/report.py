@@ -23,6 +23,7 @@ from experiments.tables import (
     mean_cell,
     over_problems,
     tested_cells,
+    with_interval,
 )
 from r1lit.callbacks.figures import WORD_COLORS, add_caption, tidy
 from r1lit.evaluation.compare import shares_right
@@ -151,8 +152,7 @@ def shape(seeds: Sequence[Record]) -> str:
 def _with_interval(values: Sequence[float]) -> str:
     if len(values) < 2:
         return f"{mean(values):+.2f}"
-    found = paired_shift(values)
-    return f"{mean(values):+.2f} ({found.low:+.2f} to {found.high:+.2f})"
+    return with_interval(paired_shift(values), "+.2f")
 
 
 def levels_table(seeds: Sequence[Record]) -> str:

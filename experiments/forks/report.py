@@ -13,7 +13,7 @@ from experiments.curves import style_of
 from experiments.points import shares_of
 from experiments.significance import paired_shift
 from experiments.study import Study
-from experiments.tables import Column, as_markdown, ends, group_by, table_by
+from experiments.tables import Column, as_markdown, ends, group_by, table_by, with_interval
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record
 from r1lit.seeding import generator
@@ -88,7 +88,7 @@ def as_table(results: Sequence[Record]) -> str:
             [
                 f"{change} less {CONTROL}",
                 str(scores_BS.shape[1]),
-                f"{shift.mean:+.3f} ({shift.low:+.3f} to {shift.high:+.3f})",
+                with_interval(shift),
                 f"{paired:.4f}",
                 f"{independent:.4f}",
                 f"{ratio:.2g} ({low:.2g} to {high:.2g})",

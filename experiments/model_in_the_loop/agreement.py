@@ -11,7 +11,6 @@ all pairs of responses to a held-out request that differ in true helpfulness.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -21,7 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.batches import Problem, Response
 from r1lit.curation import Candidate, CodeBlocks, Context, EngineRefiner, LongParagraphs
 from r1lit.files import Record, read_existing, replace_json
@@ -290,8 +289,7 @@ def share_of_right_pairs(pairs: Sequence[Record]) -> float | None:
 @reported("agreement")
 def main(args: Sequence[str] | None = None) -> int:
     """Measure one run and write ``agreement.json`` or ``truth.json``; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.model_in_the_loop.agreement")
-    parser.description, parser.formatter_class = __doc__, argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.model_in_the_loop.agreement", __doc__)
     parser.add_argument("run", type=Path, help="the run folder of one seed")
     parser.add_argument("--truth", action="store_true", help="of the reward models")
     parser.add_argument("--seed", type=int, default=0, help="of refined chains")

@@ -11,7 +11,6 @@ and the ends of their replies, become one token each: the wording is whole, and 
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ import torch
 from torch import nn
 from transformers import AddedToken, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.curation import refine
 from r1lit.policy import load_tokenizer
 from r1lit.verifiers import generative
@@ -110,7 +109,7 @@ def _copy(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
 @reported("grow")
 def main(args: Sequence[str] | None = None) -> int:
     """Grow a base model and write it to a directory; return the exit status."""
-    parser = argparse.ArgumentParser(description="A base model with more layers and tokens.")
+    parser = command_line("experiments.model_in_the_loop.grow", __doc__)
     parser.add_argument("base", help="such as models/mini")
     parser.add_argument("directory", type=Path, help="where to write")
     parser.add_argument("--size", choices=SIZES, default="judge", help="of the larger model")

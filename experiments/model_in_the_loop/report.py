@@ -106,20 +106,20 @@ def agreement_tables(seeds: Sequence[Record]) -> str:
         found = [one for one in own if one]
         if not found:
             continue
-        cells = [title, mean_cell([one["num"] for one in found], ".0f", error=False)]
+        cells = [title, mean_cell([one["num"] for one in found], "mean .0f")]
         rows.append(cells + [mean_cell([one[key] for one in found], ".3f") for key in JUDGED])
     judge = as_markdown([*names, "kappa", "no verdict"], rows)
     names = ["comparisons by", "pairs", "sign of the true difference", "ties"]
     rows = []
     for name, title in (("model", "the larger model"), ("oracle", "noisy annotators")):
         own = [seed["agreement"]["preference"][name] for seed in seeds]
-        cells = [title, mean_cell([one["num_pairs"] for one in own], ".0f", error=False)]
+        cells = [title, mean_cell([one["num_pairs"] for one in own], "mean .0f")]
         rows.append(cells + [mean_cell([one[key] for one in own], ".3f") for key in COMPARED])
     preference = as_markdown([*names, "first shown preferred"], rows)
     names = ["refiner", "right chains", "could be read", "keep the answer", "readable"]
     names += ["one language, before → after", "all three"]
     own = [seed["agreement"]["refiner"] for seed in seeds]
-    cells = ["the larger model", mean_cell([one["num"] for one in own], ".0f", error=False)]
+    cells = ["the larger model", mean_cell([one["num"] for one in own], "mean .0f")]
     cells += [mean_cell([one[key] for one in own], ".3f") for key in REFINED]
     both = ("one_language_before", "one_language")
     cells.append(" → ".join(mean_cell([one[key] for one in own], ".3f") for key in both))
@@ -133,7 +133,7 @@ def cost_tables(seeds: Sequence[Record]) -> str:
     rows = []
     for name, title in (("oracle", "noisy annotators"), ("model", "the larger model")):
         own = [seed["truth"][name] for seed in seeds]
-        counts = [mean_cell([one[k] for one in own], ".0f", error=False) for k in PAIRS]
+        counts = [mean_cell([one[k] for one in own], "mean .0f") for k in PAIRS]
         cells = [title, " of ".join(counts)]
         rows.append(cells + [mean_cell([one[key] for one in own], ".3f") for key in RIGHT])
     reward = as_markdown([*names, "accuracy against the truth"], rows)
@@ -141,7 +141,7 @@ def cost_tables(seeds: Sequence[Record]) -> str:
     rows = []
     for arm, title in ARMS.items():
         own = [seed["evaluations"][arm] for seed in seeds]
-        cells = [title, mean_cell([seed["documents"][arm] for seed in seeds], ".0f", error=False)]
+        cells = [title, mean_cell([seed["documents"][arm] for seed in seeds], "mean .0f")]
         rows.append(cells + [mean_cell([one.get(key) for one in own], ".3f") for key, _ in SCORES])
     sft = as_markdown(names, rows)
     seconds = [seed["seconds"] for seed in seeds]

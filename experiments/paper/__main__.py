@@ -11,13 +11,12 @@ errors over problems, several have them over runs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.page import write_into
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.tables import Tables, as_markdown, combine
@@ -41,8 +40,7 @@ def measure(run: Path, tokenizer: str) -> Tables:
 @reported("paper")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.paper", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.paper", __doc__)
     parser.add_argument(
         "runs", nargs="+", type=Path, help="run folders, or their paper.json, one a seed"
     )

@@ -13,7 +13,6 @@ K steps
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.points import seeds_in
 from experiments.process_rewards.choosing import (
     OUTCOME,
@@ -196,8 +195,7 @@ def choices(
 @reported("process_rewards")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.process_rewards.measure")
-    parser.description, parser.formatter_class = __doc__, argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.process_rewards.measure", __doc__)
     parser.add_argument("step", choices=("labels", "choosing"))
     parser.add_argument("policy", help="samples the responses")
     parser.add_argument("output", type=Path)

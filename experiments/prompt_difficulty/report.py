@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from experiments.curves import style_of
 from experiments.significance import paired_shift
 from experiments.study import Study
-from experiments.tables import Column, ends, group_by, table_by
+from experiments.tables import Column, ends, group_by, table_by, with_interval
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean
@@ -101,9 +101,8 @@ def against_control(results: Sequence[Record]) -> str:
             continue
         shift = paired_shift(both)
         lines.append(
-            f"- {name} less {CONTROL}, with the samples of measuring: {shift.mean:+.0f}"
-            f" ({shift.low:+.0f} to {shift.high:+.0f}), p {shift.p_value:.2g},"
-            f" over {len(both)} seeds"
+            f"- {name} less {CONTROL}, with the samples of measuring:"
+            f" {with_interval(shift, '+.0f')}, p {shift.p_value:.2g}, over {len(both)} seeds"
         )
     return "\n".join(lines)
 

@@ -13,13 +13,12 @@ of its configuration and of what it reads, not of the code: after a change of co
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.pipeline import read_pipeline
 from experiments.runner import run_pipeline, verdicts_of
 
@@ -34,8 +33,7 @@ PIPELINES = {
 @reported("r1")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if a step failed, 2 for bad input, 130 stopped."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.r1", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.r1", __doc__)
     parser.add_argument("pipeline", nargs="?", type=Path, help="the file; that of --scale if unset")
     parser.add_argument(
         "--scale", choices=PIPELINES, default="mini", help="small_real: one GPU; full: as the paper"

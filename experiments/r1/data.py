@@ -13,7 +13,6 @@ not fit. With ``--local`` a source is read from a file of that folder, where the
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -25,7 +24,7 @@ from typing import Any
 import yaml
 
 from experiments.compose import check_keys, value_at
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.data.tables import SUFFIXES, read_rows
 from r1lit.errors import hint
 from r1lit.files import replace_json, write_records
@@ -332,8 +331,7 @@ def listing() -> Iterator[str]:
 @reported("data")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.r1.data", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.r1.data", __doc__)
     parser.add_argument("scale", nargs="?", choices=SCALES, help="whose files")
     parser.add_argument("folder", nargs="?", type=Path, help="where they go")
     parser.add_argument("--only", nargs="+", default=[], metavar="FILE", help="these files alone")

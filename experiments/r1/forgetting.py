@@ -12,15 +12,16 @@ or over problems of one run (five or more). A loss is a change whose 95 % interv
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from experiments.launch import command_line, reported
 from experiments.r1.stages import BASE, STAGES
 from experiments.significance import holm, paired_shift
-from experiments.tables import as_markdown, means_by_problem
+from experiments.tables import as_markdown, means_by_problem, with_interval
 from r1lit.files import read_records, replace_file
 from r1lit.metrics import mean
 
@@ -129,27 +130,25 @@ def as_page(stages: dict[str, list[Values]]) -> str:
             if shift is None or shift.low <= 0 <= shift.high:
                 continue
             verb = "gains" if shift.mean > 0 else "loses"
-            text = f"{verb} {family} {shift.mean:+.2f} ({shift.low:+.2f} to {shift.high:+.2f})"
+            text = f"{verb} {family} {with_interval(shift, '+.2f')}"
             told.append(f"**{text}**" if corrected[(old, new), family] < 0.05 else text)
         lines.append(f"- {old} → {new}: {'; '.join(told) or 'none'}")
     return "\n".join(lines) + "\n"
 
 
+@reported("forgetting")
 def main(args: Sequence[str] | None = None) -> int:
-    """Print the page, and write it where ``--output`` says."""
-    parser = argparse.ArgumentParser(description="Which families each stage gains and loses.")
+    """Print the page, and write it where ``--output`` says; return the exit status."""
+    parser = command_line("experiments.r1.forgetting", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs of the pipeline")
     parser.add_argument("--output", type=Path, help="a Markdown file to write")
-    given = parser.parse_args(args)
-    try:
-        page = as_page(read_runs(given.runs))
-    except ValueError as error:
-        parser.error(str(error))
+    options = parser.parse_args(args)
+    page = as_page(read_runs(options.runs))
     print(page, end="")
-    if given.output is not None:
-        replace_file(given.output, page.encode())
+    if options.output is not None:
+        replace_file(options.output, page.encode())
     return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,7 +10,6 @@ another order.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.launch import reported, start
+from experiments.launch import command_line, reported, start
 from experiments.manifest import Manifest
 from experiments.pipeline import Pipeline, read_pipeline
 
@@ -129,10 +128,7 @@ def _same_numbers(one: object, other: object) -> bool:
 @reported("kill_check")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if the last step wrote else, 2 for bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.r1.kill_check", description=__doc__
-    )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.r1.kill_check", __doc__)
     parser.add_argument("alone", type=Path, help="the folder of a finished run")
     parser.add_argument("killed", type=Path, help="the folder of the run to make and kill")
     parser.add_argument("--draw", type=int, default=0, help="seed of the moments, default 0")

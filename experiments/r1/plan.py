@@ -13,7 +13,6 @@ one iteration, or of as many as ``--iterations`` says.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from transformers import AutoConfig, PretrainedConfig
 from benchmarks.flops import Shape
 from benchmarks.models import ARCHITECTURES, HUB, model_config
 from experiments.compose import Config, merge, merged
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.r1.cost import TIME, Gpu, rollout_seconds, update_seconds
 from experiments.r1.work import Work, work_of
 from r1lit.modules.memory_plan import (
@@ -209,8 +208,7 @@ def notes(gpu: Gpu) -> str:
 @reported("plan")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.r1.plan", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.r1.plan", __doc__)
     parser.add_argument("presets", nargs="+", help="YAML files")
     parser.add_argument("--model", help="another than the preset's policy")
     parser.add_argument("--prompt-tokens", type=int, default=256)

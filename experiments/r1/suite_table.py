@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.r1.stages import EVALUATED
+from experiments.tables import as_markdown
 from r1lit.evaluation.suites.table import shown
 from r1lit.files import replace_file
 
@@ -39,13 +39,11 @@ def as_table(reports: dict[str, dict[str, Any]]) -> str:
     """Return the table as Markdown: value and 95 % interval; a suite that was left out has –."""
     suites = list(dict.fromkeys(suite for rows in reports.values() for suite in rows))
     titles = {s: rows[s]["title"] for rows in reports.values() for s in suites if s in rows}
-    lines = [
-        f"| | {' | '.join(titles[suite] for suite in suites)} |",
-        f"|---{'|---:' * len(suites)}|",
+    rows = [
+        [stage, *(_cell(of_stage.get(suite, {})) for suite in suites)]
+        for stage, of_stage in reports.items()
     ]
-    for stage, rows in reports.items():
-        cells = [_cell(rows.get(suite, {})) for suite in suites]
-        lines.append(f"| {stage} | {' | '.join(cells)} |")
+    lines = [as_markdown(["", *(titles[suite] for suite in suites)], rows)]
     reasons = {
         f"- {row['title']} of {stage} was left out: {row['left_out']}"
         for stage, rows in reports.items()
@@ -68,7 +66,7 @@ def _cell(row: dict[str, Any]) -> str:
 @reported("suite_table")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.r1.suite_table")
+    parser = command_line("experiments.r1.suite_table", __doc__)
     parser.add_argument("run", type=Path, help="the run folder of a pipeline")
     options = parser.parse_args(args)
     text = as_table(read_reports(options.run))

@@ -13,14 +13,13 @@ run has standard errors over problems, several have them over runs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.page import write_into
 from experiments.r1.figure import draw_stages
 from experiments.r1.shape import PAPER, as_lines, check, combine
@@ -121,8 +120,7 @@ def block(summary: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
 @reported("table")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.r1.table", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.r1.table", __doc__)
     parser.add_argument(
         "runs", nargs="+", type=Path, help="run folders, or their summary.json, one a seed"
     )

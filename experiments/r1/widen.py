@@ -8,17 +8,18 @@ same rotary base.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from experiments.launch import command_line
+
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.r1.widen", description=__doc__)
+    parser = command_line("experiments.r1.widen", __doc__)
     parser.add_argument("source", help="a Hugging Face directory, or a name on the hub")
     parser.add_argument("target", type=Path, help="the directory to write")
     parser.add_argument("tokens", type=int, help="max_position_embeddings")

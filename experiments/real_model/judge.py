@@ -9,7 +9,6 @@ Both orders of a pair are judged. The interval of a pair's agreement is 95 % ove
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.real_model.fetch import FOLDER
 from experiments.real_stages.preferences import one_turn, split
 from experiments.tables import as_markdown
@@ -83,7 +82,7 @@ def preferences(model: str, pairs: Sequence[Record]) -> Record:
 @reported("experiments.real_model.judge")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line("experiments.real_model.judge", __doc__)
     parser.add_argument("graded", type=Path, help="a table of graded answers")
     parser.add_argument("pairs", type=Path, help="the table of chosen and rejected conversations")
     parser.add_argument("--model", default=str(FOLDER), help="a chat model")

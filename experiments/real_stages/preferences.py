@@ -9,12 +9,11 @@ measures; ``requests.jsonl`` and ``held_out.jsonl`` hold requests. No request is
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.data import TablePairs
 from r1lit.files import Record, write_records
 from r1lit.seeding import permutation
@@ -58,7 +57,7 @@ def as_request(row: Record) -> Record:
 @reported("experiments.real_stages.preferences")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line("experiments.real_stages.preferences", __doc__)
     parser.add_argument("path", type=Path, help="the table of chosen and rejected conversations")
     parser.add_argument("--to", type=Path, required=True, help="the folder to write")
     options = parser.parse_args(arguments)

@@ -8,12 +8,11 @@ Rows with ``prompt``, ``thinking`` and ``output`` become ``train.jsonl`` and ``h
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.files import Record, read_records, write_records
 
 NUM_TRAINED, NUM_HELD_OUT = 24, 8
@@ -46,7 +45,7 @@ def _length(row: Record) -> int:
 @reported("experiments.real_stages.traces")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line("experiments.real_stages.traces", __doc__)
     parser.add_argument("path", type=Path, help="the table of R1's responses")
     parser.add_argument("--to", type=Path, required=True, help="the folder to write")
     options = parser.parse_args(arguments)

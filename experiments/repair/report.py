@@ -14,10 +14,18 @@ from experiments.by_source import evaluated_in
 from experiments.curves import COLORS
 from experiments.manifest import seconds_by_step
 from experiments.study import Study
-from experiments.tables import as_markdown, group_by, means_by_problem, number, table_by
+from experiments.tables import (
+    as_markdown,
+    group_by,
+    means_by_problem,
+    number,
+    over_problems,
+    table_by,
+    with_interval,
+)
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record, read_records
-from r1lit.metrics import mean, mean_and_error, paired_difference
+from r1lit.metrics import mean, mean_and_error
 
 STAGES = {
     "base": "base",
@@ -127,21 +135,15 @@ def as_table(results: Sequence[Record]) -> str:
 
 def differences(results: Sequence[Record]) -> str:
     """Return paired differences over held-out repositories, all seeds of a stage together."""
-    shares: dict[str, dict[str, float]] = {}
-    for stage, own in group_by("stage", results).items():
-        uids = sorted(set.intersection(*(set(r["shares"]) for r in own)))
-        shares[stage] = {uid: mean([r["shares"][uid] for r in own]) for uid in uids}
+    shares = {
+        stage: [r["shares"] for r in own] for stage, own in group_by("stage", results).items()
+    }
     rows = []
     for one, other in PAIRS:
-        if one in shares and other in shares:
-            uids = sorted(shares[one].keys() & shares[other].keys())
-            less = paired_difference(
-                [shares[one][uid] for uid in uids], [shares[other][uid] for uid in uids]
-            )
-            rows.append([
-                f"{STAGES[one]} less {STAGES[other]}",
-                f"{less.mean:+.3f} ({less.low:+.3f} to {less.high:+.3f})", str(len(uids)),
-            ])  # fmt: skip
+        less = over_problems(shares.get(one, ()), shares.get(other, ()))
+        if less is not None:
+            pair, num = f"{STAGES[one]} less {STAGES[other]}", str(less.num_problems)
+            rows.append([pair, with_interval(less), num])
     headings = ["difference", "right, 95 % interval over repositories", "repositories"]
     return as_markdown(headings, rows, num_text=1)
 

@@ -8,7 +8,6 @@ weights, some 0.7 million parameters (``from_scratch: true``).
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,7 +17,7 @@ from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from experiments.compose import Config
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.points import read_sweep
 from r1lit.data.preference_data import split_examples
 from r1lit.worlds.scaffold import byte_level_bpe
@@ -70,7 +69,7 @@ def architecture(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
 @reported("body")
 def main(args: Sequence[str] | None = None) -> int:
     """Write the body of a study's variant; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.reward_models.body")
+    parser = command_line("experiments.reward_models.body", __doc__)
     parser.add_argument("study", type=Path)
     parser.add_argument("variant")
     parser.add_argument("directory", type=Path, help="where to write")

@@ -11,13 +11,12 @@ file holds already is not made again. Without ``--value`` there are majority vot
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.files import Record, append_records, keep_records, read_records
 from r1lit.modules.evaluation import sample_name
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
@@ -188,7 +187,7 @@ def measure(
 @reported("measure")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.search.measure")
+    parser = command_line("experiments.search.measure", __doc__)
     parser.add_argument("policy", help="a directory")
     parser.add_argument("--value", help="a directory of a critic")
     parser.add_argument("--output", type=Path, required=True)

@@ -10,7 +10,6 @@ made; ``--report`` makes it of what is there.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import yaml
 
 from experiments.compose import Config, as_mapping, check_keys, merge, merged, move_paths
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.page import with_others, write_into
 from experiments.pipeline import Pipeline, read_pipeline
 from experiments.points import checked_seeds, folder_name, parse_seeds
@@ -131,7 +130,7 @@ def report(rows: Sequence[Record]) -> str:
 @reported("stages_skipped")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if a step failed, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.stages_skipped")
+    parser = command_line("experiments.stages_skipped", __doc__)
     parser.add_argument("suite", nargs="?", type=Path, default=HERE / "variants.yaml")
     parser.add_argument("--seeds", help="instead of the file's, for example 0,1")
     parser.add_argument("--only", nargs="+", metavar="VARIANT", help="make these alone")

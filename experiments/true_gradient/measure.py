@@ -9,7 +9,6 @@ Writes one line for the true gradient at each, and one for each estimator.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.true_gradient.estimators import (
     Batch,
     Leaf,
@@ -241,7 +240,7 @@ def rounded(line: Record) -> Record:
 @reported("experiments.true_gradient.measure")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.true_gradient.measure")
+    parser = command_line("experiments.true_gradient.measure", __doc__)
     parser.add_argument("policy", help="a directory; it samples")
     parser.add_argument("--later", nargs="*", default=[], help="policies some updates later")
     parser.add_argument("--updates", nargs="*", type=int, default=[], help="how many, of each")

@@ -14,7 +14,6 @@ Needs a Python with vLLM (``make vllm``, or R1LIT_VLLM_PYTHON), and Linux.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import random
@@ -25,7 +24,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.launch import reported, start
+from experiments.launch import command_line, reported, start
 from r1lit.files import Record, read_records
 
 CONFIGS = (
@@ -163,8 +162,7 @@ def _group_of(pid: int) -> int:
 @reported("faults")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if kills have changed the run, 2 if it failed."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.vllm.faults", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = command_line("experiments.vllm.faults", __doc__)
     parser.add_argument("folder", type=Path, help="of both runs; a finished one is kept")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--iterations", type=int, default=60)

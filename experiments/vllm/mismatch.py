@@ -8,13 +8,12 @@ first transfer waits for a server that is still starting.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from experiments.tables import as_markdown
 from r1lit.files import read_records
 
@@ -44,7 +43,7 @@ def row(run: Path) -> list[str]:
 @reported("mismatch")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.vllm.mismatch")
+    parser = command_line("experiments.vllm.mismatch", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     rows = [row(run) for run in parser.parse_args(args).runs]
     print(as_markdown(["run", "iterations", *(name for _, name in COLUMNS)], rows))

@@ -10,7 +10,6 @@ next, what a calculation gives, or how it is worded.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from experiments.launch import reported
+from experiments.launch import command_line, reported
 from r1lit.files import Record, read_existing, replace_json
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.text.prompts import render
@@ -128,7 +127,7 @@ def measure(policy: str, base: str, responses: Sequence[Record]) -> dict[str, di
 @reported("decisions")
 def main(args: Sequence[str] | None = None) -> int:
     """Write the measured decisions as JSON; return the exit status."""
-    parser = argparse.ArgumentParser(description="Nats between a policy and its base, by decision.")
+    parser = command_line("experiments.what_rl_adds.decisions", __doc__)
     parser.add_argument("policy")
     parser.add_argument("base")
     parser.add_argument("responses", type=Path, help="of the policy: an evaluation's .jsonl")

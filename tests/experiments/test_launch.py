@@ -11,6 +11,7 @@ from waiting import wait_until
 
 from experiments import sweep as sweep_module
 from experiments.launch import error_in, followed, last_lines, progress_of, reported, start
+from experiments.points import read_sweep
 
 
 def interrupted() -> int:
@@ -118,6 +119,6 @@ def test_a_sweep_prints_where_a_point_is(sweep_file, monkeypatch, capsys):
         assert wait_until(is_printed, 20)
         return 1
 
-    sweep = sweep_module.read_sweep(sweep_file(seeds=[0]))
+    sweep = read_sweep(sweep_file(seeds=[0]))
     assert len(sweep_module.run_sweep(sweep, launch=launch)) == 2
     assert "grpo seed 0  50%  acc 0.50\n" in "".join(printed)

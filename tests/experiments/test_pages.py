@@ -58,7 +58,7 @@ def test_the_page_of_a_sweep(name: str, tmp_path: Path, monkeypatch) -> None:
     for file in ("README.md", page.RAW):
         shutil.copy(EXPERIMENTS / name / file, tmp_path)
     path = EXPERIMENTS / name / "study.yaml"
-    write_report(path, replace(read_sweep(path), output=tmp_path / "runs"), folder=tmp_path)
+    write_report(path, replace(read_sweep(path), output=tmp_path / "runs"), tmp_path)
     for file in ("README.md", page.RAW):
         assert (tmp_path / file).read_text() == (EXPERIMENTS / name / file).read_text()
 

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from experiments import report
+from experiments.__main__ import main
 from experiments.curves import draw, models_of
 from experiments.fingerprint import begin
 from experiments.page import END, START, fill_in
@@ -186,13 +186,13 @@ def test_the_command_writes_table_and_figure(sweep_file, tmp_path, capsys):
     path = sweep_file()
     readme = tmp_path / "README.md"
     readme.write_text(f"# Q\n{START}\n{END}\n")
-    assert report.main([str(path), "--readme"]) == 2
+    assert main([str(path), "--report", "--readme", str(tmp_path)]) == 2
     assert "no point is finished" in capsys.readouterr().err
     points = [read_sweep(path).point("grpo", seed) for seed in (0, 1)]
     for point, config in zip(points, (points[0].config, {"of": "another"}), strict=True):
         begin(point.folder, "point.yaml", config)
         (point.folder / "result.json").write_text(json.dumps(RESULTS[point.seed]))
-    assert report.main([str(path), "--readme"]) == 0
+    assert main([str(path), "--report", "--readme", str(tmp_path)]) == 0
     text = readme.read_text()
     assert "1 of 4 runs finished" in text
     assert (
@@ -202,7 +202,7 @@ def test_the_command_writes_table_and_figure(sweep_file, tmp_path, capsys):
     assert read_records(tmp_path / "results.jsonl") == [RESULTS[0]]
     shutil.rmtree(points[0].folder.parents[1])
     readme.write_text(f"# Q\n{START}\n{END}\n")
-    assert report.main([str(path), "--readme"]) == 0
+    assert main([str(path), "--report", "--readme", str(tmp_path)]) == 0
     assert as_table([RESULTS[0]]) in readme.read_text(), "made anew of what is committed"
 
 
@@ -232,7 +232,7 @@ def test_every_kind_of_run_is_reported(sweep_file, tmp_path, evaluation, says, r
         evaluations = [{"iteration": i, "seconds": float(i), **evaluation} for i in (0, 1)]
         of = {"variant": variant, "seed": 0, "seconds": 1.0, "evaluations": evaluations}
         finish(read_sweep(path).point(variant, 0), of | {"final": evaluations[-1]})
-    assert report.main([str(path), "--readme"]) == 0, capsys.readouterr().err
+    assert main([str(path), "--report", "--readme", str(tmp_path)]) == 0, capsys.readouterr().err
     text = (tmp_path / "README.md").read_text()
     assert says in text and "![curves](curves.png)" in text
     assert ("mine too" in text) == (readme == "there")
@@ -249,7 +249,7 @@ def test_failures_are_reported_where_nothing_is_finished(sweep_file, tmp_path):
     point = read_sweep(path).point("dr", 1)
     begin(point.folder, "point.yaml", point.config)
     (point.folder / "error.txt").write_text("OSError: [Errno 28] No | space `left`\n")
-    assert report.main([str(path)]) == 0
+    assert main([str(path), "--report"]) == 0
     assert not (tmp_path / "README.md").exists()
     text = (tmp_path / "out" / "README.md").read_text()
     assert "0 of 4 runs finished" in text
@@ -260,13 +260,13 @@ def test_a_readme_without_a_place_is_left_alone(sweep_file, tmp_path, capsys):
     path = sweep_file()
     (tmp_path / "README.md").write_text("# mine\n")
     finish(read_sweep(path).point("grpo", 0), RESULTS[0])
-    assert report.main([str(path), "--readme"]) == 2
+    assert main([str(path), "--report", "--readme", str(tmp_path)]) == 2
     assert START in capsys.readouterr().err
     assert (tmp_path / "README.md").read_text() == "# mine\n"
-    assert report.main([str(path), "--against", "drgrpo"]) == 2
+    assert main([str(path), "--report", "--against", "drgrpo"]) == 2
     assert "against: 'drgrpo' is none of grpo, dr" in capsys.readouterr().err
-    assert report.main([str(tmp_path / "none.yaml")]) == 2
-    assert "none.yaml cannot be read" in capsys.readouterr().err
+    assert main([str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml: no study is called so" in capsys.readouterr().err
 
 
 def test_variants_are_paired_by_seed_and_by_problem(sweep_file):

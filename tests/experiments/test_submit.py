@@ -10,7 +10,7 @@ import pytest
 from tiny_sweep import variant
 
 from experiments import submit
-from experiments import sweep as sweep_module
+from experiments.__main__ import main
 from r1lit.files import read_records
 
 
@@ -29,16 +29,16 @@ from r1lit.files import read_records
 def test_bad_input_is_one_line_before_anything_is_submitted(
     sweep_file, tmp_path, capsys, options, says
 ):
-    assert sweep_module.main([str(sweep_file()), *options]) == 2
+    assert main([str(sweep_file()), *options]) == 2
     [line] = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("sweep: error: ") and says in line
+    assert line.startswith("experiments: error: ") and says in line
     assert not list((tmp_path / "out").glob("[!.]*"))
 
 
 @pytest.mark.long
 def test_without_submitit_the_extra_is_named(sweep_file, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "submitit", None)
-    assert sweep_module.main([str(sweep_file()), "--launcher", "submitit"]) == 2
+    assert main([str(sweep_file()), "--launcher", "submitit"]) == 2
     assert "submitit is not installed; pip install 'r1lit[sweep]'" in capsys.readouterr().err
 
 
@@ -52,7 +52,7 @@ def test_points_are_tasks_and_only_what_is_unfinished_is_submitted_again(
     options = ["--launcher", "submitit", "--cluster", "local"]
     bad = {"model": {"init_args": {"policy": {"path": "no/such/policy"}}}}
     grid = {"objective": {"grpo": variant("GRPO"), "bad": bad}}
-    assert sweep_module.main([str(sweep_file(seeds=[0], grid=grid)), *options]) == 1
+    assert main([str(sweep_file(seeds=[0], grid=grid)), *options]) == 1
     out = capsys.readouterr().out
     assert "2 points: 0 finished, 0 running, 2 to submit" in out
     assert "bad seed 0  FAILED: " in out and "no/such/policy" in out
@@ -63,7 +63,7 @@ def test_points_are_tasks_and_only_what_is_unfinished_is_submitted_again(
     assert "1 of 2 runs finished" in readme and "no/such/policy" in readme
 
     mended = {"objective": {**grid["objective"], "bad": variant("DrGRPO", max_tokens=8)}}
-    assert sweep_module.main([str(sweep_file(seeds=[0], grid=mended)), *options]) == 0
+    assert main([str(sweep_file(seeds=[0], grid=mended)), *options]) == 0
     assert "2 points: 1 finished, 0 running, 1 to submit" in capsys.readouterr().out
     results = read_records(tmp_path / "out" / "results.jsonl")
     assert [r["variant"] for r in results] == ["grpo", "bad"] and results[0] == result
@@ -115,15 +115,15 @@ def test_tasks_of_an_earlier_start_are_waited_for(sweep_file, tmp_path, capsys, 
 
     with monkeypatch.context() as patch:
         patch.setattr(submit.time, "sleep", stop)  # Ctrl-C, once all is submitted
-        assert sweep_module.main(arguments) == 130
+        assert main(arguments) == 130
     assert "0 finished, 0 running, 2 to submit" in capsys.readouterr().out
 
     sweep_file(seeds=[0], grid={"objective": {"grpo": variant("DAPO")}})
-    assert sweep_module.main(arguments) == 2
+    assert main(arguments) == 2
     assert "job 77_0 still makes it as the sweep file was before" in capsys.readouterr().err
 
     sweep_file(seeds=[0])
-    assert sweep_module.main(arguments) == 0
+    assert main(arguments) == 0
     out = capsys.readouterr().out
     assert "0 finished, 2 running, 0 to submit" in out
     assert "job 77_0  grpo seed 0  pass@1" in out and "job 77_1  dr seed 0  pass@1" in out

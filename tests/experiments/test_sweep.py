@@ -12,8 +12,7 @@ import pytest
 import yaml
 from tiny_sweep import ROOT, variant
 
-from experiments import sweep as sweep_module
-from experiments.__main__ import main as study_main
+from experiments.__main__ import main
 from experiments.compose import merge, move_run
 from experiments.fingerprint import begin
 from experiments.launch import claimed, in_subprocess
@@ -130,9 +129,9 @@ def test_the_sweep_ends_with_its_tables_its_figure_and_its_failures(sweep_file, 
         }
     }
     path = sweep_file(seeds=[0], grid=grid)
-    assert sweep_module.main([str(path)], launch=InProcess()) == 1
+    assert main([str(path)], launch=InProcess()) == 1
     readme = (tmp_path / "out/README.md").read_text()
-    assert "2 of 3 runs finished" in readme and "python -m experiments.sweep" in readme
+    assert "2 of 3 runs finished" in readme and "python -m experiments /" in readme
     for name in ("| grpo | 1 |", "| dr | 1 |", "| less grpo |", "| bad | 0 | `ValueError: "):
         assert name in readme, name
     assert "no/such/policy" in readme.split("| bad | 0 |")[1]
@@ -143,7 +142,7 @@ def test_the_sweep_ends_with_its_tables_its_figure_and_its_failures(sweep_file, 
     # mended, the failure is gone; nothing else is made again
     launch = InProcess()
     mended = {"objective": {**grid["objective"], "bad": variant("DAPO")}}
-    assert sweep_module.main([str(sweep_file(seeds=[0], grid=mended))], launch=launch) == 0
+    assert main([str(sweep_file(seeds=[0], grid=mended))], launch=launch) == 0
     assert launch.folders() == ["bad/seed-0"]
     readme = (tmp_path / "out/README.md").read_text()
     assert "3 of 3 runs finished" in readme and "failed" not in readme
@@ -312,7 +311,7 @@ def test_a_wrong_sweep_file_is_an_error_that_names_the_key(sweep_file, changes, 
     path = sweep_file(**changes)
     with pytest.raises(ValueError, match=re.escape(says)):
         read_sweep(path)
-    assert sweep_module.main([str(path)]) == 2
+    assert main([str(path)]) == 2
     assert says in capsys.readouterr().err
 
 
@@ -363,12 +362,12 @@ def test_merging_changes_neither_side():
 @pytest.mark.long
 def test_a_dry_run_reads_every_config_and_makes_nothing(sweep_file, tmp_path, capsys):
     path = sweep_file()
-    assert sweep_module.main([str(path), "--dry-run"]) == 0
+    assert main([str(path), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["new"] * 4
     assert lines[-1].endswith("out/dr/seed-1") and not (tmp_path / "out").exists()
     mistyped = {"objective": {"grpo": {}, "dr": variant("DrGRPO", epsilom=0.3)}}
-    assert sweep_module.main([str(sweep_file(grid=mistyped)), "--dry-run"]) == 2
+    assert main([str(sweep_file(grid=mistyped)), "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert "dr: model.objective.epsilom: DrGRPO has no such key; did you mean epsilon?" in said
 
@@ -377,7 +376,6 @@ def test_a_dry_run_reads_every_config_and_makes_nothing(sweep_file, tmp_path, ca
 def test_every_variant_is_read_before_the_first_is_trained(sweep_file, tmp_path, capsys):
     mistyped = {"objective": {"grpo": {}, "dr": variant("DrGRPO", epsilom=0.3)}}
     path, launch = sweep_file(grid=mistyped), InProcess()
-    for command in (sweep_module.main, study_main):
-        assert command([str(path)], launch=launch) == 2
-        assert "dr: model.objective.epsilom: DrGRPO has no such key" in capsys.readouterr().err
+    assert main([str(path)], launch=launch) == 2
+    assert "dr: model.objective.epsilom: DrGRPO has no such key" in capsys.readouterr().err
     assert launch.calls == [] and not (tmp_path / "out").exists()
