@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from experiments.compose import Config
+from experiments.compose import Config, value_at
 from r1lit.modules.memory_plan import MemorySettings, read_settings
 
 Kind = Literal["reinforcement", "supervised", "preference", "sampling"]
@@ -29,15 +29,15 @@ class Work:
     iterations: int
     is_whole: bool
     rows_per_iteration: int
-    updates_per_iteration: int
-    group_size: int
+    updates_per_iteration: int = 1
+    group_size: int = 1
     prompt_tokens: int
     mean_tokens: int
     max_tokens: int
     row_tokens: int
-    rows_decoded: int
+    rows_decoded: int = 0
     is_served: bool
-    num_inner_epochs: int
+    num_inner_epochs: int = 1
     memory: MemorySettings
 
     @property
@@ -140,13 +140,9 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
     return Work(
         kind="supervised",
         rows_per_iteration=rows,
-        updates_per_iteration=1,
-        group_size=1,
         mean_tokens=mean,
         max_tokens=length,
         row_tokens=length,
-        rows_decoded=0,
-        num_inner_epochs=1,
         **shared,
     )
 
@@ -165,7 +161,6 @@ def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: 
         max_tokens=longest,
         row_tokens=shared["prompt_tokens"] + mean,
         rows_decoded=engine.get("max_rows") or 64,
-        num_inner_epochs=1,
         **shared,
     )
 
@@ -179,21 +174,15 @@ def _preference(
     return Work(
         kind="preference",
         rows_per_iteration=data["train_batch_size"] * (1 if labels else 2),
-        updates_per_iteration=1,
-        group_size=1,
         mean_tokens=mean,
         max_tokens=longest,
         row_tokens=shared["prompt_tokens"] + mean,
-        rows_decoded=0,
-        num_inner_epochs=1,
         **shared,
     )
 
 
 def _needed(config: Config, key: str) -> int:
-    node: Any = config
-    for name in key.split("."):
-        node = (node or {}).get(name)
-    if not node:
+    found = value_at(config, key)
+    if not found:
         raise ValueError(f"model.{key} is missing")
-    return int(node)
+    return int(found)

@@ -17,32 +17,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from experiments.true_gradient.tree import Scores
+from r1lit import objectives
 from r1lit.batches import Response, Rollout
 from r1lit.modules.updates import with_selection
-from r1lit.objectives import (
-    CISPO,
-    DAPO,
-    DPPO,
-    GMPO,
-    GRPO,
-    GSPO,
-    PPO,
-    RLOO,
-    SAPO,
-    ClipCov,
-    DrGRPO,
-    GroupCentered,
-    GRPOSequence,
-    GSPOToken,
-    Kept,
-    KLCov,
-    LossInputs,
-    MeanNormalized,
-    NoBaseline,
-    Objective,
-    PolicyGradient,
-    RewardsApart,
-)
+from r1lit.objectives import LossInputs, Objective
 from r1lit.objectives.advantages import whitened
 
 WHITENED = ("REINFORCE++",)
@@ -52,25 +30,25 @@ WHITENED = ("REINFORCE++",)
 def estimators(max_tokens: int) -> dict[str, Objective]:
     """Return the objectives by name, each with its paper's advantage and defaults."""
     return {
-        "RLOO": RLOO(),
-        "Dr. GRPO": DrGRPO(max_tokens=max_tokens),
-        "REINFORCE": RLOO(advantage=NoBaseline()),
-        "MaxRL": DrGRPO(max_tokens=max_tokens, advantage=MeanNormalized()),
-        "GRPO, ratio per output": GRPOSequence(),
-        "GRPO": GRPO(),
-        "GSPO": GSPO(),
-        "GSPO-token": GSPOToken(),
-        "GMPO": GMPO(),
-        "SAPO": SAPO(),
-        "GDPO": GRPO(advantage=RewardsApart()),
-        "DAPO": DAPO(),
-        "CISPO": CISPO(),
-        "DPPO": DPPO(),
-        "Clip-Cov": ClipCov(),
-        "KL-Cov": KLCov(),
-        "GPG": PolicyGradient(advantage=GroupCentered()),
-        "REINFORCE++": PPO(advantage=NoBaseline()),
-        "RAFT": PolicyGradient(advantage=Kept("best")),
+        "RLOO": objectives.RLOO(),
+        "Dr. GRPO": objectives.DrGRPO(max_tokens=max_tokens),
+        "REINFORCE": objectives.RLOO(advantage=objectives.NoBaseline()),
+        "MaxRL": objectives.DrGRPO(max_tokens=max_tokens, advantage=objectives.MeanNormalized()),
+        "GRPO, ratio per output": objectives.GRPOSequence(),
+        "GRPO": objectives.GRPO(),
+        "GSPO": objectives.GSPO(),
+        "GSPO-token": objectives.GSPOToken(),
+        "GMPO": objectives.GMPO(),
+        "SAPO": objectives.SAPO(),
+        "GDPO": objectives.GRPO(advantage=objectives.RewardsApart()),
+        "DAPO": objectives.DAPO(),
+        "CISPO": objectives.CISPO(),
+        "DPPO": objectives.DPPO(),
+        "Clip-Cov": objectives.ClipCov(),
+        "KL-Cov": objectives.KLCov(),
+        "GPG": objectives.PolicyGradient(advantage=objectives.GroupCentered()),
+        "REINFORCE++": objectives.PPO(advantage=objectives.NoBaseline()),
+        "RAFT": objectives.PolicyGradient(advantage=objectives.Kept("best")),
     }
 
 

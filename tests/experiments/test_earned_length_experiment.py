@@ -31,7 +31,7 @@ from experiments.earned_length.report import (
     shape,
 )
 from r1lit.cli import main as cli
-from r1lit.files import read_records
+from r1lit.files import read_records, write_records
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.policy.source import settings_of
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling, texts_of
@@ -117,7 +117,7 @@ def test_patience_is_right_on_every_level_and_takes_longer_on_harder_ones(tmp_pa
     assert tokens == sorted(tokens)
     lines = [{**r, "split": "val", "iteration": i} for i in (0, 8) for r in found[:12]]
     path = tmp_path / "responses.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_records(path, lines)
     main([str(tmp_path)])
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["iteration"] for line in printed] == [0, 8]

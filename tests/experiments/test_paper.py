@@ -14,6 +14,7 @@ from experiments.page import END, START, fill_in
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.__main__ import main
 from experiments.paper.tables import as_markdown, combine
+from r1lit.files import write_records
 from r1lit.worlds.requests import REFUSAL, WorldRequest, pool
 
 PAGE = ROOT / "experiments" / "paper"
@@ -39,7 +40,7 @@ def lines(asked: WorldRequest, *responses: str) -> list[dict]:
 def write(folder: Path, records: list[dict], k: int = 2) -> None:
     folder.mkdir(parents=True)
     (folder / "report.json").write_text(json.dumps({"num_samples": k, "settings": {}}))
-    (folder / "responses.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    write_records(folder / "responses.jsonl", records)
 
 
 @pytest.fixture
@@ -66,9 +67,7 @@ def run(tmp_path: Path) -> Path:
         line("countdown-3-5-12-24", "?", 0, text, "reasoning", split="val", iteration=i, value=i)
         for i, text in enumerate(("<think> a </think> 1", "<think> a a a a a </think> 1"))
     ]
-    (tmp_path / "zero").mkdir()
-    text = "".join(json.dumps(record) + "\n" for record in training)
-    (tmp_path / "zero/responses.jsonl").write_text(text)
+    write_records(tmp_path / "zero/responses.jsonl", training)
     return tmp_path
 
 

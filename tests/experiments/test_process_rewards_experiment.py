@@ -128,7 +128,7 @@ def test_the_shortest_version(tmp_path: Path, monkeypatch, capsys):
         path = tmp_path / f"{variant}.yaml"
         path.write_text(yaml.safe_dump(merge(config, {"run": str(run)})))
         r1lit(["fit", "-c", str(path)])
-        lines = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+        lines = read_records(run / "metrics.jsonl")
         assert all(0 <= line["train/reward/process"] <= 1 for line in lines)
         evaluation = json.loads((run / "summary.json").read_text())[-1]
         assert 0 <= evaluation["rewards"]["process"] <= 1 and "accuracy" in evaluation["rewards"]

@@ -18,7 +18,7 @@ from experiments.reward_models.body import training_texts
 from experiments.reward_models.report import as_table, draw, measure
 from r1lit.data import TablePairs
 from r1lit.data.preference_data import split_examples
-from r1lit.files import read_records
+from r1lit.files import read_records, write_records
 from r1lit.policy import load_tokenizer
 from r1lit.policy.loading import load_reward_config
 from r1lit.policy.scalar_head import MEAN
@@ -37,7 +37,7 @@ def tables(tmp_path: Path) -> dict[str, str]:
     for n in range(30):
         asked = f"\n\nHuman: Question {n}?\n\nAssistant:"
         rows.append({"chosen": f"{asked} Please, {n}.", "rejected": f"{asked} Go away, {n}."})
-    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_records(pairs, rows)
     with labels.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, ["id", "prompt", "label"])
         writer.writeheader()

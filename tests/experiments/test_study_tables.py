@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -23,7 +22,7 @@ from experiments.reward_hacking.report import MEASURES, YLABELS
 from experiments.third_language import by_language
 from experiments.wrong_verdicts import report as wrong_verdicts
 from experiments.wrong_verdicts.rewards import MistakenVerdict
-from r1lit.files import Record
+from r1lit.files import Record, write_records
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.problems import Problem, Response, Verdict
 from r1lit.rollout import Sampling
@@ -180,7 +179,7 @@ def test_scores_of_reward_models_by_hand(tmp_path, monkeypatch):
             evaluated(i, "harm", 0.0, helpful_rm=0.0, safety_rm=score, safety=safe),
             evaluated(i, "chain", 1.0), evaluated(i, "countdown", 0.0),
         ]  # fmt: skip
-    (folder / "responses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_records(folder / "responses.jsonl", lines)
     result = {"variant": "early", "seed": 0, "seconds": 60.0}
     monkeypatch.setattr(type(sweep), "results", lambda self: [result])
     results = by_source.read(sweep, MEASURES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 from tiny import ROOT
@@ -10,6 +9,7 @@ from tiny import ROOT
 from experiments.forgetting.report import read, report
 from experiments.r1.forgetting import main, read_runs, value_of
 from experiments.study import Study
+from r1lit.files import write_records
 
 SHIPPED = ROOT / "notebooks" / "data" / "r1"
 
@@ -25,7 +25,7 @@ def write(run, stage: str, **families: list[float]) -> None:
             status = "right" if value == 1 else "wrong"
             lines.append({"uid": f"{family}-en-{n}", "sample": 0, "status": status}
                          | {"eval_metrics": metrics})  # fmt: skip
-    (folder / "responses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_records(folder / "responses.jsonl", lines)
 
 
 def test_a_response_is_graded_by_what_applies_to_it():

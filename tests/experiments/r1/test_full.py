@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from experiments.r1 import plan
 from experiments.r1.__main__ import main
 from experiments.r1.cost import Gpu
 from experiments.r1.data import read_files
-from r1lit.files import read_records
+from r1lit.files import read_records, write_records
 from r1lit.modules.memory_plan import GB, most_memory
 from r1lit.policy.source import settings_of
 
@@ -119,9 +120,7 @@ def test_documents_are_counted_from_their_sources_to_the_papers_table(monkeypatc
 def test_zero_qwen_32b_learns_from_maths_code_and_stem_alone(monkeypatch):
     monkeypatch.chdir(ROOT)
     [step] = [s for s in read_pipeline(FULL).steps if s.name == "zero_qwen_32b"]
-    config: dict[str, Any] = {}
-    for part in step.configs:
-        config = plan.merge(config, part)
+    config = plan.merge({}, *step.configs)
     paths = [source["init_args"]["path"] for source in config["data"]["init_args"]["train"]]
     assert paths == [f"data/r1/{name}.jsonl" for name in ("math", "code", "stem")]
     assert config["data"]["init_args"]["num_iterations"] * 16 == 10_000
@@ -141,9 +140,7 @@ def test_a_step_names_all_it_reads_and_writes(monkeypatch):
     """Or it would not be made anew when its input has changed."""
     monkeypatch.chdir(ROOT)
     for step in read_pipeline(FULL).steps:
-        config: dict[str, Any] = {}
-        for part in step.configs:
-            config = plan.merge(config, part)
+        config = plan.merge({}, *step.configs)
         own = {str(step.folder)}
         named = leaves(config, "policy", "path") - own
         named = {text for text in named if text.startswith(("runs/", "data/"))}
@@ -155,6 +152,10 @@ def test_a_step_names_all_it_reads_and_writes(monkeypatch):
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 IN_PROCESS = {"class_path": "r1lit.rollout.InProcessEngine", "init_args": {"max_rows": 8}}
+DEDUPE = {"filters": [{"class_path": "r1lit.curation.Dedupe"}]}
+KEEPS_ALL = [{"class_path": "r1lit.callbacks.RejectionSampling", "init_args": DEDUPE}]
+"""Rejection sampling for a random policy, which is never right."""
+JUDGE = ["--judge=test_full.prefers", "--score_on=response", "--balance=false"]
 CPU = {
     "accelerator": "cpu", "devices": 1, "strategy": "auto", "precision": "32-true",
     "enable_model_summary": False,
@@ -164,11 +165,6 @@ CPU = {
 def prefers(prompt: str, first: str, second: str) -> float:
     """A judge: by the alphabet, so whatever the lengths."""
     return 2.0 if first > second else -2.0
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def save_policy(folder: Path) -> str:
@@ -185,16 +181,16 @@ def save_policy(folder: Path) -> str:
 def write_tables(folder: Path) -> None:
     """Write what the user of the full scale brings."""
     for name in ("math", "code", "stem", "logic"):
-        write(folder / f"{name}.jsonl", lines_of(name))
+        write_records(folder / f"{name}.jsonl", lines_of(name))
     for name in ("math", "code"):
-        write(folder / f"rejection_{name}.jsonl", lines_of(name))
+        write_records(folder / f"rejection_{name}.jsonl", lines_of(name))
     general = [
         {"question": f"Say {word}.", "answer": "-", "language": "en", "kind": kind}
         for word in WORDS
         for kind in ("general", "harmful")
     ]
-    write(folder / "general.jsonl", general)
-    write(
+    write_records(folder / "general.jsonl", general)
+    write_records(
         folder / "other.jsonl",
         [
             {"question": f"Say {word}.", "answer": "-", "kind": "general", "language": "en"}
@@ -206,21 +202,53 @@ def write_tables(folder: Path) -> None:
         for word in WORDS
         for label in ("safe", "unsafe")
     ]
-    write(folder / "safety.jsonl", labels)
+    write_records(folder / "safety.jsonl", labels)
     sums = [
         {"question": f"{i} + 9?", "answer": str(i + 9), "kind": "reasoning", "language": "en"}
         for i in range(2)
     ]
-    write(folder / "sums.jsonl", sums)
-    write(folder / "aime2024.jsonl", [{"problem": "1 + 9?", "answer": "10"}])
+    write_records(folder / "sums.jsonl", sums)
+    write_records(folder / "aime2024.jsonl", [{"problem": "1 + 9?", "answer": "10"}])
+
+
+def config_of(step: dict[str, Any]) -> dict[str, Any]:
+    """Return the merged config of a step as its file has it."""
+    files = [yaml.safe_load(Path(name).read_text()) for name in step.get("config", [])]
+    return reduce(merge, [*files, step.get("set", {})], {})
+
+
+def early(rewards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Let rewards come at iteration 1, of whole responses: a random policy has no summaries."""
+    return json.loads(json.dumps(begin_at(rewards, 1)).replace('"summary"', '"response"'))
+
+
+def move_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with the checkout's configs, where commands find the tests' modules."""
+    for name in ("configs", "experiments"):
+        (folder / name).symlink_to(ROOT / name)
+    paths = {"PYTHONPATH": f"{environment()['PYTHONPATH']}:{Path(__file__).parent}"}
+    for key, value in (environment() | paths).items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.chdir(folder)
+
+
+def made_once(content: dict[str, Any]) -> Path:
+    """Make a whole pipeline, which a second start leaves as it is; return its run folder."""
+    path, run = Path("tiny.yaml"), Path(content["run"])
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    status = main([str(path)])
+    failed = [name for name, state in states(run).items() if state != "finished"]
+    assert status == 0, "".join((run / f"logs/{name}.log").read_text()[-3000:] for name in failed)
+    assert set(states(run)) == {step["name"] for step in content["steps"]}
+    before = (run / "manifest.json").read_bytes()
+    assert main([str(path)]) == 0
+    assert (run / "manifest.json").read_bytes() == before
+    return run
 
 
 def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
     """Return what makes a step tiny: other models, lengths and counts on the same path."""
-    config: dict[str, Any] = {}
-    for name in step.get("config", []):
-        config = merge(config, yaml.safe_load(Path(name).read_text()))
-    config = merge(config, step.get("set", {}))
+    config = config_of(step)
     sums = {
         "class_path": "r1lit.data.TableProblems",
         "init_args": {"path": "data/r1/sums.jsonl", "meta": ["kind", "language"]},
@@ -240,19 +268,15 @@ def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
             data["predict"] = [sums]
         if step["command"] == "test":
             data["test"], model["by"] = [sums], None
-        if "callbacks" in config["trainer"]:  # a random policy is never right
-            kept = {"filters": [{"class_path": "r1lit.curation.Dedupe"}]}
-            sampling = "r1lit.callbacks.RejectionSampling"
-            trainer["callbacks"] = [{"class_path": sampling, "init_args": kept}]
+        if "callbacks" in config["trainer"]:
+            trainer["callbacks"] = KEEPS_ALL
         return {"model": {"init_args": model}, "data": {"init_args": data}, "trainer": trainer}
     trainer["max_epochs"] = 1
     data["num_iterations"] = 1
     model["micro_batch_tokens"] = 4096
     if "rewards" in given:
-        # a random policy writes no summaries: its reward models score whole responses
-        scored = json.dumps(begin_at(given["rewards"], 1)).replace('"summary"', '"response"')
         model |= {
-            "train_batch_size": 8, "engine": IN_PROCESS, "rewards": json.loads(scored),
+            "train_batch_size": 8, "engine": IN_PROCESS, "rewards": early(given["rewards"]),
             "sampling": {"max_tokens": 8}, "validation_sampling": {"max_tokens": 8},
         }  # fmt: skip
         if "max_tokens_from" in given:
@@ -282,13 +306,7 @@ def small(step: dict[str, Any], tiny: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_full_path_runs_from_its_one_file_with_tiny_models(tmp_path, monkeypatch):
-    for name in ("configs", "experiments"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    for key, value in environment().items():
-        monkeypatch.setenv(key, value)
-    here = Path(__file__).parent
-    monkeypatch.setenv("PYTHONPATH", f"{environment()['PYTHONPATH']}:{here}")
-    monkeypatch.chdir(tmp_path)
+    move_to(tmp_path, monkeypatch)
     tiny = save_policy(tmp_path / "tiny")
     write_tables(tmp_path / "data/r1")
     content = yaml.safe_load(FULL.read_text())
@@ -308,26 +326,16 @@ def test_the_full_path_runs_from_its_one_file_with_tiny_models(tmp_path, monkeyp
         elif step["name"] == "student":
             step["arguments"] = [tiny, *step["arguments"][1:-1], 4096]
         else:
-            judge = ["--judge=test_full.prefers", "--score_on=response", "--balance=false"]
-            step["arguments"] = [*judge, *step["arguments"][1:]]
-    path = tmp_path / "tiny.yaml"
-    path.write_text(yaml.safe_dump(content | {"steps": steps}, sort_keys=False))
-    status = main([str(path)])
-    run = tmp_path / "runs/r1_full"
-    failed = [name for name, state in states(run).items() if state != "finished"]
-    assert status == 0, "".join((run / f"logs/{name}.log").read_text()[-3000:] for name in failed)
-    assert set(states(run)) == {step["name"] for step in steps}
+            step["arguments"] = [*JUDGE, *step["arguments"][1:]]
+    run = made_once(content | {"steps": steps})
     entries = manifest(run)
     assert all("pass_at_1" in entry["scores"] for name, entry in entries.items() if "500_" in name)
-    zero = [json.loads(line) for line in (run / "zero/responses.jsonl").read_text().splitlines()]
+    zero = read_records(run / "zero/responses.jsonl")
     assert zero
     bugs = read_records(Path("data/r1/bugs/tasks.jsonl"))
     sampled = {row["uid"] for row in read_records(run / "rejection/code/responses.jsonl")}
     assert len(bugs) == 2 and {bug["instance_id"] for bug in bugs} < sampled
-    r1 = [json.loads(line) for line in (run / "rl_2/metrics.jsonl").read_text().splitlines()]
+    r1 = read_records(run / "rl_2/metrics.jsonl")
     assert r1[0]["train/reward/safe"] == 0.0 != r1[1]["train/reward/safe"]
     student = json.loads((run / "distilled/policy/config.json").read_text())
     assert student["max_position_embeddings"] == 4096
-    before = (run / "manifest.json").read_bytes()
-    assert main([str(path)]) == 0
-    assert (run / "manifest.json").read_bytes() == before

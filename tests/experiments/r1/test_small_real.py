@@ -10,14 +10,25 @@ from typing import Any
 import pytest
 import yaml
 from suite_rows import write_rows
-from test_full import CPU, IN_PROCESS, WORDS, save_policy, write
+from test_full import (
+    CPU,
+    IN_PROCESS,
+    JUDGE,
+    KEEPS_ALL,
+    WORDS,
+    config_of,
+    early,
+    made_once,
+    move_to,
+    save_policy,
+)
 from test_stage_presets import begin_at
 from tiny import ROOT, merge
-from tiny_pipeline import environment, states
 
 from experiments.r1.__main__ import main
 from experiments.r1.data import REPAIRS, read_files
 from experiments.r1.data import main as build_data
+from r1lit.files import read_records, write_records
 
 SMALL = Path("experiments/r1/small_real.yaml")
 SUITES = ("gsm8k", "math500", "mbpp", "ifeval", "mmlu_redux")
@@ -98,29 +109,25 @@ def sources() -> dict[str, list[dict[str, Any]]]:
 
 def write_sources(folder: Path) -> Path:
     for name, rows in sources().items():
-        write(folder / f"{name}.jsonl", rows)
+        write_records(folder / f"{name}.jsonl", rows)
     return folder
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_the_data_files_are_made_from_the_columns_of_their_sources(tmp_path, capsys, monkeypatch):
     local, folder = write_sources(tmp_path / "local"), tmp_path / "made"
     arguments = ["small_real", str(folder), "--local", str(local), "--only"]
     assert build_data([*arguments, "math", "code", "general", "safety", "pairs", "test"]) == 0
-    math = lines(folder / "math.jsonl")
+    math = read_records(folder / "math.jsonl")
     assert {"1000", "2"} <= {line["answer"] for line in math} and len(math) == 5
     assert all(line["kind"] == "reasoning" and line["language"] == "en" for line in math)
-    assert lines(folder / "code.jsonl")[0]["tests"] == ["assert add(1, 2) == 3"]
-    general = lines(folder / "general.jsonl")
+    assert read_records(folder / "code.jsonl")[0]["tests"] == ["assert add(1, 2) == 3"]
+    general = read_records(folder / "general.jsonl")
     assert {line["kind"]: line["answer"] for line in general} == {
         "general": "Yes, gladly.", "harmful": "unsafe"
     }  # fmt: skip
     assert not any("REDACTED" in line["question"] for line in general)
-    assert {line["label"] for line in lines(folder / "safety.jsonl")} == {"safe", "unsafe"}
-    assert lines(folder / "pairs.jsonl")[0]["chosen"] == "Yes, gladly."
+    assert {line["label"] for line in read_records(folder / "safety.jsonl")} == {"safe", "unsafe"}
+    assert read_records(folder / "pairs.jsonl")[0]["chosen"] == "Yes, gladly."
     card = json.loads((folder / "card.json").read_text())
     [gsm8k, _] = card["math"]["sources"]
     assert gsm8k["taken"] == 4 and gsm8k["do_not_fit"]["answer"] == 1
@@ -133,19 +140,22 @@ def test_the_data_files_are_made_from_the_columns_of_their_sources(tmp_path, cap
 
 
 def test_a_file_of_ones_own_is_checked_and_stays(tmp_path, capsys):
-    write(tmp_path / "logic.jsonl", [{"prompt": "Who?", "names": ["A"], "statements": [[1]]}])
+    puzzle = {"prompt": "Who?", "names": ["A"], "statements": [[1]]}
+    write_records(tmp_path / "logic.jsonl", [puzzle])
     before = (tmp_path / "logic.jsonl").read_bytes()
     assert build_data(["full", str(tmp_path), "--only", "logic"]) == 0
     assert "yours, 1 lines" in capsys.readouterr().out
     assert (tmp_path / "logic.jsonl").read_bytes() == before
-    write(tmp_path / "stem.jsonl", [{"question": "?", "choices": ["1", "2"], "answer": "3"}])
+    choice = {"question": "?", "choices": ["1", "2"], "answer": "3"}
+    write_records(tmp_path / "stem.jsonl", [choice])
     assert build_data(["full", str(tmp_path), "--only", "stem"]) == 2
     assert "line 1: answer: '3' is no letter" in capsys.readouterr().err
 
 
 def test_wrong_columns_are_named(tmp_path, capsys):
-    write(tmp_path / "nlile__hendrycks-MATH-benchmark.jsonl", [{"q": "1 + 1?", "answer": "2"}])
-    write(tmp_path / "openai__gsm8k.jsonl", sources()["openai__gsm8k__main__train"])
+    problem = {"q": "1 + 1?", "answer": "2"}
+    write_records(tmp_path / "nlile__hendrycks-MATH-benchmark.jsonl", [problem])
+    write_records(tmp_path / "openai__gsm8k.jsonl", sources()["openai__gsm8k__main__train"])
     folder = tmp_path / "made"
     assert build_data(["small_real", str(folder), "--only", "math", "--local", str(tmp_path)]) == 2
     message = capsys.readouterr().err
@@ -190,10 +200,7 @@ def test_every_listed_source_has_a_licence_and_no_more_lines_than_rows(capsys):
 
 def small(step: dict[str, Any], tiny: str, suites: Path) -> dict[str, Any]:
     """Return what makes a step tiny: other models, lengths and counts on the same path."""
-    config: dict[str, Any] = {}
-    for name in step.get("config", []):
-        config = merge(config, yaml.safe_load(Path(name).read_text()))
-    config = merge(config, step.get("set", {}))
+    config = config_of(step)
     given, data = config["model"]["init_args"], config["data"]["init_args"]
     policy = given["policy"]
     path = policy["path"] if isinstance(policy, dict) else policy
@@ -209,15 +216,11 @@ def small(step: dict[str, Any], tiny: str, suites: Path) -> dict[str, Any]:
             change = {"folder": str(suites), "limit": 2, "suites": list(SUITES)}
         else:
             change = {"evaluation": {"num_samples": 2}}
-        if "callbacks" in config["trainer"]:  # a random policy is never right
-            kept = {"filters": [{"class_path": "r1lit.curation.Dedupe"}]}
-            sampling = "r1lit.callbacks.RejectionSampling"
-            trainer["callbacks"] = [{"class_path": sampling, "init_args": kept}]
+        if "callbacks" in config["trainer"]:
+            trainer["callbacks"] = KEEPS_ALL
     elif "rewards" in given:
-        # a random policy writes no summaries: its reward models score whole responses
-        scored = json.dumps(begin_at(given["rewards"], 1)).replace('"summary"', '"response"')
         model |= {
-            "train_batch_size": 4, "micro_batch_tokens": 2048, "rewards": json.loads(scored),
+            "train_batch_size": 4, "micro_batch_tokens": 2048, "rewards": early(given["rewards"]),
             "sampling": {"max_tokens": 8}, "validation_sampling": {"max_tokens": 8},
             "engine": {"init_args": {"max_rows": 8}},
         }  # fmt: skip
@@ -240,14 +243,8 @@ def small(step: dict[str, Any], tiny: str, suites: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_every_step_runs_from_the_one_file_with_tiny_models(tmp_path, monkeypatch):
-    for name in ("configs", "experiments"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    for key, value in environment().items():
-        monkeypatch.setenv(key, value)
-    here = Path(__file__).parent
-    monkeypatch.setenv("PYTHONPATH", f"{environment()['PYTHONPATH']}:{here}")
+    move_to(tmp_path, monkeypatch)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.chdir(tmp_path)
     tiny = save_policy(tmp_path / "tiny")
     suites = write_rows(tmp_path / "suites", *SUITES)
     write_sources(tmp_path / "local")
@@ -258,22 +255,12 @@ def test_every_step_runs_from_the_one_file_with_tiny_models(tmp_path, monkeypatc
         elif step["name"] == "data":
             step["arguments"] += ["--local", "local"]
         elif step["name"] == "pairs":
-            judge = ["--judge=test_full.prefers", "--score_on=response", "--balance=false"]
-            step["arguments"] = [*judge, *step["arguments"][1:]]
-    path = tmp_path / "tiny.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    status = main([str(path)])
-    run = tmp_path / "runs/small_real"
-    failed = [name for name, state in states(run).items() if state != "finished"]
-    assert status == 0, "".join((run / f"logs/{name}.log").read_text()[-3000:] for name in failed)
-    assert set(states(run)) == {step["name"] for step in content["steps"]}
+            step["arguments"] = [*JUDGE, *step["arguments"][1:]]
+    run = made_once(content)
     table = (run / "table.md").read_text().splitlines()
     assert table[0].startswith("| | GSM8K") and table[0].count("|") == 2 + len(SUITES)
     stages = ["base", "zero", "dev1", "dev2", "dev3", "r1", "distilled", "small_rl"]
     assert [line.split()[1] for line in table[2:10]] == stages
-    r1 = lines(run / "rl_2/metrics.jsonl")
+    r1 = read_records(run / "rl_2/metrics.jsonl")
     first, second = ({row[f"train/reward/{name}"] for name in ("helpful", "safe")} for row in r1)
     assert first == {0.0} != second  # four prompts need not hold both kinds
-    before = (run / "manifest.json").read_bytes()
-    assert main([str(path)]) == 0
-    assert (run / "manifest.json").read_bytes() == before

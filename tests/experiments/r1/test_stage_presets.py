@@ -14,6 +14,7 @@ from tiny import ROOT, merge, save_policy
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
 from r1lit.cli import main
+from r1lit.files import read_records, write_records
 from r1lit.text.patches import reverse_diff
 from r1lit.verifiers.logic import knights_problem
 
@@ -169,12 +170,6 @@ def begin_at(value: Any, iteration: int) -> Any:
     return [begin_at(v, iteration) for v in value] if isinstance(value, list) else value
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RL + SFT + REWARD)
 def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
@@ -192,15 +187,11 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
         "val_check_interval": 1, "max_epochs": 1, "enable_model_summary": False,
     }  # fmt: skip
     rows = [{"question": f"{i} + 1?", "answer": str(i + 1)} for i in range(4)]
+    held_out = {"question": "9 + 1?", "answer": "10", "kind": "reasoning", "language": "en"}
+    write_records(tmp_path / "v.jsonl", [held_out])
     validation = {
         "class_path": "r1lit.data.TableProblems",
-        "init_args": {
-            "path": write(
-                tmp_path / "v.jsonl",
-                [{"question": "9 + 1?", "answer": "10", "kind": "reasoning", "language": "en"}],
-            ),
-            "meta": ["kind", "language"],
-        },
+        "init_args": {"path": str(tmp_path / "v.jsonl"), "meta": ["kind", "language"]},
     }
     num_iterations = 2 if name in ("zero", "rl_2") else 1
     small: dict[str, Any] = {"policy": str(policy), "micro_batch_tokens": 2048}
@@ -212,7 +203,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
             small["max_tokens_from"] = {513: 16, 1: 9}
         config = begin_at(config, 1)
         for path in found(config["data"]["init_args"]["train"], "path"):
-            write(Path(path), lines_of(path))
+            write_records(Path(path), lines_of(path))
         write_tally(tmp_path / "data/r1/bugs/repositories/tally")
         data: dict[str, Any] = {
             "validation": [validation],
@@ -224,7 +215,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     elif name in SFT:
         documents = [{"prompt": row["question"], "response": row["answer"]} for row in rows]
         for path in found(config["data"], "path"):
-            write(Path(path), documents)
+            write_records(Path(path), documents)
         for source in config["data"]["init_args"]["documents"]:
             source["init_args"].pop("num_documents", None)
             for part in source["init_args"].get("parts", []):
@@ -241,7 +232,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
                 {"prompt": row["question"], "response": f"{label}!", "label": label}
                 for row, label in zip(rows, labels, strict=True)
             ]
-        write(Path(table), examples)
+        write_records(Path(table), examples)
         data = {"max_tokens": 128, "train_batch_size": 2, "num_iterations": 1}
     config = merge(config, {"model": {"init_args": small}, "data": {"init_args": data}})
     path = tmp_path / "small.yaml"
@@ -250,7 +241,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     assert int(cli.model.iteration) == num_iterations
     run = tmp_path / "runs/r1_full" / name
     assert (run / "policy/model.safetensors").is_file()
-    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    logged = read_records(run / "metrics.jsonl")
     assert len(logged) == num_iterations
     if name in RL:
         problems = cli.datamodule.problems["train"]

@@ -14,6 +14,7 @@ from experiments.r1 import table
 from experiments.r1.figure import draw_moves, draw_stages
 from experiments.r1.shape import COUNTERPARTS, PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STAGES, read_stage, read_stages
+from r1lit.files import write_records
 
 RESULTS = ROOT / "experiments/r1/results"
 
@@ -35,7 +36,7 @@ def write_evaluation(folder, lines, num_samples):
     settings = {"sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 64}, "seed": 0}
     report = {"num_samples": num_samples, "settings": settings}
     (folder / "report.json").write_text(json.dumps(report))
-    (folder / "responses.jsonl").write_text("".join(json.dumps(r) + "\n" for r in lines))
+    write_records(folder / "responses.jsonl", lines)
 
 
 def test_a_stage_by_hand(tmp_path):

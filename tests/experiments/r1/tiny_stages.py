@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from tiny_evaluation import evaluation_config
 
 from experiments.r1.stages import STAGES
 from r1lit.cli import main
+from r1lit.files import write_records
 from r1lit.rewards import RewardFunction
 
 QUESTIONS = {
@@ -62,7 +62,7 @@ def evaluate(folder: Path, policy: Path, run: Path, stage: str) -> None:
         for kind, questions in QUESTIONS.items()
         for question in questions
     ]
-    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_records(problems, rows)
     config = yaml.safe_load(evaluation_config(folder, policy).read_text())
     config["model"]["init_args"] |= {
         "dirpath": str(run / "eval" / stage),
