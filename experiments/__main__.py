@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 
 from experiments.launch import Launch, command_line, in_subprocess, reported
-from experiments.points import parse_seeds
 from experiments.study import HERE, list_steps, make, read_study, report
 from experiments.submit import submit_sweep
+from experiments.sweep import parse_seeds
 
 
 def studies() -> dict[str, Path]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments.curves import style_of
-from experiments.points import Sweep
 from experiments.significance import welch_shift
+from experiments.sweep import Sweep
 from experiments.tables import DIFFERENCE, as_markdown, group_by, table_by, tested_cells
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_existing

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
-from experiments.points import Sweep
+from experiments.sweep import Sweep
 from experiments.tables import Measure, group_by, is_measured, number
 from r1lit.callbacks.figures import (
     BLACK,

@@ -46,7 +46,7 @@ from experiments.compose import (
     move_paths,
     run_of,
 )
-from experiments.points import OF_A_STUDY, folder_name
+from experiments.sweep import OF_A_STUDY, folder_name
 
 COMMANDS = ("fit", "validate", "test", "predict")
 STEP_KEYS = (

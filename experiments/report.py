@@ -19,7 +19,7 @@ from pathlib import Path
 
 from experiments.curves import draw, models_of, relabel
 from experiments.page import END, RAW, START, write_into
-from experiments.points import Point, Sweep, best_of, score_of
+from experiments.sweep import Point, Sweep, best_of, score_of
 from experiments.tables import (
     Column,
     Measure,

@@ -49,10 +49,17 @@ from experiments.curves import caption, models_of, relabel
 from experiments.launch import Launch, in_subprocess
 from experiments.page import START, with_others, write_into
 from experiments.pipeline import Pipeline, read_pipeline
-from experiments.points import Point, Sweep, checked_seeds, read_sweep
 from experiments.report import write_report
 from experiments.runner import run_pipeline, verdicts_of
-from experiments.sweep import check_variants, list_points, run_sweep
+from experiments.sweep import (
+    Point,
+    Sweep,
+    check_variants,
+    checked_seeds,
+    list_points,
+    read_sweep,
+    run_sweep,
+)
 from r1lit.callbacks.figures import add_caption
 from r1lit.cli import composition
 from r1lit.files import Record, held

@@ -22,8 +22,7 @@ from typing import Any
 
 from experiments.fingerprint import begin
 from experiments.launch import error_in
-from experiments.points import CONFIG, ERROR, Point, Sweep
-from experiments.sweep import gather, outcome_of, run_point
+from experiments.sweep import CONFIG, ERROR, Point, Sweep, gather, outcome_of, run_point
 from r1lit.files import Record, replace_file
 
 POLL_S = 1.0

@@ -1,8 +1,9 @@
-"""Makes the points of a sweep, config fragments x seeds: each one ``r1lit.cli.main([...])``.
+"""A sweep: a grid of config fragments x seeds, each point one ``r1lit.cli.main([...])``.
 
-A finished point leaves ``result.json`` in its folder: it is skipped as long as its config
-(``point.yaml``) and what the files it names hold (``inputs.json``) stay the same, and made afresh
-when they change. An interrupted point goes on from its last checkpoint.
+A point lives in ``<output>/<variant>/seed-<seed>``. There, ``result.json`` says that it is
+finished, ``error.txt`` how it failed; both count only while its config (``point.yaml``) and what
+the files it names hold (``inputs.json``) stay the same. A finished point is skipped, and made
+afresh when they change; an interrupted one goes on from its last checkpoint.
 ``<output>/results.jsonl`` gathers the results of all points that are finished under the present
 sweep file.
 
@@ -12,21 +13,34 @@ Two processes share the points: whoever makes a point holds a lock on it. With o
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import yaml
 from tqdm import tqdm
 
-from experiments.compose import Config
+from experiments.compose import (
+    Config,
+    as_mapping,
+    check_keys,
+    fill_in,
+    merge,
+    merged,
+    move_evaluation,
+    move_run,
+)
 from experiments.fingerprint import begin, is_of
 from experiments.launch import (
     LINE_S,
@@ -37,20 +51,314 @@ from experiments.launch import (
     in_subprocess,
     shown,
 )
-from experiments.points import (
-    CONFIG,
-    ERROR,
-    RESULT,
-    Point,
-    Sweep,
-    best_of,
-    score_of,
-    shares_of,
-)
 from r1lit.callbacks.progress import as_clock
+from r1lit.cli import composition
+from r1lit.evaluation.compare import shares_right
 from r1lit.files import Record, replace_file, write_records
 
+KEYS = {"grid": dict, "seeds": list, "output": str}
+COMMANDS = ("fit", "test")
+OF_A_STUDY = (
+    "arguments", "figure", "known_by", "labels", "model", "note", "readme", "report", "table",
+)  # fmt: skip
+"""Keys of a study that say nothing of its runs (`experiments.study`)."""
+ONLY = "only"
+"""Key of a fragment: by axis, the variants that it is combined with; all if left out."""
+BASE = "base"
+"""Key of a grid, and of a fragment: files that are merged in order, as by repeated -c."""
+CONFIG = "point.yaml"
+RESULT = "result.json"
+ERROR = "error.txt"
+VALIDATION = ("validation", "validation_documents")
 BAR_S = 1.0  # between two looks at a log
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One run of a sweep: a variant under a seed, its folder, and its whole config."""
+
+    variant: str
+    seed: int
+    folder: Path
+    config: Config
+    command: str = "fit"
+
+    @property
+    def state(self) -> str:
+        """``finished``, ``interrupted`` (to be resumed) or ``new``."""
+        if self.result() is not None:
+            return "finished"
+        begun = "last.ckpt" if self.command == "fit" else "responses.jsonl"
+        same = is_of(self.folder, CONFIG, self.config)
+        return "interrupted" if same and any(self.folder.rglob(begun)) else "new"
+
+    def result(self) -> Record | None:
+        """Return the result, if the point is finished under this very config and its inputs."""
+        path = self.folder / RESULT
+        result = json.loads(path.read_text()) if path.exists() else None
+        return result if result is not None and is_of(self.folder, CONFIG, self.config) else None
+
+    def error(self) -> str | None:
+        """Return how the point failed, in one line, if that was under this very config."""
+        path = self.folder / ERROR
+        if not path.exists() or not is_of(self.folder, CONFIG, self.config):
+            return None
+        return path.read_text().strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A grid, read: the merged base and the variants as fragments over it.
+
+    ``command`` is what a point runs: ``fit``, or ``test`` of a policy that is there. ``labels`` and
+    ``model`` are what its figure calls variants and the policy they begin with.
+    """
+
+    base: Config
+    variants: dict[str, list[Config]]
+    seeds: list[int]
+    output: Path
+    command: str = "fit"
+    labels: dict[str, str] = field(default_factory=dict)
+    model: str = ""
+
+    def folder(self, variant: str, seed: int) -> Path:
+        """Return the run folder of a variant and a seed."""
+        return self.output / variant / f"seed-{seed}"
+
+    def point(self, variant: str, seed: int) -> Point:
+        """Return the point of a variant and a seed."""
+        folder = self.folder(variant, seed)
+        config = merge(self.base, *self.variants[variant], {"seed_everything": seed})
+        move = move_run if self.command == "fit" else move_evaluation
+        return Point(variant=variant, seed=seed, folder=folder, config=move(config, folder),
+                     command=self.command)  # fmt: skip
+
+    def points(self, seeds: Sequence[int] | None = None) -> list[Point]:
+        """Return all points, seed by seed: after the first seed, every variant has been seen."""
+        seeds = self.seeds if seeds is None else seeds
+        return [self.point(variant, seed) for seed in seeds for variant in self.variants]
+
+    def made(self) -> list[Point]:
+        """Return the points that have a folder, of the file's seeds and others, by variant."""
+        points = []
+        for variant in self.variants:
+            points += [self.point(variant, seed) for seed in seeds_in(self.output / variant)]
+        return points
+
+    def results(self) -> list[Record]:
+        """Return the results of all points finished under this sweep file, variant by variant."""
+        found = (point.result() for point in self.made())
+        return [result for result in found if result is not None]
+
+    def runs(self) -> list[tuple[Record, Path]]:
+        """Return the same, each with its run folder."""
+        return [(r, self.folder(r["variant"], r["seed"])) for r in self.results()]
+
+    def finished(self) -> list[tuple[Record, Path]]:
+        """Return the same.
+
+        Raises:
+            ValueError: if no point is finished.
+        """
+        runs = self.runs()
+        if not runs:
+            raise ValueError(f"{self.output}: no point is finished yet")
+        return runs
+
+
+def seeds_in(folder: Path) -> list[int]:
+    """Return the seeds that have a folder ``seed-<seed>`` here, in order."""
+    names = (own.name for own in folder.glob("seed-*"))
+    return sorted(int(name[5:]) for name in names if re.fullmatch(r"seed-\d+", name))
+
+
+def shares_of(run: Path) -> dict[str, float] | None:
+    """Return by problem the share right in a run's last evaluation; None if it kept no response."""
+    try:
+        return shares_right(run)
+    except ValueError:
+        return None
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds that a command line names.
+
+    >>> parse_seeds("0,1")
+    [0, 1]
+
+    Raises:
+        ValueError: if it does not, or names one twice.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not all(name.isascii() and name.isdigit() for name in names):
+        raise ValueError(f"--seeds: {text!r} is not integers from 0 with commas between, as 0,1,2")
+    seeds = [int(name) for name in names]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds: {text!r} names a seed twice, which would count for two runs")
+    return seeds
+
+
+def checked_seeds(path: Path, seeds: object) -> list[int]:
+    """Return the seeds that a file names.
+
+    Raises:
+        ValueError: if they are not a list of integers from 0, each once.
+    """
+    is_list = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not (is_list and seeds and len(set(seeds)) == len(seeds)):
+        raise ValueError(f"{path}: seeds: {seeds!r} is not a list of integers from 0, each once")
+    return seeds
+
+
+def folder_name(where: str, name: object) -> str:
+    """Return the name of a variant, a step or the like, which names a folder too.
+
+    Raises:
+        ValueError: naming ``where``, if it cannot.
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or name in (".", ".."):
+        raise ValueError(
+            f"{where}: {name!r} cannot name a folder: wanted is a text of letters, digits, . - _"
+            " other than . and .."
+        )
+    return name
+
+
+def read_sweep(
+    path: Path, step: str | None = None, values: dict[str, str | None] | None = None
+) -> Sweep:
+    """Read a grid from a YAML file.
+
+    Args:
+        path: of a file that is one grid, or of a study with steps.
+        step: the study's step; may be left out where it has one grid alone.
+        values: of the study's arguments. A variant that names one that is None is left out.
+
+    Raises:
+        ValueError: naming the key that is unknown, missing, empty or of the wrong kind.
+    """
+    content = composition.parse(str(path))  # a base by r1lit: name is read by it, below
+    own = _grid_in(path, content, step)
+    for name, given in (values or {}).items():
+        if given is None:
+            own["grid"] = _without(own.get("grid"), f"{{{name}}}")
+    own = fill_in(own, values or {})
+    check_keys(path, own, KEYS, (BASE, "command"))
+    command = own.get("command", "fit")
+    if command not in COMMANDS:
+        raise ValueError(f"{path}: command: {command!r} is not one of {', '.join(COMMANDS)}")
+    sweep = Sweep(
+        base=merged(own.get(BASE, []), f"{path}: {BASE}"),
+        variants=_multiply(path, composition.resolved(own["grid"])),
+        seeds=checked_seeds(path, own["seeds"]),
+        output=Path(own["output"]),
+        command=command,
+        labels=as_mapping(f"{path}: labels", content.get("labels")),
+        model=str(content.get("model", "")),
+    )
+    for variant in sweep.variants if command == "fit" else ():
+        where = f"{path}: {variant}: data"
+        data = as_mapping(where, sweep.point(variant, sweep.seeds[0]).config.get("data"))
+        arguments = as_mapping(f"{where}.init_args", data.get("init_args"))
+        held_out = [arguments.get(key) for key in VALIDATION]
+        if str(data.get("class_path")).endswith("R1DataModule") and not any(held_out):
+            raise ValueError(
+                f"{path}: {variant}: {' and '.join(f'data.{key}' for key in VALIDATION)} are empty,"
+                " and a sweep compares evaluations: give one of them"
+            )
+    return sweep
+
+
+def _grid_in(path: Path, content: Config, step: str | None) -> Config:
+    """Return the keys of a file's grid; of one with steps those of the step."""
+    if "steps" not in content:
+        return {key: value for key, value in content.items() if key not in OF_A_STUDY}
+    grids = {s.get("name"): s for s in content["steps"] if isinstance(s, dict) and "grid" in s}
+    name = step if step is not None or len(grids) != 1 else next(iter(grids))
+    if name not in grids:
+        known = ", ".join(map(str, grids)) or "none"
+        raise ValueError(f"{path}: {name!r} is no step with a grid; those are {known}")
+    own = {"seeds": content.get("seeds"), **grids[name]}
+    return {key: value for key, value in own.items() if key not in ("name", "stage")}
+
+
+def _without(grid: Any, placeholder: str) -> Any:
+    """Return the grid without the variants that hold a placeholder."""
+    if not isinstance(grid, dict):
+        return grid
+    return {
+        axis: {k: v for k, v in own.items() if placeholder not in json.dumps(v, default=str)}
+        if isinstance(own, dict) else own
+        for axis, own in grid.items()
+    }  # fmt: skip
+
+
+def _multiply(path: Path, grid: dict[str, dict[object, Any]]) -> dict[str, list[Config]]:
+    axes: dict[str, dict[str, Config]] = {}
+    for axis, variants in grid.items():
+        where = f"{path}: grid.{axis}"
+        if not variants or not isinstance(variants, dict):
+            raise ValueError(f"{where}: {variants!r} is not a mapping: variants by name")
+        own = axes.setdefault(axis, {})
+        for name, fragment in variants.items():
+            text = folder_name(where, str(name))  # it may be a number
+            if text in own:
+                raise ValueError(f"{where}: {name!r} is there as a number and as a text")
+            own[text] = as_mapping(f"{where}.{name}", fragment)
+    for axis, variants in axes.items():
+        for name, fragment in variants.items():
+            _check_only(f"{path}: grid.{axis}.{name}.{ONLY}", fragment.get(ONLY, {}), axes)
+    choices = [
+        dict(zip(axes, choice, strict=True))
+        for choice in itertools.product(*(own.items() for own in axes.values()))
+    ]
+    return {
+        "+".join(name for name, _ in choice.values()): [
+            merge(
+                merged(fragment.get(BASE, []), f"{path}: {name}: {BASE}"),
+                {key: value for key, value in fragment.items() if key not in (BASE, ONLY)},
+            )
+            for name, fragment in choice.values()
+        ]
+        for choice in choices
+        if all(
+            choice[axis][0] in names
+            for _, fragment in choice.values()
+            for axis, names in fragment.get(ONLY, {}).items()
+        )
+    }
+
+
+def _check_only(where: str, only: Any, axes: dict[str, dict[str, Config]]) -> None:
+    for axis, names in as_mapping(where, only).items():
+        known = [*axes.get(axis, ())]
+        if not isinstance(names, list) or not all(name in known for name in names):
+            raise ValueError(f"{where}.{axis}: {names!r} is not a list of {', '.join(known)}")
+
+
+def score_of(evaluation: Record) -> tuple[str, float] | None:
+    """Return what an evaluation comes to: pass@1, a reward model's AUROC or accuracy, or a loss."""
+    report = evaluation.get("reward_model") or {}
+    for name, value in (
+        ("pass@1", evaluation.get("pass_at_1")),
+        ("AUROC", report.get("auroc")),
+        ("accuracy", report.get("accuracy")),
+        ("loss", evaluation.get("loss")),
+    ):
+        if value is not None:
+            return name, value
+    return None
+
+
+def best_of(evaluations: Sequence[Record]) -> Record:
+    """Return the evaluation of the best score, the earliest of equals: a loss is best when low."""
+
+    def height(evaluation: Record) -> float:
+        name, value = score_of(evaluation) or ("", -math.inf)
+        return -value if name == "loss" else value
+
+    return max(evaluations, key=height)
 
 
 def run_point(point: Point, launch: Launch = in_subprocess) -> Record | None:

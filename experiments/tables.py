@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
-from experiments.points import score_of
 from experiments.significance import Shift, holm, paired_shift, welch_shift
+from experiments.sweep import score_of
 from r1lit.callbacks.keys import CONS_AT
 from r1lit.files import Record
 from r1lit.metrics import Difference, mean, mean_and_error, paired_difference
@@ -24,7 +24,7 @@ Column = tuple[str, Measure | Sequence[Measure], str]
 SHOWN_PAIRS = 30
 """How many rows a table of all pairs has, those of the smallest p first."""
 Shares = dict[str, float] | None
-"""Of a run: by problem the share of right responses (`experiments.points.shares_of`)."""
+"""Of a run: by problem the share of right responses (`experiments.sweep.shares_of`)."""
 
 
 def as_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], num_text: int = 1) -> str:

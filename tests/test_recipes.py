@@ -16,8 +16,7 @@ from tiny import ROOT, no_figures
 from tiny import merge as merge_yaml
 from transformers import AutoTokenizer
 
-from experiments.points import read_sweep
-from experiments.sweep import run_sweep
+from experiments.sweep import read_sweep, run_sweep
 from r1lit.cli import main
 from r1lit.policy import load_policy
 from r1lit.policy.merge import main as merge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.points import Sweep
+from experiments.sweep import Sweep
 from experiments.tables import (
     DIFFERENCE,
     Measure,

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
 from experiments.manifest import finished_steps
-from experiments.points import shares_of
 from experiments.study import Study
+from experiments.sweep import shares_of
 from experiments.tables import as_markdown, group_by, number, table_by, with_interval
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record

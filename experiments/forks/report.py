@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.curves import style_of
-from experiments.points import shares_of
 from experiments.significance import paired_shift
 from experiments.study import Study
+from experiments.sweep import shares_of
 from experiments.tables import Column, as_markdown, ends, group_by, table_by, with_interval
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record

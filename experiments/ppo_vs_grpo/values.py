@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.points import Sweep
+from experiments.sweep import Sweep
 from experiments.tables import number, table_by
 from r1lit.files import Record, read_records
 

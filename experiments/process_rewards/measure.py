@@ -23,7 +23,6 @@ import numpy as np
 import torch
 
 from experiments.launch import command_line, reported
-from experiments.points import seeds_in
 from experiments.process_rewards.choosing import (
     OUTCOME,
     Choice,
@@ -40,6 +39,7 @@ from experiments.process_rewards.solutions import (
     true_labels,
     write_tables,
 )
+from experiments.sweep import seeds_in
 from r1lit.batches import Problem, Response
 from r1lit.files import Record, write_records
 from r1lit.rewards import ProcessReward, RewardModel

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.points import Sweep
+from experiments.sweep import Sweep
 from experiments.tables import as_markdown
 from r1lit.files import Record, read_records
 from r1lit.metrics.estimates import pass_at_k

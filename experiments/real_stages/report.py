@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from experiments.curves import draw_bars
 from experiments.manifest import seconds_by_step
-from experiments.points import shares_of
 from experiments.study import Study
+from experiments.sweep import shares_of
 from experiments.tables import as_markdown, means_by_problem
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.evaluation.compare import shares_right

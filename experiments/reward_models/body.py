@@ -18,7 +18,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from experiments.compose import Config
 from experiments.launch import command_line, reported
-from experiments.points import read_sweep
+from experiments.sweep import read_sweep
 from r1lit.data.preference_data import split_examples
 from r1lit.worlds.scaffold import byte_level_bpe
 

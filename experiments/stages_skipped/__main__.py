@@ -21,11 +21,11 @@ from experiments.compose import Config, as_mapping, check_keys, merge, merged, m
 from experiments.launch import command_line, reported
 from experiments.page import with_others, write_into
 from experiments.pipeline import Pipeline, read_pipeline
-from experiments.points import checked_seeds, folder_name, parse_seeds
 from experiments.r1.shape import Summary, combine
 from experiments.r1.stages import STAGES, read_stage
 from experiments.r1.table import as_table
 from experiments.runner import run_pipeline
+from experiments.sweep import checked_seeds, folder_name, parse_seeds
 from experiments.tables import DIFFERENCE, as_markdown, by_seed, group_by, tested_cells
 from r1lit.cli import composition
 from r1lit.files import Record, replace_file

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from experiments.by_source import evaluated_in
-from experiments.points import Sweep
+from experiments.sweep import Sweep
 from experiments.tables import as_markdown, group_by, mean_cell
 from r1lit.files import Record
 from r1lit.metrics import mean

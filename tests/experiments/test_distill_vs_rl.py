@@ -16,7 +16,7 @@ from experiments.__main__ import main
 from experiments.compose import merge
 from experiments.distill_vs_rl.compute import ComputeCount, document_lengths
 from experiments.distill_vs_rl.report import as_table
-from experiments.points import read_sweep
+from experiments.sweep import read_sweep
 from r1lit.batches import PackedRows
 from r1lit.files import held, read_records, write_records
 from r1lit.policy import load_config

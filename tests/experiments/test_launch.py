@@ -11,7 +11,7 @@ from waiting import wait_until
 
 from experiments import sweep as sweep_module
 from experiments.launch import error_in, followed, last_lines, progress_of, reported, start
-from experiments.points import read_sweep
+from experiments.sweep import read_sweep
 
 
 def interrupted() -> int:

@@ -12,9 +12,9 @@ import yaml
 from tiny import ROOT
 
 from experiments import page
-from experiments.points import read_sweep
 from experiments.report import write_report
 from experiments.stages_skipped.__main__ import report as stages_skipped
+from experiments.sweep import read_sweep
 from r1lit.files import read_records
 
 EXPERIMENTS = ROOT / "experiments"

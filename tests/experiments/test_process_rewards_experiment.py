@@ -14,7 +14,6 @@ from tiny_sweep import ROOT, in_process, shortened, study_file
 
 from experiments.__main__ import main
 from experiments.compose import merge
-from experiments.points import read_sweep
 from experiments.process_rewards.choosing import (
     OUTCOME,
     accuracies,
@@ -26,6 +25,7 @@ from experiments.process_rewards.choosing import (
 from experiments.process_rewards.measure import SAMPLING, label_errors
 from experiments.process_rewards.report import models_table
 from experiments.process_rewards.solutions import generate
+from experiments.sweep import read_sweep
 from r1lit.batches import Problem
 from r1lit.cli import main as r1lit
 from r1lit.files import read_records, write_records

@@ -11,9 +11,8 @@ from tiny_sweep import ROOT, in_process, study_file
 
 from experiments.compose import merge
 from experiments.fingerprint import begin
-from experiments.points import CONFIG, RESULT, read_sweep
 from experiments.prompts.report import as_table, compare, read, report
-from experiments.sweep import run_sweep
+from experiments.sweep import CONFIG, RESULT, read_sweep, run_sweep
 from r1lit.files import held
 
 

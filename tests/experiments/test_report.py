@@ -12,8 +12,8 @@ from experiments.__main__ import main
 from experiments.curves import draw, models_of
 from experiments.fingerprint import begin
 from experiments.page import END, START, fill_in
-from experiments.points import read_sweep
 from experiments.report import as_table
+from experiments.sweep import read_sweep
 from experiments.tables import all_pairs, as_markdown, paired_table
 from r1lit.files import read_records
 from r1lit.metrics import mean, mean_and_error

@@ -12,10 +12,10 @@ from tiny_sweep import ROOT, in_process, study_file
 
 from experiments.__main__ import main
 from experiments.page import END, START
-from experiments.points import read_sweep, score_of
 from experiments.reward_models.body import main as make_body
 from experiments.reward_models.body import training_texts
 from experiments.reward_models.report import as_table, draw, measure
+from experiments.sweep import read_sweep, score_of
 from r1lit.data import TablePairs
 from r1lit.data.preference_data import split_examples
 from r1lit.files import read_records, write_records

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.points import read_sweep
 from experiments.scaling.fit import Sigmoid, extrapolate, fit_sigmoid
 from experiments.scaling.report import as_table, draw
+from experiments.sweep import read_sweep
 
 KNOWN = [
     Sigmoid(start=0.2, asymptote=0.9, exponent=1.5, midpoint=40.0),

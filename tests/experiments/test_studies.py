@@ -14,12 +14,11 @@ from tiny_sweep import ROOT, TINY, in_process, study_file, tiny_of
 from experiments.__main__ import main, studies
 from experiments.compose import merge, move_paths
 from experiments.curves import draw, read_curves
-from experiments.points import Sweep, read_sweep
 from experiments.ppo_vs_grpo import values
 from experiments.report import as_table
 from experiments.search.training.report import as_table as training_table
 from experiments.study import make, read_study
-from experiments.sweep import read_config, run_sweep
+from experiments.sweep import Sweep, read_config, read_sweep, run_sweep
 from r1lit import cli
 from r1lit.files import Record, held, read_records
 

@@ -15,10 +15,10 @@ from experiments.curves import at_tokens, smooth
 from experiments.forks import report as forks
 from experiments.language_reward.code import report as code
 from experiments.late_onset import report as late_onset
-from experiments.points import read_sweep
 from experiments.process_rewards.process_bench import report as process_bench
 from experiments.prompt_difficulty import report as prompt_difficulty
 from experiments.reward_hacking.report import MEASURES, YLABELS
+from experiments.sweep import read_sweep
 from experiments.third_language import by_language
 from experiments.wrong_verdicts import report as wrong_verdicts
 from experiments.wrong_verdicts.rewards import MistakenVerdict

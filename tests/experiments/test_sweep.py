@@ -16,8 +16,7 @@ from experiments.__main__ import main
 from experiments.compose import merge, move_run
 from experiments.fingerprint import begin
 from experiments.launch import claimed, in_subprocess
-from experiments.points import read_sweep
-from experiments.sweep import run_point, run_sweep
+from experiments.sweep import read_sweep, run_point, run_sweep
 from r1lit import cli
 from r1lit.files import read_records
 from r1lit.modules import GRPOModule

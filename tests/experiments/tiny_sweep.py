@@ -10,7 +10,7 @@ import yaml
 
 from experiments.compose import merge
 from experiments.page import END, START
-from experiments.points import Sweep, read_sweep
+from experiments.sweep import Sweep, read_sweep
 from r1lit import cli
 
 ROOT = Path(__file__).parents[2]
