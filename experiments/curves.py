@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
@@ -220,11 +219,7 @@ def read_curves(sweep: Sweep, keys: Sequence[str] = ("train/num_tokens",)) -> li
 def at_tokens(curve: Sequence[tuple[float, float]], tokens: float) -> float:
     """Return the accuracy at a number of tokens, between two evaluations in a straight line.
 
-    >>> at_tokens([(0, 0.2), (100, 0.4)], 50)
-    0.30000000000000004
+    >>> at_tokens([(0, 0.25), (100, 0.5)], 50)
+    0.375
     """
-    place = bisect_right([x for x, _ in curve], tokens)
-    if place == len(curve):
-        return curve[-1][1]
-    (x0, y0), (x1, y1) = curve[place - 1], curve[place]
-    return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
+    return float(np.interp(tokens, *zip(*curve, strict=True)))

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from experiments.paper.tables import Cell, Table, Tables
 from experiments.r1.figure import LABELS
@@ -75,19 +77,15 @@ def length_controlled(problems: Sequence[Pairs]) -> Cell:
 
 
 def _fit(problems: Sequence[Pairs]) -> float:
-    """Return logistic(theta) by Newton's method."""
+    """Return logistic(theta) of the likeliest model, with a ridge."""
     won, longer = np.array([pair for pairs in problems for pair in pairs], dtype=float).T
-    x = np.stack([np.ones_like(longer), np.tanh(longer / (longer.std() or 1.0))], axis=1)
-    weights = np.zeros(2)
-    for _ in range(100):
-        p = 1 / (1 + np.exp(-x @ weights))
-        gradient = x.T @ (won - p) - RIDGE * weights
-        hessian = (x * (p * (1 - p))[:, None]).T @ x + RIDGE * np.eye(2)
-        change = np.clip(np.linalg.solve(hessian, gradient), -1, 1)
-        weights += change
-        if np.abs(change).max() < 1e-9:
-            break
-    return float(1 / (1 + np.exp(-weights[0])))
+    length = np.tanh(longer / (longer.std() or 1.0))
+
+    def loss(weights: np.ndarray) -> float:
+        logit = weights[0] + weights[1] * length
+        return float((np.logaddexp(0, logit) - won * logit).sum() + RIDGE / 2 * weights @ weights)
+
+    return float(expit(minimize(loss, np.zeros(2)).x[0]))
 
 
 def _over_problems(problems: Sequence[Pairs], place: int) -> Cell:
