@@ -73,6 +73,8 @@ COMPOSITIONS = [
     ("data/gsm8k.yaml", "r1_zero.yaml", *NODES, "hardware/vllm_servers.yaml"),
     # runs in tests/rollout/test_vllm_training.py
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/vllm.yaml"),
+    # its engine runs in tests/rollout/test_vllm_training.py
+    ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/fsdp2.yaml", "hardware/eight_gpus.yaml"),
     # runs in tests/rollout/test_engine_turns.py
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/one_gpu_turns.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),

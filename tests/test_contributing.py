@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tiny import ROOT, data, grpo_config, merge
 
+from experiments.__main__ import main as experiments
 from r1lit.cli import main
 from r1lit.evaluation.suites import load_suite
 
@@ -69,3 +70,15 @@ def test_the_suite_reads_its_problems(tmp_path: Path) -> None:
     (problem,) = suite.read(path=str(tmp_path / "colours.jsonl"))
     assert (problem.question, problem.answer, problem.verifier) == (*row.values(), "exact")
     assert (suite.name, suite.num_samples) == ("colours", 4)
+
+
+def test_the_study_is_six_runs(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(ROOT)
+    (block,) = re.findall(
+        r"^```yaml\n# experiments/penalty/study\.yaml\n(.*?)^```", PAGE, re.M | re.S
+    )
+    (tmp_path / "study.yaml").write_text(block)
+    arguments = [str(tmp_path / "study.yaml"), "--dry-run", "--output", str(tmp_path / "runs")]
+    assert experiments(arguments) == 0
+    named = set(re.findall(r"runs/(\w+)/seed-(\d)", capsys.readouterr().out))
+    assert named == {(variant, seed) for variant in ("low", "high") for seed in "012"}

@@ -33,9 +33,10 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers.utils.logging import disable_progress_bar
 
+from r1lit.callbacks.loggers import log_by_iteration
 from r1lit.callbacks.profile import Profile
 from r1lit.callbacks.progress import LastLines, R1ProgressBar
-from r1lit.callbacks.run_config import RunConfig, log_by_iteration, read_yaml
+from r1lit.callbacks.run_config import RunConfig, read_yaml
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
 from r1lit.errors import CONFIGURATION, Refused, hint, own_error

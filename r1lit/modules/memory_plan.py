@@ -270,6 +270,7 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
     engine = model.get("engine")
     in_process = _name(engine) in ("", "InProcessEngine")
     served = _name(engine) == "VLLMEngine" and bool(_init_args(engine).get("serve"))
+    served = served and not _init_args(engine).get("gpus")  # then it shares the trainer's
     flags = _init_args(engine).get("flags") or {}
     is_here = _name(model.get("teacher")) == "ModelTeacher"
     teacher = _model(model["teacher"]) if is_here else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ def test_studies_are_listed_with_what_they_ask(capsys):
     assert len(lines) == len(studies()) >= 24
     assert [line.split()[0] for line in lines] == list(studies())
     assert all(len(line.split()) > 2 for line in lines)
+    page = (ROOT / "experiments" / "README.md").read_text()
+    assert sorted(re.findall(r"\]\(([\w/]+)/README\.md\)", page)) == sorted(studies())
     assert main(["no_such_study"]) == 2
     assert "no study is called so; those are aha_long, " in capsys.readouterr().err
 

@@ -182,6 +182,15 @@ def test_without_checkpointing_every_layer_keeps_its_own():
             },
             {"vLLM": round(0.4 * 80 * GB)},
         ),
+        (
+            {
+                "engine": {
+                    "class_path": "r1lit.rollout.VLLMEngine",
+                    "init_args": {"serve": True, "gpus": [4, 5, 6, 7]},
+                }
+            },
+            {"vLLM": None},  # on other GPUs
+        ),
     ],
 )
 def test_what_a_setting_changes(changes, always):

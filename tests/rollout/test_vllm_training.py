@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -249,6 +250,37 @@ def test_two_ranks_draw_from_one_server(tmp_path):
     logged = [line for line in metrics(run) if "train/mismatch/max_abs" in line]
     assert len(logged) == 3
     assert all(line["train/mismatch/max_abs"] < 1e-3 for line in logged)
+
+
+class GPUs(Callback):
+    """Notes which GPUs vLLM's processes are given."""
+
+    def __init__(self) -> None:
+        self.seen: list[set[str]] = []
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        given = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes("vllm.entrypoints")]
+        found = re.findall(rb"CUDA_VISIBLE_DEVICES=([\d,]+)", b"\0".join(given))
+        self.seen.append({gpus.decode() for gpus in found})
+
+
+def test_a_server_on_each_of_two_gpus(tmp_path, monkeypatch):
+    """vLLM on a CPU has no use for the GPU that it is given: what is told to it is tested."""
+    for name, value in (SMALL | {"R1LIT_TEST_RUN": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    run = tmp_path / "run"
+    look = json.dumps([{"class_path": "test_vllm_training.GPUs"}])
+    path = config(run, **served(), gpus=[0, 1])
+    cli = main(["fit", "-c", str(path), "--trainer.callbacks+", look])
+    [gpus] = [c for c in cli.trainer.callbacks if isinstance(c, GPUs)]
+    logged = [line for line in metrics(run) if "train/mismatch/max_abs" in line]
+    assert len(logged) == 3
+    assert all(line["train/mismatch/max_abs"] < 1e-3 for line in logged)
+    assert gpus.seen == [{"0", "1"}] * 3
+    for gpu in range(2):
+        log = (run / f"vllm-{gpu}.log").read_text()
+        assert "POST /inference/v1/generate" in log, "each of them generates"
+    assert wait_until(lambda: not processes(str(tmp_path)), 20)
 
 
 def test_a_vllm_that_cannot_start_is_told_of(tmp_path):

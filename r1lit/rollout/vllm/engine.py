@@ -9,6 +9,7 @@ import asyncio
 import re
 import secrets
 import shutil
+import socket
 import tempfile
 import time
 import warnings
@@ -48,7 +49,15 @@ from r1lit.rollout.vllm.client import (
     check_fits,
     units,
 )
-from r1lit.rollout.vllm.process import BATCH_INVARIANT, VLLMProcess, find_python
+from r1lit.rollout.vllm.process import (
+    BATCH_INVARIANT,
+    VLLMProcess,
+    check_gpus_are_free,
+    check_ranks,
+    find_python,
+    groups_of,
+    visible,
+)
 from r1lit.rollout.vllm.receipts import Receipt
 from r1lit.rollout.vllm.weights import (
     TRANSFERS,
@@ -77,7 +86,7 @@ class VLLMEngine(RolloutEngine):
     After each transfer the digests of all tensors that a server holds are compared with the
     policy's, and then a text's log-probs; the run stops if they differ. Responses that a server
     generated from other weights than the policy's are refused. Log-probs are those of the sampled
-    distribution: with top-k or top-p they are renormalised.
+    distribution: with top-k or top-p, which evaluation alone may set, they are renormalised.
 
     If the policy has a LoRA adapter, only the adapter is sent, in a folder, if the servers load
     adapters of its rank; other adapters are merged into the weights.
@@ -85,10 +94,14 @@ class VLLMEngine(RolloutEngine):
     Args:
         urls: of servers that run already, ``http://127.0.0.1:8000``, each with the options of
             docs/VLLM.md, and on machines that see ``weights_dir`` if weights are in folders.
-        serve: start one on this machine, and stop it with the run.
+        serve: start servers on this machine, and stop them with the run.
+        gpus: those of ``serve``, counted as ``trainer.devices`` counts and none of the trainer's: a
+            server on each, or on every two with ``flags: {tensor-parallel-size: 2}``. If left out,
+            one server shares the trainer's GPU.
         python: a Python that has vLLM, for ``serve``; that of R1LIT_VLLM_PYTHON or of ``make vllm``
             if left out.
-        flags: options of the served vLLM, such as ``{max-model-len: 4096}``.
+        flags: options of the served vLLM, such as ``{max-model-len: 4096}``; without ``dtype`` its
+            weights have the policy's.
         transfer: how weights get to servers: as a ``folder`` of safetensors; by ``gloo``, over TCP;
             by ``nccl``, to other GPUs than the trainer's; by ``ipc``, within one GPU.
         in_flight_updates: with ``max_staleness``, hand weights over while responses are generated,
@@ -115,6 +128,7 @@ class VLLMEngine(RolloutEngine):
         self,
         urls: Sequence[str] = (),
         serve: bool = False,
+        gpus: Sequence[int] = (),
         python: str | None = None,
         flags: dict[str, Any] | None = None,
         transfer: Literal["folder", "gloo", "nccl", "ipc"] = "folder",
@@ -140,8 +154,11 @@ class VLLMEngine(RolloutEngine):
         for key, value in (("hang_s", hang_s), ("patience_s", patience_s)):
             if not value > 0:
                 raise ValueError(f"{key}: {value} is not a positive number of seconds")
-        self._python = find_python(python) if serve else ""
         self._flags = dict(flags or {})
+        self._gpus = groups_of(gpus, self._flags)
+        if gpus:
+            check_gpus_are_free(gpus, serve, transfer, sleep)
+        self._python = find_python(python) if serve else ""
         self.concurrency = concurrency
         self._transfer = TRANSFERS[transfer]()
         self.in_background = not self._transfer.from_memory
@@ -157,7 +174,7 @@ class VLLMEngine(RolloutEngine):
         self._weights_dir = weights_dir
         self.receipts = receipts
         self._tolerance = tolerance
-        self._process: VLLMProcess | None = None
+        self._processes: dict[str, VLLMProcess] = {}  # by URL, of rank 0
         self._fleet: Fleet | None = None
         self._servers = [self._server_at(url) for url in urls]
 
@@ -194,6 +211,9 @@ class VLLMEngine(RolloutEngine):
             )
         assert model.policy is not None
         self._policy = model.policy
+        if self._python:
+            gpu = self._policy.device.index if self._policy.device.type == "cuda" else None
+            check_ranks(self._gpus, of_all_ranks((socket.gethostname(), gpu)))
         self._memory = asyncio.Lock()  # held while the policy's weights may change
         run(self._memory.acquire())
         if self._fleet is not None:
@@ -210,7 +230,8 @@ class VLLMEngine(RolloutEngine):
         self._sender: Transfer = self._transfer
         lora_rank = self._choose_adapter(infos)
         if self._python and not self._servers:
-            self._servers = [self._server_at(of_first_rank(self._start(lora_rank)))]
+            urls = of_first_rank(self._start(lora_rank))
+            self._servers = [self._server_at(url) for url in urls]
         self._fleet = Fleet(self._servers, self._bring_up, self._patience_s)
         self._probe = Probe(model, self._policy, self._tolerance)
 
@@ -236,26 +257,29 @@ class VLLMEngine(RolloutEngine):
             warnings.warn(f"adapter: servers get it merged: {merged}", stacklevel=3)
         return 0
 
-    def _start(self, lora_rank: int) -> str:
-        """Start the server on rank 0, without waiting; return its URL there."""
+    def _start(self, lora_rank: int) -> list[str]:
+        """Start the servers on rank 0, without waiting; return their URLs there."""
         if own_rank() != 0:
-            return ""
+            return []
         deterministic = torch.are_deterministic_algorithms_enabled()
         invariant = {BATCH_INVARIANT: "1"} if deterministic else {}
         sleeps = self.takes_turns and torch.cuda.is_available()  # no flag of vLLM on a CPU
-        self._process = VLLMProcess(
-            self._python,
-            base_of(self.model.name),
-            dtype=str(self._policy.dtype).removeprefix("torch."),
-            on_cpu=not torch.cuda.is_available(),
-            flags=({"enable-sleep-mode": True} if sleeps else {}) | self._flags,
-            log=(self.model.folder or self._folder).absolute() / "vllm.log",
-            backend=self._transfer.backend,
-            environment=self._transfer.environment | invariant,
-            max_lora_rank=lora_rank,
-        )
-        self._process.start()
-        return self._process.url
+        folder = (self.model.folder or self._folder).absolute()
+        for group in self._gpus or [()]:
+            process = VLLMProcess(
+                self._python,
+                base_of(self.model.name),
+                dtype=str(self._policy.dtype).removeprefix("torch."),
+                on_cpu=not torch.cuda.is_available(),
+                flags=({"enable-sleep-mode": True} if sleeps else {}) | self._flags,
+                log=folder / ("-".join(["vllm", *map(str, group)]) + ".log"),
+                backend=self._transfer.backend,
+                environment=self._transfer.environment | invariant | visible(group),
+                max_lora_rank=lora_rank,
+            )
+            process.start()
+            self._processes[process.url] = process
+        return list(self._processes)
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Hand the weights over to all servers; see ``RolloutEngine.update_weights``.
@@ -368,13 +392,13 @@ class VLLMEngine(RolloutEngine):
             run(self._fleet.each(VLLMClient.sleep))
 
     def close(self) -> None:
-        """Stop the server that was started here, and bring none back any more."""
+        """Stop the servers that were started here, and bring none back any more."""
         if self._fleet is not None:
             run(self._fleet.close())
-        if self._process is not None:
-            self._process.stop()
+        for process in self._processes.values():
+            process.stop()
         if self._python:
-            self._process, self._servers = None, []
+            self._processes, self._servers = {}, []
 
     def describe(self) -> dict[str, Any]:
         """Return the report's entries about this engine."""
@@ -398,8 +422,8 @@ class VLLMEngine(RolloutEngine):
             ValueError: if it is not the right one, or its log-probs are not the policy's.
             RequestError: if it does not answer, or newer weights have come meanwhile.
         """
-        if self._process is not None:
-            await self._process.wait(server.answers)
+        if server.url in self._processes:
+            await self._processes[server.url].wait(server.answers)
         async with self._memory if self._sender.from_memory else nullcontext():
             newest = self._newest
             try:

@@ -20,8 +20,9 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,76 @@ def find_python(given: str | None) -> str:
             f" one, {VARIABLE} names another"
         )
     return python
+
+
+def groups_of(gpus: Sequence[int], flags: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """Return the GPUs of each server, as many as ``tensor-parallel-size`` of ``flags``.
+
+    Raises:
+        ValueError: if they do not divide, or one is there twice.
+    """
+    size = int(flags.get("tensor-parallel-size", 1))
+    if len(set(gpus)) < len(gpus) or min(gpus, default=0) < 0:
+        raise ValueError(f"gpus: {list(gpus)} are not different numbers from 0 on")
+    if len(gpus) % size:
+        raise ValueError(
+            f"gpus: {len(gpus)} with tensor-parallel-size: {size} in flags; give a multiple of it"
+        )
+    return [tuple(gpus[start : start + size]) for start in range(0, len(gpus), size)]
+
+
+def visible(gpus: Sequence[int]) -> dict[str, str]:
+    """Return the environment in which a server sees these of this process's GPUs alone.
+
+    CUDA_VISIBLE_DEVICES=2,3 here, GPU 1 for the server -> CUDA_VISIBLE_DEVICES=3 there
+    """
+    if not gpus:
+        return {}
+    here = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(here[gpu] if here else str(gpu) for gpu in gpus)}
+
+
+def check_gpus_are_free(gpus: Sequence[int], serve: bool, transfer: str, sleep: bool) -> None:
+    """Raise a ValueError for settings that servers on GPUs of their own have no use for."""
+    reason = (
+        "urls name servers that run already; set serve to true"
+        if not serve
+        else "ipc reads memory of the same GPU; use folder, gloo or nccl"
+        if transfer == "ipc"
+        else "servers take turns with the trainer on its own GPU; set sleep to false"
+        if sleep
+        else ""
+    )
+    if reason:
+        raise ValueError(f"gpus: {list(gpus)} are for servers that this run starts: {reason}")
+
+
+def check_ranks(gpus: Sequence[tuple[int, ...]], ranks: Sequence[tuple[str, int | None]]) -> None:
+    """Check that servers which rank 0 starts are where all ranks can use them.
+
+    Args:
+        gpus: of each server; empty if one shares rank 0's.
+        ranks: each rank's machine, and its GPU or None.
+
+    Raises:
+        ValueError: if a rank is on another machine, or trains on a server's GPU.
+    """
+    machines = sorted({machine for machine, _ in ranks})
+    if len(machines) > 1:
+        raise ValueError(
+            f"serve: true on {len(machines)} machines ({', '.join(machines)}); servers that a run"
+            " starts are reached from one. Start them as docs/VLLM.md says, and give their urls"
+        )
+    training = {gpu for _, gpu in ranks if gpu is not None}
+    if both := sorted(training.intersection(gpu for group in gpus for gpu in group)):
+        raise ValueError(f"gpus: {both} are also the trainer's; set trainer.devices to others")
+    if len(training) > 1 and not gpus:
+        warnings.warn(
+            f"serve: true starts one server for {len(training)} GPUs that train, on GPU"
+            f" {ranks[0][1]}; gpus gives each server one of its own"
+            " (configs/hardware/eight_gpus.yaml)",
+            stacklevel=3,
+        )
 
 
 class VLLMProcess:
