@@ -1,6 +1,6 @@
 """Every architecture of transformers at a tiny size, beside a plain Hugging Face forward pass.
 
-    python -m benchmarks.architectures                     # writes docs/ARCHITECTURES.md
+    python -m benchmarks.architectures                     # fills in docs/ARCHITECTURES.md
     python -m benchmarks.architectures --only llama phi3   # prints some lines of it
 
 Each model has random weights and is saved, loaded as a run loads it, and compared with the same
@@ -16,24 +16,35 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.utils import logging
 
-from benchmarks.architectures_page import PAGE, page
 from benchmarks.tiny_configs import VOCABULARY, causal_model_types, tiny_config
 from r1lit.batches import PackedRows
+from r1lit.data.packing import EncodedDocument, build_rows
 from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_policy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.in_process import find_decoding_method
 
+PAGE = Path(__file__).parents[1] / "docs" / "ARCHITECTURES.md"
+PATHS = {
+    "packed": "packed",
+    "padded": "padded",
+    "refused": "refused",
+    "not made": "whose defaults make no tiny model (left out)",
+}
+SMALLEST = 1e-4
 PROMPTS = ((3, 4, 5, 6, 7, 8, 9, 10, 11), (3, 12, 13), tuple(range(20, 34)), (3, 40))
 LENGTHS = (12, 3, 7, 1, 9, 12, 2, 5)  # of given responses, two a prompt
 DOCUMENTS = [list(range(50, 60)), list(range(60, 83)), list(range(90, 95)), list(range(70, 84))]
@@ -140,19 +151,8 @@ def responses_of(prompts: Sequence[Sequence[int]], tokens: Sequence[list[int]]) 
 def packed_rows() -> PackedRows:
     """Return the documents in two rows, as supervised training reads them."""
     width = max(sum(len(DOCUMENTS[d]) for d in row) for row in DOCUMENT_ROWS)
-    ids_RL = torch.zeros(len(DOCUMENT_ROWS), width, dtype=torch.long)
-    position_RL, target_RL = torch.zeros_like(ids_RL), torch.zeros_like(ids_RL, dtype=torch.bool)
-    for r, row in enumerate(DOCUMENT_ROWS):
-        start = 0
-        for document in (DOCUMENTS[d] for d in row):
-            stop = start + len(document)
-            ids_RL[r, start:stop] = torch.tensor(document)
-            position_RL[r, start:stop] = torch.arange(len(document))
-            target_RL[r, start + 1 : stop] = True
-            start = stop
-    return PackedRows(
-        iteration=0, input_ids_RL=ids_RL, position_ids_RL=position_RL, loss_mask_RL=target_RL
-    )
+    documents = [EncodedDocument(tokens=np.array(d), num_prompt_tokens=0) for d in DOCUMENTS]
+    return build_rows(documents, DOCUMENT_ROWS, max_seq_len=width, pad_id=0, loss_on="all")
 
 
 def draw(policy: Policy, temperature: float) -> list[Completion]:
@@ -312,6 +312,73 @@ def faults(line: dict[str, Any]) -> list[str]:
     return [name for name, is_wrong in wrong.items() if is_wrong]
 
 
+def page(lines: Sequence[dict[str, Any]]) -> str:
+    """Return the page's tables as Markdown: of what was measured, and of why not packed."""
+    counts = Counter(line["path"] for line in lines)
+    versions = f"transformers {transformers.__version__} and PyTorch {torch.__version__}"
+    cases = ", ".join(f"{counts[path]} {said}" for path, said in PATHS.items() if counts[path])
+    reasons: dict[str, list[str]] = {}
+    for line in lines:
+        if line["why"]:
+            reason = f"{line['path']}: {line['why']}".replace("|", "/")
+            reasons.setdefault(reason, []).append(line["name"])
+    measured = [line for line in lines if "logp_fp32" in line]
+    order = sorted(measured, key=lambda line: (list(PATHS).index(line["path"]), line["name"]))
+    header = (
+        "architecture", "path", "logp fp32", "grad fp32", "logp bf16, HF's", "grad bf16, HF's",
+        "documents", "decodes", "generate", "mismatch fp32", "bf16",
+    )  # fmt: skip
+    return "\n".join(
+        [
+            f"With {versions.split('+')[0]}, {len(lines)} cases: {cases}. None is silently wrong.",
+            "",
+            _row(header),
+            "|" + "---|" * len(header),
+            *(_row(_cells(line)) for line in order),
+            "",
+            "## Why not packed",
+            "",
+            "| architectures | why |",
+            "|---|---|",
+            *(
+                _row([", ".join(names), reason])
+                for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1]))
+            ),
+        ]
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cells(line: dict[str, Any]) -> list[str]:
+    """Return an architecture's row, in the order of the page's columns."""
+    figures = {key: _number(value) for key, value in line.items() if isinstance(value, float)}
+    return [
+        line["name"],
+        line["path"],
+        figures["logp_fp32"],
+        figures["gradient_fp32"],
+        f"{figures['logp_bf16_ours']}, {figures['logp_bf16_plain']}",
+        f"{figures['gradient_bf16_ours']}, {figures['gradient_bf16_plain']}",
+        figures["leak"],
+        line["way"],
+        line["generate"],
+        figures["mismatch_fp32"],
+        figures["mismatch_bf16"],
+    ]
+
+
+def _number(value: float) -> str:
+    """Return a figure of two digits; below ``SMALLEST`` it varies with the machine.
+
+    >>> _number(0.0312), _number(4.8e-7)
+    ('0.031', '<')
+    """
+    return "<" if value < SMALLEST else f"{value:.2g}"
+
+
 def survey(only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the page's lines, and say on stderr how far it is."""
     chosen = [case for case in cases() if not only or case.name in only or case.model_type in only]
@@ -339,7 +406,9 @@ def main(args: Sequence[str] | None = None) -> None:
         for line in lines:
             print({k: float(f"{v:.2g}") if isinstance(v, float) else v for k, v in line.items()})
     elif not wrong:
-        PAGE.write_text(page(lines))
+        from experiments.page import write_into
+
+        write_into(PAGE, page(lines))
     for name, found in wrong.items():
         print(f"{name}: wrong in {', '.join(found)}", file=sys.stderr)
     sys.exit(1 if wrong else 0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import transformers
 
-from benchmarks.architectures import cases, faults, measure, survey
-from benchmarks.architectures_page import PAGE, page
+from benchmarks.architectures import PAGE, cases, faults, measure, page, survey
 
 RIGHT = {
     "name": "a",
